@@ -1,0 +1,1 @@
+//! Real servers with the module loaded.
