@@ -1,1 +1,29 @@
-//! The rules of locking.
+//! The rules of Mortise's locks: who may hold, who waits, what a lease and a fencing token are.
+//!
+//! The crate is sans-IO. It knows no server, no socket and no clock: every function that depends
+//! on time takes `now`, and every function says what happened as plain data. The module that
+//! loads into Redis and Valkey turns these answers into replies, effects and wake-ups; the tests
+//! turn them into millions of random programs.
+//!
+//! * [`Lock`]: the holds on one key, and what each command does to them.
+//! * [`TokenClock`]: where fencing tokens come from.
+//! * [`LeaseOrder`]: which lock's lease runs out next.
+//! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod codec;
+mod hold;
+mod lease;
+mod lock;
+mod token;
+mod types;
+
+pub use hold::{Holds, Stake, Touched};
+pub use lease::{LeaseId, LeaseOrder};
+pub use lock::{
+    AcquireError, Busy, Grant, How, Live, Lock, Release, ReleaseError, Released, Request,
+};
+pub use token::{TokenClock, TokenTooHigh};
+pub use types::{Count, Instant, Lease, Micros, Mode, Owner, OwnerRef, Token};

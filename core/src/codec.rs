@@ -1,0 +1,345 @@
+//! The bytes of a lock and of an effect.
+//!
+//! One format serves RDB, DUMP, effects and the AOF: a version, a stamp that says when and where
+//! the bytes were written, and holds. Numbers are LEB128 varints. Decoders trust nothing: bytes
+//! that are cut short, too long, newer, or that describe a lock that cannot be (a writer beside
+//! other owners, an owner twice, a zero count) are refused whole.
+//!
+//! **Time.** A deadline on one machine's boot-time clock means nothing on another. So a stamp
+//! carries the boot id, the boot-time clock and the wall clock of the writer, a hold carries what
+//! was left of its lease, and [`Arrival`] says which of these the reader may trust.
+
+use std::fmt;
+
+use crate::hold::{Stake, Touched};
+use crate::lock::Lock;
+use crate::types::{Count, Instant, Owner, OwnerRef, Token};
+
+/// The version written. Older ones are read for ever; newer ones are refused.
+pub const VERSION: u8 = 1;
+
+/// Which boot of which machine: the kernel's boot id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct BootId(pub [u8; 16]);
+
+/// When and where bytes were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The machine and boot.
+    pub boot_id: BootId,
+    /// Its boot-time clock.
+    pub boot: Instant,
+    /// Its wall clock, milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+/// How the bytes reached the reader, and so what tells how much of a lease is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Straight from a live server (effect on a replica, full sync, RESTORE, slot import): the
+    /// remaining time counts from receipt, so that skewed clocks cannot shorten a lease.
+    Live,
+    /// From a file, after a pause of unknown length: by the boot-time clock if this is the same
+    /// boot, else by the wall clock, and never more than remained.
+    File,
+}
+
+impl Arrival {
+    /// How much of `remaining` milliseconds is left `here`, of bytes stamped `written`.
+    fn left(self, remaining: u64, written: &Stamp, here: &Stamp) -> u64 {
+        let passed = match self {
+            Self::Live => 0,
+            Self::File if written.boot_id == here.boot_id => here.boot.millis_since(written.boot),
+            Self::File => here.wall_ms.saturating_sub(written.wall_ms),
+        };
+        remaining.saturating_sub(passed)
+    }
+}
+
+/// Why bytes were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Written by a newer version.
+    Newer(u8),
+    /// They end too early.
+    Short,
+    /// Something follows the end.
+    Long,
+    /// A number or a length is out of its bounds.
+    OutOfBounds,
+    /// The holds could not stand beside each other.
+    Impossible,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer(version) => write!(f, "written by a newer version ({version} > {VERSION})"),
+            Self::Short => f.write_str("cut short"),
+            Self::Long => f.write_str("bytes after the end"),
+            Self::OutOfBounds => f.write_str("a number or length out of its bounds"),
+            Self::Impossible => f.write_str("holds that cannot stand beside each other"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// One fact about one lock, decided by a primary, as replicas and the AOF get it.
+#[derive(Clone, Copy, Debug)]
+pub enum Effect<'a> {
+    /// `owner` holds with `stake`; other holds stay unless they contradict it.
+    Put(OwnerRef<'a>, &'a Stake),
+    /// `owner` holds with `stake`, and nobody else does.
+    Sole(OwnerRef<'a>, &'a Stake),
+    /// `owner` holds nothing any more.
+    Drop(OwnerRef<'a>),
+    /// Nobody holds any more.
+    Free,
+    /// Nothing but the token clock.
+    Clock,
+}
+
+/// A decoded [`Effect`], with its deadline on the reader's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact<'a> {
+    /// See [`Effect::Put`].
+    Put(OwnerRef<'a>, Stake),
+    /// See [`Effect::Sole`].
+    Sole(OwnerRef<'a>, Stake),
+    /// See [`Effect::Drop`].
+    Drop(OwnerRef<'a>),
+    /// See [`Effect::Free`].
+    Free,
+    /// See [`Effect::Clock`].
+    Clock,
+}
+
+/// A number that bounds every duration read: 2^53 ms.
+const MAX_MILLIS: u64 = 1 << 53;
+
+/// Appends the bytes of `lock` and of the token clock's `last` to `out`.
+pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
+    out.push(VERSION);
+    put_stamp(out, stamp);
+    put_number(out, last);
+    put_number(out, lock.len() as u64);
+    for (owner, stake) in lock.holds() {
+        put_hold(out, owner.as_ref(), stake, stamp.boot);
+    }
+}
+
+/// The lock that `bytes` describe and the `last` token of whoever wrote them.
+///
+/// # Errors
+/// [`DecodeError`] for anything but the bytes of a lock that somebody holds.
+pub fn decode_lock(
+    bytes: &[u8],
+    arrival: Arrival,
+    here: &Stamp,
+) -> Result<(Lock, u64), DecodeError> {
+    let mut input = Reader::versioned(bytes)?;
+    let written = input.stamp()?;
+    let last = input.last_token()?;
+    let len = input.number(u64::from(u32::MAX))?;
+    let mut lock = Lock::free();
+    let mut previous: Option<Owner> = None;
+    for _ in 0..len {
+        let (owner, stake) = input.hold(arrival, &written, here)?;
+        // Owners are written in ascending order: what does not ascend stands twice or was made up.
+        let ascends = previous.is_none_or(|previous| previous.as_ref() < owner);
+        if !ascends || (len > 1 && stake.write > 0) {
+            return Err(DecodeError::Impossible);
+        }
+        previous = Some(owner.to_owner());
+        lock.put(owner, stake);
+    }
+    input.end()?;
+    if lock.is_free() {
+        Err(DecodeError::Impossible)
+    } else {
+        Ok((lock, last))
+    }
+}
+
+/// Appends the bytes of `effect` and of the token clock's `last` to `out`.
+pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
+    out.push(VERSION);
+    put_number(out, last);
+    match effect {
+        Effect::Put(owner, stake) | Effect::Sole(owner, stake) => {
+            out.push(if matches!(effect, Effect::Put(..)) {
+                b'P'
+            } else {
+                b'S'
+            });
+            put_stamp(out, stamp);
+            put_hold(out, *owner, stake, stamp.boot);
+        }
+        Effect::Drop(owner) => {
+            out.push(b'D');
+            put_bytes(out, owner.as_bytes());
+        }
+        Effect::Free => out.push(b'F'),
+        Effect::Clock => out.push(b'C'),
+    }
+}
+
+/// The fact that `bytes` tell and the `last` token of whoever wrote them.
+///
+/// # Errors
+/// [`DecodeError`] for anything but the bytes of an effect.
+pub fn decode_effect<'a>(
+    bytes: &'a [u8],
+    arrival: Arrival,
+    here: &Stamp,
+) -> Result<(Fact<'a>, u64), DecodeError> {
+    let mut input = Reader::versioned(bytes)?;
+    let last = input.last_token()?;
+    let fact = match input.byte()? {
+        kind @ (b'P' | b'S') => {
+            let written = input.stamp()?;
+            let (owner, stake) = input.hold(arrival, &written, here)?;
+            if kind == b'P' {
+                Fact::Put(owner, stake)
+            } else {
+                Fact::Sole(owner, stake)
+            }
+        }
+        b'D' => Fact::Drop(input.owner()?),
+        b'F' => Fact::Free,
+        b'C' => Fact::Clock,
+        _ => return Err(DecodeError::OutOfBounds),
+    };
+    input.end()?;
+    Ok((fact, last))
+}
+
+fn put_number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
+    out.extend_from_slice(&stamp.boot_id.0);
+    put_number(out, stamp.boot.as_millis());
+    put_number(out, stamp.wall_ms);
+}
+
+fn put_hold(out: &mut Vec<u8>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
+    put_bytes(out, owner.as_bytes());
+    put_number(out, u64::from(stake.write));
+    put_number(out, u64::from(stake.read));
+    put_number(out, stake.token.get());
+    put_number(out, stake.deadline.millis_since(now).min(MAX_MILLIS));
+    put_number(out, now.millis_since(stake.since).min(MAX_MILLIS));
+}
+
+/// Reads forward and refuses.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn versioned(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut input = Self(bytes);
+        match input.byte()? {
+            VERSION => Ok(input),
+            newer if newer > VERSION => Err(DecodeError::Newer(newer)),
+            _ => Err(DecodeError::OutOfBounds),
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let (head, tail) = self.0.split_at_checked(len).ok_or(DecodeError::Short)?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn byte(&mut self) -> Result<u8, DecodeError> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn number(&mut self, max: u64) -> Result<u64, DecodeError> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
+                return Err(DecodeError::OutOfBounds);
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return if value > max {
+                    Err(DecodeError::OutOfBounds)
+                } else {
+                    Ok(value)
+                };
+            }
+        }
+        Err(DecodeError::OutOfBounds)
+    }
+
+    fn last_token(&mut self) -> Result<u64, DecodeError> {
+        self.number(Token::MAX.get())
+    }
+
+    fn owner(&mut self) -> Result<OwnerRef<'a>, DecodeError> {
+        let len = self.number(OwnerRef::MAX_LEN as u64)?;
+        OwnerRef::new(self.take(len as usize)?).ok_or(DecodeError::OutOfBounds)
+    }
+
+    fn stamp(&mut self) -> Result<Stamp, DecodeError> {
+        let mut boot_id = BootId::default();
+        boot_id.0.copy_from_slice(self.take(16)?);
+        let boot = Instant::from_millis(self.number(MAX_MILLIS)?);
+        Ok(Stamp {
+            boot_id,
+            boot,
+            wall_ms: self.number(MAX_MILLIS)?,
+        })
+    }
+
+    fn hold(
+        &mut self,
+        arrival: Arrival,
+        written: &Stamp,
+        here: &Stamp,
+    ) -> Result<(OwnerRef<'a>, Stake), DecodeError> {
+        let owner = self.owner()?;
+        let max = u64::from(Count::MAX.get());
+        let write = self.number(max)? as u32;
+        let read = self.number(max)? as u32;
+        let token = Token::new(self.last_token()?).ok_or(DecodeError::OutOfBounds)?;
+        let remaining = self.number(MAX_MILLIS)?;
+        let held = self.number(MAX_MILLIS)?;
+        if write == 0 && read == 0 {
+            return Err(DecodeError::Impossible);
+        }
+        let left = arrival.left(remaining, written, here);
+        let held = held + (remaining - left);
+        let stake = Stake {
+            write,
+            read,
+            token,
+            deadline: here.boot.after(left),
+            since: Instant::from_millis(here.boot.as_millis().saturating_sub(held)),
+            touched: Touched::default(),
+        };
+        Ok((owner, stake))
+    }
+
+    fn end(&self) -> Result<(), DecodeError> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(DecodeError::Long)
+        }
+    }
+}

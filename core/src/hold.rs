@@ -1,0 +1,277 @@
+//! Where the holds of one lock are kept. No rules here: see `lock.rs`.
+//!
+//! One holder, the common case, lives in the lock itself. Several (they can only be readers) live
+//! in a map by owner, with their deadlines in order beside it, so that everything about one of
+//! them stays O(log n).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::types::{Instant, Mode, Owner, Token};
+
+/// One owner's stake in one lock: what the contract calls a hold, less its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stake {
+    /// How often it holds write, 0 to 2^31 − 1. One of `write` and `read` is at least 1.
+    pub write: u32,
+    /// How often it holds read, 0 to 2^31 − 1.
+    pub read: u32,
+    /// The fencing token.
+    pub token: Token,
+    /// When its lease is over: it holds before this moment and not from it on.
+    pub deadline: Instant,
+    /// When it was first granted.
+    pub since: Instant,
+    /// Which connection was granted last, and how often the hold was touched.
+    pub touched: Touched,
+}
+
+/// The connection a hold was last granted to, and a serial that moves with every change, so that
+/// a late step can see whether the hold was touched since. Packed, because a million locks are
+/// kept in memory: 44 bits of connection id (a million new connections a second for half a year),
+/// 20 bits of serial (it is compared across one turn of the event loop).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Touched(u64);
+
+impl Touched {
+    const SERIAL_BITS: u32 = 20;
+    const SERIAL_MASK: u64 = (1 << Self::SERIAL_BITS) - 1;
+
+    /// First granted to connection `client`; 0, unknown, if its id needs more than 44 bits.
+    pub fn by(client: u64) -> Self {
+        Self(if client.leading_zeros() < Self::SERIAL_BITS {
+            0
+        } else {
+            client << Self::SERIAL_BITS
+        })
+    }
+
+    /// Connection that was granted last, 0 if unknown.
+    pub fn client(self) -> u64 {
+        self.0 >> Self::SERIAL_BITS
+    }
+
+    /// Touched once more, by `client` if it is a grant.
+    #[must_use]
+    pub fn again(self, client: Option<u64>) -> Self {
+        let serial = (self.0 + 1) & Self::SERIAL_MASK;
+        Self((Self::by(client.unwrap_or(self.client())).0 & !Self::SERIAL_MASK) | serial)
+    }
+}
+
+impl Stake {
+    /// How often it holds `mode`.
+    pub fn count(&self, mode: Mode) -> u32 {
+        match mode {
+            Mode::Read => self.read,
+            Mode::Write => self.write,
+        }
+    }
+
+    pub(crate) fn count_mut(&mut self, mode: Mode) -> &mut u32 {
+        match mode {
+            Mode::Read => &mut self.read,
+            Mode::Write => &mut self.write,
+        }
+    }
+
+    /// Both counts together, as RELEASE answers them.
+    pub fn total(&self) -> u64 {
+        u64::from(self.write) + u64::from(self.read)
+    }
+
+    /// Its lease is over.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.deadline <= now
+    }
+}
+
+/// The holds on one key, in no order that means anything but by owner.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Store {
+    #[default]
+    Free,
+    One(Owner, Stake),
+    /// Two or more, all of them readers.
+    Many(Box<Readers>),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readers {
+    by_owner: BTreeMap<Owner, Stake>,
+    by_deadline: BTreeSet<(Instant, Owner)>,
+}
+
+impl Readers {
+    fn insert(&mut self, owner: Owner, stake: Stake) {
+        self.by_deadline.insert((stake.deadline, owner.clone()));
+        if let Some(old) = self.by_owner.insert(owner.clone(), stake)
+            && old.deadline != stake.deadline
+        {
+            self.by_deadline.remove(&(old.deadline, owner));
+        }
+    }
+
+    fn remove(&mut self, owner: &[u8]) -> Option<Stake> {
+        let (owner, stake) = self.by_owner.remove_entry(owner)?;
+        self.by_deadline.remove(&(stake.deadline, owner));
+        Some(stake)
+    }
+}
+
+impl Store {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Free => 0,
+            Self::One(..) => 1,
+            Self::Many(readers) => readers.by_owner.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, owner: &[u8]) -> Option<&Stake> {
+        match self {
+            Self::Free => None,
+            Self::One(holder, stake) => (holder.as_bytes() == owner).then_some(stake),
+            Self::Many(readers) => readers.by_owner.get(owner),
+        }
+    }
+
+    /// Replaces a stake that is there. The deadline order follows.
+    pub(crate) fn update(&mut self, owner: &[u8], stake: Stake) {
+        match self {
+            Self::One(holder, old) if holder.as_bytes() == owner => *old = stake,
+            Self::Many(readers) => {
+                let Some((holder, old)) = readers.by_owner.get_key_value(owner) else {
+                    return;
+                };
+                if old.deadline == stake.deadline {
+                    if let Some(old) = readers.by_owner.get_mut(owner) {
+                        *old = stake;
+                    }
+                } else {
+                    let holder = holder.clone();
+                    readers.insert(holder, stake);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a hold of an owner that has none. Beside others it must be a reader's, and so theirs.
+    pub(crate) fn insert(&mut self, owner: Owner, stake: Stake) {
+        match std::mem::take(self) {
+            Self::Free => *self = Self::One(owner, stake),
+            Self::One(first, first_stake) => {
+                let mut readers = Box::<Readers>::default();
+                readers.insert(first, first_stake);
+                readers.insert(owner, stake);
+                *self = Self::Many(readers);
+            }
+            Self::Many(mut readers) => {
+                readers.insert(owner, stake);
+                *self = Self::Many(readers);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, owner: &[u8]) -> Option<Stake> {
+        match self {
+            Self::Free => None,
+            Self::One(holder, stake) => {
+                let stake = (holder.as_bytes() == owner).then_some(*stake)?;
+                *self = Self::Free;
+                Some(stake)
+            }
+            Self::Many(readers) => {
+                let stake = readers.remove(owner)?;
+                self.shrink();
+                Some(stake)
+            }
+        }
+    }
+
+    /// A map of one becomes the one.
+    fn shrink(&mut self) {
+        if let Self::Many(readers) = self
+            && readers.by_owner.len() <= 1
+        {
+            *self = match readers.by_owner.pop_first() {
+                Some((owner, stake)) => Self::One(owner, stake),
+                None => Self::Free,
+            };
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Free => None,
+            Self::One(_, stake) => Some(stake.deadline),
+            Self::Many(readers) => readers.by_deadline.first().map(|(deadline, _)| *deadline),
+        }
+    }
+
+    /// Removes the hold whose lease is over for the longest, if there is one.
+    pub(crate) fn pop_over(&mut self, now: Instant) -> Option<(Owner, Stake)> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        match self {
+            Self::Free => None,
+            Self::One(..) => match std::mem::take(self) {
+                Self::One(owner, stake) => Some((owner, stake)),
+                _ => None,
+            },
+            Self::Many(readers) => {
+                let (_, owner) = readers.by_deadline.pop_first()?;
+                let gone = readers.by_owner.remove_entry(&owner);
+                self.shrink();
+                gone
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> Holds<'_> {
+        Holds(match self {
+            Self::Free => Iter::One(None),
+            Self::One(owner, stake) => Iter::One(Some((owner, stake))),
+            Self::Many(readers) => Iter::Many(readers.by_owner.iter()),
+        })
+    }
+
+    /// Bytes allocated outside the lock itself, as far as they can be told.
+    pub(crate) fn heap_size(&self) -> usize {
+        match self {
+            Self::Free => 0,
+            Self::One(owner, _) => owner.heap_size(),
+            Self::Many(readers) => {
+                // B-tree nodes are on average three quarters full.
+                let entry = size_of::<(Owner, Stake)>() + size_of::<(Instant, Owner)>();
+                let owners: usize = match readers.by_owner.first_key_value() {
+                    Some((owner, _)) => 2 * owner.heap_size() * readers.by_owner.len(),
+                    None => 0,
+                };
+                size_of::<Readers>() + readers.by_owner.len() * entry * 4 / 3 + owners
+            }
+        }
+    }
+}
+
+/// The holds on one lock, by owner in byte order.
+#[derive(Clone, Debug)]
+pub struct Holds<'a>(Iter<'a>);
+
+#[derive(Clone, Debug)]
+enum Iter<'a> {
+    One(Option<(&'a Owner, &'a Stake)>),
+    Many(std::collections::btree_map::Iter<'a, Owner, Stake>),
+}
+
+impl<'a> Iterator for Holds<'a> {
+    type Item = (&'a Owner, &'a Stake);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Iter::One(one) => one.take(),
+            Iter::Many(many) => many.next(),
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! One lock: who holds it, and what each command does to the holds.
+//!
+//! Waiting is not known here. An acquire that cannot be granted at once answers [`Busy`] and
+//! changes nothing; whether the request then queues is the caller's to decide.
+//!
+//! Every change goes through [`Live`], which drops the holds whose lease is over before anything
+//! else is looked at. So no rule below can forget that an ended hold counts for nothing.
+
+use crate::hold::{Holds, Stake, Store, Touched};
+use crate::token::{TokenClock, TokenTooHigh};
+use crate::types::{Count, Instant, Lease, Micros, Mode, Owner, OwnerRef, Token};
+
+/// The holds on one key.
+#[derive(Clone, Debug, Default)]
+pub struct Lock {
+    store: Store,
+}
+
+/// A request to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Who asks.
+    pub owner: OwnerRef<'a>,
+    /// For what.
+    pub mode: Mode,
+    /// For how long from the grant on.
+    pub lease: Lease,
+    /// Leave the mode's count at exactly this, instead of raising it by one.
+    pub holds: Option<Count>,
+    /// The token of a new hold is at least this.
+    pub fence: Option<Token>,
+    /// The connection that asks, 0 if unknown.
+    pub client: u64,
+}
+
+/// What a granted request brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// A hold where the owner had none.
+    New(Token),
+    /// More of what the owner held already, or read beside its write: the same token.
+    Reentry(Token),
+    /// Write for the sole reader: a new token.
+    Upgrade(Token),
+}
+
+impl Grant {
+    /// The hold's token after the grant.
+    pub fn token(self) -> Token {
+        match self {
+            Self::New(token) | Self::Reentry(token) | Self::Upgrade(token) => token,
+        }
+    }
+}
+
+/// Why a request has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Others hold incompatibly.
+    Held,
+    /// The owner reads, and so do others: an upgrade waits for them, ahead of the queue.
+    Upgrade,
+}
+
+/// Why a request was not granted. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquireError {
+    /// It has to wait.
+    Busy(Busy),
+    /// The count of the mode would pass [`Count::MAX`].
+    CountTooHigh,
+    /// `fence` is above the token clock's bound.
+    TokenTooHigh(TokenTooHigh),
+    /// The last token has been handed out.
+    OutOfTokens,
+}
+
+/// How much of a hold a release takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// One of the mode's count. No mode: the one the owner holds.
+    One(Option<Mode>),
+    /// Leave the mode's count at this, 0 and up; never raises it.
+    LeaveAt(u32, Option<Mode>),
+    /// The whole hold, both modes.
+    All,
+}
+
+/// A request to release.
+#[derive(Clone, Copy, Debug)]
+pub struct Release<'a> {
+    /// Who releases.
+    pub owner: OwnerRef<'a>,
+    /// How much.
+    pub how: How,
+    /// Only if the hold's token is this.
+    pub token: Option<Token>,
+}
+
+/// What a release left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// Holds the owner has left, both modes together; 0: it holds nothing any more.
+    pub left: u64,
+    /// The release gave something up: leaving the count as it was does not.
+    pub changed: bool,
+}
+
+/// Why a release changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseError {
+    /// The owner holds nothing here, or not in that mode, or not with that token.
+    NotHeld,
+    /// The owner holds both modes and named neither.
+    ModeNotNamed,
+}
+
+impl Lock {
+    /// Held by nobody.
+    pub const fn free() -> Self {
+        Self { store: Store::Free }
+    }
+
+    /// Nobody holds, not even for a lease that is over.
+    pub fn is_free(&self) -> bool {
+        matches!(self.store, Store::Free)
+    }
+
+    /// How many owners hold, those included whose lease is over and who were not dropped yet.
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// The same as [`Self::is_free`].
+    pub fn is_empty(&self) -> bool {
+        self.is_free()
+    }
+
+    /// When the first lease is over; `None` if nobody holds.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.store.next_deadline()
+    }
+
+    /// Every hold, those included whose lease is over, by owner in byte order.
+    pub fn holds(&self) -> Holds<'_> {
+        self.store.iter()
+    }
+
+    /// The hold of `owner`, whose lease may be over.
+    pub fn hold(&self, owner: OwnerRef<'_>) -> Option<&Stake> {
+        self.store.get(owner.as_bytes())
+    }
+
+    /// Bytes allocated outside the lock itself.
+    pub fn heap_size(&self) -> usize {
+        self.store.heap_size()
+    }
+
+    /// The mode it is held in at `now`; `None` if nobody holds.
+    pub fn mode(&self, now: Instant) -> Option<Mode> {
+        let mut live = self
+            .holds()
+            .filter(|(_, stake)| !stake.is_over(now))
+            .peekable();
+        live.peek()?;
+        Some(if live.any(|(_, stake)| stake.write > 0) {
+            Mode::Write
+        } else {
+            Mode::Read
+        })
+    }
+
+    /// The lock as it is at `now`: drops the holds whose lease is over, each told to `ended`, and
+    /// gives access to the rest.
+    pub fn at(&mut self, now: Instant, mut ended: impl FnMut(&Owner, &Stake)) -> Live<'_> {
+        while let Some((owner, stake)) = self.store.pop_over(now) {
+            ended(&owner, &stake);
+        }
+        Live { lock: self, now }
+    }
+
+    /// Takes over a hold that was decided elsewhere: by the primary, or before a restart. What it
+    /// contradicts goes, because the newer fact is the true one.
+    pub fn put(&mut self, owner: OwnerRef<'_>, stake: Stake) {
+        let contradicts = self.holds().next().is_some_and(|(first, first_stake)| {
+            let alone = self.len() == 1;
+            if alone && first.as_ref() == owner {
+                return false;
+            }
+            stake.write > 0 || (alone && first_stake.write > 0)
+        });
+        if contradicts {
+            self.store = Store::Free;
+        }
+        if self.hold(owner).is_some() {
+            self.store.update(owner.as_bytes(), stake);
+        } else {
+            self.store.insert(owner.to_owner(), stake);
+        }
+    }
+
+    /// Drops the hold of `owner`, as decided elsewhere.
+    pub fn remove(&mut self, owner: OwnerRef<'_>) -> Option<Stake> {
+        self.store.remove(owner.as_bytes())
+    }
+
+    /// Drops every hold, as decided elsewhere.
+    pub fn clear(&mut self) {
+        self.store = Store::Free;
+    }
+}
+
+/// A lock at one moment, with every hold's lease running.
+#[derive(Debug)]
+pub struct Live<'a> {
+    lock: &'a mut Lock,
+    now: Instant,
+}
+
+impl Live<'_> {
+    /// Grants `request` if nobody else holds incompatibly.
+    ///
+    /// # Errors
+    /// [`AcquireError`]; nothing has changed.
+    pub fn acquire(
+        &mut self,
+        request: &Request<'_>,
+        tokens: &mut TokenClock,
+        wall: Micros,
+    ) -> Result<Grant, AcquireError> {
+        if let Some(fence) = request.fence {
+            tokens
+                .check(fence, wall)
+                .map_err(AcquireError::TokenTooHigh)?;
+        }
+        match self.lock.hold(request.owner) {
+            Some(stake) => self.acquire_more(*stake, request, tokens, wall),
+            None => self.acquire_first(request, tokens, wall),
+        }
+    }
+
+    fn acquire_first(
+        &mut self,
+        request: &Request<'_>,
+        tokens: &mut TokenClock,
+        wall: Micros,
+    ) -> Result<Grant, AcquireError> {
+        // One writer is always alone, so the first hold tells the mode of all.
+        let compatible = match self.lock.holds().next() {
+            None => true,
+            Some((_, first)) => request.mode == Mode::Read && first.write == 0,
+        };
+        if !compatible {
+            return Err(AcquireError::Busy(Busy::Held));
+        }
+        let token = tokens
+            .next(wall, request.fence)
+            .ok_or(AcquireError::OutOfTokens)?;
+        let mut stake = Stake {
+            write: 0,
+            read: 0,
+            token,
+            deadline: self.now.after(request.lease.as_millis()),
+            since: self.now,
+            touched: Touched::by(request.client),
+        };
+        *stake.count_mut(request.mode) = request.holds.unwrap_or(Count::ONE).get();
+        self.lock.store.insert(request.owner.to_owner(), stake);
+        Ok(Grant::New(token))
+    }
+
+    fn acquire_more(
+        &mut self,
+        mut stake: Stake,
+        request: &Request<'_>,
+        tokens: &mut TokenClock,
+        wall: Micros,
+    ) -> Result<Grant, AcquireError> {
+        let upgrade = request.mode == Mode::Write && stake.write == 0;
+        if upgrade && self.lock.len() > 1 {
+            return Err(AcquireError::Busy(Busy::Upgrade));
+        }
+        let count = match request.holds {
+            Some(count) => count,
+            None => Count::new(stake.count(request.mode) + 1).ok_or(AcquireError::CountTooHigh)?,
+        };
+        if upgrade {
+            stake.token = tokens
+                .next(wall, request.fence)
+                .ok_or(AcquireError::OutOfTokens)?;
+        }
+        *stake.count_mut(request.mode) = count.get();
+        stake.deadline = stake
+            .deadline
+            .max(self.now.after(request.lease.as_millis()));
+        stake.touched = stake.touched.again(Some(request.client));
+        self.lock.store.update(request.owner.as_bytes(), stake);
+        Ok(if upgrade {
+            Grant::Upgrade(stake.token)
+        } else {
+            Grant::Reentry(stake.token)
+        })
+    }
+
+    /// Takes away from a hold, or all of it.
+    ///
+    /// # Errors
+    /// [`ReleaseError`]; nothing has changed.
+    pub fn release(&mut self, release: &Release<'_>) -> Result<Released, ReleaseError> {
+        let mut stake = self
+            .stake(release.owner, release.token)
+            .ok_or(ReleaseError::NotHeld)?;
+        let (mode, target) = match release.how {
+            How::All => {
+                self.lock.store.remove(release.owner.as_bytes());
+                return Ok(Released {
+                    left: 0,
+                    changed: true,
+                });
+            }
+            How::One(mode) => (mode, None),
+            How::LeaveAt(count, mode) => (mode, Some(count)),
+        };
+        let mode = match mode {
+            Some(mode) => mode,
+            None if stake.write > 0 && stake.read > 0 => return Err(ReleaseError::ModeNotNamed),
+            None if stake.write > 0 => Mode::Write,
+            None => Mode::Read,
+        };
+        let count = stake.count_mut(mode);
+        if *count == 0 {
+            return Err(ReleaseError::NotHeld);
+        }
+        let target = target.unwrap_or(*count - 1).min(*count);
+        let changed = target != *count;
+        *count = target;
+        stake.touched = stake.touched.again(None);
+        if stake.total() == 0 {
+            self.lock.store.remove(release.owner.as_bytes());
+        } else {
+            self.lock.store.update(release.owner.as_bytes(), stake);
+        }
+        Ok(Released {
+            left: stake.total(),
+            changed,
+        })
+    }
+
+    /// The lease becomes max(what is left, `lease`). Answers the stake after it; `None` if the
+    /// owner holds nothing here, or not with `token`.
+    pub fn renew(
+        &mut self,
+        owner: OwnerRef<'_>,
+        lease: Lease,
+        token: Option<Token>,
+    ) -> Option<Stake> {
+        let mut stake = self.stake(owner, token)?;
+        stake.deadline = stake.deadline.max(self.now.after(lease.as_millis()));
+        stake.touched = stake.touched.again(None);
+        self.lock.store.update(owner.as_bytes(), stake);
+        Some(stake)
+    }
+
+    /// Raises the hold's token to `token` if it is lower, and the token clock with it. Answers
+    /// the stake after it; `None` if the owner holds nothing here.
+    ///
+    /// # Errors
+    /// [`TokenTooHigh`] if `token` is above the clock's bound; nothing has changed.
+    pub fn fence(
+        &mut self,
+        owner: OwnerRef<'_>,
+        token: Token,
+        tokens: &mut TokenClock,
+        wall: Micros,
+    ) -> Result<Option<Stake>, TokenTooHigh> {
+        tokens.check(token, wall)?;
+        let Some(mut stake) = self.stake(owner, None) else {
+            return Ok(None);
+        };
+        tokens.raise(token);
+        stake.token = stake.token.max(token);
+        stake.touched = stake.touched.again(None);
+        self.lock.store.update(owner.as_bytes(), stake);
+        Ok(Some(stake))
+    }
+
+    fn stake(&self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Stake> {
+        let stake = self.lock.hold(owner)?;
+        token
+            .is_none_or(|token| token == stake.token)
+            .then_some(*stake)
+    }
+}
