@@ -1,1 +1,58 @@
-//! Real servers with the module loaded.
+//! Real servers with the module loaded, for tests and benchmarks.
+//!
+//! ```no_run
+//! use mortise_harness::{Server, cmd, int, is_nil, send, try_cmd};
+//!
+//! let server = Server::start();                        // killed when it goes out of scope
+//! let (mut a, mut b) = (server.connect(), server.connect_resp3());
+//!
+//! let token = int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 10_000));
+//! assert!(is_nil(&cmd!(b, "LOCK.ACQUIRE", "key", "b", 10_000)));
+//!
+//! send!(b, "LOCK.ACQUIRE", "key", "b", 10_000, "WAIT", 0);  // does not wait for the reply
+//! server.await_blocked(&b);
+//! cmd!(a, "LOCK.RELEASE", "key", "a", "TOKEN", token);
+//! assert!(int(&b.recv()) > token);
+//!
+//! let error = try_cmd!(a, "LOCK.ACQUIRE", "key", "a", 0).unwrap_err();
+//! assert!(error.starts_with("ERR "));                  // the line as it was on the wire
+//! ```
+//!
+//! | to | use |
+//! | --- | --- |
+//! | start a server | [`Server::start`], [`Server::builder`] |
+//! | talk to it | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
+//! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
+//! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`] |
+//! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
+//! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
+//!
+//! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
+//! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders.
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod conn;
+mod eventually;
+mod log;
+mod module;
+mod port;
+mod process;
+mod replication;
+mod server;
+mod setup;
+mod value;
+mod version;
+mod work_dir;
+
+pub use builder::{Builder, StartError};
+pub use conn::{Conn, Protocol};
+pub use eventually::{Attempt, eventually};
+pub use module::module_path;
+/// The crate whose values replies are.
+pub use redis;
+pub use replication::wait_for_sync;
+pub use server::{Server, Shutdown};
+pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
+pub use version::{Flavour, Version};

@@ -1,0 +1,127 @@
+//! Saying which server to start.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::server::{Server, StartFailure};
+use crate::setup::Setup;
+use crate::work_dir::WorkDir;
+
+/// How often another port is tried before a start fails.
+const PORT_ATTEMPTS: u32 = 20;
+
+/// Options of a server that is to be started; from [`Server::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    setup: Setup,
+    dir: Option<PathBuf>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            setup: Setup::new(),
+            dir: None,
+        }
+    }
+
+    /// A line of `redis.conf`: `config("appendonly", "yes")`, `config("save", "60 1")`. An empty value is written `""`.
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        self.setup.set_line(name, value);
+        self
+    }
+
+    /// An argument of `loadmodule`, a name and its value: `module_arg("max-lease", "5000")`.
+    pub fn module_arg(mut self, name: &str, value: &str) -> Self {
+        self.setup.set_module_arg(name, value);
+        self
+    }
+
+    /// Starts the server without the module.
+    pub fn without_module(mut self) -> Self {
+        self.setup.module = false;
+        self
+    }
+
+    /// Makes the server a replica of `primary`. [`wait_for_sync`](crate::wait_for_sync) waits until it has caught up.
+    pub fn replica_of(self, primary: &Server) -> Self {
+        self.config("replicaof", &format!("127.0.0.1 {}", primary.port()))
+    }
+
+    /// Works in `dir`, created if missing and kept afterwards, instead of in a folder that goes with the server.
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// An environment variable of the server process.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.setup.envs.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Listens on a Unix socket, too: [`Server::connect_unix`], [`Server::socket`].
+    pub fn unix_socket(mut self) -> Self {
+        self.setup.unix_socket = true;
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    /// If it does not come up; the message holds its log.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        match self.try_start() {
+            Ok(server) => server,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Starts the server and waits until it answers, or has ended, as it does over a configuration that it refuses.
+    ///
+    /// # Panics
+    /// If the module has not been built, or the folder cannot be written.
+    pub fn try_start(self) -> Result<Server, StartError> {
+        let mut failure = None;
+        for _ in 0..PORT_ATTEMPTS {
+            match Server::launch(self.setup.clone(), self.work_dir()) {
+                Ok(server) => return Ok(server),
+                Err(StartFailure::PortTaken(error)) => failure = Some(error),
+                Err(StartFailure::Other(error)) => return Err(error),
+            }
+        }
+        Err(failure.expect("at least one attempt was made"))
+    }
+
+    fn work_dir(&self) -> WorkDir {
+        match &self.dir {
+            Some(dir) => {
+                fs::create_dir_all(dir).expect("the server's folder can be created");
+                WorkDir::Kept(
+                    dir.canonicalize()
+                        .expect("a folder just created has a path"),
+                )
+            }
+            None => WorkDir::temporary(),
+        }
+    }
+}
+
+/// Why a server did not come up.
+#[derive(Debug, Clone)]
+pub struct StartError {
+    /// What went wrong, seen from outside.
+    pub reason: String,
+    /// All the server wrote.
+    pub log: String,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; the server's log:\n{}", self.reason, self.log)
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,0 +1,319 @@
+//! A connection that a test can hold in its hand: send now, receive later, nothing retried, nothing hidden.
+//!
+//! Replies are read by the parser of the `redis` crate. The socket is our own because a test of blocking commands asks
+//! "has it been answered yet?", and the crate's connection drops a reply that comes after a read has timed out.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use redis::{Cmd, Parser, RedisError, Value};
+
+use crate::value::{error_line, int};
+
+/// How long a reply may take before a test counts as hung.
+const REPLY_LIMIT: Duration = Duration::from_secs(20);
+
+/// The protocol a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// RESP2, where maps are flat arrays.
+    Resp2,
+    /// RESP3.
+    Resp3,
+}
+
+/// A connection to a server.
+///
+/// Each command comes as a method that takes a slice of byte strings (`conn.cmd(&["GET", key])`) and as a macro that
+/// mixes types (`cmd!(conn, "LOCK.ACQUIRE", key, owner, 1000)`). Where a method panics, the message names the command.
+pub struct Conn {
+    stream: Stream,
+    parser: Parser,
+    id: Option<i64>,
+    /// The last command sent, for messages.
+    last: String,
+}
+
+impl Conn {
+    pub(crate) fn tcp(port: u16) -> io::Result<Conn> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        Ok(Conn::over(Stream::Tcp(stream)))
+    }
+
+    pub(crate) fn unix(path: &Path) -> io::Result<Conn> {
+        Ok(Conn::over(Stream::Unix(UnixStream::connect(path)?)))
+    }
+
+    fn over(stream: Stream) -> Conn {
+        Conn {
+            stream,
+            parser: Parser::new(),
+            id: None,
+            last: String::new(),
+        }
+    }
+
+    /// Logs in, agrees on the protocol and asks for the connection's id.
+    pub(crate) fn greet(
+        &mut self,
+        protocol: Protocol,
+        password: Option<&str>,
+    ) -> Result<(), String> {
+        if let Some(password) = password {
+            self.try_cmd(&["AUTH", password])?;
+        }
+        if protocol == Protocol::Resp3 {
+            self.try_cmd(&["HELLO", "3"])?;
+        }
+        // A user without the right to ask has no id here; see client_id().
+        self.id = self.try_cmd(&["CLIENT", "ID"]).ok().map(|id| int(&id));
+        Ok(())
+    }
+
+    /// Runs a command and returns its reply.
+    ///
+    /// # Panics
+    /// If the reply is an error, or none comes within 20 seconds.
+    #[track_caller]
+    pub fn cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
+        self.run(&to_cmd(args))
+    }
+
+    /// Runs a command and returns its reply, or the error line as it was on the wire
+    /// (`WRONGTYPE Operation against a key …`).
+    ///
+    /// A connection that is closed instead of answered is an `Err` that begins with `connection closed`.
+    ///
+    /// # Panics
+    /// If no reply comes within 20 seconds.
+    #[track_caller]
+    pub fn try_cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Value, String> {
+        self.try_run(&to_cmd(args))
+    }
+
+    /// Sends a command without waiting for its reply; [`Conn::recv`] brings it. Any number may be on their way.
+    ///
+    /// # Panics
+    /// If the server has closed the connection.
+    #[track_caller]
+    pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) {
+        self.submit(&to_cmd(args));
+    }
+
+    /// The next reply, or in RESP3 the next push message.
+    ///
+    /// # Panics
+    /// If it is an error, or nothing comes within 20 seconds.
+    #[track_caller]
+    pub fn recv(&mut self) -> Value {
+        match self.try_recv() {
+            Ok(value) => value,
+            Err(error) => panic!("{}: {error}", self.last),
+        }
+    }
+
+    /// The next reply, or its error line. Like [`Conn::try_cmd`] otherwise.
+    ///
+    /// # Panics
+    /// If nothing comes within 20 seconds.
+    #[track_caller]
+    pub fn try_recv(&mut self) -> Result<Value, String> {
+        match self.recv_within(REPLY_LIMIT) {
+            Some(reply) => reply,
+            None => panic!("{}: no reply within {REPLY_LIMIT:?}", self.last),
+        }
+    }
+
+    /// The next reply if it comes within `limit`, else `None`; it can still be received later.
+    ///
+    /// To show that a request waits, [`Server::await_blocked`](crate::Server::await_blocked) needs no pause at all.
+    pub fn recv_within(&mut self, limit: Duration) -> Option<Result<Value, String>> {
+        // The system reads a timeout of zero as none.
+        let limit = limit.max(Duration::from_millis(1));
+        if let Err(error) = self.stream.set_read_timeout(limit) {
+            return Some(Err(format!("connection closed: {error}")));
+        }
+        match self.parser.parse_value(&mut self.stream) {
+            Ok(value) => Some(match error_line(&value) {
+                Some(line) => Err(line),
+                None => Ok(value),
+            }),
+            Err(error) if error.is_timeout() => None,
+            Err(error) => Some(Err(describe(&error))),
+        }
+    }
+
+    /// The connection's `CLIENT ID`, asked for once, when it was opened.
+    ///
+    /// # Panics
+    /// If the user was not allowed to ask.
+    #[track_caller]
+    pub fn client_id(&self) -> i64 {
+        self.id
+            .expect("the user of this connection may run CLIENT ID")
+    }
+
+    /// Runs a command built elsewhere; what [`cmd!`](crate::cmd!) calls. Like [`Conn::cmd`] otherwise.
+    ///
+    /// # Panics
+    /// If the reply is an error, or none comes within 20 seconds.
+    #[track_caller]
+    pub fn run(&mut self, command: &Cmd) -> Value {
+        self.submit(command);
+        self.recv()
+    }
+
+    /// Runs a command built elsewhere; what [`try_cmd!`](crate::try_cmd!) calls. Like [`Conn::try_cmd`] otherwise.
+    ///
+    /// # Panics
+    /// If no reply comes within 20 seconds.
+    #[track_caller]
+    pub fn try_run(&mut self, command: &Cmd) -> Result<Value, String> {
+        self.last = command_line(command);
+        match self.stream.write_all(&command.get_packed_command()) {
+            Ok(()) => self.try_recv(),
+            Err(error) => Err(format!("connection closed: {error}")),
+        }
+    }
+
+    /// Sends a command built elsewhere; what [`send!`](crate::send!) calls.
+    ///
+    /// # Panics
+    /// If the server has closed the connection.
+    #[track_caller]
+    pub fn submit(&mut self, command: &Cmd) {
+        self.last = command_line(command);
+        self.send_raw(&command.get_packed_command());
+    }
+
+    /// Sends bytes as they are, for input that no client would build.
+    ///
+    /// # Panics
+    /// If the server has closed the connection.
+    #[track_caller]
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.stream.write_all(bytes) {
+            panic!("{}: connection closed: {error}", self.last);
+        }
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn")
+            .field("stream", &self.stream)
+            .field("id", &self.id)
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
+            Stream::Unix(stream) => stream.set_read_timeout(Some(limit)),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.write_all(bytes),
+            Stream::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+fn to_cmd<A: AsRef<[u8]>>(args: &[A]) -> Cmd {
+    let mut command = Cmd::new();
+    for arg in args {
+        command.arg(arg.as_ref());
+    }
+    command
+}
+
+/// The command as a person would type it, long arguments cut.
+fn command_line(command: &Cmd) -> String {
+    const LONGEST: usize = 60;
+    let words = command.args_iter().map(|arg| match arg {
+        redis::Arg::Simple(bytes) if bytes.len() > LONGEST => {
+            format!(
+                "{}… ({} bytes)",
+                bytes[..LONGEST].escape_ascii(),
+                bytes.len()
+            )
+        }
+        redis::Arg::Simple(bytes) => bytes.escape_ascii().to_string(),
+        other => format!("{other:?}"),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn describe(error: &RedisError) -> String {
+    if error.is_io_error() || error.is_connection_dropped() {
+        format!("connection closed: {error}")
+    } else {
+        format!("unreadable reply: {error}")
+    }
+}
+
+/// Builds a [`redis::Cmd`] of arguments of mixed types.
+#[macro_export]
+macro_rules! command {
+    ($($arg:expr),+ $(,)?) => {{
+        let mut command = $crate::redis::Cmd::new();
+        $(command.arg($arg);)+
+        command
+    }};
+}
+
+/// Runs a command on a [`Conn`](crate::Conn) and returns its reply; panics, naming the command, if that is an error.
+///
+/// ```no_run
+/// # use mortise_harness::{Server, cmd};
+/// # let server = Server::start();
+/// # let mut conn = server.connect();
+/// let token = cmd!(conn, "LOCK.ACQUIRE", "key", b"owner", 1000);
+/// ```
+#[macro_export]
+macro_rules! cmd {
+    ($conn:expr, $($arg:expr),+ $(,)?) => {
+        $conn.run(&$crate::command!($($arg),+))
+    };
+}
+
+/// Runs a command on a [`Conn`](crate::Conn); an error reply is `Err` of its line.
+#[macro_export]
+macro_rules! try_cmd {
+    ($conn:expr, $($arg:expr),+ $(,)?) => {
+        $conn.try_run(&$crate::command!($($arg),+))
+    };
+}
+
+/// Sends a command on a [`Conn`](crate::Conn) without waiting for its reply.
+#[macro_export]
+macro_rules! send {
+    ($conn:expr, $($arg:expr),+ $(,)?) => {
+        $conn.submit(&$crate::command!($($arg),+))
+    };
+}

@@ -1,0 +1,83 @@
+//! Waiting for what cannot be awaited: a condition is asked again and again.
+
+use std::fmt::Debug;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long [`eventually`] tries.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The first pause; each next one is twice as long, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// What one look at a condition came to.
+///
+/// `Option` says only whether; `Result` also says, in its error, what was seen instead; `bool` yields `()`.
+pub trait Attempt {
+    /// What a look that succeeded brings back.
+    type Value;
+
+    /// The value, or what was seen instead.
+    fn outcome(self) -> Result<Self::Value, String>;
+}
+
+impl<T> Attempt for Option<T> {
+    type Value = T;
+
+    fn outcome(self) -> Result<T, String> {
+        self.ok_or_else(|| "None".to_owned())
+    }
+}
+
+impl<T, E: Debug> Attempt for Result<T, E> {
+    type Value = T;
+
+    fn outcome(self) -> Result<T, String> {
+        self.map_err(|seen| format!("{seen:?}"))
+    }
+}
+
+impl Attempt for bool {
+    type Value = ();
+
+    fn outcome(self) -> Result<(), String> {
+        if self {
+            Ok(())
+        } else {
+            Err("false".to_owned())
+        }
+    }
+}
+
+/// Looks at a condition until it holds, for up to 10 seconds.
+///
+/// Only for events that nothing announces; a blocked command's reply is awaited with [`Conn::recv`](crate::Conn::recv).
+///
+/// # Panics
+/// With `what` and the last look, if the condition does not come to hold.
+#[track_caller]
+pub fn eventually<A: Attempt>(what: &str, look: impl FnMut() -> A) -> A::Value {
+    match within(PATIENCE, look) {
+        Ok(value) => value,
+        Err(seen) => panic!("waited {PATIENCE:?} in vain until {what}; the last look: {seen}"),
+    }
+}
+
+/// Looks at a condition until it holds or `patience` is over; the error is the last look.
+pub(crate) fn within<A: Attempt>(
+    patience: Duration,
+    mut look: impl FnMut() -> A,
+) -> Result<A::Value, String> {
+    let start = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match look().outcome() {
+            Ok(value) => return Ok(value),
+            Err(seen) if start.elapsed() >= patience => return Err(seen),
+            Err(_) => {
+                thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Where the built module lies.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The module's file: `MORTISE_MODULE`, else `release/libmortise.so` in the target folder.
+///
+/// # Panics
+/// If there is none.
+pub fn module_path() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Tests run in their package's folder, but what a person writes into these variables is relative to the workspace.
+    let path = match env::var_os("MORTISE_MODULE") {
+        Some(path) => root.join(path),
+        None => root
+            .join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+            .join("release/libmortise.so"),
+    };
+    path.canonicalize().unwrap_or_else(|error| {
+        panic!("no module at {}: {error}; run `make build`", path.display())
+    })
+}

@@ -1,0 +1,51 @@
+//! Primaries and replicas.
+
+use std::collections::BTreeMap;
+
+use crate::conn::Conn;
+use crate::eventually::eventually;
+use crate::server::Server;
+use crate::value::info;
+
+/// Waits until `replica` is attached to `primary` and has applied all that `primary` has written up to this call.
+///
+/// # Panics
+/// If that takes more than 10 seconds.
+#[track_caller]
+pub fn wait_for_sync(primary: &Server, replica: &Server) {
+    let mut primary_conn = primary.connect();
+    let mut replica_conn = replica.connect();
+    eventually("the replica is attached", || {
+        let state = replication(&mut replica_conn);
+        let attached = state
+            .get("master_link_status")
+            .is_some_and(|link| link == "up")
+            && state.get("master_port") == Some(&primary.port().to_string());
+        if attached { Ok(()) } else { Err(state) }
+    });
+    // Asked only now: after a full sync the replica counts from the primary's offset.
+    let target = offset(&replication(&mut primary_conn), "master_repl_offset");
+    eventually("the replica has caught up", || {
+        let state = replication(&mut replica_conn);
+        let caught_up = state
+            .get("master_link_status")
+            .is_some_and(|link| link == "up")
+            && offset(&state, "slave_repl_offset") >= target;
+        if caught_up {
+            Ok(())
+        } else {
+            Err((target, state))
+        }
+    });
+}
+
+fn replication(conn: &mut Conn) -> BTreeMap<String, String> {
+    info(&conn.cmd(&["INFO", "replication"]))
+}
+
+fn offset(state: &BTreeMap<String, String>, name: &str) -> i64 {
+    state
+        .get(name)
+        .and_then(|offset| offset.parse().ok())
+        .unwrap_or(-1)
+}

@@ -1,0 +1,412 @@
+//! A server's life: started, restarted, killed, and looked at once more when the test is over.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::builder::{Builder, StartError};
+use crate::conn::{Conn, Protocol};
+use crate::eventually::{eventually, within};
+use crate::log::{Log, crash_line, tail};
+use crate::port::free_port;
+use crate::process::Process;
+use crate::setup::{Setup, server_program, socket_path};
+use crate::value::{info, text};
+use crate::version::Version;
+use crate::work_dir::WorkDir;
+
+/// How long a server may take to come up, loading its data included, and to go down.
+const LIFE_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running server. It is killed for certain when this value goes, or when the process that holds it dies.
+///
+/// If the server crashed meanwhile (a crash report or a Rust panic in its log, or an end of its own accord that was no
+/// clean one), dropping this value panics, so no test passes over a crash. If the test fails, the end of the server's
+/// log is printed. `MORTISE_KEEP=1` keeps the temporary folders.
+#[derive(Debug)]
+pub struct Server {
+    setup: Setup,
+    work_dir: WorkDir,
+    port: u16,
+    log: Log,
+    /// None while it is down by the test's own wish.
+    process: Option<Process>,
+}
+
+/// How [`Server::shutdown`] asks the server to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shutdown {
+    /// `SHUTDOWN`: saves if save points are configured.
+    AsConfigured,
+    /// `SHUTDOWN SAVE`: writes an RDB file in any case.
+    Save,
+    /// `SHUTDOWN NOSAVE`.
+    NoSave,
+}
+
+impl Server {
+    /// Starts a server with the module, without persistence.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start() -> Server {
+        Server::builder().start()
+    }
+
+    /// Options for another kind of server.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn launch(setup: Setup, work_dir: WorkDir) -> Result<Server, StartFailure> {
+        let mut server = Server {
+            log: Log::new(work_dir.path()),
+            setup,
+            work_dir,
+            port: free_port(),
+            process: None,
+        };
+        match server.bring_up() {
+            Ok(()) => Ok(server),
+            Err(error) if error.log.contains("Address already in use") => {
+                Err(StartFailure::PortTaken(error))
+            }
+            Err(error) => Err(StartFailure::Other(error)),
+        }
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address as `127.0.0.1:port`.
+    pub fn addr(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The address as `redis://127.0.0.1:port/`.
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.addr())
+    }
+
+    /// The path of the Unix socket, there after [`Builder::unix_socket`].
+    pub fn socket(&self) -> PathBuf {
+        socket_path(self.dir()).into()
+    }
+
+    /// The folder the server works in.
+    pub fn dir(&self) -> &Path {
+        self.work_dir.path()
+    }
+
+    /// All the server has written since this value was made: its log, its stdout and its stderr.
+    pub fn log(&self) -> String {
+        self.log.text()
+    }
+
+    /// The server's process id.
+    ///
+    /// # Panics
+    /// While it is down.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        self.running().id()
+    }
+
+    /// The server's flavour and version.
+    pub fn version(&self) -> Version {
+        Version::ask(&mut self.connect())
+    }
+
+    /// A new connection that speaks RESP2.
+    ///
+    /// # Panics
+    /// If the server cannot be reached.
+    #[track_caller]
+    pub fn connect(&self) -> Conn {
+        self.greeted(Conn::tcp(self.port), Protocol::Resp2)
+    }
+
+    /// A new connection that speaks RESP3.
+    ///
+    /// # Panics
+    /// If the server cannot be reached.
+    #[track_caller]
+    pub fn connect_resp3(&self) -> Conn {
+        self.greeted(Conn::tcp(self.port), Protocol::Resp3)
+    }
+
+    /// A new connection over the Unix socket, RESP2.
+    ///
+    /// # Panics
+    /// If the server cannot be reached, or was started without [`Builder::unix_socket`].
+    #[track_caller]
+    pub fn connect_unix(&self) -> Conn {
+        self.greeted(Conn::unix(&self.socket()), Protocol::Resp2)
+    }
+
+    #[track_caller]
+    fn greeted(&self, conn: io::Result<Conn>, protocol: Protocol) -> Conn {
+        let mut conn = match conn {
+            Ok(conn) => conn,
+            Err(error) => panic!("no connection to the server on port {}: {error}", self.port),
+        };
+        match conn.greet(protocol, self.setup.password()) {
+            Ok(()) => conn,
+            Err(error) => panic!("the server on port {} greets with {error}", self.port),
+        }
+    }
+
+    /// Waits until the command that `conn` sent last is blocked in the server.
+    ///
+    /// # Panics
+    /// If it does not come to be within 10 seconds: it may have been answered.
+    #[track_caller]
+    pub fn await_blocked(&self, conn: &Conn) {
+        let id = conn.client_id().to_string();
+        let mut observer = self.connect();
+        eventually("the client is blocked", || {
+            let line = text(&observer.cmd(&["CLIENT", "LIST", "ID", &id]));
+            let flags = line
+                .split(' ')
+                .find_map(|field| field.strip_prefix("flags="));
+            match flags {
+                Some(flags) if flags.contains('b') => Ok(()),
+                _ => Err(line),
+            }
+        });
+    }
+
+    /// The lines of `INFO section` by name.
+    ///
+    /// # Panics
+    /// If the server cannot be reached.
+    #[track_caller]
+    pub fn info(&self, section: &str) -> BTreeMap<String, String> {
+        info(&self.connect().cmd(&["INFO", section]))
+    }
+
+    /// Changes a line of `redis.conf` from the next start on. (`CONFIG SET` changes it now, but each start writes
+    /// `redis.conf` anew.)
+    pub fn set_config(&mut self, name: &str, value: &str) {
+        self.setup.set_line(name, value);
+    }
+
+    /// Changes an argument of `loadmodule` from the next start on.
+    pub fn set_module_arg(&mut self, name: &str, value: &str) {
+        self.setup.set_module_arg(name, value);
+    }
+
+    /// Shuts the server down cleanly and starts it in the same folder on the same port.
+    ///
+    /// # Panics
+    /// If either fails.
+    #[track_caller]
+    pub fn restart(&mut self, how: Shutdown) {
+        self.shutdown(how);
+        self.start_again();
+    }
+
+    /// Shuts the server down cleanly; [`Server::start_again`] brings it back.
+    ///
+    /// # Panics
+    /// If it refuses.
+    #[track_caller]
+    pub fn shutdown(&mut self, how: Shutdown) {
+        let words: &[&str] = match how {
+            Shutdown::AsConfigured => &["SHUTDOWN"],
+            Shutdown::Save => &["SHUTDOWN", "SAVE"],
+            Shutdown::NoSave => &["SHUTDOWN", "NOSAVE"],
+        };
+        let mut conn = self.connect();
+        // A server that shuts down closes the connection instead of answering.
+        match conn.try_cmd(words) {
+            Err(error) if error.starts_with("connection closed") => self.await_end(),
+            refused => panic!("{words:?}: {refused:?}"),
+        }
+    }
+
+    /// Sends SIGTERM, which the server takes as `SHUTDOWN`, and waits until it has ended.
+    ///
+    /// # Panics
+    /// If it does not end, or not cleanly.
+    #[track_caller]
+    pub fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        self.await_end();
+    }
+
+    #[track_caller]
+    fn await_end(&mut self) {
+        let process = self.process.as_mut().expect("the server runs");
+        match process.await_end(LIFE_LIMIT) {
+            Some(status) => assert!(status.success(), "the server ended with {status}"),
+            None => panic!("the server did not shut down within {LIFE_LIMIT:?}"),
+        }
+        self.process = None;
+    }
+
+    /// Kills the server with SIGKILL, as a power cut would; [`Server::start_again`] brings it back.
+    pub fn sigkill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts the server again in the same folder, on the same port, after [`Server::shutdown`], [`Server::terminate`]
+    /// or [`Server::sigkill`].
+    ///
+    /// # Panics
+    /// If it runs, or does not come up.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        if let Err(error) = self.try_start_again() {
+            panic!("{error}");
+        }
+    }
+
+    /// Like [`Server::start_again`], for a server that is expected to refuse what it finds.
+    ///
+    /// # Panics
+    /// If it runs.
+    #[track_caller]
+    pub fn try_start_again(&mut self) -> Result<(), StartError> {
+        assert!(self.process.is_none(), "the server runs already");
+        self.bring_up()
+    }
+
+    /// Freezes the server with SIGSTOP.
+    ///
+    /// # Panics
+    /// While it is down.
+    #[track_caller]
+    pub fn stop_signal(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a frozen server go on, with SIGCONT.
+    ///
+    /// # Panics
+    /// While it is down.
+    #[track_caller]
+    pub fn cont_signal(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    #[track_caller]
+    fn signal(&self, signal: Signal) {
+        self.running()
+            .signal(signal)
+            .expect("a running server can be signalled");
+    }
+
+    #[track_caller]
+    fn running(&self) -> &Process {
+        self.process.as_ref().expect("the server runs")
+    }
+
+    /// Starts the process and waits until it answers.
+    fn bring_up(&mut self) -> Result<(), StartError> {
+        let conf = self.conf_path();
+        let conf_text = self.setup.conf(self.dir(), self.port, self.log.logfile());
+        fs::write(&conf, conf_text).expect("the server's folder can be written");
+        let program = server_program();
+        let stdout = self
+            .log
+            .stdout()
+            .expect("the server's folder can be written");
+        let stderr = self
+            .log
+            .stderr()
+            .expect("the server's folder can be written");
+        let mut process = Process::start(&program, &conf, &self.setup.envs, stdout, stderr)
+            .map_err(|error| self.start_error(format!("{program} cannot be run: {error}")))?;
+        let outcome = within(LIFE_LIMIT, || match process.ended() {
+            Some(status) => Ok(Err(format!("{program} ended at once with {status}"))),
+            None => self.answers().map(Ok),
+        });
+        match outcome {
+            Ok(Ok(())) => {
+                self.process = Some(process);
+                Ok(())
+            }
+            Ok(Err(reason)) => Err(self.start_error(reason)),
+            Err(seen) => {
+                process.kill();
+                Err(self.start_error(format!("{program} did not come up: {seen}")))
+            }
+        }
+    }
+
+    /// Whether this very server answers and has its data loaded; the error says what was seen instead.
+    fn answers(&self) -> Result<(), String> {
+        let mut conn = Conn::tcp(self.port).map_err(|error| error.to_string())?;
+        match self.identity(&mut conn) {
+            Ok(config_file) if Path::new(&config_file) == self.conf_path() => {
+                conn.try_cmd(&["PING"]).map(|_| ())
+            }
+            Ok(config_file) => Err(format!("another server on our port, of {config_file}")),
+            // A user who may do nothing is still answered; the log must tell then.
+            Err(error) if error.starts_with("NO") && self.log().contains("Ready to accept") => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The path of the configuration that the server behind `conn` was started with: the port may have been snatched.
+    fn identity(&self, conn: &mut Conn) -> Result<String, String> {
+        if let Some(password) = self.setup.password() {
+            conn.try_cmd(&["AUTH", password])?;
+        }
+        let mut lines = info(&conn.try_cmd(&["INFO", "server"])?);
+        Ok(lines.remove("config_file").unwrap_or_default())
+    }
+
+    fn conf_path(&self) -> PathBuf {
+        self.dir().join("redis.conf")
+    }
+
+    fn start_error(&self, reason: String) -> StartError {
+        StartError {
+            reason,
+            log: self.log(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let ended = self.process.as_mut().and_then(Process::ended);
+        self.process = None;
+        let log = self.log();
+        let fault = match (crash_line(&log), ended) {
+            (Some(line), _) => Some(format!("crashed: {line}")),
+            (None, Some(status)) if !status.success() => Some(format!("ended with {status}")),
+            _ => None,
+        };
+        if thread::panicking() || fault.is_some() {
+            eprintln!(
+                "--- log of the server on port {}:\n{}\n---",
+                self.port,
+                tail(&log)
+            );
+        }
+        if let Some(fault) = fault
+            && !thread::panicking()
+        {
+            panic!("the server on port {} {fault}", self.port);
+        }
+    }
+}
+
+/// Why a launch failed: another port is worth a try, or nothing is.
+pub(crate) enum StartFailure {
+    PortTaken(StartError),
+    Other(StartError),
+}

@@ -1,0 +1,99 @@
+//! What a server is started with, and the `redis.conf` that says so.
+
+use std::env;
+use std::path::Path;
+
+use crate::module::module_path;
+
+/// The part of a server's configuration that outlives a restart.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) lines: Vec<(String, String)>,
+    pub(crate) module: bool,
+    pub(crate) module_args: Vec<(String, String)>,
+    pub(crate) envs: Vec<(String, String)>,
+    pub(crate) unix_socket: bool,
+}
+
+impl Setup {
+    pub(crate) fn new() -> Setup {
+        Setup {
+            lines: Vec::new(),
+            module: true,
+            module_args: Vec::new(),
+            envs: Vec::new(),
+            unix_socket: false,
+        }
+    }
+
+    pub(crate) fn set_line(&mut self, name: &str, value: &str) {
+        self.lines.push((name.to_owned(), value.to_owned()));
+    }
+
+    pub(crate) fn set_module_arg(&mut self, name: &str, value: &str) {
+        self.module_args.retain(|(known, _)| known != name);
+        self.module_args.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// The password of the default user, if one is configured.
+    pub(crate) fn password(&self) -> Option<&str> {
+        let line = self.lines.iter().rfind(|(name, _)| name == "requirepass")?;
+        Some(line.1.trim_matches('"'))
+    }
+
+    /// The text of `redis.conf`. A line of the test's stands after ours, so it prevails.
+    pub(crate) fn conf(&self, dir: &Path, port: u16, logfile: &Path) -> String {
+        let mut conf = Conf(String::new());
+        conf.line("bind", "127.0.0.1");
+        conf.line("port", &port.to_string());
+        conf.line("daemonize", "no");
+        conf.line("dir", &quoted(&dir.to_string_lossy()));
+        conf.line("logfile", &quoted(&logfile.to_string_lossy()));
+        conf.line("save", "");
+        conf.line("appendonly", "no");
+        conf.line("enable-debug-command", "yes");
+        conf.line("enable-module-command", "yes");
+        // A replica's first sync would wait five seconds for more replicas to come.
+        conf.line("repl-diskless-sync-delay", "0");
+        if self.unix_socket {
+            conf.line("unixsocket", &quoted(&socket_path(dir)));
+        }
+        for (name, value) in &self.lines {
+            conf.line(name, value);
+        }
+        if self.module {
+            let mut words = quoted(&module_path().to_string_lossy());
+            for (name, value) in &self.module_args {
+                words += &format!(" {name} {}", quoted(value));
+            }
+            conf.line("loadmodule", &words);
+        }
+        conf.0
+    }
+}
+
+struct Conf(String);
+
+impl Conf {
+    fn line(&mut self, name: &str, value: &str) {
+        let value = if value.is_empty() { "\"\"" } else { value };
+        self.0 += &format!("{name} {value}\n");
+    }
+}
+
+/// One word of `redis.conf`.
+fn quoted(word: &str) -> String {
+    format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+pub(crate) fn socket_path(dir: &Path) -> String {
+    dir.join("socket").to_string_lossy().into_owned()
+}
+
+/// The server to run: `MORTISE_SERVER` (a name on the path, a binary, or a script that runs one), else `redis-server`.
+pub(crate) fn server_program() -> String {
+    env::var("MORTISE_SERVER")
+        .ok()
+        .filter(|program| !program.is_empty())
+        .unwrap_or_else(|| "redis-server".to_owned())
+}
