@@ -127,6 +127,21 @@ impl Store {
         }
     }
 
+    /// How many hold at `now`.
+    pub(crate) fn live_len(&self, now: Instant) -> usize {
+        match self {
+            Self::Free => 0,
+            Self::One(_, stake) => usize::from(!stake.is_over(now)),
+            Self::Many(readers) => {
+                let over = readers
+                    .by_deadline
+                    .iter()
+                    .take_while(|(deadline, _)| *deadline <= now);
+                readers.by_owner.len() - over.count()
+            }
+        }
+    }
+
     pub(crate) fn get(&self, owner: &[u8]) -> Option<&Stake> {
         match self {
             Self::Free => None,

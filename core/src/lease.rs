@@ -26,6 +26,11 @@ const NIL: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseId(u32);
 
+impl LeaseId {
+    /// Bytes an entry takes beside the bytes of its key.
+    pub const ENTRY_SIZE: usize = size_of::<Slot<Box<[u8]>>>();
+}
+
 /// Entries in the order of their deadlines, to the width of a bucket (32 ms).
 #[derive(Debug)]
 pub struct LeaseOrder<K> {

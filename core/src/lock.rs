@@ -156,18 +156,21 @@ impl Lock {
         self.store.heap_size()
     }
 
+    /// How many owners hold at `now`.
+    pub fn live_len(&self, now: Instant) -> usize {
+        self.store.live_len(now)
+    }
+
     /// The mode it is held in at `now`; `None` if nobody holds.
     pub fn mode(&self, now: Instant) -> Option<Mode> {
-        let mut live = self
-            .holds()
-            .filter(|(_, stake)| !stake.is_over(now))
-            .peekable();
-        live.peek()?;
-        Some(if live.any(|(_, stake)| stake.write > 0) {
+        let (_, first) = self.holds().next()?;
+        // A writer is alone, so the first tells for all.
+        let mode = if first.write > 0 {
             Mode::Write
         } else {
             Mode::Read
-        })
+        };
+        (self.live_len(now) > 0).then_some(mode)
     }
 
     /// The lock as it is at `now`: drops the holds whose lease is over, each told to `ended`, and

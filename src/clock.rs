@@ -1,0 +1,30 @@
+//! The clocks as the core wants them.
+
+use mortise_core::codec::{BootId, Stamp};
+use mortise_core::{Instant, Micros};
+
+use crate::ffi;
+
+/// Now, on the boot-time clock.
+pub(crate) fn now() -> Instant {
+    Instant::from_millis(ffi::boot_millis())
+}
+
+/// Now, on the wall clock.
+pub(crate) fn wall() -> Micros {
+    Micros(ffi::wall_micros())
+}
+
+/// Here and now, for bytes that leave or reach the process.
+pub(crate) fn stamp() -> Stamp {
+    stamp_at(now())
+}
+
+/// Here, and the moment `now`.
+pub(crate) fn stamp_at(now: Instant) -> Stamp {
+    Stamp {
+        boot_id: BootId(ffi::boot_id()),
+        boot: now,
+        wall_ms: ffi::wall_micros() / 1_000,
+    }
+}

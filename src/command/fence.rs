@@ -1,0 +1,42 @@
+//! `LOCK.FENCE key owner token`
+
+use super::check_primary;
+use super::parse::{Parse, token_too_high};
+use crate::clock;
+use crate::error::Error;
+use crate::ffi::{Args, Command, Context};
+use crate::settle::Place;
+use crate::state::STATE;
+
+pub(crate) struct Fence;
+
+impl Command for Fence {
+    const NAME: &'static str = "LOCK.FENCE";
+    const MIN_ARGS: usize = 4;
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        check_primary()?;
+        let mut parse = Parse::new(args);
+        let (key, owner, token) = (parse.key()?, parse.owner()?, parse.token()?);
+        if let Some(option) = parse.option() {
+            return Err(option.unknown());
+        }
+        let mut place = Place::open(ctx, key)?;
+        let wall = clock::wall();
+        let fenced = match place.live() {
+            Some(mut live) => {
+                STATE.with(|state| live.fence(owner, token, &mut state.tokens.borrow_mut(), wall))
+            }
+            None => STATE.with(|state| state.tokens.borrow().check(token, wall).map(|()| None)),
+        };
+        if let Ok(Some(_)) = fenced {
+            place.announce(owner);
+        }
+        place.close();
+        match fenced.map_err(|error| token_too_high("token", token, error))? {
+            Some(stake) => ctx.reply_integer(stake.token.get() as i64),
+            None => ctx.reply_null(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,29 @@
+//! The commands, one file each: the arguments, then what is asked of the core, then the reply.
+
+mod acquire;
+mod fence;
+mod info;
+mod parse;
+mod release;
+mod renew;
+mod top;
+
+pub(crate) use acquire::{Acquire, RLock, WLock};
+pub(crate) use fence::Fence;
+pub(crate) use info::Info;
+pub(crate) use parse::integer;
+pub(crate) use release::Release;
+pub(crate) use renew::Renew;
+pub(crate) use top::Top;
+
+use crate::error::Error;
+use crate::state::STATE;
+
+/// Refuses a change on a replica. The server does so itself unless the replica is writable.
+fn check_primary() -> Result<(), Error> {
+    if STATE.with(|state| state.primary.get()) {
+        Ok(())
+    } else {
+        Err(Error::ReadOnly)
+    }
+}

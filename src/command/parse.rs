@@ -1,0 +1,188 @@
+//! Arguments, taken one by one. Every refusal names the argument and its bounds.
+
+use mortise_core::{Count, Lease, OwnerRef, Token};
+
+use crate::error::Error;
+use crate::ffi::{Arg, Args};
+use crate::state::STATE;
+
+/// The largest wait: 2^53 milliseconds.
+const LONGEST_WAIT: u64 = 1 << 53;
+
+/// A plain decimal: digits alone, no sign, no leading zero.
+pub(crate) fn integer(bytes: &[u8]) -> Option<u64> {
+    if bytes.len() > 1 && bytes[0] == b'0' || bytes.is_empty() {
+        return None;
+    }
+    bytes.iter().try_fold(0_u64, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// A cursor over the arguments of a command.
+#[derive(Debug)]
+pub(crate) struct Parse<'c> {
+    args: Args<'c>,
+    next: usize,
+}
+
+impl<'c> Parse<'c> {
+    /// Behind the command's name.
+    pub(crate) fn new(args: Args<'c>) -> Self {
+        Self { args, next: 1 }
+    }
+
+    fn take(&mut self) -> Option<Arg<'c>> {
+        let arg = self.args.get(self.next)?;
+        self.next += 1;
+        Some(arg)
+    }
+
+    pub(crate) fn key(&mut self) -> Result<Arg<'c>, Error> {
+        self.take().ok_or(Error::Arity)
+    }
+
+    pub(crate) fn owner(&mut self) -> Result<OwnerRef<'c>, Error> {
+        owner(self.take().ok_or(Error::Arity)?)
+    }
+
+    pub(crate) fn lease(&mut self) -> Result<Lease, Error> {
+        let arg = self.take().ok_or(Error::Arity)?;
+        let max = STATE.with(|state| state.max_lease.get());
+        within(arg, "lease", 1, max)
+            .ok()
+            .and_then(Lease::from_millis)
+            .ok_or_else(|| {
+                bounds(
+                    arg,
+                    "lease",
+                    format!("1 to {max} milliseconds (lock.max-lease)"),
+                )
+            })
+    }
+
+    pub(crate) fn token(&mut self) -> Result<Token, Error> {
+        token(self.take().ok_or(Error::Arity)?, "token")
+    }
+
+    /// The next option, if there is one: its name as it was given.
+    pub(crate) fn option(&mut self) -> Option<OptionName<'c>> {
+        Some(OptionName(self.take()?.bytes()))
+    }
+
+    fn value(&mut self, option: &'static str) -> Result<Arg<'c>, Error> {
+        self.take().ok_or(Error::NoValue(option))
+    }
+
+    /// The value of WAIT, in milliseconds; 0 for no limit.
+    pub(crate) fn wait_into(&mut self, wait: &mut Option<u64>) -> Result<(), Error> {
+        once("WAIT", wait)?;
+        let value = self.value("WAIT")?;
+        *wait = Some(within(value, "WAIT", 0, LONGEST_WAIT)?);
+        Ok(())
+    }
+
+    /// The value of FENCE or TOKEN.
+    pub(crate) fn token_into(
+        &mut self,
+        option: &'static str,
+        slot: &mut Option<Token>,
+    ) -> Result<(), Error> {
+        once(option, slot)?;
+        *slot = Some(token(self.value(option)?, option)?);
+        Ok(())
+    }
+
+    /// The value of HOLDS, at least `min`.
+    pub(crate) fn holds_into(&mut self, min: u64, slot: &mut Option<u32>) -> Result<(), Error> {
+        once("HOLDS", slot)?;
+        let value = self.value("HOLDS")?;
+        *slot = Some(within(value, "HOLDS", min, u64::from(Count::MAX.get()))? as u32);
+        Ok(())
+    }
+
+    /// The value of COUNT.
+    pub(crate) fn count_into(&mut self, slot: &mut Option<usize>) -> Result<(), Error> {
+        once("COUNT", slot)?;
+        let value = self.value("COUNT")?;
+        *slot = Some(within(value, "COUNT", 1, (1 << 31) - 1)? as usize);
+        Ok(())
+    }
+
+    /// The value of OWNER.
+    pub(crate) fn owner_into(&mut self, slot: &mut Option<OwnerRef<'c>>) -> Result<(), Error> {
+        once("OWNER", slot)?;
+        *slot = Some(owner(self.value("OWNER")?)?);
+        Ok(())
+    }
+}
+
+/// The name of an option. Case does not matter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OptionName<'c>(&'c [u8]);
+
+impl OptionName<'_> {
+    pub(crate) fn is(self, name: &str) -> bool {
+        self.0.eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    pub(crate) fn unknown(self) -> Error {
+        Error::UnknownOption(self.0.into())
+    }
+}
+
+/// An option is given once.
+pub(crate) fn once<T>(option: &'static str, slot: &Option<T>) -> Result<(), Error> {
+    if slot.is_some() {
+        Err(Error::Twice(option))
+    } else {
+        Ok(())
+    }
+}
+
+fn bounds(arg: Arg<'_>, argument: &'static str, bounds: String) -> Error {
+    Error::Bounds {
+        argument,
+        bounds,
+        got: arg.bytes().into(),
+    }
+}
+
+fn within(arg: Arg<'_>, argument: &'static str, min: u64, max: u64) -> Result<u64, Error> {
+    integer(arg.bytes())
+        .filter(|value| (min..=max).contains(value))
+        .ok_or_else(|| bounds(arg, argument, format!("an integer from {min} to {max}")))
+}
+
+fn token(arg: Arg<'_>, argument: &'static str) -> Result<Token, Error> {
+    integer(arg.bytes()).and_then(Token::new).ok_or_else(|| {
+        bounds(
+            arg,
+            argument,
+            format!("an integer from 1 to {} (below 2^53)", Token::MAX.get()),
+        )
+    })
+}
+
+/// The refusal of a token that is within the number space but too far ahead of the clock.
+pub(crate) fn token_too_high(
+    argument: &'static str,
+    token: Token,
+    error: mortise_core::TokenTooHigh,
+) -> Error {
+    let max = error.bound.get();
+    Error::Bounds {
+        argument,
+        bounds: format!("at most {max} now (the last token, or one hour ahead of the clock)"),
+        got: token.get().to_string().into(),
+    }
+}
+
+fn owner(arg: Arg<'_>) -> Result<OwnerRef<'_>, Error> {
+    OwnerRef::new(arg.bytes()).ok_or_else(|| Error::Bounds {
+        argument: "owner",
+        bounds: format!("1 to {} bytes long", OwnerRef::MAX_LEN),
+        got: format!("{} bytes", arg.bytes().len()).into(),
+    })
+}

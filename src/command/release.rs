@@ -1,0 +1,99 @@
+//! `LOCK.RELEASE key owner [READ|WRITE] [HOLDS n | ALL] [TOKEN t]`
+
+use mortise_core::codec::Effect;
+use mortise_core::{How, Mode, ReleaseError};
+
+use super::check_primary;
+use super::parse::{Parse, once};
+use crate::effect;
+use crate::error::Error;
+use crate::ffi::{Arg, Args, Command, Context};
+use crate::settle::Place;
+use crate::state::STATE;
+
+pub(crate) struct Release;
+
+struct Call<'c> {
+    key: Arg<'c>,
+    release: mortise_core::Release<'c>,
+}
+
+fn parse(args: Args<'_>) -> Result<Call<'_>, Error> {
+    let mut parse = Parse::new(args);
+    let (key, owner) = (parse.key()?, parse.owner()?);
+    let (mut mode, mut holds, mut all, mut token) = (None, None, None, None);
+    while let Some(option) = parse.option() {
+        if option.is("READ") {
+            set_mode("READ", Mode::Read, &mut mode)?;
+        } else if option.is("WRITE") {
+            set_mode("WRITE", Mode::Write, &mut mode)?;
+        } else if option.is("HOLDS") {
+            parse.holds_into(0, &mut holds)?;
+        } else if option.is("ALL") {
+            once("ALL", &all)?;
+            all = Some(());
+        } else if option.is("TOKEN") {
+            parse.token_into("TOKEN", &mut token)?;
+        } else {
+            return Err(option.unknown());
+        }
+    }
+    let how = match (all, holds, mode) {
+        (Some(()), Some(_), _) => return Err(Error::Exclusive("ALL", "HOLDS")),
+        (Some(()), None, Some(_)) => return Err(Error::Exclusive("ALL", "a mode")),
+        (Some(()), None, None) => How::All,
+        (None, Some(holds), mode) => How::LeaveAt(holds, mode),
+        (None, None, mode) => How::One(mode),
+    };
+    Ok(Call {
+        key,
+        release: mortise_core::Release { owner, how, token },
+    })
+}
+
+fn set_mode(name: &'static str, mode: Mode, slot: &mut Option<Mode>) -> Result<(), Error> {
+    match slot.replace(mode) {
+        None => Ok(()),
+        Some(already) if already == mode => Err(Error::Twice(name)),
+        Some(_) => Err(Error::Exclusive("READ", "WRITE")),
+    }
+}
+
+impl Command for Release {
+    const NAME: &'static str = "LOCK.RELEASE";
+    const MIN_ARGS: usize = 3;
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        check_primary()?;
+        let Call { key, release } = parse(args)?;
+        let mut place = Place::open(ctx, key)?;
+        let released = match place.live() {
+            Some(mut live) => live.release(&release),
+            None => Err(ReleaseError::NotHeld),
+        };
+        if let Ok(released) = released
+            && released.changed
+        {
+            if released.left > 0 {
+                place.announce(release.owner);
+            } else {
+                let free = place.is_free();
+                let effect = if free {
+                    Effect::Free
+                } else {
+                    Effect::Drop(release.owner)
+                };
+                effect::send(ctx, key, place.now, &effect);
+            }
+            STATE.with(|state| state.totals.releases.add_one());
+            ctx.notify(c"lock.release", key);
+        }
+        place.close();
+        match released {
+            Ok(released) => ctx.reply_integer(released.left as i64),
+            Err(ReleaseError::NotHeld) => ctx.reply_null(),
+            Err(ReleaseError::ModeNotNamed) => return Err(Error::ModeNotNamed),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! `LOCK.RENEW key owner lease [TOKEN t]`
+
+use super::check_primary;
+use super::parse::Parse;
+use crate::error::Error;
+use crate::ffi::{Args, Command, Context};
+use crate::settle::Place;
+use crate::state::STATE;
+
+pub(crate) struct Renew;
+
+impl Command for Renew {
+    const NAME: &'static str = "LOCK.RENEW";
+    const MIN_ARGS: usize = 4;
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        check_primary()?;
+        let mut parse = Parse::new(args);
+        let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
+        let mut token = None;
+        while let Some(option) = parse.option() {
+            if !option.is("TOKEN") {
+                return Err(option.unknown());
+            }
+            parse.token_into("TOKEN", &mut token)?;
+        }
+        let mut place = Place::open(ctx, key)?;
+        let renewed = place
+            .live()
+            .and_then(|mut live| live.renew(owner, lease, token));
+        if renewed.is_some() {
+            place.announce(owner);
+            STATE.with(|state| state.totals.renewals.add_one());
+        }
+        place.close();
+        match renewed {
+            Some(stake) => ctx.reply_integer(stake.token.get() as i64),
+            None => ctx.reply_null(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! The settings: `lock.max-lease`, `lock.max-waiters`, `lock.grace`.
+
+use crate::ffi::Setting;
+use crate::state::STATE;
+
+/// The longest lease that can be configured: ten years, in milliseconds.
+const LONGEST: i64 = 10 * 365 * 86_400_000;
+
+pub(crate) static SETTINGS: &[Setting] = &[
+    Setting {
+        name: c"max-lease",
+        default: 86_400_000,
+        min: 1,
+        max: LONGEST,
+        get: || STATE.with(|state| state.max_lease.get() as i64),
+        set: |value| STATE.with(|state| state.max_lease.set(value as u64)),
+    },
+    Setting {
+        name: c"max-waiters",
+        default: 10_000,
+        min: 0,
+        max: 1_000_000,
+        get: || STATE.with(|state| state.max_waiters.get() as i64),
+        set: |value| STATE.with(|state| state.max_waiters.set(value as u64)),
+    },
+    Setting {
+        name: c"grace",
+        default: 0,
+        min: 0,
+        max: LONGEST,
+        get: || STATE.with(|state| state.grace.get() as i64),
+        set: |value| STATE.with(|state| state.grace.set(value as u64)),
+    },
+];

@@ -1,0 +1,147 @@
+//! What replicas and the AOF get: facts, never requests.
+//!
+//! `LOCK.APPLY key effect` carries the token, the counts and the deadline that were decided here.
+//! Whoever applies it decides nothing.
+//!
+//! Building an effect costs a third of an acquire, so it is left out while nobody can hear it:
+//! while `listening` is clear. It is set whenever somebody may begin to listen (a load, a change
+//! of role, every fork, for every full sync and every rewrite begins with one, and the start of a
+//! slot migration), and cleared only by [`look_for_listeners`], from the cron. While it is clear
+//! the command replicates itself verbatim, which reaches nobody, costs nothing, and keeps the
+//! server's count of changes, on which `save` points live.
+
+use std::cell::RefCell;
+use std::ffi::CStr;
+
+use mortise_core::codec::{self, Arrival, Effect, Fact};
+use mortise_core::{Instant, Lock};
+
+use crate::clock;
+use crate::error::Error;
+use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
+use crate::settle;
+use crate::state::{self, STATE, State};
+use crate::value::Value;
+
+/// The command that carries effects.
+pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
+
+/// How often the server is asked whether it has replicas, in milliseconds.
+const ASK_EVERY: u64 = 1_000;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Sends `effect`, decided at `now`, to whoever listens.
+pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effect<'_>) {
+    if !STATE.with(|state| state.listening.get()) {
+        ctx.replicate_verbatim();
+        return;
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        codec::encode_effect(effect, state::last_token(), &clock::stamp_at(now), buffer);
+        ctx.replicate(APPLY, key, buffer);
+    });
+}
+
+/// Tells replicas and the AOF how far the token clock has come.
+pub(crate) fn send_token_clock(ctx: &Context<'_>) {
+    let mut bytes = Vec::new();
+    codec::encode_effect(
+        &Effect::Clock,
+        state::last_token(),
+        &clock::stamp(),
+        &mut bytes,
+    );
+    ctx.replicate_keyless(APPLY, &bytes);
+}
+
+/// From the cron: clears `listening` if nobody does.
+pub(crate) fn look_for_listeners(ctx: &Context<'_>, state: &State, now: Instant) {
+    let asked = state.asked_for_replicas.get();
+    if !state.listening.get() || now.millis_since(asked) < ASK_EVERY {
+        return;
+    }
+    state.asked_for_replicas.set(now);
+    if !state.primary.get() || ctx.has_aof() || ctx.is_cluster() {
+        return;
+    }
+    let fields = [c"connected_slaves", c"repl_backlog_active"];
+    if ctx.server_info(c"replication", fields) == [Some(0), Some(0)] {
+        state.listening.set(false);
+    }
+}
+
+/// `LOCK.APPLY key effect`: a fact that somebody else decided.
+pub(crate) struct Apply;
+
+impl Command for Apply {
+    const NAME: &'static str = "LOCK.APPLY";
+    const MIN_ARGS: usize = 3;
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        let loading = ctx.is_loading();
+        if !loading && !ctx.is_replicated() {
+            return Err(Error::Internal(Self::NAME));
+        }
+        let (Some(name), Some(bytes), 3) = (args.get(1), args.get(2), args.len()) else {
+            return Err(Error::Arity);
+        };
+        // Commands that come while the server loads come from the AOF.
+        let arrival = if loading {
+            Arrival::File
+        } else {
+            Arrival::Live
+        };
+        let here = clock::stamp();
+        let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
+            .map_err(|error| Error::BadEffect(error.to_string()))?;
+        state::load_last_token(last);
+        apply(ctx, name, &fact, here.boot)?;
+        if !loading {
+            ctx.replicate_verbatim();
+        }
+        ctx.reply_null();
+        Ok(())
+    }
+}
+
+fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Result<(), Error> {
+    if *fact == Fact::Clock {
+        return Ok(());
+    }
+    let mut key = ctx.open(name, Access::Write);
+    if key.kind() == Kind::Other {
+        return Err(Error::WrongType);
+    }
+    let Some(value) = key.value() else {
+        if let Fact::Put(owner, stake) | Fact::Sole(owner, stake) = fact {
+            let mut lock = Lock::free();
+            lock.put(*owner, *stake);
+            let value = Value::new(lock);
+            settle::order(ctx.db(), name.bytes(), &value, now);
+            key.set(value);
+        }
+        return Ok(());
+    };
+    match fact {
+        Fact::Put(owner, stake) => value.lock.put(*owner, *stake),
+        Fact::Sole(owner, stake) => {
+            value.lock.clear();
+            value.lock.put(*owner, *stake);
+        }
+        Fact::Drop(owner) => {
+            value.lock.remove(*owner);
+        }
+        Fact::Free => value.lock.clear(),
+        Fact::Clock => {}
+    }
+    if value.lock.is_free() {
+        key.delete();
+    } else {
+        settle::order(ctx.db(), name.bytes(), value, now);
+    }
+    Ok(())
+}

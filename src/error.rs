@@ -1,0 +1,80 @@
+//! What a command may be refused for, and what the reply says.
+
+use std::fmt;
+
+/// An error reply. Its text names the argument and its bounds; nothing has been changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Error {
+    Arity,
+    WrongType,
+    ReadOnly,
+    /// An argument is out of its bounds.
+    Bounds {
+        argument: &'static str,
+        bounds: String,
+        got: Vec<u8>,
+    },
+    /// An option nobody knows.
+    UnknownOption(Vec<u8>),
+    /// An option that was given already.
+    Twice(&'static str),
+    /// An option whose value is missing.
+    NoValue(&'static str),
+    /// Two options that exclude each other.
+    Exclusive(&'static str, &'static str),
+    ModeNotNamed,
+    CountTooHigh,
+    OutOfTokens,
+    /// An internal command, called by a client.
+    Internal(&'static str),
+    /// An effect that cannot be read.
+    BadEffect(String),
+    Bug,
+}
+
+/// How much of a bad argument is shown.
+const SHOWN: usize = 64;
+
+fn shown(bytes: &[u8]) -> String {
+    let cut = &bytes[..bytes.len().min(SHOWN)];
+    let more = if cut.len() < bytes.len() { "..." } else { "" };
+    format!("'{}{more}'", cut.escape_ascii())
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arity => f.write_str("ERR wrong number of arguments"),
+            Self::WrongType => {
+                f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
+            }
+            Self::ReadOnly => f.write_str("READONLY locks change only on the primary"),
+            Self::Bounds {
+                argument,
+                bounds,
+                got,
+            } => {
+                write!(f, "ERR {argument} must be {bounds}, got {}", shown(got))
+            }
+            Self::UnknownOption(got) => {
+                write!(f, "ERR syntax error: unknown option {}", shown(got))
+            }
+            Self::Twice(option) => write!(f, "ERR syntax error: option {option} given twice"),
+            Self::NoValue(option) => write!(f, "ERR syntax error: option {option} needs a value"),
+            Self::Exclusive(one, other) => {
+                write!(f, "ERR syntax error: {one} and {other} exclude each other")
+            }
+            Self::ModeNotNamed => f.write_str(
+                "ERR the owner holds both modes: name READ or WRITE, or drop both with ALL",
+            ),
+            Self::CountTooHigh => f.write_str("ERR the count of holds would exceed 2147483647"),
+            Self::OutOfTokens => f.write_str("ERR no fencing token is left below 2^53"),
+            Self::Internal(command) => write!(
+                f,
+                "ERR {command} is internal: only the primary and the AOF may send it"
+            ),
+            Self::BadEffect(why) => write!(f, "ERR LOCK.APPLY: the effect is refused: {why}"),
+            Self::Bug => f.write_str("ERR internal error, see the server's log"),
+        }
+    }
+}

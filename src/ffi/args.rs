@@ -1,0 +1,71 @@
+//! The arguments of a command: byte strings that live as long as the call.
+
+use std::marker::PhantomData;
+use std::os::raw::c_int;
+use std::slice;
+
+use redis_module::raw;
+
+/// One argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arg<'c> {
+    string: *mut raw::RedisModuleString,
+    call: PhantomData<&'c ()>,
+}
+
+impl<'c> Arg<'c> {
+    /// SAFETY: `string` is a string of the server that lives for `'c`.
+    pub(super) unsafe fn new(string: *mut raw::RedisModuleString) -> Self {
+        Self {
+            string,
+            call: PhantomData,
+        }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(self) -> &'c [u8] {
+        let mut len = 0;
+        // SAFETY: `string` lives for 'c, and so do the bytes: arguments are not changed in place.
+        unsafe {
+            let bytes = api!(RedisModule_StringPtrLen, self.string, &raw mut len);
+            slice::from_raw_parts(bytes.cast(), len)
+        }
+    }
+
+    pub(super) fn as_ptr(self) -> *mut raw::RedisModuleString {
+        self.string
+    }
+}
+
+/// The arguments, the command's name first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Args<'c> {
+    strings: &'c [*mut raw::RedisModuleString],
+}
+
+impl<'c> Args<'c> {
+    /// SAFETY: `argv` points to `argc` strings that live for `'c`.
+    pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Self {
+        let argc = usize::try_from(argc).unwrap_or(0);
+        // SAFETY: promised by the caller; of no strings the pointer may be null.
+        let strings = if argc == 0 {
+            &[]
+        } else {
+            unsafe { slice::from_raw_parts(argv, argc) }
+        };
+        Self { strings }
+    }
+
+    /// How many there are, the command's name included.
+    pub(crate) fn len(self) -> usize {
+        self.strings.len()
+    }
+
+    /// The argument at `index`; 0 is the command's name.
+    pub(crate) fn get(self, index: usize) -> Option<Arg<'c>> {
+        // SAFETY: it lives for 'c, as promised to `new`.
+        self.strings
+            .get(index)
+            .map(|string| unsafe { Arg::new(*string) })
+    }
+}

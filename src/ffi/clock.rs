@@ -1,0 +1,48 @@
+//! The clocks and the boot id.
+
+use std::fs;
+use std::sync::OnceLock;
+
+use libc::{CLOCK_REALTIME, clock_gettime, timespec};
+
+#[cfg(target_os = "linux")]
+const BOOT_CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
+#[cfg(not(target_os = "linux"))]
+const BOOT_CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
+
+/// Milliseconds since the machine started, suspension included.
+pub(crate) fn boot_millis() -> u64 {
+    let time = read(BOOT_CLOCK);
+    time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// The wall clock, microseconds since 1970.
+pub(crate) fn wall_micros() -> u64 {
+    let time = read(CLOCK_REALTIME);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
+fn read(clock: libc::clockid_t) -> timespec {
+    let mut time = timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a timespec of our own. Both clocks exist, so the call does not fail.
+    unsafe { clock_gettime(clock, &raw mut time) };
+    time
+}
+
+/// The kernel's id of this boot; of this process where the kernel tells none, so that nothing
+/// is taken for the same boot that is not.
+pub(crate) fn boot_id() -> [u8; 16] {
+    static BOOT_ID: OnceLock<[u8; 16]> = OnceLock::new();
+    *BOOT_ID.get_or_init(|| {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .ok()
+            .and_then(|text| uuid::Uuid::parse_str(text.trim()).ok())
+            .map_or_else(
+                || (u128::from(wall_micros()) << 32 | u128::from(std::process::id())).to_be_bytes(),
+                uuid::Uuid::into_bytes,
+            )
+    })
+}

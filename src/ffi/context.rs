@@ -1,0 +1,250 @@
+//! A call's context: databases, keys, flags, effects, logs.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+use std::marker::PhantomData;
+use std::os::raw::c_int;
+use std::ptr;
+
+use redis_module::raw;
+
+use super::args::Arg;
+use super::key::{Access, Key};
+
+/// The context of one call of the server into the module.
+#[derive(Debug)]
+pub(crate) struct Context<'c> {
+    ctx: *mut raw::RedisModuleCtx,
+    call: PhantomData<&'c ()>,
+}
+
+/// The server refused a command called inside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused;
+
+thread_local! {
+    /// For callbacks that get no context of their own. Null until the module has been loaded.
+    static DETACHED: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(ptr::null_mut()) };
+}
+
+impl Context<'_> {
+    /// SAFETY: `ctx` is a context that lives for `'c`.
+    pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Self {
+            ctx,
+            call: PhantomData,
+        }
+    }
+
+    /// The context that is kept from load time on. Its database is whatever was selected last.
+    pub(super) fn detached() -> Context<'static> {
+        Context {
+            ctx: DETACHED.get(),
+            call: PhantomData,
+        }
+    }
+
+    /// Calls `act` with the context that callbacks use which get none.
+    pub(crate) fn with_detached<T>(act: impl FnOnce(&Context<'_>) -> T) -> T {
+        act(&Self::detached())
+    }
+
+    /// Makes the detached context.
+    pub(super) fn detach(&self) {
+        // SAFETY: a context of the module's own, never freed.
+        DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext, self.ctx) });
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut raw::RedisModuleCtx {
+        self.ctx
+    }
+
+    /// The database in use.
+    pub(crate) fn db(&self) -> i32 {
+        // SAFETY: see the module's head.
+        unsafe { api!(RedisModule_GetSelectedDb, self.ctx) }
+    }
+
+    /// Uses database `db` from here on.
+    pub(crate) fn select(&self, db: i32) {
+        // SAFETY: an index out of range is refused by the server.
+        unsafe { api!(RedisModule_SelectDb, self.ctx, db) };
+    }
+
+    /// The connection that sent the command; 0 if there is none.
+    pub(crate) fn client_id(&self) -> u64 {
+        // SAFETY: see the module's head.
+        unsafe { api!(RedisModule_GetClientId, self.ctx) }
+    }
+
+    fn flags(&self) -> c_int {
+        // SAFETY: see the module's head.
+        unsafe { api!(RedisModule_GetContextFlags, self.ctx) }
+    }
+
+    /// The server replicates from another one.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
+    }
+
+    /// The command came from the primary or from the AOF.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_REPLICATED as c_int != 0
+    }
+
+    /// The server loads its data, from a file or from its primary.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING as c_int != 0
+    }
+
+    /// The server appends to an AOF.
+    pub(crate) fn has_aof(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_AOF as c_int != 0
+    }
+
+    /// The server runs in cluster mode.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER as c_int != 0
+    }
+
+    /// Writes are held back (a pause, a failover, a shutdown): replicating now would crash.
+    pub(crate) fn avoid_replication_traffic(&self) -> bool {
+        // SAFETY: no arguments.
+        unsafe { api!(RedisModule_AvoidReplicaTraffic) != 0 }
+    }
+
+    /// Opens the key.
+    pub(crate) fn open(&self, name: Arg<'_>, access: Access) -> Key<'_> {
+        // SAFETY: the name outlives the call; the key is closed before the context ends, for it
+        // borrows from it.
+        unsafe {
+            Key::new(api!(
+                RedisModule_OpenKey,
+                self.ctx,
+                name.as_ptr(),
+                access.mode()
+            ))
+        }
+    }
+
+    /// Opens a key whose name is not an argument.
+    pub(crate) fn open_named(&self, name: &[u8], access: Access) -> Key<'_> {
+        // SAFETY: the server copies the bytes; the string is freed with the key.
+        unsafe {
+            let name = api!(
+                RedisModule_CreateString,
+                ptr::null_mut(),
+                name.as_ptr().cast(),
+                name.len(),
+            );
+            Key::with_own_name(
+                api!(RedisModule_OpenKey, self.ctx, name, access.mode()),
+                name,
+            )
+        }
+    }
+
+    /// Sends an effect to the AOF and to every replica.
+    pub(crate) fn replicate(&self, command: &CStr, key: Arg<'_>, effect: &[u8]) {
+        // SAFETY: the format names a string of the server and a buffer with its length.
+        unsafe {
+            api!(
+                RedisModule_Replicate,
+                self.ctx,
+                command.as_ptr(),
+                c"sb".as_ptr(),
+                key.as_ptr(),
+                effect.as_ptr(),
+                effect.len(),
+            );
+        }
+    }
+
+    /// Sends an effect about no key to the AOF and to every replica.
+    pub(crate) fn replicate_keyless(&self, command: &CStr, effect: &[u8]) {
+        // SAFETY: the format names a C string and a buffer with its length.
+        unsafe {
+            api!(
+                RedisModule_Replicate,
+                self.ctx,
+                command.as_ptr(),
+                c"cb".as_ptr(),
+                c"".as_ptr(),
+                effect.as_ptr(),
+                effect.len(),
+            );
+        }
+    }
+
+    /// Sends the command as it came.
+    pub(crate) fn replicate_verbatim(&self) {
+        // SAFETY: see the module's head.
+        unsafe { api!(RedisModule_ReplicateVerbatim, self.ctx) };
+    }
+
+    /// Tells the subscribers of key-space events of class `d`.
+    pub(crate) fn notify(&self, event: &CStr, key: Arg<'_>) {
+        let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;
+        // SAFETY: both strings outlive the call.
+        unsafe {
+            api!(
+                RedisModule_NotifyKeyspaceEvent,
+                self.ctx,
+                class,
+                event.as_ptr(),
+                key.as_ptr()
+            )
+        };
+    }
+
+    /// Calls `command key` inside the server, through every gate that a client's write would have
+    /// to pass: too few replicas, a failed save, a slot that is elsewhere.
+    ///
+    /// # Errors
+    /// [`Refused`] if a gate is closed.
+    pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refused> {
+        // SAFETY: the format names a buffer with its length. `E` makes a refusal an error reply,
+        // `S` asks the gates, `!` lets through what the command replicates. The reply is ours to
+        // free, and null or an error where the server said no.
+        unsafe {
+            let reply = api!(
+                RedisModule_Call,
+                self.ctx,
+                command.as_ptr(),
+                c"E!Sb".as_ptr(),
+                key.as_ptr(),
+                key.len(),
+            );
+            if reply.is_null() {
+                return Err(Refused);
+            }
+            let kind = api!(RedisModule_CallReplyType, reply);
+            api!(RedisModule_FreeCallReply, reply);
+            if kind == raw::REDISMODULE_REPLY_ERROR as c_int {
+                Err(Refused)
+            } else {
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a warning to the server's log.
+    pub(crate) fn warn(&self, line: &str) {
+        let line = c_string(line);
+        // SAFETY: `%s` takes one C string. A null context is allowed.
+        unsafe {
+            api!(
+                RedisModule_Log,
+                self.ctx,
+                c"warning".as_ptr(),
+                c"%s".as_ptr(),
+                line.as_ptr()
+            );
+        }
+    }
+}
+
+/// `text` as a C string; an inner NUL would end it, so it is shown as `?`.
+pub(super) fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
+}

@@ -1,0 +1,64 @@
+//! The way in: commands, and the net under every callback.
+
+use std::os::raw::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redis_module::raw;
+
+use super::args::Args;
+use super::context::Context;
+use crate::error::Error;
+
+/// A command of the module.
+pub(crate) trait Command {
+    /// As it is called.
+    const NAME: &'static str;
+    /// How many arguments it takes at least, its name included.
+    const MIN_ARGS: usize;
+
+    /// Runs it and writes its reply.
+    ///
+    /// # Errors
+    /// An error is the reply; nothing has been written or changed.
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error>;
+}
+
+/// Runs `body`; a panic becomes a log line and `None`.
+pub(super) fn catch<T>(what: &str, body: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(panic) => {
+            let why = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            Context::detached().warn(&format!("bug: {what} panicked at: {why}"));
+            None
+        }
+    }
+}
+
+/// What the server calls for the command `C`.
+pub(super) unsafe extern "C" fn command<C: Command>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the server passes a context and `argc` strings that live until this returns.
+    let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    let outcome = catch(C::NAME, || {
+        if args.len() < C::MIN_ARGS {
+            Err(Error::Arity)
+        } else {
+            C::run(&ctx, args)
+        }
+    });
+    match outcome {
+        Some(Ok(())) => {}
+        Some(Err(Error::Arity)) => ctx.reply_wrong_arity(),
+        Some(Err(error)) => ctx.reply_error(&error.to_string()),
+        None => ctx.reply_error(&Error::Bug.to_string()),
+    }
+    raw::REDISMODULE_OK as c_int
+}

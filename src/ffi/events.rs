@@ -1,0 +1,101 @@
+//! Events of the server. They only tell `crate::events`, which only marks.
+
+use std::os::raw::{c_int, c_void};
+
+use redis_module::raw;
+
+use super::context::Context;
+use super::entry::catch;
+use crate::events::Event;
+
+/// Valkey 9's atomic slot migration. The number is not in the crate's header.
+const VALKEY_SLOT_MIGRATION: u64 = 19;
+
+/// Subscribes to all that is of interest; false if the server refuses one it must have.
+pub(super) fn subscribe(ctx: &Context<'_>) -> bool {
+    let versions = [
+        (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, 1),
+        (raw::REDISMODULE_EVENT_FLUSHDB, 1),
+        (raw::REDISMODULE_EVENT_LOADING, 1),
+        (raw::REDISMODULE_EVENT_CRON_LOOP, 1),
+        (raw::REDISMODULE_EVENT_SWAPDB, 1),
+        (raw::REDISMODULE_EVENT_FORK_CHILD, 1),
+    ];
+    versions.iter().all(|&(id, dataver)| {
+        let event = raw::RedisModuleEvent { id, dataver };
+        // SAFETY: the callback is a function of ours, good for as long as the module is loaded.
+        let done = unsafe {
+            api!(
+                RedisModule_SubscribeToServerEvent,
+                ctx.as_ptr(),
+                event,
+                Some(on_event)
+            )
+        };
+        done == raw::REDISMODULE_OK as c_int
+    })
+}
+
+/// Subscribes to slot migrations where the server is a Valkey that has them.
+pub(super) fn subscribe_to_slot_migration(ctx: &Context<'_>) {
+    let event = raw::RedisModuleEvent {
+        id: VALKEY_SLOT_MIGRATION,
+        dataver: 1,
+    };
+    // SAFETY: as above; a server that does not know the event refuses it.
+    unsafe {
+        api!(
+            RedisModule_SubscribeToServerEvent,
+            ctx.as_ptr(),
+            event,
+            Some(on_event)
+        )
+    };
+}
+
+unsafe extern "C" fn on_event(
+    ctx: *mut raw::RedisModuleCtx,
+    event: raw::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    // SAFETY: the server's context for this call.
+    let ctx = unsafe { Context::new(ctx) };
+    // SAFETY: `data` is what the server documents for the event.
+    let Some(event) = (unsafe { decode(event.id, subevent, data) }) else {
+        return;
+    };
+    catch("an event", || crate::events::on_event(&ctx, event));
+}
+
+/// SAFETY: `data` belongs to the event as the server's documentation says.
+unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
+    match id {
+        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED => Some(Event::Role {
+            primary: subevent == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER,
+        }),
+        raw::REDISMODULE_EVENT_FLUSHDB if subevent == raw::REDISMODULE_SUBEVENT_FLUSHDB_START => {
+            // SAFETY: a FLUSHDB event carries this struct.
+            let info = unsafe { &*data.cast::<raw::RedisModuleFlushInfo>() };
+            Some(Event::Flush {
+                db: u32::try_from(info.dbnum).ok(),
+            })
+        }
+        raw::REDISMODULE_EVENT_SWAPDB => {
+            // SAFETY: a SWAPDB event carries this struct.
+            let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
+            Some(Event::SwapDb(info.dbnum_first, info.dbnum_second))
+        }
+        raw::REDISMODULE_EVENT_LOADING if subevent == raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
+            Some(Event::Loaded)
+        }
+        raw::REDISMODULE_EVENT_CRON_LOOP => Some(Event::Cron),
+        raw::REDISMODULE_EVENT_FORK_CHILD
+            if subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN =>
+        {
+            Some(Event::Forked)
+        }
+        VALKEY_SLOT_MIGRATION if subevent == 1 => Some(Event::SlotMigration),
+        _ => None,
+    }
+}

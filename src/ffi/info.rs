@@ -1,0 +1,44 @@
+//! The module's part of INFO.
+
+use std::os::raw::c_int;
+
+use redis_module::raw;
+
+use super::context::c_string;
+use super::entry::catch;
+
+/// Writes the fields of one section.
+#[derive(Debug)]
+pub(crate) struct InfoWriter {
+    ctx: *mut raw::RedisModuleInfoCtx,
+}
+
+impl InfoWriter {
+    /// A field with a number. The server puts `lock_` in front of its name.
+    pub(crate) fn number(&self, field: &str, value: u64) {
+        let field = c_string(field);
+        // SAFETY: `ctx` lives for the call, and the server copies the name.
+        unsafe {
+            api!(
+                RedisModule_InfoAddFieldULongLong,
+                self.ctx,
+                field.as_ptr(),
+                value
+            )
+        };
+    }
+}
+
+pub(super) unsafe extern "C" fn on_info(ctx: *mut raw::RedisModuleInfoCtx, crashing: c_int) {
+    if crashing != 0 {
+        // The state may be what crashed; a report must not touch it.
+        return;
+    }
+    catch("INFO", || {
+        // SAFETY: an empty name makes the section be called after the module: `lock`.
+        let wanted = unsafe { api!(RedisModule_InfoAddSection, ctx, c"".as_ptr()) };
+        if wanted == raw::REDISMODULE_OK as c_int {
+            crate::info::write(&InfoWriter { ctx });
+        }
+    });
+}

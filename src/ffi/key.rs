@@ -1,0 +1,137 @@
+//! An opened key.
+
+use std::marker::PhantomData;
+use std::os::raw::c_int;
+use std::ptr;
+
+use redis_module::raw;
+
+use super::native_type;
+use crate::value::Value;
+
+/// What an opened key may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    pub(super) fn mode(self) -> c_int {
+        match self {
+            Self::Read => raw::REDISMODULE_READ as c_int,
+            Self::Write => (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int,
+        }
+    }
+}
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Empty,
+    Lock,
+    Other,
+}
+
+/// A key, open until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Key<'c> {
+    key: *mut raw::RedisModuleKey,
+    /// A name that was made for this key and is freed with it, or null.
+    own_name: *mut raw::RedisModuleString,
+    call: PhantomData<&'c ()>,
+}
+
+impl<'c> Key<'c> {
+    /// SAFETY: `key` was opened just now (null for an absent key opened to read), and is closed
+    /// by this value alone.
+    pub(super) unsafe fn new(key: *mut raw::RedisModuleKey) -> Self {
+        Self {
+            key,
+            own_name: ptr::null_mut(),
+            call: PhantomData,
+        }
+    }
+
+    /// SAFETY: as for `new`, and `name` was made for this key alone.
+    pub(super) unsafe fn with_own_name(
+        key: *mut raw::RedisModuleKey,
+        name: *mut raw::RedisModuleString,
+    ) -> Self {
+        Self {
+            key,
+            own_name: name,
+            call: PhantomData,
+        }
+    }
+
+    /// What it holds.
+    pub(crate) fn kind(&self) -> Kind {
+        if self.key.is_null() {
+            return Kind::Empty;
+        }
+        // SAFETY: the key is open. An empty key has no module type.
+        unsafe {
+            let found = api!(RedisModule_ModuleTypeGetType, self.key);
+            if !found.is_null() && found == native_type::get() {
+                Kind::Lock
+            } else if api!(RedisModule_KeyType, self.key) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int
+            {
+                Kind::Empty
+            } else {
+                Kind::Other
+            }
+        }
+    }
+
+    /// The lock it holds.
+    pub(crate) fn value(&mut self) -> Option<&mut Value> {
+        if self.kind() != Kind::Lock {
+            return None;
+        }
+        // SAFETY: a value of our type is a boxed `Value`, put there by `set` or by `rdb_load`.
+        // Nobody else refers to it while the key is borrowed: callbacks get it only from calls
+        // that take the key by value or happen outside any command.
+        unsafe {
+            api!(RedisModule_ModuleTypeGetValue, self.key)
+                .cast::<Value>()
+                .as_mut()
+        }
+    }
+
+    /// Puts a lock into an empty key that is open for writing.
+    pub(crate) fn set(&mut self, value: Value) {
+        let value = Box::into_raw(Box::new(value));
+        // SAFETY: on success the server owns the value, and gives it back to our `free`.
+        unsafe {
+            if api!(
+                RedisModule_ModuleTypeSetValue,
+                self.key,
+                native_type::get(),
+                value.cast()
+            ) != raw::REDISMODULE_OK as c_int
+            {
+                drop(Box::from_raw(value));
+            }
+        }
+    }
+
+    /// Deletes what it holds. Our `unlink` callback runs inside.
+    pub(crate) fn delete(self) {
+        // SAFETY: open for writing, and no borrow of its value is left.
+        unsafe { api!(RedisModule_DeleteKey, self.key) };
+    }
+}
+
+impl Drop for Key<'_> {
+    fn drop(&mut self) {
+        if !self.key.is_null() {
+            // SAFETY: opened by `new`'s caller and closed only here.
+            unsafe { api!(RedisModule_CloseKey, self.key) };
+        }
+        if !self.own_name.is_null() {
+            // SAFETY: made for this key, without a context that would manage it.
+            unsafe { api!(RedisModule_FreeString, ptr::null_mut(), self.own_name) };
+        }
+    }
+}

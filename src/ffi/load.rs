@@ -1,0 +1,285 @@
+//! Loading: the one symbol that the server looks for, and the registration of everything.
+
+use std::ffi::{CStr, CString};
+use std::os::raw::c_int;
+
+use redis_module::alloc::RedisAlloc;
+use redis_module::raw;
+
+use super::args::Args;
+use super::context::Context;
+use super::entry::{self, Command};
+use super::{config, events, info, native_type};
+use crate::ffi::Setting;
+
+/// All memory of the module is the server's, so that `used_memory` and `maxmemory` see it.
+#[global_allocator]
+static ALLOCATOR: RedisAlloc = RedisAlloc;
+
+/// What the module consists of, as `lib.rs` lists it.
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// Prefix of its settings and of its INFO fields.
+    pub(crate) name: &'static CStr,
+    pub(crate) version: i32,
+    pub(crate) commands: &'static [Entry],
+    pub(crate) settings: &'static [Setting],
+}
+
+/// A command as it is registered.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    name: &'static str,
+    flags: &'static str,
+    /// Position of its one key, 0 for none.
+    key: c_int,
+    function: raw::RedisModuleCmdFunc,
+}
+
+/// The command `C` with the server's flags for it and the position of its key, 0 for none.
+pub(crate) const fn command<C: Command>(flags: &'static str, key: i32) -> Entry {
+    Entry {
+        name: C::NAME,
+        flags,
+        key,
+        function: Some(entry::command::<C>),
+    }
+}
+
+macro_rules! required {
+    ($($name:ident),* $(,)?) => {
+        /// Names of the functions without which the module cannot work and that are not there.
+        fn missing() -> Vec<&'static str> {
+            // SAFETY: filled in by the server before this is called.
+            unsafe {
+                [$((stringify!($name), { let found = raw::$name; found.is_none() })),*]
+                    .into_iter()
+                    .filter_map(|(name, missing)| missing.then_some(name))
+                    .collect()
+            }
+        }
+    };
+}
+
+required![
+    RedisModule_AvoidReplicaTraffic,
+    RedisModule_Call,
+    RedisModule_CallReplyType,
+    RedisModule_CloseKey,
+    RedisModule_CreateCommand,
+    RedisModule_CreateDataType,
+    RedisModule_CreateString,
+    RedisModule_CreateTimer,
+    RedisModule_DeleteKey,
+    RedisModule_DigestAddLongLong,
+    RedisModule_DigestAddStringBuffer,
+    RedisModule_DigestEndSequence,
+    RedisModule_EmitAOF,
+    RedisModule_Free,
+    RedisModule_FreeCallReply,
+    RedisModule_FreeServerInfo,
+    RedisModule_FreeString,
+    RedisModule_GetClientId,
+    RedisModule_GetContextFlags,
+    RedisModule_GetContextFromIO,
+    RedisModule_GetDbIdFromIO,
+    RedisModule_GetDbIdFromOptCtx,
+    RedisModule_GetDetachedThreadSafeContext,
+    RedisModule_GetKeyNameFromIO,
+    RedisModule_GetKeyNameFromOptCtx,
+    RedisModule_GetSelectedDb,
+    RedisModule_GetServerInfo,
+    RedisModule_GetToDbIdFromOptCtx,
+    RedisModule_GetToKeyNameFromOptCtx,
+    RedisModule_InfoAddFieldULongLong,
+    RedisModule_InfoAddSection,
+    RedisModule_IsIOError,
+    RedisModule_KeyType,
+    RedisModule_LoadConfigs,
+    RedisModule_LoadStringBuffer,
+    RedisModule_LoadUnsigned,
+    RedisModule_Log,
+    RedisModule_LogIOError,
+    RedisModule_ModuleTypeGetType,
+    RedisModule_ModuleTypeGetValue,
+    RedisModule_ModuleTypeSetValue,
+    RedisModule_NotifyKeyspaceEvent,
+    RedisModule_OpenKey,
+    RedisModule_RegisterInfoFunc,
+    RedisModule_RegisterNumericConfig,
+    RedisModule_Replicate,
+    RedisModule_ReplicateVerbatim,
+    RedisModule_ReplyWithArray,
+    RedisModule_ReplyWithError,
+    RedisModule_ReplyWithLongLong,
+    RedisModule_ReplyWithMap,
+    RedisModule_ReplyWithNull,
+    RedisModule_ReplyWithStringBuffer,
+    RedisModule_SaveStringBuffer,
+    RedisModule_SaveUnsigned,
+    RedisModule_SelectDb,
+    RedisModule_ServerInfoGetFieldUnsigned,
+    RedisModule_SetModuleOptions,
+    RedisModule_StopTimer,
+    RedisModule_StringPtrLen,
+    RedisModule_SubscribeToServerEvent,
+    RedisModule_WrongArity,
+];
+
+/// Why the module does not load, for the server's log.
+type Failure = String;
+
+/// Called by the server when it loads the module.
+///
+/// # Safety
+/// Only the server calls it, with a context and `argc` strings.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, unreachable_pub)] // the server looks it up by this name
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    let module = &crate::MODULE;
+    // Nothing may be allocated before this call: it brings the server's allocator.
+    // SAFETY: the server's context; the name is a C string.
+    let init = unsafe {
+        let api = raw::REDISMODULE_APIVER_1 as c_int;
+        raw::Export_RedisModule_Init(ctx, module.name.as_ptr(), module.version, api)
+    };
+    if init != raw::REDISMODULE_OK as c_int {
+        return init;
+    }
+    // SAFETY: both live for the call.
+    let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    let loaded = entry::catch("loading", || register(&ctx, module, args));
+    match loaded {
+        Some(Ok(())) => return raw::REDISMODULE_OK as c_int,
+        Some(Err(why)) => ctx.warn(&format!("not loaded: {why}")),
+        None => {}
+    }
+    raw::REDISMODULE_ERR as c_int
+}
+
+fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Result<(), Failure> {
+    let missing = missing();
+    if !missing.is_empty() {
+        return Err(format!(
+            "this server is too old, it lacks {}",
+            missing.join(", ")
+        ));
+    }
+    ctx.detach();
+    // SAFETY: see the module's head. Loads are checked for errors, see `native_type`.
+    unsafe {
+        api!(
+            RedisModule_SetModuleOptions,
+            ctx.as_ptr(),
+            (raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | ATOMIC_SLOT_MIGRATION) as c_int
+        );
+    }
+    if !native_type::register(ctx) {
+        return Err("the server refuses the data type".into());
+    }
+    add_acl_category(ctx);
+    for entry in module.commands {
+        register_command(ctx, entry)?;
+    }
+    register_settings(ctx, module.settings, args)?;
+    // SAFETY: the callback is ours for as long as the module is loaded.
+    unsafe {
+        api!(
+            RedisModule_RegisterInfoFunc,
+            ctx.as_ptr(),
+            Some(info::on_info)
+        )
+    };
+    if !events::subscribe(ctx) {
+        return Err("the server refuses a subscription to its events".into());
+    }
+    events::subscribe_to_slot_migration(ctx);
+    crate::events::on_load(ctx);
+    Ok(())
+}
+
+/// Valkey 9: the module's data can be migrated slot by slot. Not in the crate's header.
+const ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
+
+fn add_acl_category(ctx: &Context<'_>) {
+    // SAFETY: a C string; the function is there from 7.2 on.
+    unsafe {
+        if let Some(add) = raw::RedisModule_AddACLCategory {
+            add(ctx.as_ptr(), c"lock".as_ptr());
+        }
+    }
+}
+
+fn register_command(ctx: &Context<'_>, entry: &Entry) -> Result<(), Failure> {
+    let refused = || format!("the server refuses the command {}", entry.name);
+    let name = CString::new(entry.name).map_err(|_| refused())?;
+    let flags = CString::new(entry.flags).map_err(|_| refused())?;
+    let step = c_int::from(entry.key > 0);
+    // SAFETY: C strings that outlive the calls; the function is ours.
+    unsafe {
+        let created = api!(
+            RedisModule_CreateCommand,
+            ctx.as_ptr(),
+            name.as_ptr(),
+            entry.function,
+            flags.as_ptr(),
+            entry.key,
+            entry.key,
+            step,
+        );
+        if created != raw::REDISMODULE_OK as c_int {
+            return Err(refused());
+        }
+        if let (Some(get), Some(set)) = (
+            raw::RedisModule_GetCommand,
+            raw::RedisModule_SetCommandACLCategories,
+        ) {
+            let command = get(ctx.as_ptr(), name.as_ptr());
+            if !command.is_null() {
+                set(command, c"lock".as_ptr());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Registers the settings, with the `loadmodule` arguments as their defaults.
+fn register_settings(
+    ctx: &Context<'_>,
+    settings: &'static [Setting],
+    args: Args<'_>,
+) -> Result<(), Failure> {
+    let mut defaults: Vec<i64> = settings.iter().map(|setting| setting.default).collect();
+    let mut position = 0;
+    while let Some(name) = args.get(position) {
+        let shown = name.bytes().escape_ascii();
+        let bare = name.bytes().strip_prefix(b"lock.").unwrap_or(name.bytes());
+        let index = settings
+            .iter()
+            .position(|setting| setting.name.to_bytes().eq_ignore_ascii_case(bare))
+            .ok_or_else(|| format!("unknown loadmodule argument '{shown}'"))?;
+        let Setting { min, max, .. } = settings[index];
+        let value = args
+            .get(position + 1)
+            .and_then(|value| crate::command::integer(value.bytes()));
+        defaults[index] = value
+            .and_then(|value| i64::try_from(value).ok())
+            .filter(|value| (min..=max).contains(value))
+            .ok_or_else(|| format!("loadmodule argument '{shown}' must be {min} to {max}"))?;
+        position += 2;
+    }
+    for (setting, default) in settings.iter().zip(defaults) {
+        if !config::register(ctx, setting, default) {
+            return Err(format!("the server refuses the setting {:?}", setting.name));
+        }
+    }
+    // SAFETY: see the module's head.
+    if unsafe { api!(RedisModule_LoadConfigs, ctx.as_ptr()) } != raw::REDISMODULE_OK as c_int {
+        return Err("a lock.* setting in the configuration file is refused".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Everything `unsafe` and every `extern "C"`: the rest of the module is safe Rust.
+//!
+//! What holds for every block below, and is not said again at each:
+//!
+//! * The server calls the module on its main thread, one call at a time, except `free`, which may
+//!   come on a background thread and touches nothing but the value it is given.
+//! * Function pointers of the API are filled in by the server before the first call. The ones we
+//!   cannot do without are checked at load time (`load::REQUIRED`), so `api!` does not fail later.
+//! * No panic crosses into the server: every entry point goes through [`entry::catch`].
+
+/// Calls a function of the module API.
+macro_rules! api {
+    ($name:ident $(, $arg:expr)* $(,)?) => {
+        (redis_module::raw::$name.expect(concat!(stringify!($name), " is missing")))($($arg),*)
+    };
+}
+
+mod args;
+mod clock;
+mod config;
+mod context;
+mod entry;
+mod events;
+mod info;
+mod key;
+mod load;
+mod native_type;
+mod reply;
+mod server_info;
+mod timer;
+
+pub(crate) use args::{Arg, Args};
+pub(crate) use clock::{boot_id, boot_millis, wall_micros};
+pub(crate) use config::Setting;
+pub(crate) use context::Context;
+pub(crate) use entry::Command;
+pub(crate) use info::InfoWriter;
+pub(crate) use key::{Access, Key, Kind};
+pub(crate) use load::{Module, command};
+pub(crate) use native_type::Source;
+pub(crate) use timer::{Alarm, Timer};

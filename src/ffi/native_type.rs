@@ -1,0 +1,324 @@
+//! The data type: what the server calls with values of it.
+
+use std::cell::Cell;
+use std::os::raw::{c_int, c_void};
+use std::{ptr, slice};
+
+use mortise_core::codec::Arrival;
+use redis_module::raw;
+
+use super::args::Arg;
+use super::context::{Context, c_string};
+use super::entry::catch;
+use crate::value::{self, Value};
+
+/// How `TYPE` names a lock: nine characters, as the server demands.
+const NAME: &std::ffi::CStr = c"mort-lock";
+/// The version of the encoding that goes into RDB files beside the codec's own.
+const ENCODING: c_int = 1;
+
+thread_local! {
+    static TYPE: Cell<*mut raw::RedisModuleType> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The type; null before `register`.
+pub(super) fn get() -> *mut raw::RedisModuleType {
+    TYPE.get()
+}
+
+/// Makes the type known to the server; false if it refuses.
+pub(super) fn register(ctx: &Context<'_>) -> bool {
+    let mut methods = raw::RedisModuleTypeMethods {
+        version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
+        rdb_load: Some(rdb_load),
+        rdb_save: Some(rdb_save),
+        aof_rewrite: Some(aof_rewrite),
+        mem_usage: None,
+        digest: Some(digest),
+        free: Some(free),
+        aux_load: Some(aux_load),
+        // For servers that do not know `aux_save2`.
+        aux_save: Some(aux_save),
+        aux_save_triggers: raw::REDISMODULE_AUX_BEFORE_RDB as c_int,
+        free_effort: None,
+        unlink: None,
+        copy: None,
+        defrag: None,
+        mem_usage2: Some(mem_usage),
+        free_effort2: Some(free_effort),
+        unlink2: Some(unlink),
+        copy2: Some(copy),
+        aux_save2: Some(aux_save_if_any),
+    };
+    // SAFETY: the server copies the methods.
+    let created = unsafe {
+        api!(
+            RedisModule_CreateDataType,
+            ctx.as_ptr(),
+            NAME.as_ptr(),
+            ENCODING,
+            &raw mut methods
+        )
+    };
+    TYPE.set(created);
+    !created.is_null()
+}
+
+/// SAFETY: `value` is a value of our type that lives for the call.
+unsafe fn borrow<'a>(value: *const c_void) -> &'a Value {
+    // SAFETY: promised by the caller.
+    unsafe { &*value.cast::<Value>() }
+}
+
+unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    catch("saving a lock", || {
+        // SAFETY: a value of ours; the server copies the bytes.
+        unsafe {
+            let bytes = value::to_bytes(borrow(value));
+            api!(
+                RedisModule_SaveStringBuffer,
+                io,
+                bytes.as_ptr().cast(),
+                bytes.len()
+            );
+        }
+    });
+}
+
+unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    // SAFETY: the server's context for this load, which stays its own.
+    let ctx = unsafe { Context::new(api!(RedisModule_GetContextFromIO, io)) };
+    let loaded = catch("loading a lock", || {
+        if encoding > ENCODING {
+            return Err(format!("encoding {encoding} is newer than {ENCODING}"));
+        }
+        // SAFETY: `io` lives for the call.
+        let bytes = unsafe { load_bytes(io) }.ok_or("the bytes of a lock end too early")?;
+        value::from_bytes(&bytes, Source::of(&ctx)).map_err(|error| format!("a lock: {error}"))
+    });
+    let value = match loaded {
+        Some(Ok(value)) => value,
+        Some(Err(why)) => {
+            let why = c_string(&format!("refused: {why}"));
+            // SAFETY: `%s` takes one C string.
+            unsafe {
+                api!(
+                    RedisModule_LogIOError,
+                    io,
+                    c"warning".as_ptr(),
+                    c"%s".as_ptr(),
+                    why.as_ptr()
+                )
+            };
+            return ptr::null_mut();
+        }
+        None => return ptr::null_mut(),
+    };
+    catch("marking a lock", || {
+        // SAFETY: the server's own, for the call. Null where it does not know the name.
+        unsafe {
+            let name = api!(RedisModule_GetKeyNameFromIO, io);
+            if !name.is_null() {
+                let db = api!(RedisModule_GetDbIdFromIO, io);
+                crate::settle::mark(db, Arg::new(name.cast_mut()).bytes());
+            }
+        }
+    });
+    Box::into_raw(Box::new(value)).cast()
+}
+
+/// Where a value comes from, which tells what of it can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The server's own files, at start-up or DEBUG RELOAD.
+    File,
+    /// The primary, in a full sync.
+    Primary,
+    /// A client: RESTORE, or MIGRATE from elsewhere.
+    Client,
+}
+
+impl Source {
+    fn of(ctx: &Context<'_>) -> Self {
+        match (ctx.is_loading(), ctx.is_replica()) {
+            (true, true) => Self::Primary,
+            (true, false) => Self::File,
+            (false, _) => Self::Client,
+        }
+    }
+
+    /// What tells how much of a lease is left.
+    pub(crate) fn arrival(self) -> Arrival {
+        match self {
+            Self::File => Arrival::File,
+            Self::Primary | Self::Client => Arrival::Live,
+        }
+    }
+}
+
+/// SAFETY: `io` lives for the call.
+unsafe fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
+    let mut len = 0;
+    // SAFETY: the buffer is ours to free, and null if the server could not read it.
+    unsafe {
+        let buffer = api!(RedisModule_LoadStringBuffer, io, &raw mut len);
+        if buffer.is_null() || api!(RedisModule_IsIOError, io) != 0 {
+            return None;
+        }
+        let bytes = slice::from_raw_parts(buffer.cast::<u8>(), len).to_vec();
+        api!(RedisModule_Free, buffer.cast());
+        Some(bytes)
+    }
+}
+
+unsafe extern "C" fn aof_rewrite(
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    value: *mut c_void,
+) {
+    catch("rewriting a lock", || {
+        // SAFETY: a value of ours; the format names the key and a buffer with its length.
+        unsafe {
+            value::to_effects(borrow(value), |effect| {
+                let (command, format) = (crate::effect::APPLY.as_ptr(), c"sb".as_ptr());
+                api!(
+                    RedisModule_EmitAOF,
+                    io,
+                    command,
+                    format,
+                    key,
+                    effect.as_ptr(),
+                    effect.len()
+                );
+            });
+        }
+    });
+}
+
+unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
+    catch("saving the token clock", || {
+        // SAFETY: `io` lives for the call.
+        unsafe { api!(RedisModule_SaveUnsigned, io, crate::state::last_token()) };
+    });
+}
+
+/// Writes nothing where there is nothing to tell: such a file loads without the module.
+unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, when: c_int) {
+    if crate::state::last_token() > 0 {
+        // SAFETY: passed on.
+        unsafe { aux_save(io, when) };
+    }
+}
+
+unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
+    // SAFETY: `io` lives for the call.
+    let (last, failed) = unsafe {
+        (
+            api!(RedisModule_LoadUnsigned, io),
+            api!(RedisModule_IsIOError, io) != 0,
+        )
+    };
+    let accepted = !failed
+        && encoding <= ENCODING
+        && catch("loading the token clock", || {
+            crate::state::load_last_token(last)
+        }) == Some(true);
+    if !accepted {
+        Context::detached().warn("refused: the saved token clock cannot be read");
+    }
+    (if accepted {
+        raw::REDISMODULE_OK
+    } else {
+        raw::REDISMODULE_ERR
+    }) as c_int
+}
+
+/// May run on a background thread: drops the value and nothing else.
+unsafe extern "C" fn free(value: *mut c_void) {
+    // SAFETY: the server gives back what `set`, `rdb_load` or `copy` gave it, once.
+    drop(unsafe { Box::from_raw(value.cast::<Value>()) });
+}
+
+unsafe extern "C" fn mem_usage(
+    ctx: *mut raw::RedisModuleKeyOptCtx,
+    value: *const c_void,
+    _samples: usize,
+) -> usize {
+    let usage = catch("MEMORY USAGE", || {
+        // SAFETY: a value of ours; the name lives for the call.
+        unsafe {
+            let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
+            let len = if name.is_null() {
+                0
+            } else {
+                Arg::new(name.cast_mut()).bytes().len()
+            };
+            value::memory(borrow(value), len)
+        }
+    });
+    usage.unwrap_or(0)
+}
+
+unsafe extern "C" fn free_effort(
+    _ctx: *mut raw::RedisModuleKeyOptCtx,
+    value: *const c_void,
+) -> usize {
+    // SAFETY: a value of ours.
+    unsafe { borrow(value) }.lock.len()
+}
+
+unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
+    catch("unlinking a lock", || {
+        // SAFETY: a value of ours; the name lives for the call.
+        unsafe {
+            let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
+            let db = api!(RedisModule_GetDbIdFromOptCtx, ctx);
+            if !name.is_null() {
+                crate::settle::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
+            }
+        }
+    });
+}
+
+unsafe extern "C" fn copy(
+    ctx: *mut raw::RedisModuleKeyOptCtx,
+    value: *const c_void,
+) -> *mut c_void {
+    let copy = catch("copying a lock", || {
+        // SAFETY: a value of ours; the name lives for the call.
+        unsafe {
+            let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
+            let db = api!(RedisModule_GetToDbIdFromOptCtx, ctx);
+            if !name.is_null() {
+                crate::settle::mark(db, Arg::new(name.cast_mut()).bytes());
+            }
+            Value::new(borrow(value).lock.clone())
+        }
+    });
+    copy.map_or(ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+}
+
+unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    catch("DEBUG DIGEST-VALUE", || {
+        // SAFETY: a value of ours; the server copies the bytes.
+        unsafe {
+            for (owner, stake) in borrow(value).lock.holds() {
+                let owner = owner.as_bytes();
+                api!(
+                    RedisModule_DigestAddStringBuffer,
+                    digest,
+                    owner.as_ptr().cast(),
+                    owner.len()
+                );
+                for number in [
+                    u64::from(stake.write),
+                    u64::from(stake.read),
+                    stake.token.get(),
+                ] {
+                    api!(RedisModule_DigestAddLongLong, digest, number as i64);
+                }
+                api!(RedisModule_DigestEndSequence, digest);
+            }
+        }
+    });
+}

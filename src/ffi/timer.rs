@@ -1,0 +1,60 @@
+//! Timers of the server. They compare wall-clock time: whoever is woken re-checks its deadline.
+
+use std::os::raw::c_void;
+use std::ptr;
+
+use redis_module::raw;
+
+use super::context::Context;
+use super::entry::catch;
+
+/// What a timer wakes. Passed as a number, so that no pointer has to be kept alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alarm {
+    Sweep,
+    Marks,
+}
+
+/// A timer that was started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer(raw::RedisModuleTimerID);
+
+impl Context<'_> {
+    /// Wakes `alarm` once, `ms` from now.
+    pub(crate) fn start_timer(&self, ms: u64, alarm: Alarm) -> Timer {
+        let data = ptr::without_provenance_mut::<c_void>(alarm as usize);
+        let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+        // SAFETY: the data is a number, not a pointer.
+        Timer(unsafe {
+            api!(
+                RedisModule_CreateTimer,
+                self.as_ptr(),
+                ms,
+                Some(on_timer),
+                data
+            )
+        })
+    }
+
+    /// Stops a timer; one that has fired already is left alone.
+    pub(crate) fn stop_timer(&self, timer: Timer) {
+        // SAFETY: an id that is not known any more is refused by the server.
+        unsafe {
+            api!(
+                RedisModule_StopTimer,
+                self.as_ptr(),
+                timer.0,
+                ptr::null_mut()
+            )
+        };
+    }
+}
+
+unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
+    // SAFETY: the server's context for this call.
+    let ctx = unsafe { Context::new(ctx) };
+    catch("a timer", || match data.addr() {
+        number if number == Alarm::Sweep as usize => crate::settle::on_sweep_timer(&ctx),
+        _ => crate::settle::on_marks_timer(&ctx),
+    });
+}

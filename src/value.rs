@@ -1,0 +1,109 @@
+//! A lock as the value of a key: what is saved, loaded, and counted as memory.
+
+use std::cell::Cell;
+
+use mortise_core::codec::{self, DecodeError, Effect};
+use mortise_core::{LeaseId, Lock, Token};
+
+use crate::clock;
+use crate::ffi::Source;
+use crate::state::{self, STATE};
+
+/// The value of a key of type `mort-lock`. Plain data: it may be dropped on any thread.
+#[derive(Debug)]
+pub(crate) struct Value {
+    pub(crate) lock: Lock,
+    /// Where the lease order keeps it; `None` while it does not.
+    pub(crate) lease: Cell<Option<LeaseId>>,
+}
+
+impl Value {
+    pub(crate) fn new(lock: Lock) -> Self {
+        Self {
+            lock,
+            lease: Cell::new(None),
+        }
+    }
+}
+
+/// For RDB and DUMP.
+pub(crate) fn to_bytes(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    codec::encode_lock(
+        &value.lock,
+        state::last_token(),
+        &clock::stamp(),
+        &mut bytes,
+    );
+    bytes
+}
+
+/// For an AOF without preamble and for slot migration: one effect a hold.
+pub(crate) fn to_effects(value: &Value, mut emit: impl FnMut(&[u8])) {
+    let stamp = clock::stamp();
+    let mut bytes = Vec::new();
+    for (owner, stake) in value.lock.holds() {
+        bytes.clear();
+        let effect = Effect::Put(owner.as_ref(), stake);
+        codec::encode_effect(&effect, state::last_token(), &stamp, &mut bytes);
+        emit(&bytes);
+    }
+}
+
+/// Why a saved lock was refused.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    Decode(DecodeError),
+    /// A client brought a token that nobody could have been given here.
+    TokenTooHigh(Token),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::TokenTooHigh(token) => {
+                write!(
+                    f,
+                    "token {} is more than an hour ahead of this server",
+                    token.get()
+                )
+            }
+        }
+    }
+}
+
+/// From RDB, RESTORE or a full sync. The token clock learns of its tokens.
+pub(crate) fn from_bytes(bytes: &[u8], source: Source) -> Result<Value, LoadError> {
+    let (lock, last) =
+        codec::decode_lock(bytes, source.arrival(), &clock::stamp()).map_err(LoadError::Decode)?;
+    STATE.with(|state| {
+        let mut tokens = state.tokens.borrow_mut();
+        let highest = lock.holds().map(|(_, stake)| stake.token).max();
+        let mut last = Token::new(last).max(highest);
+        if source == Source::Client {
+            // Whoever may RESTORE must not use the number space up.
+            let wall = clock::wall();
+            if let Some(highest) = highest {
+                tokens
+                    .check(highest, wall)
+                    .map_err(|_| LoadError::TokenTooHigh(highest))?;
+            }
+            last = last.min(Some(tokens.bound(wall)));
+        }
+        if let Some(last) = last {
+            tokens.raise(last);
+        }
+        Ok(Value::new(lock))
+    })
+}
+
+/// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.
+pub(crate) fn memory(value: &Value, name_len: usize) -> usize {
+    let entry = if value.lease.get().is_some() {
+        LeaseId::ENTRY_SIZE + name_len
+    } else {
+        0
+    };
+    size_of::<Value>() + value.lock.heap_size() + entry
+}
