@@ -6,6 +6,7 @@
 //! turn them into millions of random programs.
 //!
 //! * [`Lock`]: the holds on one key, and what each command does to them.
+//! * [`Queues`]: who waits, whom to let in next, and who waits for whom.
 //! * [`TokenClock`]: where fencing tokens come from.
 //! * [`LeaseOrder`]: which lock's lease runs out next.
 //! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
@@ -14,16 +15,22 @@
 #![warn(missing_docs)]
 
 pub mod codec;
+mod deadlock;
 mod hold;
 mod lease;
 mod lock;
+mod queue;
+mod queues;
 mod token;
 mod types;
 
+pub use deadlock::Wait;
 pub use hold::{Holds, Stake, Touched};
 pub use lease::{LeaseId, LeaseOrder};
 pub use lock::{
     AcquireError, Busy, Grant, How, Live, Lock, Release, ReleaseError, Released, Request,
 };
+pub use queue::{Decided, Queue, Settled, Verdict, Waiter, WaiterId};
+pub use queues::{KeyId, Queues};
 pub use token::{TokenClock, TokenTooHigh};
 pub use types::{Count, Instant, Lease, Micros, Mode, Owner, OwnerRef, Token};

@@ -221,6 +221,21 @@ pub struct Live<'a> {
 }
 
 impl Live<'_> {
+    /// How many owners hold.
+    pub fn len(&self) -> usize {
+        self.lock.len()
+    }
+
+    /// Nobody holds.
+    pub fn is_empty(&self) -> bool {
+        self.lock.is_free()
+    }
+
+    /// The hold of `owner`.
+    pub fn hold(&self, owner: OwnerRef<'_>) -> Option<&Stake> {
+        self.lock.hold(owner)
+    }
+
     /// Grants `request` if nobody else holds incompatibly.
     ///
     /// # Errors
@@ -236,6 +251,16 @@ impl Live<'_> {
                 .check(fence, wall)
                 .map_err(AcquireError::TokenTooHigh)?;
         }
+        self.acquire_within_bound(request, tokens, wall)
+    }
+
+    /// The same for a request whose `fence` was found within the bound when it was asked.
+    pub(crate) fn acquire_within_bound(
+        &mut self,
+        request: &Request<'_>,
+        tokens: &mut TokenClock,
+        wall: Micros,
+    ) -> Result<Grant, AcquireError> {
         match self.lock.hold(request.owner) {
             Some(stake) => self.acquire_more(*stake, request, tokens, wall),
             None => self.acquire_first(request, tokens, wall),
@@ -385,6 +410,29 @@ impl Live<'_> {
         stake.touched = stake.touched.again(None);
         self.lock.store.update(owner.as_bytes(), stake);
         Ok(Some(stake))
+    }
+
+    /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`.
+    /// Does nothing, and says so, if the hold has been touched since it was `granted`.
+    pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
+        let Some(stake) = self.lock.hold(owner).copied() else {
+            return false;
+        };
+        if stake.touched != granted {
+            return false;
+        }
+        match before {
+            None => {
+                self.lock.store.remove(owner.as_bytes());
+            }
+            Some(before) => {
+                let deadline = stake.deadline.max(before.deadline);
+                self.lock
+                    .store
+                    .update(owner.as_bytes(), Stake { deadline, ..before });
+            }
+        }
+        true
     }
 
     fn stake(&self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Stake> {

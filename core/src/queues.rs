@@ -1,0 +1,207 @@
+//! Every queue of a server, with what spans them: who waits where, and whose time is up next.
+//!
+//! A queue belongs to a database and a key name, not to a lock: RENAME, MOVE and SWAPDB move
+//! locks, never waiters.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use crate::lock::Live;
+use crate::queue::{Queue, Rank, Settled, Waiter, WaiterId};
+use crate::token::TokenClock;
+use crate::types::{Instant, Micros, Owner};
+
+/// A key: its database and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId {
+    /// The number of the database.
+    pub db: u32,
+    /// Any bytes.
+    pub name: Rc<[u8]>,
+}
+
+/// Every queue of a server.
+#[derive(Debug, Default)]
+pub struct Queues {
+    by_db: Vec<HashMap<Rc<[u8]>, Queue>>,
+    keys: HashMap<WaiterId, KeyId>,
+    /// Where each owner waits, and how often there.
+    pub(crate) owners: BTreeMap<Owner, BTreeMap<KeyId, usize>>,
+    /// Owners that wait in more than one queue: only through them can a chain of waits leave a
+    /// queue other than through its holders.
+    pub(crate) roamers: BTreeSet<Owner>,
+    limits: BTreeSet<(Instant, WaiterId)>,
+    last_id: u64,
+}
+
+impl Queues {
+    /// Nobody waits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many wait, all keys together.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The queue of a key, if anybody waits there.
+    pub fn get(&self, db: u32, name: &[u8]) -> Option<&Queue> {
+        self.by_db.get(db as usize)?.get(name)
+    }
+
+    /// Every key where somebody waits, with its queue.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Rc<[u8]>, &Queue)> {
+        (0_u32..)
+            .zip(&self.by_db)
+            .flat_map(|(db, queues)| queues.iter().map(move |(name, queue)| (db, name, queue)))
+    }
+
+    /// The keys of database `db` where somebody waits.
+    pub fn keys_of(&self, db: u32) -> impl Iterator<Item = &Rc<[u8]>> {
+        self.by_db
+            .get(db as usize)
+            .into_iter()
+            .flat_map(HashMap::keys)
+    }
+
+    /// The id for the next waiter.
+    pub fn next_id(&mut self) -> WaiterId {
+        self.last_id += 1;
+        WaiterId(self.last_id)
+    }
+
+    /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
+    pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
+        if self.by_db.len() <= db as usize {
+            self.by_db.resize_with(db as usize + 1, HashMap::new);
+        }
+        let queues = &mut self.by_db[db as usize];
+        let name = match queues.get_key_value(name) {
+            Some((name, _)) => Rc::clone(name),
+            None => Rc::from(name),
+        };
+        let key = KeyId {
+            db,
+            name: Rc::clone(&name),
+        };
+        if let Some(limit) = waiter.limit {
+            self.limits.insert((limit, waiter.id));
+        }
+        let waits = self.owners.entry(waiter.owner.clone()).or_default();
+        *waits.entry(key.clone()).or_default() += 1;
+        if waits.len() == 2 {
+            self.roamers.insert(waiter.owner.clone());
+        }
+        self.keys.insert(waiter.id, key);
+        let rank = if upgrade { Rank::Upgrade } else { Rank::Line };
+        queues.entry(name).or_default().push(Box::new(waiter), rank);
+    }
+
+    /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
+    pub fn remove(&mut self, id: WaiterId) -> Option<(KeyId, Box<Waiter>)> {
+        let key = self.keys.get(&id)?.clone();
+        let queues = self.by_db.get_mut(key.db as usize)?;
+        let queue = queues.get_mut(&key.name)?;
+        let waiter = queue.remove(id)?;
+        if queue.is_empty() {
+            queues.remove(&key.name);
+        }
+        self.forget(&waiter, &key);
+        Some((key, waiter))
+    }
+
+    /// Lets in whom the lock of the key admits. `strangers`: the lock may hold owners that did not
+    /// come through this queue (RENAME, RESTORE and the like), so that their own requests have to
+    /// be looked for.
+    pub fn settle(
+        &mut self,
+        db: u32,
+        name: &[u8],
+        live: &mut Live<'_>,
+        tokens: &mut TokenClock,
+        wall: Micros,
+        strangers: bool,
+    ) -> Settled {
+        let Some(queues) = self.by_db.get_mut(db as usize) else {
+            return Settled::default();
+        };
+        let Some((name, _)) = queues.get_key_value(name) else {
+            return Settled::default();
+        };
+        let name = Rc::clone(name);
+        let Some(queue) = queues.get_mut(&name) else {
+            return Settled::default();
+        };
+        let mut settled = Settled::default();
+        if strangers {
+            let mut holding: Vec<Owner> = Vec::new();
+            for owner in queue.owners() {
+                if holding.last() != Some(owner) && live.hold(owner.as_ref()).is_some() {
+                    holding.push(owner.clone());
+                }
+            }
+            for owner in holding {
+                queue.decide_own(owner.as_ref(), live, tokens, wall, &mut settled);
+            }
+        }
+        let rest = queue.settle(live, tokens, wall);
+        settled.decided.extend(rest.decided);
+        settled.upgrading.extend(rest.upgrading);
+        if queue.is_empty() {
+            queues.remove(&name);
+        }
+        let key = KeyId { db, name };
+        for decided in &settled.decided {
+            self.forget(&decided.waiter, &key);
+        }
+        settled
+    }
+
+    /// A waiter whose time is up at `now`; the caller removes it.
+    pub fn timed_out(&self, now: Instant) -> Option<WaiterId> {
+        self.limits
+            .first()
+            .filter(|(limit, _)| *limit <= now)
+            .map(|(_, id)| *id)
+    }
+
+    /// When the first waiter's time is up.
+    pub fn next_limit(&self) -> Option<Instant> {
+        self.limits.first().map(|(limit, _)| *limit)
+    }
+
+    /// The waiter `id` and its key.
+    pub fn waiter(&self, id: WaiterId) -> Option<(&KeyId, &Waiter)> {
+        let key = self.keys.get(&id)?;
+        let queue = self.get(key.db, &key.name)?;
+        Some((key, queue.get(queue.place_of(id)?)?))
+    }
+
+    fn forget(&mut self, waiter: &Waiter, key: &KeyId) {
+        self.keys.remove(&waiter.id);
+        if let Some(limit) = waiter.limit {
+            self.limits.remove(&(limit, waiter.id));
+        }
+        let Some(waits) = self.owners.get_mut(&waiter.owner) else {
+            return;
+        };
+        if let Some(times) = waits.get_mut(key) {
+            *times -= 1;
+            if *times == 0 {
+                waits.remove(key);
+            }
+        }
+        if waits.len() < 2 {
+            self.roamers.remove(&waiter.owner);
+        }
+        if waits.is_empty() {
+            self.owners.remove(&waiter.owner);
+        }
+    }
+}
