@@ -1,7 +1,8 @@
 //! A server's life: started, restarted, killed, and looked at once more when the test is over.
 
+mod startup;
+
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,11 +12,11 @@ use rustix::process::Signal;
 
 use crate::builder::{Builder, StartError};
 use crate::conn::{Conn, Protocol};
-use crate::eventually::{eventually, within};
+use crate::eventually::eventually;
 use crate::log::{Log, crash_line, tail};
 use crate::port::free_port;
 use crate::process::Process;
-use crate::setup::{Setup, server_program, socket_path};
+use crate::setup::{Setup, socket_path};
 use crate::value::{info, text};
 use crate::version::Version;
 use crate::work_dir::WorkDir;
@@ -308,75 +309,6 @@ impl Server {
     #[track_caller]
     fn running(&self) -> &Process {
         self.process.as_ref().expect("the server runs")
-    }
-
-    /// Starts the process and waits until it answers.
-    fn bring_up(&mut self) -> Result<(), StartError> {
-        let conf = self.conf_path();
-        let conf_text = self.setup.conf(self.dir(), self.port, self.log.logfile());
-        fs::write(&conf, conf_text).expect("the server's folder can be written");
-        let program = server_program();
-        let stdout = self
-            .log
-            .stdout()
-            .expect("the server's folder can be written");
-        let stderr = self
-            .log
-            .stderr()
-            .expect("the server's folder can be written");
-        let mut process = Process::start(&program, &conf, &self.setup.envs, stdout, stderr)
-            .map_err(|error| self.start_error(format!("{program} cannot be run: {error}")))?;
-        let outcome = within(LIFE_LIMIT, || match process.ended() {
-            Some(status) => Ok(Err(format!("{program} ended at once with {status}"))),
-            None => self.answers().map(Ok),
-        });
-        match outcome {
-            Ok(Ok(())) => {
-                self.process = Some(process);
-                Ok(())
-            }
-            Ok(Err(reason)) => Err(self.start_error(reason)),
-            Err(seen) => {
-                process.kill();
-                Err(self.start_error(format!("{program} did not come up: {seen}")))
-            }
-        }
-    }
-
-    /// Whether this very server answers and has its data loaded; the error says what was seen instead.
-    fn answers(&self) -> Result<(), String> {
-        let mut conn = Conn::tcp(self.port).map_err(|error| error.to_string())?;
-        match self.identity(&mut conn) {
-            Ok(config_file) if Path::new(&config_file) == self.conf_path() => {
-                conn.try_cmd(&["PING"]).map(|_| ())
-            }
-            Ok(config_file) => Err(format!("another server on our port, of {config_file}")),
-            // A user who may do nothing is still answered; the log must tell then.
-            Err(error) if error.starts_with("NO") && self.log().contains("Ready to accept") => {
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The path of the configuration that the server behind `conn` was started with: the port may have been snatched.
-    fn identity(&self, conn: &mut Conn) -> Result<String, String> {
-        if let Some(password) = self.setup.password() {
-            conn.try_cmd(&["AUTH", password])?;
-        }
-        let mut lines = info(&conn.try_cmd(&["INFO", "server"])?);
-        Ok(lines.remove("config_file").unwrap_or_default())
-    }
-
-    fn conf_path(&self) -> PathBuf {
-        self.dir().join("redis.conf")
-    }
-
-    fn start_error(&self, reason: String) -> StartError {
-        StartError {
-            reason,
-            log: self.log(),
-        }
     }
 }
 

@@ -66,7 +66,7 @@ pub fn array(value: &Value) -> &[Value] {
 pub fn as_map(value: &Value) -> BTreeMap<String, Value> {
     let pairs: Vec<(&Value, &Value)> = match value {
         Value::Map(pairs) => pairs.iter().map(|(key, value)| (key, value)).collect(),
-        Value::Array(flat) if flat.len() % 2 == 0 => flat
+        Value::Array(flat) if flat.len().is_multiple_of(2) => flat
             .chunks_exact(2)
             .map(|pair| (&pair[0], &pair[1]))
             .collect(),

@@ -1,0 +1,83 @@
+//! How a server comes up: its configuration written, its process started, its first answer awaited.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{LIFE_LIMIT, Server};
+use crate::builder::StartError;
+use crate::conn::Conn;
+use crate::eventually::within;
+use crate::process::Process;
+use crate::setup::server_program;
+use crate::value::info;
+
+impl Server {
+    /// Starts the process and waits until it answers.
+    pub(super) fn bring_up(&mut self) -> Result<(), StartError> {
+        let conf = self.conf_path();
+        let conf_text = self.setup.conf(self.dir(), self.port, self.log.logfile());
+        fs::write(&conf, conf_text).expect("the server's folder can be written");
+        let program = server_program();
+        let stdout = self
+            .log
+            .stdout()
+            .expect("the server's folder can be written");
+        let stderr = self
+            .log
+            .stderr()
+            .expect("the server's folder can be written");
+        let mut process = Process::start(&program, &conf, &self.setup.envs, stdout, stderr)
+            .map_err(|error| self.start_error(format!("{program} cannot be run: {error}")))?;
+        let outcome = within(LIFE_LIMIT, || match process.ended() {
+            Some(status) => Ok(Err(format!("{program} ended at once with {status}"))),
+            None => self.answers().map(Ok),
+        });
+        match outcome {
+            Ok(Ok(())) => {
+                self.process = Some(process);
+                Ok(())
+            }
+            Ok(Err(reason)) => Err(self.start_error(reason)),
+            Err(seen) => {
+                process.kill();
+                Err(self.start_error(format!("{program} did not come up: {seen}")))
+            }
+        }
+    }
+
+    /// Whether this very server answers and has its data loaded; the error says what was seen instead.
+    fn answers(&self) -> Result<(), String> {
+        let mut conn = Conn::tcp(self.port).map_err(|error| error.to_string())?;
+        match self.identity(&mut conn) {
+            Ok(config_file) if Path::new(&config_file) == self.conf_path() => {
+                conn.try_cmd(&["PING"]).map(|_| ())
+            }
+            Ok(config_file) => Err(format!("another server on our port, of {config_file}")),
+            // A user who may do nothing is still answered; the log must tell then.
+            Err(error) if error.starts_with("NO") && self.log().contains("Ready to accept") => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The path of the configuration that the server behind `conn` was started with: the port may have been snatched.
+    fn identity(&self, conn: &mut Conn) -> Result<String, String> {
+        if let Some(password) = self.setup.password() {
+            conn.try_cmd(&["AUTH", password])?;
+        }
+        let mut lines = info(&conn.try_cmd(&["INFO", "server"])?);
+        Ok(lines.remove("config_file").unwrap_or_default())
+    }
+
+    fn conf_path(&self) -> PathBuf {
+        self.dir().join("redis.conf")
+    }
+
+    fn start_error(&self, reason: String) -> StartError {
+        StartError {
+            reason,
+            log: self.log(),
+        }
+    }
+}
