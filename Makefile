@@ -1,0 +1,75 @@
+# Builds, runs and tests Mortise. `make help` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+PORT ?= 6379
+SERVER := $(or $(MORTISE_SERVER),redis-server)
+SERVERS ?= $(shell scripts/servers names)
+
+# redis.conf names the module where cargo puts it by default; elsewhere it is copied from.
+BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libmortise.so
+MODULE := $(abspath target/release/libmortise.so)
+
+# Where rustup puts cargo; a shell that is no login shell may not know it.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+export MORTISE_MODULE := $(MODULE)
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install what building and testing need, if missing
+	@scripts/setup
+
+.PHONY: build
+build: setup ## Build the module: target/release/libmortise.so (the default)
+	cargo build --release --package mortise
+	@if [[ $(BUILT) != $(MODULE) ]]; then install -D $(BUILT) $(MODULE); fi
+
+.PHONY: run
+run: port-is-free build ## Start a server with the module in the foreground: make run [PORT=6379]
+	@mkdir -p target/run
+	$(SERVER) ./redis.conf --port $(PORT)
+
+.PHONY: port-is-free
+port-is-free:
+	@if (exec 3<>/dev/tcp/127.0.0.1/$(PORT)) 2>/dev/null; then \
+	    echo "Port $(PORT) is in use. Stop what listens there, or take another: make run PORT=$$(($(PORT) + 1))" >&2; \
+	    exit 1; \
+	fi
+
+.PHONY: test
+test: build ## Run all tests
+	cargo test --workspace
+
+.PHONY: test-servers
+test-servers: build ## Run the tests against each server: make test-servers [SERVERS="redis-sid valkey-sid"]
+	@for name in $(SERVERS); do \
+	    scripts/servers path $$name >/dev/null 2>&1 || scripts/servers fetch $$name; \
+	done
+	@failed=; \
+	for name in $(SERVERS); do \
+	    echo "== $$name"; \
+	    MORTISE_SERVER=$$(scripts/servers path $$name) cargo test --workspace --exclude mortise-core || failed+=" $$name"; \
+	done; \
+	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
+
+.PHONY: bench
+bench: build ## Run the benchmarks: make bench [ARGS=...]
+	cargo run --release --package mortise-bench -- $(ARGS)
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: lint
+lint: setup ## Check the code with clippy
+	cargo clippy --workspace --all-targets -- -D warnings
+
+.PHONY: clean
+clean: ## Remove target/: what was built, the servers fetched and the data of make run
+	cargo clean
+	rm -rf target
