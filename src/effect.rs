@@ -19,7 +19,7 @@ use mortise_core::{Instant, Lock};
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
-use crate::settle;
+use crate::leases;
 use crate::state::{self, STATE, State};
 use crate::value::Value;
 
@@ -121,7 +121,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
             let mut lock = Lock::free();
             lock.put(*owner, *stake);
             let value = Value::new(lock);
-            settle::order(ctx.db(), name.bytes(), &value, now);
+            leases::follow(ctx.db(), name.bytes(), &value, now);
             key.set(value);
         }
         return Ok(());
@@ -141,7 +141,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     if value.lock.is_free() {
         key.delete();
     } else {
-        settle::order(ctx.db(), name.bytes(), value, now);
+        leases::follow(ctx.db(), name.bytes(), value, now);
     }
     Ok(())
 }

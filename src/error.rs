@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use mortise_core::{AcquireError, Token};
+
 /// An error reply. Its text names the argument and its bounds; nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Error {
@@ -25,11 +27,38 @@ pub(crate) enum Error {
     ModeNotNamed,
     CountTooHigh,
     OutOfTokens,
+    /// The wait would close a cycle through these keys.
+    Deadlock(Vec<Vec<u8>>),
+    /// So many requests wait already.
+    MaxWaiters(u64),
+    /// The wait ended without an answer.
+    Unblocked(&'static str),
+    /// `fence` or `token` is further ahead than it may be now.
+    TokenTooHigh {
+        argument: &'static str,
+        bound: Token,
+        got: Option<Token>,
+    },
     /// An internal command, called by a client.
     Internal(&'static str),
     /// An effect that cannot be read.
     BadEffect(String),
     Bug,
+}
+
+impl Error {
+    /// Why the core refused a request with that `fence`. Not for [`AcquireError::Busy`].
+    pub(crate) fn of(error: AcquireError, fence: Option<Token>) -> Self {
+        match error {
+            AcquireError::TokenTooHigh(error) => Self::TokenTooHigh {
+                argument: "FENCE",
+                bound: error.bound,
+                got: fence,
+            },
+            AcquireError::CountTooHigh => Self::CountTooHigh,
+            AcquireError::OutOfTokens | AcquireError::Busy(_) => Self::OutOfTokens,
+        }
+    }
 }
 
 /// How much of a bad argument is shown.
@@ -68,6 +97,27 @@ impl fmt::Display for Error {
                 "ERR the owner holds both modes: name READ or WRITE, or drop both with ALL",
             ),
             Self::CountTooHigh => f.write_str("ERR the count of holds would exceed 2147483647"),
+            Self::Deadlock(keys) => {
+                f.write_str("DEADLOCK the wait would close a cycle of waits, through the keys")?;
+                keys.iter().try_for_each(|key| write!(f, " {}", shown(key)))
+            }
+            Self::MaxWaiters(max) => write!(
+                f,
+                "MAXWAITERS {max} requests are blocked on this server already (lock.max-waiters)"
+            ),
+            Self::Unblocked(why) => write!(f, "UNBLOCKED {why}"),
+            Self::TokenTooHigh {
+                argument,
+                bound,
+                got,
+            } => {
+                let (bound, got) = (bound.get(), got.map_or(0, Token::get));
+                write!(
+                    f,
+                    "ERR {argument} must be at most {bound} now (the last token, or one hour \
+                     ahead of the clock), got '{got}'"
+                )
+            }
             Self::OutOfTokens => f.write_str("ERR no fencing token is left below 2^53"),
             Self::Internal(command) => write!(
                 f,

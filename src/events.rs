@@ -3,8 +3,11 @@
 use crate::clock;
 use crate::effect;
 use crate::ffi::Context;
-use crate::settle;
+use crate::leases;
+use crate::marks;
 use crate::state::{STATE, State};
+use crate::timers;
+use crate::waiters;
 
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
@@ -30,30 +33,40 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.primary.set(!ctx.is_replica());
         state.start_grace();
-        settle::start_sweeping(ctx, state);
+        timers::start(ctx, state);
     });
 }
 
 pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
     STATE.with(|state| match event {
         Event::Role { primary } => on_role(state, primary),
-        Event::Flush { db } => on_flush(state, db),
-        Event::SwapDb(one, other) => on_swapdb(state, one, other),
+        Event::Flush { db } => {
+            leases::clear(state, db);
+            marks::mark_queues(state, db);
+        }
+        Event::SwapDb(one, other) => {
+            leases::swap(state, one, other);
+            marks::swap(state, one, other);
+            for db in [one, other] {
+                marks::mark_queues(state, u32::try_from(db).ok());
+            }
+        }
         Event::Loaded => {
             state.listening.set(true);
             state.tokens.borrow_mut().resume(clock::wall());
-            settle::arm_marks(ctx, state);
+            marks::mark_queues(state, None);
+            timers::soon(state);
         }
         Event::Cron => {
             let now = clock::now();
-            settle::back_up_sweeping(ctx, state, now);
+            timers::back_up(ctx, state, now);
             effect::look_for_listeners(ctx, state, now);
         }
         Event::Forked => {
             state.listening.set(true);
             if ctx.has_aof() && state.primary.get() {
                 state.token_clock_due.set(true);
-                settle::arm_marks(ctx, state);
+                timers::soon(state);
             }
         }
         Event::SlotMigration => state.listening.set(true),
@@ -66,35 +79,7 @@ fn on_role(state: &State, primary: bool) {
     if primary && !was {
         state.tokens.borrow_mut().resume(clock::wall());
         state.start_grace();
-    }
-}
-
-fn on_flush(state: &State, db: Option<u32>) {
-    let mut leases = state.leases.borrow_mut();
-    match db {
-        Some(db) => {
-            if let Some(order) = leases.get_mut(db as usize) {
-                order.clear();
-            }
-        }
-        None => leases.clear(),
-    }
-}
-
-fn on_swapdb(state: &State, one: i32, other: i32) {
-    let (Ok(low), Ok(high)) = (
-        usize::try_from(one.min(other)),
-        usize::try_from(one.max(other)),
-    ) else {
-        return;
-    };
-    state.leases_of(one.max(other), |_| {});
-    state.leases.borrow_mut().swap(low, high);
-    for (db, _) in state.marks.borrow_mut().iter_mut() {
-        if *db == one {
-            *db = other;
-        } else if *db == other {
-            *db = one;
-        }
+    } else if !primary {
+        waiters::send_all_away(state);
     }
 }

@@ -2,21 +2,30 @@
 
 use crate::clock;
 use crate::ffi::InfoWriter;
+use crate::leases::Table;
 use crate::state::{self, STATE};
 
 pub(crate) fn write(info: &InfoWriter) {
     STATE.with(|state| {
-        let locks: usize = state.leases.borrow().iter().map(|order| order.len()).sum();
         let now = clock::now();
+        let tables = state.leases.borrow();
         let totals = &state.totals;
         for (field, value) in [
-            ("locks", locks as u64),
-            ("grants", totals.grants.get()),
-            ("reentries", totals.reentries.get()),
-            ("releases", totals.releases.get()),
-            ("renewals", totals.renewals.get()),
-            ("expiries", totals.expiries.get()),
-            ("denied", totals.denied.get()),
+            ("locks", tables.iter().map(Table::locks).sum()),
+            ("holders", tables.iter().map(Table::holders).sum()),
+            ("waiters", state.queues.borrow().len() as u64),
+            ("blocked_clients", state.waiters.borrow().len() as u64),
+            ("held_back", state.held_back.borrow().len() as u64),
+            ("marked", state.marks.borrow().len() as u64),
+            ("total_grants", totals.grants.get()),
+            ("total_reentries", totals.reentries.get()),
+            ("total_handoffs", totals.handoffs.get()),
+            ("total_releases", totals.releases.get()),
+            ("total_renewals", totals.renewals.get()),
+            ("total_expiries", totals.expiries.get()),
+            ("total_timeouts", totals.timeouts.get()),
+            ("total_deadlocks", totals.deadlocks.get()),
+            ("total_denied", totals.denied.get()),
             ("grace_left_ms", state.grace_until.get().millis_since(now)),
             ("last_token", state::last_token()),
         ] {

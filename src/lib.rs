@@ -15,9 +15,13 @@ mod events;
 #[allow(unsafe_code)]
 mod ffi;
 mod info;
+mod leases;
+mod marks;
 mod settle;
 mod state;
+mod timers;
 mod value;
+mod waiters;
 
 use ffi::{Module, command};
 

@@ -1,31 +1,26 @@
-//! The one place where holds end by time and keys go with them, and where the lease order is kept
-//! in step with the locks.
+//! The one place where holds end by time, waiters get in, and keys go.
 //!
-//! A command settles the key it works on. Everything else comes from two timers: one that looks
-//! every 100 ms for leases that are over, in slices of a millisecond, and one that looks at the
-//! keys that callbacks have marked. What they change they change through `LOCK.SETTLE`, called
-//! inside the server, so that the server itself can refuse it as it would refuse a client's write.
+//! A command settles the key it works on, before its step (a callback may have marked the key)
+//! and after it. Everything else comes from timers, and what they change they change through
+//! `LOCK.SETTLE`, called inside the server, so that the server itself can refuse it as it would
+//! refuse a client's write.
 
 use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
-use mortise_core::{Instant, Live, Owner, OwnerRef};
+use mortise_core::{
+    Decided, Grant, Instant, Live, Lock, Owner, OwnerRef, Settled, Stake, Verdict, Wait, WaiterId,
+};
 
 use crate::clock;
 use crate::effect;
 use crate::error::Error;
-use crate::ffi::{Access, Alarm, Arg, Args, Command, Context, Key, Kind};
+use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
+use crate::leases;
 use crate::state::{STATE, State};
+use crate::timers;
 use crate::value::Value;
-
-/// How often leases are looked at, in milliseconds.
-const SWEEP_EVERY: u64 = 100;
-/// How long a slice of work may take before other clients get their turn, in microseconds.
-const SLICE: u64 = 1_000;
-/// The pause between two slices, in milliseconds.
-const BETWEEN_SLICES: u64 = 1;
-/// How often the clock is looked at within a slice: once every so many keys.
-const KEYS_PER_LOOK: usize = 16;
+use crate::waiters::{self, Debt};
 
 /// A key that a command works on, opened for writing.
 #[derive(Debug)]
@@ -37,21 +32,24 @@ pub(crate) struct Place<'c> {
 }
 
 impl<'c> Place<'c> {
-    /// Opens the key.
+    /// Opens the key, and settles it if somebody waits there.
     ///
     /// # Errors
     /// [`Error::WrongType`] if it holds something else.
     pub(crate) fn open(ctx: &'c Context<'c>, name: Arg<'c>) -> Result<Self, Error> {
         let key = ctx.open(name, Access::Write);
-        match key.kind() {
-            Kind::Other => Err(Error::WrongType),
-            Kind::Empty | Kind::Lock => Ok(Self {
-                ctx,
-                name,
-                now: clock::now(),
-                key,
-            }),
+        if key.kind() == Kind::Other {
+            return Err(Error::WrongType);
         }
+        let now = clock::now();
+        let mut place = Self {
+            ctx,
+            name,
+            now,
+            key,
+        };
+        place.settle(true);
+        Ok(place)
     }
 
     /// The lock as it is now, if there is one: the holds whose lease is over are dropped, and
@@ -66,10 +64,24 @@ impl<'c> Place<'c> {
         )
     }
 
-    /// Puts a lock where there was none.
-    pub(crate) fn create(&mut self, value: Value) {
-        order(self.ctx.db(), self.name.bytes(), &value, self.now);
-        self.key.set(value);
+    /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
+    pub(crate) fn with_live<T>(&mut self, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
+        if let Some(mut live) = self.live() {
+            return act(&mut live);
+        }
+        let mut lock = Lock::free();
+        let outcome = act(&mut lock.at(self.now, |_, _| {}));
+        if !lock.is_free() {
+            let value = Value::new(lock);
+            leases::follow(self.ctx.db(), self.name.bytes(), &value, self.now);
+            self.key.set(value);
+        }
+        outcome
+    }
+
+    /// Somebody waits here.
+    pub(crate) fn has_waiters(&self) -> bool {
+        STATE.with(|state| waiters::wait_at(state, self.ctx.db(), self.name.bytes()))
     }
 
     /// Tells everybody of the hold that `owner` has now.
@@ -81,16 +93,121 @@ impl<'c> Place<'c> {
             return;
         };
         let alone = value.lock.len() == 1;
-        let effect = if alone {
-            Effect::Sole(owner, stake)
+        announce(self.ctx, self.name, self.now, owner, stake, alone);
+    }
+
+    /// Tells everybody that `owner` holds nothing any more.
+    pub(crate) fn announce_end(&mut self, owner: OwnerRef<'_>) {
+        let free = self.key.value().is_none_or(|value| value.lock.is_free());
+        let effect = if free {
+            Effect::Free
         } else {
-            Effect::Put(owner, stake)
+            Effect::Drop(owner)
         };
         effect::send(self.ctx, self.name, self.now, &effect);
     }
 
-    /// After a step: the key goes if nobody holds any more, else the lease order follows.
+    /// Lets in whom the lock admits. `strangers`: the lock may hold owners that neither came
+    /// through the queue nor by a command.
+    pub(crate) fn settle(&mut self, strangers: bool) {
+        if !self.has_waiters() {
+            return;
+        }
+        STATE.with(|state| {
+            if !state.in_grace(self.now) {
+                while !self.settle_once(state, strangers) {}
+            }
+            timers::arm_due(self.ctx, state);
+        });
+    }
+
+    /// False if a cycle was broken, so that others may get in.
+    fn settle_once(&mut self, state: &State, strangers: bool) -> bool {
+        let (db, name) = (self.ctx.db(), self.name.bytes());
+        let Settled { decided, upgrading } = self.with_live(|live| {
+            let mut tokens = state.tokens.borrow_mut();
+            let mut queues = state.queues.borrow_mut();
+            queues.settle(db as u32, name, live, &mut tokens, clock::wall(), strangers)
+        });
+        let mut granted = false;
+        for decided in &decided {
+            granted |= self.carry_out(state, decided);
+            waiters::decide(state, db, name, decided);
+        }
+        if granted && self.key.persist() {
+            self.ctx.replicate_plain(c"PERSIST", self.name);
+        }
+        let mut settled = true;
+        for id in upgrading {
+            settled &= self.check_upgrade(state, id);
+        }
+        settled
+    }
+
+    /// Tells everybody but the waiter of a decision. True if it was a grant.
+    fn carry_out(&mut self, state: &State, decided: &Decided) -> bool {
+        let Verdict::Granted {
+            grant,
+            stake,
+            alone,
+            ..
+        } = decided.verdict
+        else {
+            return false;
+        };
+        let owner = decided.waiter.owner.as_ref();
+        announce(self.ctx, self.name, self.now, owner, &stake, alone);
+        self.ctx.notify(c"lock.acquire", self.name);
+        count_grant(state, grant);
+        state.totals.handoffs.add_one();
+        true
+    }
+
+    /// A waiter has become an upgrade, which may have closed a cycle. False if it had.
+    fn check_upgrade(&mut self, state: &State, id: WaiterId) -> bool {
+        let wait = {
+            let queues = state.queues.borrow();
+            let Some((key, waiter)) = queues.waiter(id) else {
+                return true;
+            };
+            Wait {
+                key: key.clone(),
+                owner: waiter.owner.clone(),
+                mode: waiter.mode,
+                upgrade: true,
+            }
+        };
+        match waiters::find_cycle(self.ctx, state, &wait, self.now) {
+            None => true,
+            Some(cycle) => {
+                state.totals.deadlocks.add_one();
+                waiters::refuse(state, id, Error::Deadlock(cycle));
+                false
+            }
+        }
+    }
+
+    /// Undoes the grants that nobody could be told of.
+    fn pay(&mut self, debts: Vec<Debt>) {
+        for debt in debts {
+            let owner = debt.owner.as_ref();
+            let undone = self
+                .live()
+                .is_some_and(|mut live| live.undo(owner, debt.granted, debt.before));
+            if undone {
+                match debt.before {
+                    Some(_) => self.announce(owner),
+                    None => self.announce_end(owner),
+                }
+                self.ctx.notify(c"lock.release", self.name);
+            }
+        }
+    }
+
+    /// After a step: lets in whom it made room for; the key goes if nobody holds any more, else
+    /// the lease order follows.
     pub(crate) fn close(mut self) {
+        self.settle(false);
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         let Some(value) = self.key.value() else {
             return;
@@ -98,14 +215,33 @@ impl<'c> Place<'c> {
         if value.lock.is_free() {
             self.key.delete();
         } else {
-            order(ctx.db(), name.bytes(), value, now);
+            leases::follow(ctx.db(), name.bytes(), value, now);
         }
     }
+}
 
-    /// Nobody holds the lock any more, so that [`Self::close`] will delete the key.
-    pub(crate) fn is_free(&mut self) -> bool {
-        self.key.value().is_none_or(|value| value.lock.is_free())
+/// Counts a grant, whether it came at once or out of the queue.
+pub(crate) fn count_grant(state: &State, grant: Grant) {
+    match grant {
+        Grant::Reentry(_) => state.totals.reentries.add_one(),
+        Grant::New(_) | Grant::Upgrade(_) => state.totals.grants.add_one(),
     }
+}
+
+fn announce(
+    ctx: &Context<'_>,
+    name: Arg<'_>,
+    now: Instant,
+    owner: OwnerRef<'_>,
+    stake: &Stake,
+    alone: bool,
+) {
+    let effect = if alone {
+        Effect::Sole(owner, stake)
+    } else {
+        Effect::Put(owner, stake)
+    };
+    effect::send(ctx, name, now, &effect);
 }
 
 fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner) {
@@ -114,166 +250,24 @@ fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner) {
     ctx.notify(c"lock.expire", name);
 }
 
-/// Brings the lease order in step with a lock that somebody holds.
-pub(crate) fn order(db: i32, name: &[u8], value: &Value, now: Instant) {
-    let Some(deadline) = value.lock.next_deadline() else {
-        return;
-    };
-    STATE.with(|state| {
-        state.leases_of(db, |leases| match value.lease.get() {
-            Some(id) => leases.reschedule(id, deadline),
-            None => value
-                .lease
-                .set(Some(leases.insert(now, deadline, name.into()))),
-        });
-    });
-}
-
-/// The key lost its lock, or the lock its key (RENAME, MOVE). Only takes it out of the order.
-pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
-    let Some(id) = value.lease.take() else { return };
-    STATE.with(|state| {
-        state.leases_of(db, |leases| {
-            if leases.get(id).is_some_and(|entry| **entry == *name) {
-                leases.remove(id);
-            }
-        });
-    });
-}
-
-/// A lock came to a key other than by a command of ours. Looked at by a timer.
-pub(crate) fn mark(db: i32, name: &[u8]) {
-    STATE.with(|state| {
-        state.marks.borrow_mut().push_back((db, name.into()));
-        Context::with_detached(|ctx| {
-            if !ctx.is_loading() {
-                arm_marks(ctx, state);
-            }
-        });
-    });
-}
-
-/// Sees to it that the marks are looked at before the event loop turns.
-pub(crate) fn arm_marks(ctx: &Context<'_>, state: &State) {
-    if !state.marks_timer.replace(true) {
-        ctx.start_timer(0, Alarm::Marks);
-    }
-}
-
-pub(crate) fn on_marks_timer(ctx: &Context<'_>) {
-    STATE.with(|state| {
-        state.marks_timer.set(false);
-        if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
-            state.token_clock_due.set(false);
-            if state.primary.get() {
-                effect::send_token_clock(ctx);
-            }
-        }
-        let began = clock::wall();
-        for done in 0.. {
-            let Some((db, name)) = state.marks.borrow_mut().pop_front() else {
-                break;
-            };
-            enter(ctx, db, &name);
-            if done % KEYS_PER_LOOK == 0 && slice_is_over(began) {
-                break;
-            }
-        }
-        if !state.marks.borrow().is_empty() || state.token_clock_due.get() {
-            state.marks_timer.set(true);
-            ctx.start_timer(BETWEEN_SLICES, Alarm::Marks);
-        }
-    });
-}
-
-/// Takes a lock that came by COPY, RESTORE or a load into the lease order.
-fn enter(ctx: &Context<'_>, db: i32, name: &[u8]) {
-    ctx.select(db);
-    let now = clock::now();
-    let mut key = ctx.open_named(name, Access::Read);
-    if let Some(value) = key.value() {
-        order(db, name, value, now);
-    }
-}
-
-pub(crate) fn start_sweeping(ctx: &Context<'_>, state: &State) {
-    state
-        .sweep_timer
-        .set(Some(ctx.start_timer(SWEEP_EVERY, Alarm::Sweep)));
-}
-
-/// From the cron: a wall clock that stepped back has put the sweep timer off, so start another.
-pub(crate) fn back_up_sweeping(ctx: &Context<'_>, state: &State, now: Instant) {
-    if now.millis_since(state.swept.get()) > 2 * SWEEP_EVERY {
-        if let Some(timer) = state.sweep_timer.take() {
-            ctx.stop_timer(timer);
-        }
-        state
-            .sweep_timer
-            .set(Some(ctx.start_timer(0, Alarm::Sweep)));
-    }
-}
-
-pub(crate) fn on_sweep_timer(ctx: &Context<'_>) {
-    STATE.with(|state| {
-        let now = clock::now();
-        state.swept.set(now);
-        let more =
-            state.primary.get() && !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
-        let pause = if more { BETWEEN_SLICES } else { SWEEP_EVERY };
-        state
-            .sweep_timer
-            .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
-    });
-}
-
-/// One slice of work on the leases that are over. True if there is more to do at once.
-fn sweep(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
-    let began = clock::wall();
-    let databases = state.leases.borrow().len();
-    let mut name = Vec::new();
-    let mut done = 0_usize;
-    for db in (0..databases).filter_map(|db| i32::try_from(db).ok()) {
-        ctx.select(db);
-        loop {
-            let due = state.leases_of(db, |leases| {
-                leases.due(now).map(|(id, due)| {
-                    name.clear();
-                    name.extend_from_slice(due);
-                    id
-                })
-            });
-            let Some(id) = due else { break };
-            state.settling.set(true);
-            let refused = ctx.call_write(SETTLE, &name).is_err();
-            state.settling.set(false);
-            if refused {
-                return false;
-            }
-            state.leases_of(db, |leases| {
-                // Settled, so it is gone or has a later deadline, unless the key holds it no more.
-                if leases.due(now).is_some_and(|(next, _)| next == id) {
-                    leases.remove(id);
-                }
-            });
-            done += 1;
-            if done % KEYS_PER_LOOK == 0 && slice_is_over(began) {
-                return true;
-            }
-        }
-    }
-    false
-}
-
-fn slice_is_over(began: mortise_core::Micros) -> bool {
-    // A wall clock that steps back ends the slice, too.
-    clock::wall().0.abs_diff(began.0) > SLICE
-}
-
 /// The command that timers call inside the server.
 const SETTLE: &CStr = c"LOCK.SETTLE";
 
-/// `LOCK.SETTLE key`, internal: drops the holds whose lease is over.
+/// Settles a key from a timer, if the server accepts writes to it.
+///
+/// # Errors
+/// [`Refusal`] if it does not.
+pub(crate) fn call(ctx: &Context<'_>, db: i32, name: &[u8]) -> Result<(), Refusal> {
+    ctx.select(db);
+    STATE.with(|state| {
+        state.settling.set(true);
+        let outcome = ctx.call_write(SETTLE, name);
+        state.settling.set(false);
+        outcome
+    })
+}
+
+/// `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
 pub(crate) struct Settle;
 
 impl Command for Settle {
@@ -281,17 +275,25 @@ impl Command for Settle {
     const MIN_ARGS: usize = 2;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        if !STATE.with(|state| state.settling.get()) {
-            return Err(Error::Internal(Self::NAME));
-        }
-        if let Some(name) = args.get(1) {
-            // A key that holds something else by now has no lock to settle.
-            if let Ok(mut place) = Place::open(ctx, name) {
-                place.live();
-                place.close();
+        let Some(name) = args.get(1) else {
+            return Err(Error::Arity);
+        };
+        STATE.with(|state| {
+            if !state.settling.get() {
+                return Err(Error::Internal(Self::NAME));
             }
-        }
-        ctx.reply_null();
-        Ok(())
+            let debts = waiters::take_debts(state, ctx.db(), name.bytes());
+            match Place::open(ctx, name) {
+                Ok(mut place) => {
+                    place.live();
+                    place.pay(debts);
+                    place.close();
+                }
+                // The key holds something else by now, so nobody can get a lock here.
+                Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),
+            }
+            ctx.reply_null();
+            Ok(())
+        })
     }
 }

@@ -8,10 +8,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 
-use mortise_core::{Instant, LeaseOrder, Token, TokenClock};
+use mortise_core::{Instant, Queues, Token, TokenClock};
 
 use crate::clock;
 use crate::ffi::Timer;
+use crate::leases::Table;
+use crate::waiters::Waiters;
 
 /// The name of a key.
 pub(crate) type Name = Box<[u8]>;
@@ -22,17 +24,27 @@ pub(crate) struct State {
     pub(crate) grace: Cell<u64>,
     /// Nothing is granted before this moment.
     pub(crate) grace_until: Cell<Instant>,
+    /// Whoever waits is to be let in when the grace ends.
+    pub(crate) grace_pending: Cell<bool>,
     /// This server is no replica.
     pub(crate) primary: Cell<bool>,
     /// Somebody may hear an effect, see `effect`.
     pub(crate) listening: Cell<bool>,
     pub(crate) tokens: RefCell<TokenClock>,
-    /// By database: the locks in the order in which they lose their first hold.
-    pub(crate) leases: RefCell<Vec<LeaseOrder<Name>>>,
+    /// By database.
+    pub(crate) leases: RefCell<Vec<Table>>,
+    pub(crate) queues: RefCell<Queues>,
+    pub(crate) waiters: RefCell<Waiters>,
     /// Keys that callbacks saw change, to be looked at by a timer.
     pub(crate) marks: RefCell<VecDeque<(i32, Name)>>,
-    /// A timer is under way for the marks.
-    pub(crate) marks_timer: Cell<bool>,
+    /// Marked keys that the server refused to have written just now.
+    pub(crate) held_back: RefCell<VecDeque<(i32, Name)>>,
+    /// The server refused a write that a timer tried.
+    pub(crate) gate_closed: Cell<bool>,
+    /// The timer for marks and decided waiters is under way.
+    pub(crate) soon: Cell<bool>,
+    /// The timer for what is due next, and when that is.
+    pub(crate) due_timer: Cell<Option<(Instant, Timer)>>,
     pub(crate) sweep_timer: Cell<Option<Timer>>,
     /// When the sweep timer came last.
     pub(crate) swept: Cell<Instant>,
@@ -50,9 +62,12 @@ pub(crate) struct State {
 pub(crate) struct Totals {
     pub(crate) grants: Total,
     pub(crate) reentries: Total,
+    pub(crate) handoffs: Total,
     pub(crate) releases: Total,
     pub(crate) renewals: Total,
     pub(crate) expiries: Total,
+    pub(crate) timeouts: Total,
+    pub(crate) deadlocks: Total,
     pub(crate) denied: Total,
 }
 
@@ -61,10 +76,6 @@ pub(crate) struct Totals {
 pub(crate) struct Total(Cell<u64>);
 
 impl Total {
-    const fn new() -> Self {
-        Self(Cell::new(0))
-    }
-
     pub(crate) fn add_one(&self) {
         self.0.set(self.0.get() + 1);
     }
@@ -76,46 +87,35 @@ impl Total {
 
 thread_local! {
     // Never dropped, so that an access costs no check whether it has been.
-    pub(crate) static STATE: ManuallyDrop<State> = const { ManuallyDrop::new(State::new()) };
+    pub(crate) static STATE: ManuallyDrop<State> = ManuallyDrop::new(State::new());
 }
 
 impl State {
-    const fn new() -> Self {
+    fn new() -> Self {
         Self {
             max_lease: Cell::new(0),
             max_waiters: Cell::new(0),
             grace: Cell::new(0),
-            grace_until: Cell::new(Instant::from_millis(0)),
+            grace_until: Cell::new(Instant::default()),
+            grace_pending: Cell::new(false),
             primary: Cell::new(true),
             listening: Cell::new(true),
             tokens: RefCell::new(TokenClock::new()),
-            leases: RefCell::new(Vec::new()),
-            marks: RefCell::new(VecDeque::new()),
-            marks_timer: Cell::new(false),
+            leases: RefCell::default(),
+            queues: RefCell::default(),
+            waiters: RefCell::default(),
+            marks: RefCell::default(),
+            held_back: RefCell::default(),
+            gate_closed: Cell::new(false),
+            soon: Cell::new(false),
+            due_timer: Cell::new(None),
             sweep_timer: Cell::new(None),
-            swept: Cell::new(Instant::from_millis(0)),
-            asked_for_replicas: Cell::new(Instant::from_millis(0)),
+            swept: Cell::new(Instant::default()),
+            asked_for_replicas: Cell::new(Instant::default()),
             token_clock_due: Cell::new(false),
             settling: Cell::new(false),
-            totals: Totals {
-                grants: Total::new(),
-                reentries: Total::new(),
-                releases: Total::new(),
-                renewals: Total::new(),
-                expiries: Total::new(),
-                denied: Total::new(),
-            },
+            totals: Totals::default(),
         }
-    }
-
-    /// The lease order of database `db`.
-    pub(crate) fn leases_of<T>(&self, db: i32, act: impl FnOnce(&mut LeaseOrder<Name>) -> T) -> T {
-        let db = usize::try_from(db).unwrap_or(0);
-        let mut leases = self.leases.borrow_mut();
-        if leases.len() <= db {
-            leases.resize_with(db + 1, LeaseOrder::new);
-        }
-        act(&mut leases[db])
     }
 
     /// Nothing is granted now: the server or its role is too young, see `lock.grace`.
@@ -126,6 +126,7 @@ impl State {
     /// The grace begins, with the length configured now.
     pub(crate) fn start_grace(&self) {
         self.grace_until.set(clock::now().after(self.grace.get()));
+        self.grace_pending.set(self.grace.get() > 0);
     }
 }
 

@@ -13,8 +13,10 @@ use crate::state::{self, STATE};
 #[derive(Debug)]
 pub(crate) struct Value {
     pub(crate) lock: Lock,
-    /// Where the lease order keeps it; `None` while it does not.
+    /// Where its database's table keeps it; `None` while it does not.
     pub(crate) lease: Cell<Option<LeaseId>>,
+    /// With how many holders the table counts it.
+    pub(crate) counted: Cell<u32>,
 }
 
 impl Value {
@@ -22,6 +24,7 @@ impl Value {
         Self {
             lock,
             lease: Cell::new(None),
+            counted: Cell::new(0),
         }
     }
 }

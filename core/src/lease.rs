@@ -10,6 +10,7 @@
 //! The slab grows by chunks: no insert ever copies what is there.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use crate::types::Instant;
 
@@ -24,11 +25,20 @@ const NIL: u32 = u32::MAX;
 
 /// Where an entry is kept. Valid until the entry is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseId(u32);
+pub struct LeaseId(NonZeroU32);
 
 impl LeaseId {
     /// Bytes an entry takes beside the bytes of its key.
     pub const ENTRY_SIZE: usize = size_of::<Slot<Box<[u8]>>>();
+
+    /// One more than the slot, so that an optional id takes no more room than an id.
+    fn of(slot: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(slot))
+    }
+
+    fn slot(self) -> u32 {
+        self.0.get() - 1
+    }
 }
 
 /// Entries in the order of their deadlines, to the width of a bucket (32 ms).
@@ -96,13 +106,13 @@ impl<K> LeaseOrder<K> {
         let id = self.take_slot(key);
         self.link(id, tick(deadline));
         self.len += 1;
-        LeaseId(id)
+        LeaseId::of(id)
     }
 
     /// The key of `id`, if there is such an entry.
     pub fn get(&self, id: LeaseId) -> Option<&K> {
-        let chunk = self.chunks.get(id.0 as usize / CHUNK)?;
-        chunk.get(id.0 as usize % CHUNK)?.key.as_ref()
+        let chunk = self.chunks.get(id.slot() as usize / CHUNK)?;
+        chunk.get(id.slot() as usize % CHUNK)?.key.as_ref()
     }
 
     /// Gives `id` another deadline. Does nothing if there is no such entry.
@@ -111,22 +121,22 @@ impl<K> LeaseOrder<K> {
             return;
         }
         let to = tick(deadline).max(self.cursor);
-        if self.slot(id.0).tick != to {
-            self.unlink(id.0);
-            self.link(id.0, to);
+        if self.slot(id.slot()).tick != to {
+            self.unlink(id.slot());
+            self.link(id.slot(), to);
         }
     }
 
     /// Takes the entry out. `None` if there is no such entry.
     pub fn remove(&mut self, id: LeaseId) -> Option<K> {
         self.get(id)?;
-        self.unlink(id.0);
+        self.unlink(id.slot());
         self.len -= 1;
         let free = self.free;
-        let slot = self.slot_mut(id.0);
+        let slot = self.slot_mut(id.slot());
         let key = slot.key.take();
         slot.next = free;
-        self.free = id.0;
+        self.free = id.slot();
         if self.len == 0 {
             self.give_back_memory();
         }
@@ -146,7 +156,7 @@ impl<K> LeaseOrder<K> {
                 let key = self.chunks[head as usize / CHUNK][head as usize % CHUNK]
                     .key
                     .as_ref()?;
-                return Some((LeaseId(head), key));
+                return Some((LeaseId::of(head), key));
             }
             self.advance();
         }

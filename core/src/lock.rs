@@ -236,6 +236,11 @@ impl Live<'_> {
         self.lock.hold(owner)
     }
 
+    /// When the first lease is over; `None` if nobody holds.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.lock.next_deadline()
+    }
+
     /// Grants `request` if nobody else holds incompatibly.
     ///
     /// # Errors

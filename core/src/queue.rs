@@ -148,6 +148,23 @@ impl Queue {
         self.waiters.values().map(|waiter| &**waiter)
     }
 
+    /// Since when the one waits that has waited longest.
+    pub fn oldest(&self) -> Option<Instant> {
+        let line = Place {
+            rank: Rank::Line,
+            id: WaiterId(0),
+        };
+        let firsts = [
+            self.waiters.range(..line).next(),
+            self.waiters.range(line..).next(),
+        ];
+        firsts
+            .into_iter()
+            .flatten()
+            .map(|(_, waiter)| waiter.since)
+            .min()
+    }
+
     pub(crate) fn get(&self, place: Place) -> Option<&Waiter> {
         self.waiters.get(&place).map(|waiter| &**waiter)
     }

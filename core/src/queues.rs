@@ -31,6 +31,9 @@ pub struct Queues {
     /// queue other than through its holders.
     pub(crate) roamers: BTreeSet<Owner>,
     limits: BTreeSet<(Instant, WaiterId)>,
+    /// When the locks with waiters lose their first hold, as of the last settle.
+    deadlines: BTreeMap<KeyId, Instant>,
+    by_deadline: BTreeSet<(Instant, KeyId)>,
     last_id: u64,
 }
 
@@ -111,6 +114,7 @@ impl Queues {
         let waiter = queue.remove(id)?;
         if queue.is_empty() {
             queues.remove(&key.name);
+            self.set_deadline(&key, None);
         }
         self.forget(&waiter, &key);
         Some((key, waiter))
@@ -153,10 +157,12 @@ impl Queues {
         let rest = queue.settle(live, tokens, wall);
         settled.decided.extend(rest.decided);
         settled.upgrading.extend(rest.upgrading);
-        if queue.is_empty() {
+        let waits = !queue.is_empty();
+        if !waits {
             queues.remove(&name);
         }
         let key = KeyId { db, name };
+        self.set_deadline(&key, live.next_deadline().filter(|_| waits));
         for decided in &settled.decided {
             self.forget(&decided.waiter, &key);
         }
@@ -174,6 +180,38 @@ impl Queues {
     /// When the first waiter's time is up.
     pub fn next_limit(&self) -> Option<Instant> {
         self.limits.first().map(|(limit, _)| *limit)
+    }
+
+    /// A key with waiters that loses a hold at or before `now`. It is told once; settling it makes
+    /// it be told again for its next deadline.
+    pub fn due(&mut self, now: Instant) -> Option<KeyId> {
+        let (deadline, key) = self.by_deadline.first()?;
+        if *deadline > now {
+            return None;
+        }
+        let key = key.clone();
+        self.set_deadline(&key, None);
+        Some(key)
+    }
+
+    /// When the first key with waiters loses a hold.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.by_deadline.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn set_deadline(&mut self, key: &KeyId, deadline: Option<Instant>) {
+        let old = match deadline {
+            Some(deadline) => self.deadlines.insert(key.clone(), deadline),
+            None => self.deadlines.remove(key),
+        };
+        if old != deadline {
+            if let Some(old) = old {
+                self.by_deadline.remove(&(old, key.clone()));
+            }
+            if let Some(deadline) = deadline {
+                self.by_deadline.insert((deadline, key.clone()));
+            }
+        }
     }
 
     /// The waiter `id` and its key.

@@ -1,15 +1,15 @@
 //! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms] [HOLDS n] [FENCE token]`
 
-use mortise_core::{AcquireError, Busy, Count, Grant, Lock, Mode, Request};
+use mortise_core::{AcquireError, Busy, Count, Grant, Mode, Request};
 
 use super::check_primary;
-use super::parse::{Parse, token_too_high};
+use super::parse::Parse;
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
-use crate::settle::Place;
+use crate::settle::{self, Place};
 use crate::state::STATE;
-use crate::value::Value;
+use crate::waiters;
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -45,6 +45,8 @@ impl Command for RLock {
 struct Call<'c> {
     key: Arg<'c>,
     request: Request<'c>,
+    /// Milliseconds, 0 for no limit; `None` to be answered at once.
+    wait: Option<u64>,
 }
 
 fn parse<'c>(args: Args<'c>, mode: Mode) -> Result<Call<'c>, Error> {
@@ -62,76 +64,73 @@ fn parse<'c>(args: Args<'c>, mode: Mode) -> Result<Call<'c>, Error> {
             return Err(option.unknown());
         }
     }
-    let holds = holds.and_then(Count::new);
-    Ok(Call {
-        key,
-        request: Request {
-            owner,
-            mode,
-            lease,
-            holds,
-            fence,
-            client: 0,
-        },
-    })
+    let request = Request {
+        owner,
+        mode,
+        lease,
+        holds: holds.and_then(Count::new),
+        fence,
+        client: 0,
+    };
+    Ok(Call { key, request, wait })
 }
 
 fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     check_primary()?;
-    let Call { key, mut request } = parse(args, mode)?;
+    let Call {
+        key,
+        mut request,
+        wait,
+    } = parse(args, mode)?;
     request.client = ctx.client_id();
     let mut place = Place::open(ctx, key)?;
-    match acquire(&mut place, &request) {
+    let now = place.now;
+    let outcome = acquire(&mut place, &request);
+    if outcome.is_ok() {
+        place.announce(request.owner);
+    }
+    place.close();
+    match outcome {
         Ok(grant) => {
-            place.announce(request.owner);
-            place.close();
             ctx.notify(c"lock.acquire", key);
-            STATE.with(|state| match grant {
-                Grant::Reentry(_) => state.totals.reentries.add_one(),
-                Grant::New(_) | Grant::Upgrade(_) => state.totals.grants.add_one(),
-            });
+            STATE.with(|state| settle::count_grant(state, grant));
             ctx.reply_integer(grant.token().get() as i64);
             Ok(())
         }
-        Err(error) => {
-            place.close();
-            if let AcquireError::Busy(_) = error {
+        Err(AcquireError::Busy(busy)) => match wait {
+            Some(wait) if !ctx.denies_blocking() => {
+                let upgrade = busy == Busy::Upgrade;
+                waiters::wait(ctx, key.bytes(), &request, upgrade, wait, now)
+            }
+            _ => {
                 STATE.with(|state| state.totals.denied.add_one());
                 ctx.reply_null();
-                return Ok(());
+                Ok(())
             }
-            Err(refusal(error, &request))
-        }
+        },
+        Err(error) => Err(Error::of(error, request.fence)),
     }
 }
 
 fn acquire(place: &mut Place<'_>, request: &Request<'_>) -> Result<Grant, AcquireError> {
     let (now, wall) = (place.now, clock::wall());
+    let others_wait = place.has_waiters();
     STATE.with(|state| {
+        if let Some(fence) = request.fence {
+            let tokens = state.tokens.borrow();
+            tokens
+                .check(fence, wall)
+                .map_err(AcquireError::TokenTooHigh)?;
+        }
         if state.in_grace(now) {
-            if let Some(fence) = request.fence {
-                let tokens = state.tokens.borrow();
-                tokens
-                    .check(fence, wall)
-                    .map_err(AcquireError::TokenTooHigh)?;
-            }
             return Err(AcquireError::Busy(Busy::Held));
         }
-        if let Some(mut live) = place.live() {
-            return live.acquire(request, &mut state.tokens.borrow_mut(), wall);
-        }
-        let mut lock = Lock::free();
-        let mut live = lock.at(now, |_, _| {});
-        let grant = live.acquire(request, &mut state.tokens.borrow_mut(), wall)?;
-        place.create(Value::new(lock));
-        Ok(grant)
+        place.with_live(|live| {
+            // Nobody overtakes the queue but an owner that holds already.
+            if others_wait && live.hold(request.owner).is_none() {
+                return Err(AcquireError::Busy(Busy::Held));
+            }
+            live.acquire(request, &mut state.tokens.borrow_mut(), wall)
+        })
     })
-}
-
-fn refusal(error: AcquireError, request: &Request<'_>) -> Error {
-    match (error, request.fence) {
-        (AcquireError::TokenTooHigh(error), Some(fence)) => token_too_high("FENCE", fence, error),
-        (AcquireError::CountTooHigh, _) => Error::CountTooHigh,
-        _ => Error::OutOfTokens,
-    }
 }

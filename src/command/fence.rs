@@ -1,7 +1,9 @@
 //! `LOCK.FENCE key owner token`
 
+use mortise_core::{Token, TokenTooHigh};
+
 use super::check_primary;
-use super::parse::{Parse, token_too_high};
+use super::parse::Parse;
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
@@ -33,10 +35,18 @@ impl Command for Fence {
             place.announce(owner);
         }
         place.close();
-        match fenced.map_err(|error| token_too_high("token", token, error))? {
+        match fenced.map_err(|error| too_high(token, error))? {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),
             None => ctx.reply_null(),
         }
         Ok(())
+    }
+}
+
+fn too_high(token: Token, error: TokenTooHigh) -> Error {
+    Error::TokenTooHigh {
+        argument: "token",
+        bound: error.bound,
+        got: Some(token),
     }
 }

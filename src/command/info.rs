@@ -2,14 +2,17 @@
 //!
 //! It changes nothing, not even a hold whose lease is over: such a hold is left out.
 
-use mortise_core::{Instant, Lock, Mode, Owner, Stake};
+use std::ffi::CStr;
+
+use mortise_core::{Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
 
 use super::parse::Parse;
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Access, Args, Command, Context, Kind};
+use crate::state::STATE;
 
-/// How many holds are shown unless COUNT says otherwise.
+/// How many holds, and how many waiters, are shown unless COUNT says otherwise.
 const SHOWN: usize = 100;
 
 pub(crate) struct Info;
@@ -37,49 +40,63 @@ impl Command for Info {
         }
         let now = clock::now();
         let lock = key.value().map(|value| &value.lock);
-        match (lock, wanted) {
-            (None, _) => ctx.reply_null(),
-            (Some(lock), Some(wanted)) => {
-                match lock.holds().find(|(owner, _)| owner.as_ref() == wanted) {
-                    Some((owner, stake)) if !stake.is_over(now) => hold(ctx, owner, stake, now),
-                    _ => ctx.reply_null(),
-                }
-            }
-            (Some(lock), None) => whole(ctx, lock, now, count.unwrap_or(SHOWN)),
+        match wanted {
+            Some(wanted) => match lock.and_then(|lock| lock.hold(wanted)) {
+                Some(stake) if !stake.is_over(now) => hold(ctx, wanted, stake, now),
+                _ => ctx.reply_null(),
+            },
+            None => STATE.with(|state| {
+                let queues = state.queues.borrow();
+                let queue = queues.get(ctx.db() as u32, name.bytes());
+                whole(ctx, lock, queue, now, count.unwrap_or(SHOWN));
+            }),
         }
         Ok(())
     }
 }
 
-fn whole(ctx: &Context<'_>, lock: &Lock, now: Instant, count: usize) {
-    let Some(mode) = lock.mode(now) else {
+fn whole(
+    ctx: &Context<'_>,
+    lock: Option<&Lock>,
+    queue: Option<&Queue>,
+    now: Instant,
+    count: usize,
+) {
+    let mode = lock.and_then(|lock| lock.mode(now));
+    if mode.is_none() && queue.is_none() {
         return ctx.reply_null();
-    };
-    let holders = lock.live_len(now);
+    }
+    let holders = lock.map_or(0, |lock| lock.live_len(now));
+    let waiters = queue.map_or(0, Queue::len);
     ctx.reply_map(5);
     ctx.reply_text(c"mode");
-    ctx.reply_text(match mode {
-        Mode::Write => c"write",
-        Mode::Read => c"read",
-    });
+    ctx.reply_text(mode_name(mode));
     ctx.reply_text(c"holders");
     ctx.reply_integer(holders as i64);
     ctx.reply_text(c"waiters");
-    ctx.reply_integer(0);
+    ctx.reply_integer(waiters as i64);
     ctx.reply_text(c"holds");
     ctx.reply_array(holders.min(count));
-    for (owner, stake) in lock
-        .holds()
-        .filter(|(_, stake)| !stake.is_over(now))
-        .take(count)
-    {
-        hold(ctx, owner, stake, now);
+    let holds = lock.into_iter().flat_map(Lock::holds);
+    for (owner, stake) in holds.filter(|(_, stake)| !stake.is_over(now)).take(count) {
+        hold(ctx, owner.as_ref(), stake, now);
     }
     ctx.reply_text(c"queue");
-    ctx.reply_array(0);
+    ctx.reply_array(waiters.min(count));
+    for entry in queue.into_iter().flat_map(Queue::iter).take(count) {
+        waiter(ctx, entry, now);
+    }
 }
 
-fn hold(ctx: &Context<'_>, owner: &Owner, stake: &Stake, now: Instant) {
+pub(super) fn mode_name(mode: Option<Mode>) -> &'static CStr {
+    match mode {
+        Some(Mode::Write) => c"write",
+        Some(Mode::Read) => c"read",
+        None => c"none",
+    }
+}
+
+fn hold(ctx: &Context<'_>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
     ctx.reply_map(7);
     ctx.reply_text(c"owner");
     ctx.reply_bytes(owner.as_bytes());
@@ -93,5 +110,25 @@ fn hold(ctx: &Context<'_>, owner: &Owner, stake: &Stake, now: Instant) {
     ] {
         ctx.reply_text(field);
         ctx.reply_integer(value as i64);
+    }
+}
+
+fn waiter(ctx: &Context<'_>, waiter: &Waiter, now: Instant) {
+    let left = waiter
+        .limit
+        .map_or(-1, |limit| limit.millis_since(now) as i64);
+    ctx.reply_map(6);
+    ctx.reply_text(c"owner");
+    ctx.reply_bytes(waiter.owner.as_bytes());
+    ctx.reply_text(c"mode");
+    ctx.reply_text(mode_name(Some(waiter.mode)));
+    for (field, value) in [
+        (c"lease", waiter.lease.as_millis() as i64),
+        (c"waited", now.millis_since(waiter.since) as i64),
+        (c"left", left),
+        (c"client", waiter.client as i64),
+    ] {
+        ctx.reply_text(field);
+        ctx.reply_integer(value);
     }
 }

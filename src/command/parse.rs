@@ -165,20 +165,6 @@ fn token(arg: Arg<'_>, argument: &'static str) -> Result<Token, Error> {
     })
 }
 
-/// The refusal of a token that is within the number space but too far ahead of the clock.
-pub(crate) fn token_too_high(
-    argument: &'static str,
-    token: Token,
-    error: mortise_core::TokenTooHigh,
-) -> Error {
-    let max = error.bound.get();
-    Error::Bounds {
-        argument,
-        bounds: format!("at most {max} now (the last token, or one hour ahead of the clock)"),
-        got: token.get().to_string().into(),
-    }
-}
-
 fn owner(arg: Arg<'_>) -> Result<OwnerRef<'_>, Error> {
     OwnerRef::new(arg.bytes()).ok_or_else(|| Error::Bounds {
         argument: "owner",

@@ -1,11 +1,9 @@
 //! `LOCK.RELEASE key owner [READ|WRITE] [HOLDS n | ALL] [TOKEN t]`
 
-use mortise_core::codec::Effect;
 use mortise_core::{How, Mode, ReleaseError};
 
 use super::check_primary;
 use super::parse::{Parse, once};
-use crate::effect;
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
 use crate::settle::Place;
@@ -77,13 +75,7 @@ impl Command for Release {
             if released.left > 0 {
                 place.announce(release.owner);
             } else {
-                let free = place.is_free();
-                let effect = if free {
-                    Effect::Free
-                } else {
-                    Effect::Drop(release.owner)
-                };
-                effect::send(ctx, key, place.now, &effect);
+                place.announce_end(release.owner);
             }
             STATE.with(|state| state.totals.releases.add_one());
             ctx.notify(c"lock.release", key);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::os::raw::c_int;
-use std::ptr;
+use std::{ptr, slice};
 
 use redis_module::raw;
 
@@ -18,9 +18,14 @@ pub(crate) struct Context<'c> {
     call: PhantomData<&'c ()>,
 }
 
-/// The server refused a command called inside it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused;
+/// Why the server refused a write called inside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It refuses writes now: too few replicas, a failed save, a cluster that is down.
+    Gate,
+    /// The key's slot is not this server's.
+    SlotElsewhere,
+}
 
 thread_local! {
     /// For callbacks that get no context of their own. Null until the module has been loaded.
@@ -77,7 +82,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_GetClientId, self.ctx) }
     }
 
-    fn flags(&self) -> c_int {
+    pub(super) fn flags(&self) -> c_int {
         // SAFETY: see the module's head.
         unsafe { api!(RedisModule_GetContextFlags, self.ctx) }
     }
@@ -176,6 +181,20 @@ impl Context<'_> {
         }
     }
 
+    /// Sends `command key` to the AOF and to every replica.
+    pub(crate) fn replicate_plain(&self, command: &CStr, key: Arg<'_>) {
+        // SAFETY: the format names a string of the server.
+        unsafe {
+            api!(
+                RedisModule_Replicate,
+                self.ctx,
+                command.as_ptr(),
+                c"s".as_ptr(),
+                key.as_ptr(),
+            );
+        }
+    }
+
     /// Sends the command as it came.
     pub(crate) fn replicate_verbatim(&self) {
         // SAFETY: see the module's head.
@@ -201,11 +220,11 @@ impl Context<'_> {
     /// to pass: too few replicas, a failed save, a slot that is elsewhere.
     ///
     /// # Errors
-    /// [`Refused`] if a gate is closed.
-    pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refused> {
+    /// [`Refusal`] if a gate is closed.
+    pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refusal> {
         // SAFETY: the format names a buffer with its length. `E` makes a refusal an error reply,
         // `S` asks the gates, `!` lets through what the command replicates. The reply is ours to
-        // free, and null or an error where the server said no.
+        // free, after its text was read; it is null where the server did not even make one.
         unsafe {
             let reply = api!(
                 RedisModule_Call,
@@ -216,15 +235,13 @@ impl Context<'_> {
                 key.len(),
             );
             if reply.is_null() {
-                return Err(Refused);
+                return Err(Refusal::Gate);
             }
-            let kind = api!(RedisModule_CallReplyType, reply);
+            let failed =
+                api!(RedisModule_CallReplyType, reply) == raw::REDISMODULE_REPLY_ERROR as c_int;
+            let outcome = if failed { Err(refusal(reply)) } else { Ok(()) };
             api!(RedisModule_FreeCallReply, reply);
-            if kind == raw::REDISMODULE_REPLY_ERROR as c_int {
-                Err(Refused)
-            } else {
-                Ok(())
-            }
+            outcome
         }
     }
 
@@ -247,4 +264,26 @@ impl Context<'_> {
 /// `text` as a C string; an inner NUL would end it, so it is shown as `?`.
 pub(super) fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "?")).unwrap_or_default()
+}
+
+/// What the server says when a key's slot is somebody else's.
+const NOT_LOCAL: &[u8] = b"non local key";
+
+/// SAFETY: `reply` is an error reply that lives for the call.
+unsafe fn refusal(reply: *mut raw::RedisModuleCallReply) -> Refusal {
+    let mut len = 0;
+    // SAFETY: the text belongs to the reply.
+    let text = unsafe {
+        let text = api!(RedisModule_CallReplyStringPtr, reply, &raw mut len);
+        if text.is_null() {
+            &[]
+        } else {
+            slice::from_raw_parts(text.cast::<u8>(), len)
+        }
+    };
+    if text.windows(NOT_LOCAL.len()).any(|part| part == NOT_LOCAL) {
+        Refusal::SlotElsewhere
+    } else {
+        Refusal::Gate
+    }
 }

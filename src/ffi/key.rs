@@ -116,6 +116,16 @@ impl<'c> Key<'c> {
         }
     }
 
+    /// Takes away the time to live that somebody gave the key. True if there was one.
+    pub(crate) fn persist(&mut self) -> bool {
+        let none = i64::from(raw::REDISMODULE_NO_EXPIRE);
+        // SAFETY: the key is open for writing.
+        unsafe {
+            api!(RedisModule_GetExpire, self.key) != none
+                && api!(RedisModule_SetExpire, self.key, none) == raw::REDISMODULE_OK as c_int
+        }
+    }
+
     /// Deletes what it holds. Our `unlink` callback runs inside.
     pub(crate) fn delete(self) {
         // SAFETY: open for writing, and no borrow of its value is left.

@@ -63,7 +63,9 @@ macro_rules! required {
 
 required![
     RedisModule_AvoidReplicaTraffic,
+    RedisModule_BlockClient,
     RedisModule_Call,
+    RedisModule_CallReplyStringPtr,
     RedisModule_CallReplyType,
     RedisModule_CloseKey,
     RedisModule_CreateCommand,
@@ -79,12 +81,14 @@ required![
     RedisModule_FreeCallReply,
     RedisModule_FreeServerInfo,
     RedisModule_FreeString,
+    RedisModule_GetBlockedClientHandle,
     RedisModule_GetClientId,
     RedisModule_GetContextFlags,
     RedisModule_GetContextFromIO,
     RedisModule_GetDbIdFromIO,
     RedisModule_GetDbIdFromOptCtx,
     RedisModule_GetDetachedThreadSafeContext,
+    RedisModule_GetExpire,
     RedisModule_GetKeyNameFromIO,
     RedisModule_GetKeyNameFromOptCtx,
     RedisModule_GetSelectedDb,
@@ -119,10 +123,13 @@ required![
     RedisModule_SaveUnsigned,
     RedisModule_SelectDb,
     RedisModule_ServerInfoGetFieldUnsigned,
+    RedisModule_SetDisconnectCallback,
+    RedisModule_SetExpire,
     RedisModule_SetModuleOptions,
     RedisModule_StopTimer,
     RedisModule_StringPtrLen,
     RedisModule_SubscribeToServerEvent,
+    RedisModule_UnblockClient,
     RedisModule_WrongArity,
 ];
 

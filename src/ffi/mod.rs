@@ -16,6 +16,7 @@ macro_rules! api {
 }
 
 mod args;
+mod block;
 mod clock;
 mod config;
 mod context;
@@ -30,9 +31,10 @@ mod server_info;
 mod timer;
 
 pub(crate) use args::{Arg, Args};
+pub(crate) use block::Blocked;
 pub(crate) use clock::{boot_id, boot_millis, wall_micros};
 pub(crate) use config::Setting;
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Refusal};
 pub(crate) use entry::Command;
 pub(crate) use info::InfoWriter;
 pub(crate) use key::{Access, Key, Kind};

@@ -120,7 +120,7 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
             let name = api!(RedisModule_GetKeyNameFromIO, io);
             if !name.is_null() {
                 let db = api!(RedisModule_GetDbIdFromIO, io);
-                crate::settle::mark(db, Arg::new(name.cast_mut()).bytes());
+                crate::marks::mark(db, Arg::new(name.cast_mut()).bytes());
             }
         }
     });
@@ -274,7 +274,7 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
             let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::settle::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
+                crate::marks::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
             }
         }
     });
@@ -290,7 +290,7 @@ unsafe extern "C" fn copy(
             let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetToDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::settle::mark(db, Arg::new(name.cast_mut()).bytes());
+                crate::marks::mark(db, Arg::new(name.cast_mut()).bytes());
             }
             Value::new(borrow(value).lock.clone())
         }

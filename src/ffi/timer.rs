@@ -11,8 +11,12 @@ use super::entry::catch;
 /// What a timer wakes. Passed as a number, so that no pointer has to be kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
+    /// Every 100 ms: leases that are over.
     Sweep,
-    Marks,
+    /// At once: keys that were marked, waiters that were decided.
+    Soon,
+    /// When a waiter's time is up, or a lock with waiters loses a hold.
+    Due,
 }
 
 /// A timer that was started.
@@ -54,7 +58,8 @@ unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) 
     // SAFETY: the server's context for this call.
     let ctx = unsafe { Context::new(ctx) };
     catch("a timer", || match data.addr() {
-        number if number == Alarm::Sweep as usize => crate::settle::on_sweep_timer(&ctx),
-        _ => crate::settle::on_marks_timer(&ctx),
+        number if number == Alarm::Sweep as usize => crate::timers::on_sweep(&ctx),
+        number if number == Alarm::Due as usize => crate::timers::on_due(&ctx),
+        _ => crate::timers::on_soon(&ctx),
     });
 }

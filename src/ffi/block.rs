@@ -1,0 +1,105 @@
+//! Blocked clients.
+//!
+//! The server knows only the handle. Who waits for what, and what it is answered, is known to
+//! `crate::waiters`, which also keeps the two rules of the platform: `unblock` is called exactly
+//! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
+//! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's
+//! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
+
+use std::os::raw::{c_int, c_void};
+
+use redis_module::raw;
+
+use super::context::Context;
+use super::entry::catch;
+use crate::waiters;
+
+/// A client that the server has blocked for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Blocked(*mut raw::RedisModuleBlockedClient);
+
+impl Context<'_> {
+    /// Blocks the client that sent the command. Not in MULTI, scripts or functions.
+    pub(crate) fn block(&self) -> Blocked {
+        // SAFETY: the callbacks are ours for as long as the module is loaded. A timeout callback
+        // is given although there is no timeout: CLIENT UNBLOCK works only with one.
+        unsafe {
+            let blocked = api!(
+                RedisModule_BlockClient,
+                self.as_ptr(),
+                Some(on_reply),
+                Some(on_timeout),
+                Some(on_freed),
+                0,
+            );
+            api!(
+                RedisModule_SetDisconnectCallback,
+                blocked,
+                Some(on_disconnect)
+            );
+            Blocked(blocked)
+        }
+    }
+
+    /// Nothing can block here: MULTI, a script, a function, or a call by another module.
+    pub(crate) fn denies_blocking(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING as c_int != 0
+    }
+}
+
+impl Blocked {
+    /// Lets the client go; the reply is asked for by `waiters::on_reply`. Once for each handle.
+    pub(crate) fn unblock(self) {
+        // SAFETY: `waiters` calls this once, before the server frees the handle. The private data
+        // is the handle itself, as a number to find the waiter by.
+        unsafe { api!(RedisModule_UnblockClient, self.0, self.0.cast()) };
+    }
+}
+
+/// SAFETY: `ctx` is the context of a callback of a blocked client.
+unsafe fn blocked_of(ctx: *mut raw::RedisModuleCtx) -> Blocked {
+    // SAFETY: promised by the caller.
+    Blocked(unsafe { api!(RedisModule_GetBlockedClientHandle, ctx) })
+}
+
+unsafe extern "C" fn on_reply(
+    ctx: *mut raw::RedisModuleCtx,
+    _argv: *mut *mut raw::RedisModuleString,
+    _argc: c_int,
+) -> c_int {
+    // SAFETY: the server's context for this call.
+    let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
+    catch("replying to a waiter", || {
+        waiters::on_reply(&context, blocked)
+    });
+    raw::REDISMODULE_OK as c_int
+}
+
+/// CLIENT UNBLOCK: there is no other timeout.
+unsafe extern "C" fn on_timeout(
+    ctx: *mut raw::RedisModuleCtx,
+    _argv: *mut *mut raw::RedisModuleString,
+    _argc: c_int,
+) -> c_int {
+    // SAFETY: the server's context for this call.
+    let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
+    catch("unblocking a waiter", || {
+        waiters::on_unblock(&context, blocked)
+    });
+    raw::REDISMODULE_OK as c_int
+}
+
+unsafe extern "C" fn on_disconnect(
+    _ctx: *mut raw::RedisModuleCtx,
+    blocked: *mut raw::RedisModuleBlockedClient,
+) {
+    catch("losing a waiter", || {
+        waiters::on_disconnect(Blocked(blocked))
+    });
+}
+
+unsafe extern "C" fn on_freed(_ctx: *mut raw::RedisModuleCtx, handle: *mut c_void) {
+    catch("forgetting a waiter", || {
+        waiters::on_freed(Blocked(handle.cast()))
+    });
+}

@@ -1,0 +1,117 @@
+//! Which lock of each database loses its first hold next, and how many hold: kept in step with the
+//! locks by whoever changes them. Primaries act on it; replicas keep it so that promotion costs
+//! nothing.
+
+use mortise_core::{Instant, LeaseId, LeaseOrder};
+
+use crate::state::{Name, STATE, State};
+use crate::value::Value;
+
+/// The locks of one database.
+#[derive(Debug)]
+pub(crate) struct Table {
+    order: LeaseOrder<Name>,
+    holders: u64,
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self {
+            order: LeaseOrder::new(),
+            holders: 0,
+        }
+    }
+
+    /// How many locks are held.
+    pub(crate) fn locks(&self) -> u64 {
+        self.order.len() as u64
+    }
+
+    /// How many holds there are, all locks together.
+    pub(crate) fn holders(&self) -> u64 {
+        self.holders
+    }
+
+    /// A lock whose first lease is over: its entry, and its name copied into `name`.
+    pub(crate) fn due(&mut self, now: Instant, name: &mut Vec<u8>) -> Option<LeaseId> {
+        let (id, due) = self.order.due(now)?;
+        name.clear();
+        name.extend_from_slice(due);
+        Some(id)
+    }
+
+    /// Looks at an entry that could not be settled again in `ms`.
+    pub(crate) fn put_off(&mut self, id: LeaseId, now: Instant, ms: u64) {
+        self.order.reschedule(id, now.after(ms));
+    }
+
+    /// Drops an entry that no key belongs to.
+    pub(crate) fn drop_stale(&mut self, id: LeaseId) {
+        self.order.remove(id);
+    }
+}
+
+/// Brings the table in step with a lock that somebody holds.
+pub(crate) fn follow(db: i32, name: &[u8], value: &Value, now: Instant) {
+    let Some(deadline) = value.lock.next_deadline() else {
+        return;
+    };
+    STATE.with(|state| {
+        with_table(state, db, |table| {
+            match value.lease.get() {
+                Some(id) => table.order.reschedule(id, deadline),
+                None => {
+                    let id = table.order.insert(now, deadline, name.into());
+                    value.lease.set(Some(id));
+                }
+            }
+            let holders = value.lock.len() as u32;
+            let counted = value.counted.replace(holders);
+            table.holders = table.holders + u64::from(holders) - u64::from(counted);
+        });
+    });
+}
+
+/// The lock has left the key: takes it out of the table.
+pub(crate) fn forget(db: i32, name: &[u8], value: &Value) {
+    let Some(id) = value.lease.take() else { return };
+    let counted = u64::from(value.counted.take());
+    STATE.with(|state| {
+        with_table(state, db, |table| {
+            if table.order.get(id).is_some_and(|entry| **entry == *name) {
+                table.order.remove(id);
+                table.holders = table.holders.saturating_sub(counted);
+            }
+        });
+    });
+}
+
+/// The table of database `db`.
+pub(crate) fn with_table<T>(state: &State, db: i32, act: impl FnOnce(&mut Table) -> T) -> T {
+    let db = usize::try_from(db).unwrap_or(0);
+    let mut tables = state.leases.borrow_mut();
+    if tables.len() <= db {
+        tables.resize_with(db + 1, Table::new);
+    }
+    act(&mut tables[db])
+}
+
+/// The database, or every one, is emptied.
+pub(crate) fn clear(state: &State, db: Option<u32>) {
+    let mut tables = state.leases.borrow_mut();
+    match db {
+        None => tables.clear(),
+        Some(db) => {
+            if let Some(table) = tables.get_mut(db as usize) {
+                *table = Table::new();
+            }
+        }
+    }
+}
+
+/// Two databases have changed places.
+pub(crate) fn swap(state: &State, one: i32, other: i32) {
+    with_table(state, one.max(other), |_| ());
+    let index = |db: i32| usize::try_from(db).unwrap_or(0);
+    state.leases.borrow_mut().swap(index(one), index(other));
+}

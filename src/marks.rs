@@ -1,0 +1,108 @@
+//! Keys that callbacks saw change. Callbacks must not write, replicate or wake: they mark here,
+//! and a timer looks at what is marked before the event loop turns.
+
+use crate::clock;
+use crate::ffi::{Access, Context, Refusal};
+use crate::leases;
+use crate::settle;
+use crate::state::{STATE, State};
+use crate::timers;
+use crate::value::Value;
+use crate::waiters;
+
+/// A lock came to a key other than by a command of ours, or left it.
+pub(crate) fn mark(db: i32, name: &[u8]) {
+    STATE.with(|state| {
+        state.marks.borrow_mut().push_back((db, name.into()));
+        timers::soon(state);
+    });
+}
+
+/// The key lost its lock, or the lock its key (RENAME, MOVE).
+pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
+    leases::forget(db, name, value);
+    if STATE.with(|state| waiters::wait_at(state, db, name)) {
+        mark(db, name);
+    }
+}
+
+/// Marks every key of `db`, or of all databases, where somebody waits.
+pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
+    let queues = state.queues.borrow();
+    if queues.is_empty() {
+        return;
+    }
+    let mut marks = state.marks.borrow_mut();
+    for (found, name, _) in queues.iter() {
+        if db.is_none_or(|db| db == found) {
+            marks.push_back((found as i32, (**name).into()));
+        }
+    }
+    timers::soon(state);
+}
+
+/// Two databases have changed places, and with them what was marked there.
+pub(crate) fn swap(state: &State, one: i32, other: i32) {
+    for (db, _) in state.marks.borrow_mut().iter_mut() {
+        if *db == one {
+            *db = other;
+        } else if *db == other {
+            *db = one;
+        }
+    }
+}
+
+/// Looks at the first mark. False if there is none.
+pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
+    let Some((db, name)) = state.marks.borrow_mut().pop_front() else {
+        return false;
+    };
+    enter(ctx, db, &name);
+    if !waiters::wait_at(state, db, &name) && !waiters::owe_at(state, db, &name) {
+        return true;
+    }
+    if !state.primary.get() {
+        return true;
+    }
+    if state.gate_closed.get() || ctx.avoid_replication_traffic() {
+        state.held_back.borrow_mut().push_back((db, name));
+        return true;
+    }
+    match settle::call(ctx, db, &name) {
+        Ok(()) => {}
+        Err(Refusal::SlotElsewhere) => waiters::send_away(state, db, &name),
+        Err(Refusal::Gate) => {
+            // What is marked besides would be refused as well.
+            state.gate_closed.set(true);
+            state.held_back.borrow_mut().push_back((db, name));
+        }
+    }
+    true
+}
+
+/// Every 100 ms: the first key that was refused tries again, and the others if it succeeds.
+pub(crate) fn try_held_back(ctx: &Context<'_>, state: &State) {
+    state.gate_closed.set(false);
+    if state.held_back.borrow().is_empty() || ctx.avoid_replication_traffic() {
+        return;
+    }
+    let first = state.held_back.borrow_mut().pop_front();
+    if let Some(first) = first {
+        state.marks.borrow_mut().push_front(first);
+        look_at_next(ctx, state);
+    }
+    if !state.gate_closed.get() {
+        let mut held_back = state.held_back.borrow_mut();
+        state.marks.borrow_mut().extend(held_back.drain(..));
+        timers::soon(state);
+    }
+}
+
+/// Takes a lock that came by COPY, RESTORE or a load into the lease order.
+fn enter(ctx: &Context<'_>, db: i32, name: &[u8]) {
+    ctx.select(db);
+    let mut key = ctx.open_named(name, Access::Read);
+    if let Some(value) = key.value() {
+        leases::follow(db, name, value, clock::now());
+    }
+}

@@ -1,0 +1,198 @@
+//! When the module acts by itself. Three timers, and the cron behind them.
+//!
+//! The server's timers compare wall-clock time, so a step of that clock fires them early or late.
+//! Every callback re-checks on the boot-time clock, and the cron event starts them anew where they
+//! are late.
+
+use mortise_core::{Instant, Micros};
+
+use crate::clock;
+use crate::effect;
+use crate::ffi::{Alarm, Context, Refusal};
+use crate::leases;
+use crate::marks;
+use crate::settle;
+use crate::state::{STATE, State};
+use crate::waiters;
+
+/// How often leases are looked at, in milliseconds.
+const SWEEP_EVERY: u64 = 100;
+/// How often a server that refused a hand-off is asked again, in milliseconds.
+const PROBE_EVERY: u64 = 50;
+/// How long a slice of work may take before other clients get their turn, in microseconds.
+const SLICE: u64 = 1_000;
+/// The pause between two slices, in milliseconds.
+const BETWEEN_SLICES: u64 = 1;
+/// How often the clock is looked at within a slice: once every so many keys.
+const KEYS_PER_LOOK: usize = 16;
+/// How late a timer may be before the cron starts it anew, in milliseconds.
+const LATE: u64 = 20;
+/// When a key in a slot that is somebody else's is looked at again, in milliseconds.
+const PUT_OFF: u64 = 1_000;
+
+/// A stretch of work that ends before others notice.
+struct Slice {
+    began: Micros,
+    done: usize,
+}
+
+impl Slice {
+    fn begin() -> Self {
+        Self {
+            began: clock::wall(),
+            done: 0,
+        }
+    }
+
+    /// One more piece is done. True if the slice is over.
+    fn is_over(&mut self) -> bool {
+        self.done += 1;
+        // A wall clock that steps, in either direction, ends the slice, too.
+        self.done.is_multiple_of(KEYS_PER_LOOK) && clock::wall().0.abs_diff(self.began.0) > SLICE
+    }
+}
+
+/// Sees to it that marks and decided waiters are looked at before the event loop turns.
+pub(crate) fn soon(state: &State) {
+    if !state.soon.replace(true) {
+        Context::with_detached(|ctx| {
+            ctx.start_timer(0, Alarm::Soon);
+        });
+    }
+}
+
+pub(crate) fn on_soon(ctx: &Context<'_>) {
+    STATE.with(|state| {
+        state.soon.set(false);
+        work_off(ctx, state);
+    });
+}
+
+/// What has been marked, decided or owed since the last time.
+fn work_off(ctx: &Context<'_>, state: &State) {
+    if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
+        state.token_clock_due.set(false);
+        if state.primary.get() {
+            effect::send_token_clock(ctx);
+        }
+    }
+    let mut slice = Slice::begin();
+    while marks::look_at_next(ctx, state) && !slice.is_over() {}
+    // Waiters that a mark decided are woken now: another timer would come a millisecond later.
+    while waiters::wake_next(state) && !slice.is_over() {}
+    arm_due(ctx, state);
+    let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
+        || !state.marks.borrow().is_empty()
+        || waiters::some_to_wake(state);
+    if more && !state.soon.replace(true) {
+        ctx.start_timer(BETWEEN_SLICES, Alarm::Soon);
+    }
+}
+
+/// Starts the timer for what is due next, if it is not under way.
+pub(crate) fn arm_due(ctx: &Context<'_>, state: &State) {
+    let Some(next) = waiters::next_due(state) else {
+        return;
+    };
+    if let Some((at, timer)) = state.due_timer.get() {
+        if at <= next {
+            return;
+        }
+        ctx.stop_timer(timer);
+    }
+    let ms = next.millis_since(clock::now());
+    state
+        .due_timer
+        .set(Some((next, ctx.start_timer(ms, Alarm::Due))));
+}
+
+pub(crate) fn on_due(ctx: &Context<'_>) {
+    STATE.with(|state| {
+        state.due_timer.set(None);
+        let now = clock::now();
+        let mut slice = Slice::begin();
+        while waiters::time_one_out(state, now) {
+            if slice.is_over() {
+                break;
+            }
+        }
+        waiters::mark_due(state, now);
+        work_off(ctx, state);
+    });
+}
+
+pub(crate) fn start(ctx: &Context<'_>, state: &State) {
+    let timer = ctx.start_timer(SWEEP_EVERY, Alarm::Sweep);
+    state.sweep_timer.set(Some(timer));
+}
+
+/// From the cron: a wall clock that stepped back has put the timers off, so start others.
+pub(crate) fn back_up(ctx: &Context<'_>, state: &State, now: Instant) {
+    if now.millis_since(state.swept.get()) > SWEEP_EVERY + LATE {
+        if let Some(timer) = state.sweep_timer.take() {
+            ctx.stop_timer(timer);
+        }
+        state
+            .sweep_timer
+            .set(Some(ctx.start_timer(0, Alarm::Sweep)));
+    }
+    if let Some((at, timer)) = state.due_timer.get()
+        && now.millis_since(at) > LATE
+    {
+        ctx.stop_timer(timer);
+        state
+            .due_timer
+            .set(Some((at, ctx.start_timer(0, Alarm::Due))));
+    }
+}
+
+pub(crate) fn on_sweep(ctx: &Context<'_>) {
+    STATE.with(|state| {
+        let now = clock::now();
+        state.swept.set(now);
+        let mut more = false;
+        if state.primary.get() {
+            marks::try_held_back(ctx, state);
+            if ctx.is_cluster() {
+                // A slot may have left: only asking the server tells.
+                marks::mark_queues(state, None);
+            }
+            more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
+        }
+        let pause = match more {
+            true => BETWEEN_SLICES,
+            false if state.held_back.borrow().is_empty() => SWEEP_EVERY,
+            false => PROBE_EVERY,
+        };
+        state
+            .sweep_timer
+            .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
+    });
+}
+
+/// One slice of work on the leases that are over. True if there is more to do at once.
+fn sweep(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
+    let databases = state.leases.borrow().len();
+    let mut slice = Slice::begin();
+    let mut name = Vec::new();
+    for db in (0..databases).filter_map(|db| i32::try_from(db).ok()) {
+        while let Some(id) = leases::with_table(state, db, |table| table.due(now, &mut name)) {
+            match settle::call(ctx, db, &name) {
+                Err(Refusal::Gate) => return false,
+                Err(Refusal::SlotElsewhere) => {
+                    leases::with_table(state, db, |table| table.put_off(id, now, PUT_OFF));
+                }
+                // Settled, so it is gone or has a later deadline, unless no key belongs to it.
+                Ok(()) => leases::with_table(state, db, |table| {
+                    if table.due(now, &mut name) == Some(id) {
+                        table.drop_stale(id);
+                    }
+                }),
+            }
+            if slice.is_over() {
+                return true;
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,393 @@
+//! Blocked requests: from the moment they wait to the moment their client has its reply.
+//!
+//! ```text
+//!  wait ──► queued ──┬─ granted by settle ──────────► decided ──► wake list ──► delivered ──► freed
+//!                    ├─ time is up, WRONGTYPE, … ───►    │                          │
+//!                    └─ CLIENT UNBLOCK, disconnected ────┘ (answered on the spot)   │
+//!                                                     granted and gone: given back ◄┘
+//! ```
+//!
+//! A waiter is decided once, here, on the module's own state. A decided one goes onto the wake
+//! list, which a timer drains: nothing else unblocks a client, and so nothing can come between the
+//! decision and its delivery but the client's going away. A grant that nobody could be told of is
+//! undone, unless its hold has been touched since.
+
+use std::collections::{HashMap, VecDeque};
+
+use mortise_core::{
+    Decided, Instant, KeyId, Lock, Owner, Request, Stake, Token, Touched, Verdict, Wait, Waiter,
+    WaiterId,
+};
+
+use crate::error::Error;
+use crate::ffi::{Access, Blocked, Context};
+use crate::marks;
+use crate::state::{Name, STATE, State};
+use crate::timers;
+
+/// What a waiter's client is answered.
+#[derive(Clone, Debug)]
+enum Answer {
+    Token(Token),
+    Null,
+    Error(Error),
+}
+
+/// A blocked client.
+#[derive(Debug)]
+struct Entry {
+    waiter: WaiterId,
+    /// `None` while it waits.
+    answer: Option<Answer>,
+    /// The client got its answer.
+    delivered: bool,
+    /// What to take back if it never does.
+    debt: Option<Debt>,
+}
+
+/// A grant that has to be undone if nobody can be told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Debt {
+    at: (i32, Name),
+    pub(crate) owner: Owner,
+    pub(crate) granted: Touched,
+    pub(crate) before: Option<Stake>,
+}
+
+/// Every blocked client.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    by_handle: HashMap<Blocked, Entry>,
+    handles: HashMap<WaiterId, Blocked>,
+    /// Decided, to be unblocked by the next timer.
+    wake: VecDeque<Blocked>,
+    /// By key, the grants to be undone when it is settled.
+    debts: HashMap<(i32, Name), Vec<Debt>>,
+}
+
+impl Waiters {
+    /// Clients that are blocked or about to be let go.
+    pub(crate) fn len(&self) -> usize {
+        self.by_handle.len()
+    }
+}
+
+/// Somebody waits at the key.
+pub(crate) fn wait_at(state: &State, db: i32, name: &[u8]) -> bool {
+    let queues = state.queues.borrow();
+    !queues.is_empty() && queues.get(db as u32, name).is_some()
+}
+
+/// A grant at the key has to be undone.
+pub(crate) fn owe_at(state: &State, db: i32, name: &[u8]) -> bool {
+    let waiters = state.waiters.borrow();
+    !waiters.debts.is_empty() && waiters.debts.contains_key(&(db, name.into()))
+}
+
+/// The grants at the key that have to be undone, the last one first.
+pub(crate) fn take_debts(state: &State, db: i32, name: &[u8]) -> Vec<Debt> {
+    let mut waiters = state.waiters.borrow_mut();
+    if waiters.debts.is_empty() {
+        return Vec::new();
+    }
+    let mut debts = waiters.debts.remove(&(db, name.into())).unwrap_or_default();
+    debts.reverse();
+    debts
+}
+
+/// Blocks the client that sent `request`, for up to `wait` ms (0: for ever).
+///
+/// # Errors
+/// [`Error::Deadlock`] if the wait would close a cycle, [`Error::MaxWaiters`] if too many wait.
+pub(crate) fn wait(
+    ctx: &Context<'_>,
+    name: &[u8],
+    request: &Request<'_>,
+    upgrade: bool,
+    wait: u64,
+    now: Instant,
+) -> Result<(), Error> {
+    STATE.with(|state| {
+        let db = ctx.db();
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
+        let closing = Wait {
+            key,
+            owner: request.owner.to_owner(),
+            mode: request.mode,
+            upgrade,
+        };
+        if let Some(cycle) = find_cycle(ctx, state, &closing, now) {
+            state.totals.deadlocks.add_one();
+            return Err(Error::Deadlock(cycle));
+        }
+        let max = state.max_waiters.get();
+        if state.queues.borrow().len() as u64 >= max {
+            return Err(Error::MaxWaiters(max));
+        }
+        let mut queues = state.queues.borrow_mut();
+        let id = queues.next_id();
+        let waiter = Waiter {
+            id,
+            owner: closing.owner,
+            mode: request.mode,
+            lease: request.lease,
+            holds: request.holds,
+            fence: request.fence,
+            client: request.client,
+            since: now,
+            limit: (wait > 0).then(|| now.after(wait)),
+        };
+        queues.push(db as u32, name, waiter, upgrade);
+        drop(queues);
+        let blocked = ctx.block();
+        let entry = Entry {
+            waiter: id,
+            answer: None,
+            delivered: false,
+            debt: None,
+        };
+        let mut waiters = state.waiters.borrow_mut();
+        waiters.by_handle.insert(blocked, entry);
+        waiters.handles.insert(id, blocked);
+        drop(waiters);
+        timers::arm_due(ctx, state);
+        Ok(())
+    })
+}
+
+/// The names of the keys of a cycle that `wait` closes.
+pub(crate) fn find_cycle(
+    ctx: &Context<'_>,
+    state: &State,
+    wait: &Wait,
+    now: Instant,
+) -> Option<Vec<Vec<u8>>> {
+    let selected = ctx.db();
+    let cycle = state.queues.borrow().find_cycle(wait, now, |key, found| {
+        look(ctx, key, found);
+    });
+    ctx.select(selected);
+    Some(cycle?.iter().map(|key| key.name.to_vec()).collect())
+}
+
+fn look(ctx: &Context<'_>, key: &KeyId, found: &mut dyn FnMut(&Lock)) {
+    ctx.select(key.db as i32);
+    if let Some(value) = ctx.open_named(&key.name, Access::Read).value() {
+        found(&value.lock);
+    }
+}
+
+/// A settle has decided a waiter of the key.
+pub(crate) fn decide(state: &State, db: i32, name: &[u8], decided: &Decided) {
+    let waiter = &decided.waiter;
+    let (answer, debt) = match decided.verdict {
+        Verdict::Granted {
+            grant,
+            stake,
+            before,
+            ..
+        } => {
+            let debt = Debt {
+                at: (db, name.into()),
+                owner: waiter.owner.clone(),
+                granted: stake.touched,
+                before,
+            };
+            (Answer::Token(grant.token()), Some(debt))
+        }
+        Verdict::UpgradeLost => (Answer::Null, None),
+        Verdict::Refused(error) => (Answer::Error(Error::of(error, waiter.fence)), None),
+    };
+    answer_waiter(state, waiter.id, answer, debt);
+}
+
+/// A waiter that became an upgrade has closed a cycle.
+pub(crate) fn refuse(state: &State, id: WaiterId, error: Error) {
+    state.queues.borrow_mut().remove(id);
+    answer_waiter(state, id, Answer::Error(error), None);
+}
+
+fn answer_waiter(state: &State, id: WaiterId, answer: Answer, debt: Option<Debt>) {
+    let mut waiters = state.waiters.borrow_mut();
+    let Some(blocked) = waiters.handles.remove(&id) else {
+        return;
+    };
+    if let Some(entry) = waiters.by_handle.get_mut(&blocked) {
+        entry.answer = Some(answer);
+        entry.debt = debt;
+        waiters.wake.push_back(blocked);
+    }
+    drop(waiters);
+    timers::soon(state);
+}
+
+/// Answers everybody who waits at the key with `error`.
+pub(crate) fn refuse_all(state: &State, db: i32, name: &[u8], error: &Error) {
+    let ids: Vec<WaiterId> = match state.queues.borrow().get(db as u32, name) {
+        Some(queue) => queue.iter().map(|waiter| waiter.id).collect(),
+        None => return,
+    };
+    for id in ids {
+        refuse(state, id, error.clone());
+    }
+}
+
+/// The key's slot has left this server.
+pub(crate) fn send_away(state: &State, db: i32, name: &[u8]) {
+    take_debts(state, db, name);
+    let error = Error::Unblocked("the key's slot is not on this server any more, ask again");
+    refuse_all(state, db, name, &error);
+}
+
+/// This server is no primary any more.
+pub(crate) fn send_all_away(state: &State) {
+    let keys: Vec<(u32, Name)> = {
+        let queues = state.queues.borrow();
+        queues
+            .iter()
+            .map(|(db, name, _)| (db, (**name).into()))
+            .collect()
+    };
+    let error = Error::Unblocked("this server is not the primary any more, ask again");
+    for (db, name) in keys {
+        refuse_all(state, db as i32, &name, &error);
+    }
+    state.waiters.borrow_mut().debts.clear();
+    state.held_back.borrow_mut().clear();
+}
+
+/// Lets the next decided client go. False if there is none.
+pub(crate) fn wake_next(state: &State) -> bool {
+    let next = state.waiters.borrow_mut().wake.pop_front();
+    match next {
+        Some(blocked) => blocked.unblock(),
+        None => return false,
+    }
+    true
+}
+
+/// A decided client is still to be let go.
+pub(crate) fn some_to_wake(state: &State) -> bool {
+    !state.waiters.borrow().wake.is_empty()
+}
+
+/// Answers one waiter whose time is up. False if there is none.
+pub(crate) fn time_one_out(state: &State, now: Instant) -> bool {
+    let Some(id) = state.queues.borrow().timed_out(now) else {
+        return false;
+    };
+    state.totals.timeouts.add_one();
+    let removed = state.queues.borrow_mut().remove(id);
+    answer_waiter(state, id, Answer::Null, None);
+    if let Some((key, _)) = removed {
+        mark_if_waited_at(state, &key);
+    }
+    true
+}
+
+/// Somebody has left the queue: whom he kept out may be let in.
+fn mark_if_waited_at(state: &State, key: &KeyId) {
+    if wait_at(state, key.db as i32, &key.name) {
+        marks::mark(key.db as i32, &key.name);
+    }
+}
+
+/// Marks the keys with waiters whose first lease is over, and all of them when the grace ends.
+pub(crate) fn mark_due(state: &State, now: Instant) {
+    loop {
+        let due = state.queues.borrow_mut().due(now);
+        let Some(key) = due else { break };
+        marks::mark(key.db as i32, &key.name);
+    }
+    if state.grace_pending.get() && !state.in_grace(now) {
+        state.grace_pending.set(false);
+        marks::mark_queues(state, None);
+    }
+}
+
+/// When a waiter's time is up, a lock with waiters loses a hold, or the grace ends.
+pub(crate) fn next_due(state: &State) -> Option<Instant> {
+    let queues = state.queues.borrow();
+    if queues.is_empty() {
+        return None;
+    }
+    let grace = state.grace_pending.get().then(|| state.grace_until.get());
+    let dues = [queues.next_limit(), queues.next_deadline(), grace];
+    dues.into_iter().flatten().min()
+}
+
+/// The server asks for the reply of a client that was let go.
+pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
+    STATE.with(|state| deliver(ctx, state, blocked));
+}
+
+/// CLIENT UNBLOCK. What was decided already is delivered; else the wait ends.
+pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
+    STATE.with(|state| {
+        leave(state, blocked);
+        deliver(ctx, state, blocked);
+    });
+}
+
+/// The client is gone.
+pub(crate) fn on_disconnect(blocked: Blocked) {
+    STATE.with(|state| leave(state, blocked));
+}
+
+/// The server has done with the handle.
+pub(crate) fn on_freed(blocked: Blocked) {
+    STATE.with(|state| {
+        let entry = state.waiters.borrow_mut().by_handle.remove(&blocked);
+        let Some(Entry {
+            delivered: false,
+            debt: Some(debt),
+            ..
+        }) = entry
+        else {
+            return;
+        };
+        if state.primary.get() {
+            let at = debt.at.clone();
+            marks::mark(at.0, &at.1);
+            let mut waiters = state.waiters.borrow_mut();
+            waiters.debts.entry(at).or_default().push(debt);
+        }
+    });
+}
+
+/// A client that was not decided yet waits no more.
+fn leave(state: &State, blocked: Blocked) {
+    let waiters = state.waiters.borrow();
+    let Some(entry) = waiters.by_handle.get(&blocked) else {
+        return;
+    };
+    if entry.answer.is_some() {
+        return;
+    }
+    let id = entry.waiter;
+    drop(waiters);
+    let removed = state.queues.borrow_mut().remove(id);
+    answer_waiter(state, id, Answer::Null, None);
+    if let Some((key, _)) = removed {
+        mark_if_waited_at(state, &key);
+    }
+}
+
+fn deliver(ctx: &Context<'_>, state: &State, blocked: Blocked) {
+    let answer = {
+        let mut waiters = state.waiters.borrow_mut();
+        let Some(entry) = waiters.by_handle.get_mut(&blocked) else {
+            return ctx.reply_null();
+        };
+        entry.delivered = true;
+        entry.answer.clone()
+    };
+    match answer {
+        Some(Answer::Token(token)) => ctx.reply_integer(token.get() as i64),
+        Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
+        Some(Answer::Null) | None => ctx.reply_null(),
+    }
+}
