@@ -5,15 +5,34 @@ use crate::clock;
 use crate::ffi::{Access, Context, Refusal};
 use crate::leases;
 use crate::settle;
-use crate::state::{STATE, State};
+use crate::state::{Mark, STATE, State};
 use crate::timers;
 use crate::value::Value;
 use crate::waiters;
 
 /// A lock came to a key other than by a command of ours, or left it.
 pub(crate) fn mark(db: i32, name: &[u8]) {
+    push(db, name, true);
+}
+
+/// A waiter has left the queue of the key, or a hold is over there.
+pub(crate) fn mark_queue(db: i32, name: &[u8]) {
+    push(db, name, false);
+}
+
+fn push(db: i32, name: &[u8], strangers: bool) {
+    let mark = Mark {
+        db,
+        name: name.into(),
+        strangers,
+    };
     STATE.with(|state| {
-        state.marks.borrow_mut().push_back((db, name.into()));
+        let mut marks = state.marks.borrow_mut();
+        // A thousand waiters that leave one queue together need one look at it.
+        if marks.back() != Some(&mark) {
+            marks.push_back(mark);
+        }
+        drop(marks);
         timers::soon(state);
     });
 }
@@ -35,7 +54,11 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
     let mut marks = state.marks.borrow_mut();
     for (found, name, _) in queues.iter() {
         if db.is_none_or(|db| db == found) {
-            marks.push_back((found as i32, (**name).into()));
+            marks.push_back(Mark {
+                db: found as i32,
+                name: (**name).into(),
+                strangers: true,
+            });
         }
     }
     timers::soon(state);
@@ -43,44 +66,51 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
 
 /// Two databases have changed places, and with them what was marked there.
 pub(crate) fn swap(state: &State, one: i32, other: i32) {
-    for (db, _) in state.marks.borrow_mut().iter_mut() {
-        if *db == one {
-            *db = other;
-        } else if *db == other {
-            *db = one;
+    for mark in state.marks.borrow_mut().iter_mut() {
+        if mark.db == one {
+            mark.db = other;
+        } else if mark.db == other {
+            mark.db = one;
         }
     }
 }
 
 /// Looks at the first mark. False if there is none.
 pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
-    let Some((db, name)) = state.marks.borrow_mut().pop_front() else {
+    let Some(mark) = state.marks.borrow_mut().pop_front() else {
         return false;
     };
-    enter(ctx, db, &name);
-    if !waiters::wait_at(state, db, &name) && !waiters::owe_at(state, db, &name) {
+    let Mark {
+        db,
+        ref name,
+        strangers,
+    } = mark;
+    if strangers {
+        enter(ctx, db, name);
+    }
+    if !waiters::wait_at(state, db, name) && !waiters::owe_at(state, db, name) {
         return true;
     }
     if !state.primary.get() {
         return true;
     }
     if state.gate_closed.get() || ctx.avoid_replication_traffic() {
-        state.held_back.borrow_mut().push_back((db, name));
+        state.held_back.borrow_mut().push_back(mark);
         return true;
     }
-    match settle::call(ctx, db, &name) {
+    match settle::call(ctx, db, name, strangers) {
         Ok(()) => {}
-        Err(Refusal::SlotElsewhere) => waiters::send_away(state, db, &name),
+        Err(Refusal::SlotElsewhere) => waiters::send_away(state, db, name),
         Err(Refusal::Gate) => {
             // What is marked besides would be refused as well.
             state.gate_closed.set(true);
-            state.held_back.borrow_mut().push_back((db, name));
+            state.held_back.borrow_mut().push_back(mark);
         }
     }
     true
 }
 
-/// Every 100 ms: the first key that was refused tries again, and the others if it succeeds.
+/// Every 50 ms: the first key that was refused tries again, and the others if it succeeds.
 pub(crate) fn try_held_back(ctx: &Context<'_>, state: &State) {
     state.gate_closed.set(false);
     if state.held_back.borrow().is_empty() || ctx.avoid_replication_traffic() {

@@ -48,7 +48,10 @@ impl<'c> Place<'c> {
             now,
             key,
         };
-        place.settle(true);
+        if place.has_waiters() {
+            let strangers = place.may_have_strangers();
+            place.settle(strangers);
+        }
         Ok(place)
     }
 
@@ -77,6 +80,14 @@ impl<'c> Place<'c> {
             self.key.set(value);
         }
         outcome
+    }
+
+    /// The lock may hold owners that neither came through the queue nor by a command: it is new to
+    /// its table, or a callback has marked something that no timer has looked at yet.
+    fn may_have_strangers(&mut self) -> bool {
+        let marked = STATE.with(|state| !state.marks.borrow().is_empty());
+        let value = self.key.value();
+        marked || value.is_some_and(|value| value.lease.get().is_none())
     }
 
     /// Somebody waits here.
@@ -257,12 +268,17 @@ const SETTLE: &CStr = c"LOCK.SETTLE";
 ///
 /// # Errors
 /// [`Refusal`] if it does not.
-pub(crate) fn call(ctx: &Context<'_>, db: i32, name: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn call(
+    ctx: &Context<'_>,
+    db: i32,
+    name: &[u8],
+    strangers: bool,
+) -> Result<(), Refusal> {
     ctx.select(db);
     STATE.with(|state| {
-        state.settling.set(true);
+        state.settling.set(Some(strangers));
         let outcome = ctx.call_write(SETTLE, name);
-        state.settling.set(false);
+        state.settling.set(None);
         outcome
     })
 }
@@ -279,14 +295,15 @@ impl Command for Settle {
             return Err(Error::Arity);
         };
         STATE.with(|state| {
-            if !state.settling.get() {
+            let Some(strangers) = state.settling.get() else {
                 return Err(Error::Internal(Self::NAME));
-            }
+            };
             let debts = waiters::take_debts(state, ctx.db(), name.bytes());
             match Place::open(ctx, name) {
                 Ok(mut place) => {
                     place.live();
                     place.pay(debts);
+                    place.settle(strangers);
                     place.close();
                 }
                 // The key holds something else by now, so nobody can get a lock here.

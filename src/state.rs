@@ -18,6 +18,16 @@ use crate::waiters::Waiters;
 /// The name of a key.
 pub(crate) type Name = Box<[u8]>;
 
+/// A key that a callback or a timer wants to have settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) db: i32,
+    pub(crate) name: Name,
+    /// The key's value may have changed other than by a command of ours, so that its lock may
+    /// have owners who neither came through the queue nor by a command.
+    pub(crate) strangers: bool,
+}
+
 pub(crate) struct State {
     pub(crate) max_lease: Cell<u64>,
     pub(crate) max_waiters: Cell<u64>,
@@ -36,9 +46,9 @@ pub(crate) struct State {
     pub(crate) queues: RefCell<Queues>,
     pub(crate) waiters: RefCell<Waiters>,
     /// Keys that callbacks saw change, to be looked at by a timer.
-    pub(crate) marks: RefCell<VecDeque<(i32, Name)>>,
+    pub(crate) marks: RefCell<VecDeque<Mark>>,
     /// Marked keys that the server refused to have written just now.
-    pub(crate) held_back: RefCell<VecDeque<(i32, Name)>>,
+    pub(crate) held_back: RefCell<VecDeque<Mark>>,
     /// The server refused a write that a timer tried.
     pub(crate) gate_closed: Cell<bool>,
     /// The timer for marks and decided waiters is under way.
@@ -52,8 +62,8 @@ pub(crate) struct State {
     pub(crate) asked_for_replicas: Cell<Instant>,
     /// Replicas and the AOF are to be told how far the token clock has come.
     pub(crate) token_clock_due: Cell<bool>,
-    /// A SETTLE that runs now is the module's own.
-    pub(crate) settling: Cell<bool>,
+    /// A SETTLE that runs now is the module's own, and whether to look for strangers.
+    pub(crate) settling: Cell<Option<bool>>,
     pub(crate) totals: Totals,
 }
 
@@ -113,7 +123,7 @@ impl State {
             swept: Cell::new(Instant::default()),
             asked_for_replicas: Cell::new(Instant::default()),
             token_clock_due: Cell::new(false),
-            settling: Cell::new(false),
+            settling: Cell::new(None),
             totals: Totals::default(),
         }
     }

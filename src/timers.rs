@@ -177,7 +177,7 @@ fn sweep(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
     let mut name = Vec::new();
     for db in (0..databases).filter_map(|db| i32::try_from(db).ok()) {
         while let Some(id) = leases::with_table(state, db, |table| table.due(now, &mut name)) {
-            match settle::call(ctx, db, &name) {
+            match settle::call(ctx, db, &name, false) {
                 Err(Refusal::Gate) => return false,
                 Err(Refusal::SlotElsewhere) => {
                     leases::with_table(state, db, |table| table.put_off(id, now, PUT_OFF));

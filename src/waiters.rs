@@ -291,7 +291,7 @@ pub(crate) fn time_one_out(state: &State, now: Instant) -> bool {
 /// Somebody has left the queue: whom he kept out may be let in.
 fn mark_if_waited_at(state: &State, key: &KeyId) {
     if wait_at(state, key.db as i32, &key.name) {
-        marks::mark(key.db as i32, &key.name);
+        marks::mark_queue(key.db as i32, &key.name);
     }
 }
 
@@ -300,7 +300,7 @@ pub(crate) fn mark_due(state: &State, now: Instant) {
     loop {
         let due = state.queues.borrow_mut().due(now);
         let Some(key) = due else { break };
-        marks::mark(key.db as i32, &key.name);
+        marks::mark_queue(key.db as i32, &key.name);
     }
     if state.grace_pending.get() && !state.in_grace(now) {
         state.grace_pending.set(false);
@@ -351,7 +351,7 @@ pub(crate) fn on_freed(blocked: Blocked) {
         };
         if state.primary.get() {
             let at = debt.at.clone();
-            marks::mark(at.0, &at.1);
+            marks::mark_queue(at.0, &at.1);
             let mut waiters = state.waiters.borrow_mut();
             waiters.debts.entry(at).or_default().push(debt);
         }

@@ -37,6 +37,10 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Key<'c> {
     key: *mut raw::RedisModuleKey,
+    kind: Kind,
+    /// The lock it holds, null if it holds none. The server does not move or free it while the
+    /// key is open, but in `delete`.
+    value: *mut Value,
     /// A name that was made for this key and is freed with it, or null.
     own_name: *mut raw::RedisModuleString,
     call: PhantomData<&'c ()>,
@@ -46,8 +50,12 @@ impl<'c> Key<'c> {
     /// SAFETY: `key` was opened just now (null for an absent key opened to read), and is closed
     /// by this value alone.
     pub(super) unsafe fn new(key: *mut raw::RedisModuleKey) -> Self {
+        // SAFETY: promised by the caller.
+        let (kind, value) = unsafe { look(key) };
         Self {
             key,
+            kind,
+            value,
             own_name: ptr::null_mut(),
             call: PhantomData,
         }
@@ -58,45 +66,23 @@ impl<'c> Key<'c> {
         key: *mut raw::RedisModuleKey,
         name: *mut raw::RedisModuleString,
     ) -> Self {
-        Self {
-            key,
-            own_name: name,
-            call: PhantomData,
-        }
+        // SAFETY: promised by the caller.
+        let mut key = unsafe { Self::new(key) };
+        key.own_name = name;
+        key
     }
 
     /// What it holds.
     pub(crate) fn kind(&self) -> Kind {
-        if self.key.is_null() {
-            return Kind::Empty;
-        }
-        // SAFETY: the key is open. An empty key has no module type.
-        unsafe {
-            let found = api!(RedisModule_ModuleTypeGetType, self.key);
-            if !found.is_null() && found == native_type::get() {
-                Kind::Lock
-            } else if api!(RedisModule_KeyType, self.key) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int
-            {
-                Kind::Empty
-            } else {
-                Kind::Other
-            }
-        }
+        self.kind
     }
 
     /// The lock it holds.
     pub(crate) fn value(&mut self) -> Option<&mut Value> {
-        if self.kind() != Kind::Lock {
-            return None;
-        }
-        // SAFETY: a value of our type is a boxed `Value`, put there by `set` or by `rdb_load`.
-        // Nobody else refers to it while the key is borrowed: callbacks get it only from calls
-        // that take the key by value or happen outside any command.
-        unsafe {
-            api!(RedisModule_ModuleTypeGetValue, self.key)
-                .cast::<Value>()
-                .as_mut()
-        }
+        // SAFETY: null or a boxed `Value`, put there by `set` or by `rdb_load`. Nobody else refers
+        // to it while the key is borrowed: callbacks get it only from calls that take the key by
+        // value or happen outside any command.
+        unsafe { self.value.as_mut() }
     }
 
     /// Puts a lock into an empty key that is open for writing.
@@ -104,13 +90,15 @@ impl<'c> Key<'c> {
         let value = Box::into_raw(Box::new(value));
         // SAFETY: on success the server owns the value, and gives it back to our `free`.
         unsafe {
-            if api!(
+            let set = api!(
                 RedisModule_ModuleTypeSetValue,
                 self.key,
                 native_type::get(),
                 value.cast()
-            ) != raw::REDISMODULE_OK as c_int
-            {
+            );
+            if set == raw::REDISMODULE_OK as c_int {
+                (self.kind, self.value) = (Kind::Lock, value);
+            } else {
                 drop(Box::from_raw(value));
             }
         }
@@ -142,6 +130,25 @@ impl Drop for Key<'_> {
         if !self.own_name.is_null() {
             // SAFETY: made for this key, without a context that would manage it.
             unsafe { api!(RedisModule_FreeString, ptr::null_mut(), self.own_name) };
+        }
+    }
+}
+
+/// SAFETY: `key` is null or open.
+unsafe fn look(key: *mut raw::RedisModuleKey) -> (Kind, *mut Value) {
+    if key.is_null() {
+        return (Kind::Empty, ptr::null_mut());
+    }
+    // SAFETY: promised by the caller. An empty key has no module type.
+    unsafe {
+        let found = api!(RedisModule_ModuleTypeGetType, key);
+        if !found.is_null() && found == native_type::get() {
+            let value = api!(RedisModule_ModuleTypeGetValue, key);
+            (Kind::Lock, value.cast())
+        } else if api!(RedisModule_KeyType, key) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+            (Kind::Empty, ptr::null_mut())
+        } else {
+            (Kind::Other, ptr::null_mut())
         }
     }
 }
