@@ -17,6 +17,7 @@ use mortise_core::codec::{self, Arrival, Effect, Fact};
 use mortise_core::{Instant, Lock};
 
 use crate::clock;
+use crate::command::docs::{self, Docs};
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
 use crate::leases;
@@ -80,6 +81,7 @@ pub(crate) struct Apply;
 impl Command for Apply {
     const NAME: &'static str = "LOCK.APPLY";
     const MIN_ARGS: usize = 3;
+    const DOCS: &'static Docs = &docs::APPLY;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let loading = ctx.is_loading();

@@ -13,6 +13,7 @@ use mortise_core::{
 };
 
 use crate::clock;
+use crate::command::docs::{self, Docs};
 use crate::effect;
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
@@ -289,6 +290,7 @@ pub(crate) struct Settle;
 impl Command for Settle {
     const NAME: &'static str = "LOCK.SETTLE";
     const MIN_ARGS: usize = 2;
+    const DOCS: &'static Docs = &docs::SETTLE;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let Some(name) = args.get(1) else {

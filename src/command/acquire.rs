@@ -3,6 +3,7 @@
 use mortise_core::{AcquireError, Busy, Count, Grant, Mode, Request};
 
 use super::check_primary;
+use super::docs::{self, Docs};
 use super::parse::Parse;
 use crate::clock;
 use crate::error::Error;
@@ -18,6 +19,7 @@ pub(crate) struct RLock;
 impl Command for Acquire {
     const NAME: &'static str = "LOCK.ACQUIRE";
     const MIN_ARGS: usize = 4;
+    const DOCS: &'static Docs = &docs::ACQUIRE;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         run(ctx, args, Mode::Write)
@@ -27,6 +29,7 @@ impl Command for Acquire {
 impl Command for WLock {
     const NAME: &'static str = "LOCK.WLOCK";
     const MIN_ARGS: usize = 4;
+    const DOCS: &'static Docs = &docs::ACQUIRE;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         run(ctx, args, Mode::Write)
@@ -36,6 +39,7 @@ impl Command for WLock {
 impl Command for RLock {
     const NAME: &'static str = "LOCK.RLOCK";
     const MIN_ARGS: usize = 4;
+    const DOCS: &'static Docs = &docs::RLOCK;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         run(ctx, args, Mode::Read)

@@ -3,6 +3,7 @@
 use mortise_core::{Token, TokenTooHigh};
 
 use super::check_primary;
+use super::docs::{self, Docs};
 use super::parse::Parse;
 use crate::clock;
 use crate::error::Error;
@@ -15,6 +16,7 @@ pub(crate) struct Fence;
 impl Command for Fence {
     const NAME: &'static str = "LOCK.FENCE";
     const MIN_ARGS: usize = 4;
+    const DOCS: &'static Docs = &docs::FENCE;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary()?;

@@ -6,6 +6,7 @@ use std::ffi::CStr;
 
 use mortise_core::{Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
 
+use super::docs::{self, Docs};
 use super::parse::Parse;
 use crate::clock;
 use crate::error::Error;
@@ -20,6 +21,7 @@ pub(crate) struct Info;
 impl Command for Info {
     const NAME: &'static str = "LOCK.INFO";
     const MIN_ARGS: usize = 2;
+    const DOCS: &'static Docs = &docs::INFO;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let mut parse = Parse::new(args);

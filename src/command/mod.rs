@@ -1,6 +1,7 @@
 //! The commands, one file each: the arguments, then what is asked of the core, then the reply.
 
 mod acquire;
+pub(crate) mod docs;
 mod fence;
 mod info;
 mod parse;

@@ -3,6 +3,7 @@
 use mortise_core::{How, Mode, ReleaseError};
 
 use super::check_primary;
+use super::docs::{self, Docs};
 use super::parse::{Parse, once};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
@@ -60,6 +61,7 @@ fn set_mode(name: &'static str, mode: Mode, slot: &mut Option<Mode>) -> Result<(
 impl Command for Release {
     const NAME: &'static str = "LOCK.RELEASE";
     const MIN_ARGS: usize = 3;
+    const DOCS: &'static Docs = &docs::RELEASE;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary()?;

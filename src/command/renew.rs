@@ -1,6 +1,7 @@
 //! `LOCK.RENEW key owner lease [TOKEN t]`
 
 use super::check_primary;
+use super::docs::{self, Docs};
 use super::parse::Parse;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
@@ -12,6 +13,7 @@ pub(crate) struct Renew;
 impl Command for Renew {
     const NAME: &'static str = "LOCK.RENEW";
     const MIN_ARGS: usize = 4;
+    const DOCS: &'static Docs = &docs::RENEW;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary()?;

@@ -4,6 +4,7 @@
 
 use mortise_core::Instant;
 
+use super::docs::{self, Docs};
 use super::info::mode_name;
 use super::parse::Parse;
 use crate::clock;
@@ -26,6 +27,7 @@ struct Entry {
 impl Command for Top {
     const NAME: &'static str = "LOCK.TOP";
     const MIN_ARGS: usize = 1;
+    const DOCS: &'static Docs = &docs::TOP;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let mut parse = Parse::new(args);

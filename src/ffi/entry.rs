@@ -7,6 +7,7 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::context::Context;
+use crate::command::docs::Docs;
 use crate::error::Error;
 
 /// A command of the module.
@@ -15,6 +16,8 @@ pub(crate) trait Command {
     const NAME: &'static str;
     /// How many arguments it takes at least, its name included.
     const MIN_ARGS: usize;
+    /// For COMMAND DOCS, cluster clients and ACLs.
+    const DOCS: &'static Docs;
 
     /// Runs it and writes its reply.
     ///

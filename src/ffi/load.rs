@@ -9,7 +9,8 @@ use redis_module::raw;
 use super::args::Args;
 use super::context::Context;
 use super::entry::{self, Command};
-use super::{config, events, info, native_type};
+use super::{command_info, config, events, info, native_type};
+use crate::command::docs::Docs;
 use crate::ffi::Setting;
 
 /// All memory of the module is the server's, so that `used_memory` and `maxmemory` see it.
@@ -33,6 +34,8 @@ pub(crate) struct Entry {
     flags: &'static str,
     /// Position of its one key, 0 for none.
     key: c_int,
+    min_args: usize,
+    docs: &'static Docs,
     function: raw::RedisModuleCmdFunc,
 }
 
@@ -42,6 +45,8 @@ pub(crate) const fn command<C: Command>(flags: &'static str, key: i32) -> Entry 
         name: C::NAME,
         flags,
         key,
+        min_args: C::MIN_ARGS,
+        docs: C::DOCS,
         function: Some(entry::command::<C>),
     }
 }
@@ -83,6 +88,7 @@ required![
     RedisModule_FreeString,
     RedisModule_GetBlockedClientHandle,
     RedisModule_GetClientId,
+    RedisModule_GetCommand,
     RedisModule_GetContextFlags,
     RedisModule_GetContextFromIO,
     RedisModule_GetDbIdFromIO,
@@ -123,6 +129,7 @@ required![
     RedisModule_SaveUnsigned,
     RedisModule_SelectDb,
     RedisModule_ServerInfoGetFieldUnsigned,
+    RedisModule_SetCommandInfo,
     RedisModule_SetDisconnectCallback,
     RedisModule_SetExpire,
     RedisModule_SetModuleOptions,
@@ -241,14 +248,16 @@ fn register_command(ctx: &Context<'_>, entry: &Entry) -> Result<(), Failure> {
         if created != raw::REDISMODULE_OK as c_int {
             return Err(refused());
         }
-        if let (Some(get), Some(set)) = (
-            raw::RedisModule_GetCommand,
-            raw::RedisModule_SetCommandACLCategories,
-        ) {
-            let command = get(ctx.as_ptr(), name.as_ptr());
-            if !command.is_null() {
-                set(command, c"lock".as_ptr());
-            }
+        let command = api!(RedisModule_GetCommand, ctx.as_ptr(), name.as_ptr());
+        if command.is_null() || !command_info::set(command, entry.docs, entry.min_args) {
+            return Err(format!(
+                "the server refuses the description of {}",
+                entry.name
+            ));
+        }
+        // From 7.2 on. A category that the server does not know is no reason not to load.
+        if let Some(set) = raw::RedisModule_SetCommandACLCategories {
+            set(command, entry.docs.categories.as_ptr());
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ macro_rules! api {
 mod args;
 mod block;
 mod clock;
+mod command_info;
 mod config;
 mod context;
 mod entry;

@@ -1,0 +1,196 @@
+//! What `COMMAND DOCS` says of each command, and redis-cli shows as a hint while one types.
+
+use std::ffi::CStr;
+
+/// A command, for people and for clients.
+#[derive(Debug)]
+pub(crate) struct Docs {
+    pub(crate) summary: &'static CStr,
+    pub(crate) complexity: &'static CStr,
+    pub(crate) key: KeyAccess,
+    /// Arguments may follow those it takes at least.
+    pub(crate) open_ended: bool,
+    pub(crate) args: &'static [ArgDoc],
+    /// ACL categories beside `lock`.
+    pub(crate) categories: &'static CStr,
+}
+
+/// What a command does with its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyAccess {
+    /// It has none.
+    None,
+    Read,
+    Write,
+}
+
+/// An argument.
+#[derive(Debug)]
+pub(crate) struct ArgDoc {
+    pub(crate) name: &'static CStr,
+    pub(crate) kind: ArgKind,
+    /// The option's name, in front of its value.
+    pub(crate) token: Option<&'static CStr>,
+    pub(crate) optional: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum ArgKind {
+    Key,
+    Text,
+    Integer,
+    /// An option without a value.
+    Flag,
+    OneOf(&'static [ArgDoc]),
+}
+
+const fn needed(name: &'static CStr, kind: ArgKind) -> ArgDoc {
+    ArgDoc {
+        name,
+        kind,
+        token: None,
+        optional: false,
+    }
+}
+
+const fn option(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> ArgDoc {
+    ArgDoc {
+        name,
+        kind,
+        token: Some(token),
+        optional: true,
+    }
+}
+
+const fn either(name: &'static CStr, docs: &'static [ArgDoc]) -> ArgDoc {
+    ArgDoc {
+        name,
+        kind: ArgKind::OneOf(docs),
+        token: None,
+        optional: true,
+    }
+}
+
+const fn choice(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> ArgDoc {
+    ArgDoc {
+        name,
+        kind,
+        token: Some(token),
+        optional: false,
+    }
+}
+
+const KEY: ArgDoc = needed(c"key", ArgKind::Key);
+const OWNER: ArgDoc = needed(c"owner", ArgKind::Text);
+const LEASE: ArgDoc = needed(c"lease", ArgKind::Integer);
+const TOKEN: ArgDoc = option(c"TOKEN", c"token", ArgKind::Integer);
+const COUNT: ArgDoc = option(c"COUNT", c"count", ArgKind::Integer);
+
+const ACQUIRE_ARGS: &[ArgDoc] = &[
+    KEY,
+    OWNER,
+    LEASE,
+    option(c"WAIT", c"wait", ArgKind::Integer),
+    option(c"HOLDS", c"holds", ArgKind::Integer),
+    option(c"FENCE", c"fence", ArgKind::Integer),
+];
+
+const fn acquire(summary: &'static CStr) -> Docs {
+    Docs {
+        summary,
+        complexity: c"O(log N) with N the number of holders and waiters",
+        key: KeyAccess::Write,
+        open_ended: true,
+        args: ACQUIRE_ARGS,
+        categories: c"lock write fast blocking",
+    }
+}
+
+pub(crate) static ACQUIRE: Docs =
+    acquire(c"Takes a lock exclusively, at once or after a wait, and returns its fencing token.");
+
+pub(crate) static RLOCK: Docs = acquire(
+    c"Takes a lock shared with other readers, at once or after a wait, and returns its fencing token.",
+);
+
+pub(crate) static RELEASE: Docs = Docs {
+    summary: c"Gives up one hold, or more, of an owner and returns how many it has left.",
+    complexity:
+        c"O(log N) with N the number of holders and waiters, plus O(M) for M readers let in",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[
+        KEY,
+        OWNER,
+        either(
+            c"mode",
+            &[
+                choice(c"READ", c"read", ArgKind::Flag),
+                choice(c"WRITE", c"write", ArgKind::Flag),
+            ],
+        ),
+        either(
+            c"how-much",
+            &[
+                choice(c"HOLDS", c"holds", ArgKind::Integer),
+                choice(c"ALL", c"all", ArgKind::Flag),
+            ],
+        ),
+        TOKEN,
+    ],
+    categories: c"lock write fast",
+};
+
+pub(crate) static RENEW: Docs = Docs {
+    summary: c"Lengthens the lease of an owner's hold and returns its fencing token.",
+    complexity: c"O(log N) with N the number of holders",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[KEY, OWNER, LEASE, TOKEN],
+    categories: c"lock write fast",
+};
+
+pub(crate) static FENCE: Docs = Docs {
+    summary: c"Raises the fencing token of an owner's hold, and every later token with it.",
+    complexity: c"O(log N) with N the number of holders",
+    key: KeyAccess::Write,
+    open_ended: false,
+    args: &[KEY, OWNER, needed(c"token", ArgKind::Integer)],
+    categories: c"lock write fast",
+};
+
+pub(crate) static INFO: Docs = Docs {
+    summary: c"Tells who holds a lock and who waits for it.",
+    complexity: c"O(N) with N the number of holds and waiters shown",
+    key: KeyAccess::Read,
+    open_ended: true,
+    args: &[KEY, option(c"OWNER", c"owner", ArgKind::Text), COUNT],
+    categories: c"lock read slow",
+};
+
+pub(crate) static TOP: Docs = Docs {
+    summary: c"Tells which locks have the most waiters.",
+    complexity: c"O(N log N) with N the number of locks with waiters",
+    key: KeyAccess::None,
+    open_ended: true,
+    args: &[COUNT],
+    categories: c"lock read slow",
+};
+
+pub(crate) static APPLY: Docs = Docs {
+    summary: c"Internal: carries effects to replicas and into the AOF.",
+    complexity: c"O(log N) with N the number of holders",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[KEY, needed(c"effect", ArgKind::Text)],
+    categories: c"lock write slow",
+};
+
+pub(crate) static SETTLE: Docs = Docs {
+    summary: c"Internal: how the module's timers change a lock.",
+    complexity: c"O(log N) with N the number of holders and waiters",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[KEY],
+    categories: c"lock write slow",
+};
