@@ -23,6 +23,7 @@
 //! | start a server | [`Server::start`], [`Server::builder`] |
 //! | talk to it | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
+//! | look at a lock | [`lock_info`], [`hold_of`] |
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
@@ -33,8 +34,10 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod clock;
 mod conn;
 mod eventually;
+mod lock;
 mod log;
 mod module;
 mod port;
@@ -47,8 +50,10 @@ mod version;
 mod work_dir;
 
 pub use builder::{Builder, StartError};
+pub use clock::wall_micros;
 pub use conn::{Conn, Protocol};
 pub use eventually::{Attempt, eventually};
+pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use module::module_path;
 /// The crate whose values replies are.
 pub use redis;
