@@ -24,6 +24,7 @@
 //! | talk to it | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
 //! | look at a lock | [`lock_info`], [`hold_of`] |
+//! | put requests into queues | [`waiter!`], [`Server::waiters`], [`granted`], [`queue_of`], [`holders_of`] |
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
@@ -42,6 +43,7 @@ mod log;
 mod module;
 mod port;
 mod process;
+mod queue;
 mod replication;
 mod server;
 mod setup;
@@ -55,6 +57,7 @@ pub use conn::{Conn, Protocol};
 pub use eventually::{Attempt, eventually};
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use module::module_path;
+pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values replies are.
 pub use redis;
 pub use replication::wait_for_sync;
