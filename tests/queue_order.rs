@@ -1,0 +1,308 @@
+//! The queue: first in, first out, readers in batches, nobody overtakes.
+
+use mortise_harness::{
+    Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil, lock_info,
+    queue_of, send, waiter,
+};
+
+/// A server on which `a` holds `key` to write, and the connection that was granted.
+fn held() -> (Server, Conn) {
+    let server = Server::start();
+    let mut conn = server.connect();
+    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    (server, conn)
+}
+
+#[test]
+fn fifty_writers_are_served_in_the_order_in_which_they_asked() {
+    let (server, mut a) = held();
+    let owners: Vec<String> = (0..50).map(|n| format!("w{n:02}")).collect();
+    let asking = owners
+        .iter()
+        .map(|owner| command!("LOCK.ACQUIRE", "key", owner, 60_000, "WAIT", 0));
+    let mut waiting = server.waiters(asking);
+    assert_eq!(queue_of(&mut a, "key"), owners);
+    let mut last = 0;
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    for (place, owner) in owners.iter().enumerate() {
+        let token = granted(&mut waiting[place]);
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        assert_eq!(holders_of(&mut a, "key"), [owner.as_str()]);
+        assert_eq!(queue_of(&mut a, "key"), owners[place + 1..]);
+        cmd!(waiting[place], "LOCK.RELEASE", "key", owner);
+    }
+    assert!(is_nil(&cmd!(a, "LOCK.INFO", "key")));
+}
+
+#[test]
+fn readers_are_let_in_as_a_batch_up_to_the_next_writer() {
+    let (server, mut a) = held();
+    let mut r1 = waiter!(server, "LOCK.RLOCK", "key", "r1", 60_000, "WAIT", 0);
+    let mut r2 = waiter!(server, "LOCK.RLOCK", "key", "r2", 60_000, "WAIT", 0);
+    let mut r3 = waiter!(server, "LOCK.RLOCK", "key", "r3", 60_000, "WAIT", 0);
+    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
+    let mut r4 = waiter!(server, "LOCK.RLOCK", "key", "r4", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    let tokens = [granted(&mut r1), granted(&mut r2), granted(&mut r3)];
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    assert_eq!(holders_of(&mut a, "key"), ["r1", "r2", "r3"]);
+    assert_eq!(queue_of(&mut a, "key"), ["w", "r4"]);
+    for owner in ["r1", "r2"] {
+        cmd!(a, "LOCK.RELEASE", "key", owner);
+        assert_eq!(queue_of(&mut a, "key"), ["w", "r4"]);
+    }
+    cmd!(a, "LOCK.RELEASE", "key", "r3");
+    granted(&mut w);
+    assert_eq!(queue_of(&mut a, "key"), ["r4"]);
+    cmd!(w, "LOCK.RELEASE", "key", "w");
+    granted(&mut r4);
+}
+
+#[test]
+fn a_reader_does_not_overtake_a_writer_that_waits_behind_readers() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
+    assert!(is_nil(&cmd!(a, "LOCK.RLOCK", "key", "r", 60_000)));
+    let mut r = waiter!(server, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
+    assert_eq!(queue_of(&mut a, "key"), ["w", "r"]);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut w);
+    assert_eq!(queue_of(&mut a, "key"), ["r"]);
+    cmd!(w, "LOCK.RELEASE", "key", "w");
+    granted(&mut r);
+}
+
+#[test]
+fn a_request_behind_the_release_in_one_write_does_not_overtake_the_queue() {
+    let (server, mut a) = held();
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut both = command!("LOCK.RELEASE", "key", "a").get_packed_command();
+    both.extend(command!("LOCK.ACQUIRE", "key", "c", 60_000).get_packed_command());
+    a.send_raw(&both);
+    assert_eq!(int(&a.recv()), 0);
+    assert!(is_nil(&a.recv()));
+    granted(&mut b);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn an_upgrader_goes_ahead_of_the_queue() {
+    let server = Server::start();
+    let mut a = server.connect();
+    let first = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
+    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
+    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
+    let mut up = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
+    assert_eq!(queue_of(&mut a, "key"), ["a", "w"]);
+    cmd!(a, "LOCK.RELEASE", "key", "b");
+    assert!(granted(&mut up) > first);
+    assert_eq!(hold_of(&mut a, "key", "a").unwrap().counts(), (1, 1));
+    assert_eq!(queue_of(&mut a, "key"), ["w"]);
+    cmd!(a, "LOCK.RELEASE", "key", "a", "ALL");
+    granted(&mut w);
+}
+
+#[test]
+fn an_owner_that_holds_reenters_past_the_queue() {
+    let (server, mut a) = held();
+    let _b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let token = hold_of(&mut a, "key", "a").unwrap().token;
+    assert_eq!(
+        int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0)),
+        token
+    );
+    assert_eq!(int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000)), token);
+    assert_eq!(hold_of(&mut a, "key", "a").unwrap().counts(), (2, 1));
+}
+
+#[test]
+fn a_downgrade_lets_the_readers_at_the_head_in() {
+    let (server, mut a) = held();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut r1 = waiter!(server, "LOCK.RLOCK", "key", "r1", 60_000, "WAIT", 0);
+    let mut r2 = waiter!(server, "LOCK.RLOCK", "key", "r2", 60_000, "WAIT", 0);
+    let _w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a", "WRITE")), 1);
+    granted(&mut r1);
+    granted(&mut r2);
+    assert_eq!(holders_of(&mut a, "key"), ["a", "r1", "r2"]);
+    assert_eq!(queue_of(&mut a, "key"), ["w"]);
+}
+
+#[test]
+fn a_release_that_leaves_a_write_count_lets_nobody_in() {
+    let (server, mut a) = held();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a")), 1);
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a", "HOLDS", 0)), 0);
+    granted(&mut b);
+}
+
+#[test]
+fn the_next_waiter_is_granted_within_the_release_whatever_the_protocol() {
+    let server = Server::start();
+    let mut a = server.connect();
+    for mut waiting in [server.connect(), server.connect_resp3()] {
+        let token = int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000));
+        send!(waiting, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 5_000);
+        server.await_blocked(&waiting);
+        cmd!(a, "LOCK.RELEASE", "key", "a");
+        // Granted by the time the release is answered, not when the waiter has read its reply.
+        let hold = hold_of(&mut a, "key", "b").expect("b holds");
+        assert!(hold.token > token);
+        assert_eq!(hold.client, waiting.client_id());
+        assert_eq!(granted(&mut waiting), hold.token);
+        cmd!(a, "LOCK.RELEASE", "key", "b");
+    }
+}
+
+#[test]
+fn a_lease_begins_at_the_grant_and_not_at_the_request() {
+    let (server, mut a) = held();
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 10_000, "WAIT", 0);
+    let mut waited = 0;
+    eventually("b has waited a while", || {
+        waited = lock_info(&mut a, "key").unwrap().queue[0].waited;
+        waited >= 300
+    });
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut b);
+    let hold = hold_of(&mut b, "key", "b").unwrap();
+    assert!((1..=10_000).contains(&hold.lease), "{hold:?}");
+    assert!(hold.lease + hold.held <= 10_001, "{hold:?}");
+    assert!(
+        hold.lease + hold.held >= 9_999,
+        "the wait of {waited} ms was taken off: {hold:?}"
+    );
+}
+
+#[test]
+fn a_queued_request_keeps_its_options() {
+    let (server, mut a) = held();
+    let fence = hold_of(&mut a, "key", "a").unwrap().token + 600_000_000;
+    let mut b = waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        60_000,
+        "WAIT",
+        0,
+        "HOLDS",
+        3,
+        "FENCE",
+        fence
+    );
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert!(granted(&mut b) >= fence);
+    assert_eq!(hold_of(&mut a, "key", "b").unwrap().counts(), (3, 0));
+}
+
+#[test]
+fn a_release_of_the_holder_by_another_connection_lets_the_next_in() {
+    let (server, a) = held();
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    drop(a);
+    let mut other = server.connect();
+    assert_eq!(queue_of(&mut other, "key"), ["b"]);
+    cmd!(other, "LOCK.RELEASE", "key", "a", "ALL");
+    granted(&mut b);
+}
+
+#[test]
+fn a_contended_acquisition_costs_two_commands() {
+    const ROUNDS: usize = 10;
+    let (server, mut a) = held();
+    let owners: Vec<String> = (0..8).map(|n| format!("w{n}")).collect();
+    let ask = |owner: &String| command!("LOCK.ACQUIRE", "key", owner, 60_000, "WAIT", 0);
+    let mut waiting = server.waiters(owners.iter().map(ask));
+    cmd!(a, "CONFIG", "RESETSTAT");
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    for round in 1..=ROUNDS {
+        for (conn, owner) in waiting.iter_mut().zip(&owners) {
+            granted(conn);
+            cmd!(conn, "LOCK.RELEASE", "key", owner);
+            if round < ROUNDS {
+                conn.submit(&ask(owner));
+            }
+        }
+    }
+    let calls: Vec<(String, u64)> = server
+        .info("commandstats")
+        .iter()
+        .filter(|(name, _)| name.to_lowercase().starts_with("cmdstat_lock."))
+        .map(|(name, line)| (name.clone(), calls(line)))
+        .collect();
+    let sum: u64 = calls.iter().map(|(_, calls)| calls).sum();
+    // And one: the release by `a`. (Some servers count a blocked command when it is sent, some when it is answered.)
+    let most = 2 * (ROUNDS * owners.len()) as u64 + 1;
+    assert!(
+        (most - 8..=most).contains(&sum),
+        "{sum} commands: {calls:?}"
+    );
+}
+
+/// The number of calls in a line of `INFO commandstats`.
+fn calls(line: &str) -> u64 {
+    let field = line
+        .split(',')
+        .find_map(|field| field.strip_prefix("calls="));
+    field.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_wait_ends_in_null_at_its_limit_and_not_before() {
+    let (server, mut a) = held();
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 300);
+    let queued = &lock_info(&mut a, "key").unwrap().queue[0];
+    assert!(
+        queued.left <= 300 && queued.waited + queued.left <= 300,
+        "{queued:?}"
+    );
+    assert!(is_nil(&b.recv()));
+    assert!(queue_of(&mut a, "key").is_empty());
+    assert_eq!(holders_of(&mut a, "key"), ["a"]);
+    assert_eq!(server.gauge("total_timeouts"), 1);
+}
+
+#[test]
+fn wait_limits_end_in_their_own_order_and_not_in_that_of_the_queue() {
+    let (server, mut a) = held();
+    let mut slow = waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "key",
+        "slow",
+        60_000,
+        "WAIT",
+        60_000
+    );
+    let mut quick = waiter!(server, "LOCK.ACQUIRE", "key", "quick", 60_000, "WAIT", 50);
+    assert!(is_nil(&quick.recv()));
+    assert_eq!(queue_of(&mut a, "key"), ["slow"]);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut slow);
+}
+
+#[test]
+fn a_wait_of_zero_or_of_the_longest_number_has_not_ended_after_a_while() {
+    let (server, mut a) = held();
+    let mut forever = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let longest: i64 = 1 << 53;
+    let mut long = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", longest);
+    let mut short = waiter!(server, "LOCK.ACQUIRE", "key", "d", 60_000, "WAIT", 250);
+    assert!(is_nil(&short.recv()));
+    let info = lock_info(&mut a, "key").unwrap();
+    let left: Vec<i64> = info.queue.iter().map(|queued| queued.left).collect();
+    assert_eq!(left[0], -1);
+    assert!(left[1] > longest - 60_000, "{left:?}");
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut forever);
+    cmd!(forever, "LOCK.RELEASE", "key", "b");
+    granted(&mut long);
+}
