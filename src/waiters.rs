@@ -131,7 +131,7 @@ pub(crate) fn wait(
         let id = queues.next_id();
         let waiter = Waiter {
             id,
-            owner: closing.owner,
+            owner: closing.owner.clone(),
             mode: request.mode,
             lease: request.lease,
             holds: request.holds,
@@ -142,6 +142,7 @@ pub(crate) fn wait(
         };
         queues.push(db as u32, name, waiter, upgrade);
         drop(queues);
+        expect_deadline(ctx, state, &closing.key);
         let blocked = ctx.block();
         let entry = Entry {
             waiter: id,
@@ -171,6 +172,13 @@ pub(crate) fn find_cycle(
     });
     ctx.select(selected);
     Some(cycle?.iter().map(|key| key.name.to_vec()).collect())
+}
+
+/// Whoever waits is to be let in when the first lease is over.
+fn expect_deadline(ctx: &Context<'_>, state: &State, key: &KeyId) {
+    let mut deadline = None;
+    look(ctx, key, &mut |lock| deadline = lock.next_deadline());
+    state.queues.borrow_mut().expect(key, deadline);
 }
 
 fn look(ctx: &Context<'_>, key: &KeyId, found: &mut dyn FnMut(&Lock)) {

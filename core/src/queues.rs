@@ -106,6 +106,13 @@ impl Queues {
         queues.entry(name).or_default().push(Box::new(waiter), rank);
     }
 
+    /// The lock of a key with waiters loses its first hold at `deadline`. [`Queues::settle`] sees to it by itself; this
+    /// is for the waiter that is the first one at its key, which no settle has looked at yet.
+    pub fn expect(&mut self, key: &KeyId, deadline: Option<Instant>) {
+        let waits = self.get(key.db, &key.name).is_some();
+        self.set_deadline(key, deadline.filter(|_| waits));
+    }
+
     /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
     pub fn remove(&mut self, id: WaiterId) -> Option<(KeyId, Box<Waiter>)> {
         let key = self.keys.get(&id)?.clone();
