@@ -1,0 +1,227 @@
+//! What a lease that is over means: nothing is held from that millisecond on, whether or not the key was swept.
+//!
+//! Nothing is swept while a script or a transaction runs, so inside one the ended hold is still there to be met.
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Conn, Server, array, cmd, error_line, eventually, hold_of, int, is_nil, lock_info, send, text,
+};
+use redis::Value;
+
+/// Runs `commands` in a transaction in which `owner`'s lease on `key` has just ended, unswept.
+#[track_caller]
+fn after_the_lease_in_a_transaction(conn: &mut Conn, commands: &[&[&str]]) -> Vec<Value> {
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10);
+    cmd!(conn, "DEBUG", "SLEEP", "0.011");
+    cmd!(conn, "EXISTS", "key");
+    for command in commands {
+        conn.cmd(command);
+    }
+    let replies = cmd!(conn, "EXEC");
+    let replies = array(&replies);
+    assert!(int(&replies[0]) > 0);
+    assert_eq!(int(&replies[2]), 1, "the key has not been swept");
+    replies[3..].to_vec()
+}
+
+#[test]
+fn a_hold_whose_lease_is_over_is_not_shown() {
+    let server = Server::start();
+    let replies = after_the_lease_in_a_transaction(
+        &mut server.connect(),
+        &[&["LOCK.INFO", "key"], &["LOCK.INFO", "key", "OWNER", "a"]],
+    );
+    assert!(replies.iter().all(is_nil), "{replies:?}");
+}
+
+#[test]
+fn a_hold_whose_lease_is_over_can_be_neither_released_nor_renewed_nor_fenced() {
+    let server = Server::start();
+    for command in [
+        ["LOCK.RELEASE", "key", "a"].as_slice(),
+        &["LOCK.RELEASE", "key", "a", "ALL"],
+        &["LOCK.RELEASE", "key", "a", "HOLDS", "1"],
+        &["LOCK.RENEW", "key", "a", "10000"],
+        &["LOCK.FENCE", "key", "a", "1"],
+    ] {
+        let replies = after_the_lease_in_a_transaction(
+            &mut server.connect(),
+            &[command, &["LOCK.INFO", "key"]],
+        );
+        assert!(is_nil(&replies[0]), "{command:?}: {replies:?}");
+        assert!(is_nil(&replies[1]), "{command:?} revived it: {replies:?}");
+    }
+}
+
+#[test]
+fn a_lock_whose_lease_is_over_goes_to_whoever_asks_next() {
+    let server = Server::start();
+    for acquire in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
+        let replies = after_the_lease_in_a_transaction(
+            &mut server.connect(),
+            &[
+                &[acquire, "key", "b", "10000"],
+                &["LOCK.INFO", "key", "OWNER", "a"],
+                &["LOCK.INFO", "key", "OWNER", "b"],
+                &["DEL", "key"],
+            ],
+        );
+        assert!(int(&replies[0]) > 0, "{replies:?}");
+        assert!(is_nil(&replies[1]), "{replies:?}");
+        assert!(!is_nil(&replies[2]), "{replies:?}");
+    }
+}
+
+#[test]
+fn an_owner_whose_lease_is_over_begins_anew_with_a_new_token_and_a_count_of_one() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10, "HOLDS", 5);
+    cmd!(conn, "DEBUG", "SLEEP", "0.011");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000);
+    let replies = cmd!(conn, "EXEC");
+    let replies = array(&replies);
+    let (first, second) = (int(&replies[0]), int(&replies[2]));
+    assert!(second > first, "{second} > {first}");
+    let hold = hold_of(&mut conn, "key", "a").unwrap();
+    assert_eq!((hold.counts(), hold.token), ((1, 0), second));
+}
+
+#[test]
+fn a_lease_counts_down_to_one_and_is_over_after_that_for_every_command_at_once() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let script = r"
+        redis.call('LOCK.ACQUIRE', KEYS[1], 'a', 20)
+        local last = 20
+        while true do
+            local hold = redis.call('LOCK.INFO', KEYS[1], 'OWNER', 'a')
+            if not hold then break end
+            local lease = hold[10]
+            if lease < 1 or lease > last then return redis.error_reply('LEASE ' .. lease) end
+            last = lease
+        end
+        return {
+            redis.call('EXISTS', KEYS[1]),
+            redis.call('LOCK.RENEW', KEYS[1], 'a', 1000),
+            redis.call('LOCK.RELEASE', KEYS[1], 'a'),
+            redis.call('LOCK.ACQUIRE', KEYS[1], 'b', 1000),
+            last
+        }";
+    for _ in 0..10 {
+        let replies = cmd!(conn, "EVAL", script, 1, "key");
+        let replies = array(&replies);
+        assert_eq!(int(&replies[0]), 1, "the key has not been swept");
+        assert!(is_nil(&replies[1]) && is_nil(&replies[2]), "{replies:?}");
+        assert!(int(&replies[3]) > 0);
+        assert!((1..=20).contains(&int(&replies[4])));
+        cmd!(conn, "DEL", "key");
+    }
+}
+
+#[test]
+fn a_reader_beside_a_reader_whose_lease_is_over_is_the_only_one_and_can_write() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000);
+    cmd!(conn, "LOCK.RLOCK", "key", "b", 10);
+    cmd!(conn, "LOCK.WLOCK", "key", "a", 10_000);
+    cmd!(conn, "DEBUG", "SLEEP", "0.011");
+    cmd!(conn, "LOCK.WLOCK", "key", "a", 10_000);
+    let replies = cmd!(conn, "EXEC");
+    let replies = array(&replies);
+    assert!(is_nil(&replies[2]), "{replies:?}");
+    assert!(int(&replies[4]) > int(&replies[0]), "{replies:?}");
+    assert_eq!(lock_info(&mut conn, "key").unwrap().holders, 1);
+}
+
+#[test]
+fn the_key_of_a_lock_whose_lease_is_over_goes_within_200_ms() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let mut lags: Vec<Duration> = (0..9)
+        .map(|n| {
+            // Leases of all lengths, so that they end at all phases of whatever sweeps.
+            let lease = Duration::from_millis(40 + 23 * n);
+            let asked = Instant::now();
+            cmd!(conn, "LOCK.ACQUIRE", "key", "a", lease.as_millis() as u64);
+            eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);
+            // The lease began after `asked`, so this is no less than the true lag.
+            asked.elapsed().saturating_sub(lease)
+        })
+        .collect();
+    lags.sort();
+    // Half of them, because this machine may be busy with something else.
+    assert!(lags[4] <= Duration::from_millis(200), "{lags:?}");
+}
+
+#[test]
+fn locks_in_every_database_are_swept() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for db in 0..16 {
+        cmd!(conn, "SELECT", db);
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20 + 5 * db);
+        cmd!(conn, "LOCK.ACQUIRE", "kept", "a", 60_000);
+    }
+    eventually("one key is left in each database", || {
+        let keyspace = server.info("keyspace");
+        let all = (0..16).all(|db| {
+            let line = keyspace.get(&format!("db{db}"));
+            line.is_some_and(|line| line.starts_with("keys=1,"))
+        });
+        if all { Ok(()) } else { Err(keyspace) }
+    });
+    assert_eq!(int(&cmd!(conn, "EXISTS", "kept")), 1);
+}
+
+#[test]
+fn thousands_of_leases_that_end_together_are_all_swept_and_the_server_answers_meanwhile() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    const LOCKS: usize = 20_000;
+    for n in 0..LOCKS {
+        send!(conn, "LOCK.ACQUIRE", format!("lock:{n}"), "a", 1_000);
+    }
+    for _ in 0..LOCKS {
+        conn.recv();
+    }
+    eventually("all keys are gone", || {
+        let left = int(&cmd!(conn, "DBSIZE"));
+        if left == 0 { Ok(()) } else { Err(left) }
+    });
+}
+
+#[test]
+fn a_longer_lease_of_another_hold_keeps_the_key() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.RLOCK", "key", "short", 30);
+    cmd!(conn, "LOCK.RLOCK", "key", "long", 60_000);
+    eventually("the shorter is over", || {
+        lock_info(&mut conn, "key").unwrap().holders == 1
+    });
+    let lock = lock_info(&mut conn, "key").unwrap();
+    assert_eq!(lock.holds[0].owner, b"long");
+    assert_eq!(text(&cmd!(conn, "TYPE", "key")), "mort-lock");
+}
+
+#[test]
+fn an_error_on_a_lock_whose_lease_is_over_is_still_an_error() {
+    let server = Server::start();
+    let replies = after_the_lease_in_a_transaction(
+        &mut server.connect(),
+        &[
+            &["LOCK.ACQUIRE", "key", "b", "0"],
+            &["LOCK.FENCE", "key", "a", "9007199254740991"],
+        ],
+    );
+    for reply in &replies {
+        let line = error_line(reply).unwrap_or_else(|| panic!("{reply:?} is no error"));
+        assert!(line.starts_with("ERR "), "{line}");
+    }
+}
