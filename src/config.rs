@@ -28,7 +28,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: 0,
         min: 0,
         max: LONGEST,
-        get: || STATE.with(|state| state.grace.get() as i64),
-        set: |value| STATE.with(|state| state.grace.set(value as u64)),
+        get: || STATE.with(|state| state.grace_ms.get() as i64),
+        set: |value| STATE.with(|state| state.grace_ms.set(value as u64)),
     },
 ];

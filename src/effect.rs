@@ -114,6 +114,9 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     if *fact == Fact::Clock {
         return Ok(());
     }
+    if let Fact::Put(_, stake) | Fact::Sole(_, stake) = fact {
+        STATE.with(|state| state.note_deadline(stake.deadline));
+    }
     let mut key = ctx.open(name, Access::Write);
     if key.kind() == Kind::Other {
         return Err(Error::WrongType);

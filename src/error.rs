@@ -31,6 +31,8 @@ pub(crate) enum Error {
     Deadlock(Vec<Vec<u8>>),
     /// So many requests wait already.
     MaxWaiters(u64),
+    /// Not for so many milliseconds: another primary may still be granting.
+    TryAgain(u64),
     /// The wait ended without an answer.
     Unblocked(&'static str),
     /// `fence` or `token` is further ahead than it may be now.
@@ -104,6 +106,10 @@ impl fmt::Display for Error {
             Self::MaxWaiters(max) => write!(
                 f,
                 "MAXWAITERS {max} requests are blocked on this server already (lock.max-waiters)"
+            ),
+            Self::TryAgain(left) => write!(
+                f,
+                "TRYAGAIN another primary may still be granting: nothing is renewed for {left} ms"
             ),
             Self::Unblocked(why) => write!(f, "UNBLOCKED {why}"),
             Self::TokenTooHigh {

@@ -32,14 +32,18 @@ pub(crate) enum Event {
 pub(crate) fn on_load(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.primary.set(!ctx.is_replica());
-        state.start_grace();
+        let grace = state.grace_ms.get();
+        state.grace.on_start(clock::now(), grace);
+        if 0 < grace && grace < state.max_lease.get() {
+            warn_of_short_grace(ctx, state);
+        }
         timers::start(ctx, state);
     });
 }
 
 pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
     STATE.with(|state| match event {
-        Event::Role { primary } => on_role(state, primary),
+        Event::Role { primary } => on_role(ctx, state, primary),
         Event::Flush { db } => {
             leases::clear(state, db);
             marks::mark_queues(state, db);
@@ -54,6 +58,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
         Event::Loaded => {
             state.listening.set(true);
             state.tokens.borrow_mut().resume(clock::wall());
+            state.grace.on_tick(clock::now());
             marks::mark_queues(state, None);
             timers::soon(state);
         }
@@ -61,6 +66,9 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             let now = clock::now();
             timers::back_up(ctx, state, now);
             effect::look_for_listeners(ctx, state, now);
+            if state.grace_ms.get() > 0 && state.primary.get() {
+                state.grace.watch(ctx, now);
+            }
         }
         Event::Forked => {
             state.listening.set(true);
@@ -73,13 +81,25 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
     });
 }
 
-fn on_role(state: &State, primary: bool) {
+fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
     let was = state.primary.replace(primary);
     state.listening.set(true);
     if primary && !was {
         state.tokens.borrow_mut().resume(clock::wall());
-        state.start_grace();
+        let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
+        state.grace.on_promotion(clock::now(), grace, max_lease);
+        if 0 < grace && grace < max_lease {
+            warn_of_short_grace(ctx, state);
+        }
     } else if !primary {
         waiters::send_all_away(state);
     }
+}
+
+fn warn_of_short_grace(ctx: &Context<'_>, state: &State) {
+    let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
+    ctx.warn(&format!(
+        "lock.grace {grace} is less than lock.max-lease {max_lease}: a lock that was lost may \
+         still be held when the grace ends"
+    ));
 }

@@ -1,7 +1,8 @@
 //! `INFO lock`.
 
 use crate::clock;
-use crate::ffi::InfoWriter;
+use crate::failover;
+use crate::ffi::{Context, InfoWriter};
 use crate::leases::Table;
 use crate::state::{self, STATE};
 
@@ -26,10 +27,13 @@ pub(crate) fn write(info: &InfoWriter) {
             ("total_timeouts", totals.timeouts.get()),
             ("total_deadlocks", totals.deadlocks.get()),
             ("total_denied", totals.denied.get()),
-            ("grace_left_ms", state.grace_until.get().millis_since(now)),
+            ("grace_left_ms", state.grace.left(now)),
             ("last_token", state::last_token()),
         ] {
             info.number(field, value);
         }
+        let missing = Context::with_detached(|ctx| failover::missing(ctx, state, now));
+        info.number("failover_safe", u64::from(missing.is_empty()));
+        info.text("failover_missing", &missing.join("; "));
     });
 }

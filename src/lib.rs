@@ -12,8 +12,10 @@ mod config;
 mod effect;
 mod error;
 mod events;
+mod failover;
 #[allow(unsafe_code)]
 mod ffi;
+mod grace;
 mod info;
 mod leases;
 mod marks;

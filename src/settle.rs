@@ -17,6 +17,7 @@ use crate::command::docs::{self, Docs};
 use crate::effect;
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
+use crate::grace;
 use crate::leases;
 use crate::state::{STATE, State};
 use crate::timers;
@@ -43,6 +44,7 @@ impl<'c> Place<'c> {
             return Err(Error::WrongType);
         }
         let now = clock::now();
+        STATE.with(|state| grace::look_for_stall(ctx, state, now));
         let mut place = Self {
             ctx,
             name,
@@ -126,7 +128,7 @@ impl<'c> Place<'c> {
             return;
         }
         STATE.with(|state| {
-            if !state.in_grace(self.now) {
+            if !state.grace.forbids_grants(self.now) {
                 while !self.settle_once(state, strangers) {}
             }
             timers::arm_due(self.ctx, state);
@@ -253,6 +255,7 @@ fn announce(
     } else {
         Effect::Put(owner, stake)
     };
+    STATE.with(|state| state.note_deadline(stake.deadline));
     effect::send(ctx, name, now, &effect);
 }
 

@@ -10,8 +10,8 @@ use std::mem::ManuallyDrop;
 
 use mortise_core::{Instant, Queues, Token, TokenClock};
 
-use crate::clock;
 use crate::ffi::Timer;
+use crate::grace::Grace;
 use crate::leases::Table;
 use crate::waiters::Waiters;
 
@@ -31,11 +31,11 @@ pub(crate) struct Mark {
 pub(crate) struct State {
     pub(crate) max_lease: Cell<u64>,
     pub(crate) max_waiters: Cell<u64>,
-    pub(crate) grace: Cell<u64>,
-    /// Nothing is granted before this moment.
-    pub(crate) grace_until: Cell<Instant>,
-    /// Whoever waits is to be let in when the grace ends.
-    pub(crate) grace_pending: Cell<bool>,
+    /// `lock.grace`, in milliseconds.
+    pub(crate) grace_ms: Cell<u64>,
+    pub(crate) grace: Grace,
+    /// The latest end of a lease that was granted here or came here.
+    pub(crate) last_deadline: Cell<Instant>,
     /// This server is no replica.
     pub(crate) primary: Cell<bool>,
     /// Somebody may hear an effect, see `effect`.
@@ -56,8 +56,6 @@ pub(crate) struct State {
     /// The timer for what is due next, and when that is.
     pub(crate) due_timer: Cell<Option<(Instant, Timer)>>,
     pub(crate) sweep_timer: Cell<Option<Timer>>,
-    /// When the sweep timer came last.
-    pub(crate) swept: Cell<Instant>,
     /// When the server was last asked whether it has replicas.
     pub(crate) asked_for_replicas: Cell<Instant>,
     /// Replicas and the AOF are to be told how far the token clock has come.
@@ -105,9 +103,9 @@ impl State {
         Self {
             max_lease: Cell::new(0),
             max_waiters: Cell::new(0),
-            grace: Cell::new(0),
-            grace_until: Cell::new(Instant::default()),
-            grace_pending: Cell::new(false),
+            grace_ms: Cell::new(0),
+            grace: Grace::default(),
+            last_deadline: Cell::new(Instant::default()),
             primary: Cell::new(true),
             listening: Cell::new(true),
             tokens: RefCell::new(TokenClock::new()),
@@ -120,7 +118,6 @@ impl State {
             soon: Cell::new(false),
             due_timer: Cell::new(None),
             sweep_timer: Cell::new(None),
-            swept: Cell::new(Instant::default()),
             asked_for_replicas: Cell::new(Instant::default()),
             token_clock_due: Cell::new(false),
             settling: Cell::new(None),
@@ -128,15 +125,10 @@ impl State {
         }
     }
 
-    /// Nothing is granted now: the server or its role is too young, see `lock.grace`.
-    pub(crate) fn in_grace(&self, now: Instant) -> bool {
-        now < self.grace_until.get()
-    }
-
-    /// The grace begins, with the length configured now.
-    pub(crate) fn start_grace(&self) {
-        self.grace_until.set(clock::now().after(self.grace.get()));
-        self.grace_pending.set(self.grace.get() > 0);
+    /// A lease runs until `deadline`.
+    pub(crate) fn note_deadline(&self, deadline: Instant) {
+        self.last_deadline
+            .set(self.last_deadline.get().max(deadline));
     }
 }
 

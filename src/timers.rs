@@ -9,6 +9,7 @@ use mortise_core::{Instant, Micros};
 use crate::clock;
 use crate::effect;
 use crate::ffi::{Alarm, Context, Refusal};
+use crate::grace;
 use crate::leases;
 use crate::marks;
 use crate::settle;
@@ -128,7 +129,7 @@ pub(crate) fn start(ctx: &Context<'_>, state: &State) {
 
 /// From the cron: a wall clock that stepped back has put the timers off, so start others.
 pub(crate) fn back_up(ctx: &Context<'_>, state: &State, now: Instant) {
-    if now.millis_since(state.swept.get()) > SWEEP_EVERY + LATE {
+    if now.millis_since(state.grace.ticked()) > SWEEP_EVERY + LATE {
         if let Some(timer) = state.sweep_timer.take() {
             ctx.stop_timer(timer);
         }
@@ -149,7 +150,8 @@ pub(crate) fn back_up(ctx: &Context<'_>, state: &State, now: Instant) {
 pub(crate) fn on_sweep(ctx: &Context<'_>) {
     STATE.with(|state| {
         let now = clock::now();
-        state.swept.set(now);
+        grace::look_for_stall(ctx, state, now);
+        state.grace.on_tick(now);
         let mut more = false;
         if state.primary.get() {
             marks::try_held_back(ctx, state);

@@ -97,6 +97,9 @@ pub(crate) fn from_bytes(bytes: &[u8], source: Source) -> Result<Value, LoadErro
         if let Some(last) = last {
             tokens.raise(last);
         }
+        for (_, stake) in lock.holds() {
+            state.note_deadline(stake.deadline);
+        }
         Ok(Value::new(lock))
     })
 }

@@ -310,8 +310,7 @@ pub(crate) fn mark_due(state: &State, now: Instant) {
         let Some(key) = due else { break };
         marks::mark_queue(key.db as i32, &key.name);
     }
-    if state.grace_pending.get() && !state.in_grace(now) {
-        state.grace_pending.set(false);
+    if state.grace.is_newly_over(now) {
         marks::mark_queues(state, None);
     }
 }
@@ -322,8 +321,11 @@ pub(crate) fn next_due(state: &State) -> Option<Instant> {
     if queues.is_empty() {
         return None;
     }
-    let grace = state.grace_pending.get().then(|| state.grace_until.get());
-    let dues = [queues.next_limit(), queues.next_deadline(), grace];
+    let dues = [
+        queues.next_limit(),
+        queues.next_deadline(),
+        state.grace.next_due(),
+    ];
     dues.into_iter().flatten().min()
 }
 

@@ -126,7 +126,7 @@ fn acquire(place: &mut Place<'_>, request: &Request<'_>) -> Result<Grant, Acquir
                 .check(fence, wall)
                 .map_err(AcquireError::TokenTooHigh)?;
         }
-        if state.in_grace(now) {
+        if state.grace.forbids_grants(now) {
             return Err(AcquireError::Busy(Busy::Held));
         }
         place.with_live(|live| {

@@ -2,9 +2,9 @@
 
 use mortise_core::{Token, TokenTooHigh};
 
-use super::check_primary;
 use super::docs::{self, Docs};
 use super::parse::Parse;
+use super::{check_primary, check_renewable};
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
@@ -26,6 +26,7 @@ impl Command for Fence {
             return Err(option.unknown());
         }
         let mut place = Place::open(ctx, key)?;
+        check_renewable(place.now)?;
         let wall = clock::wall();
         let fenced = match place.live() {
             Some(mut live) => {

@@ -17,6 +17,8 @@ pub(crate) use release::Release;
 pub(crate) use renew::Renew;
 pub(crate) use top::Top;
 
+use mortise_core::Instant;
+
 use crate::error::Error;
 use crate::state::STATE;
 
@@ -26,5 +28,13 @@ fn check_primary() -> Result<(), Error> {
         Ok(())
     } else {
         Err(Error::ReadOnly)
+    }
+}
+
+/// Refuses to renew while another primary may still be granting.
+fn check_renewable(now: Instant) -> Result<(), Error> {
+    match STATE.with(|state| state.grace.forbids_renewals(now)) {
+        0 => Ok(()),
+        left => Err(Error::TryAgain(left)),
     }
 }

@@ -1,8 +1,8 @@
 //! `LOCK.RENEW key owner lease [TOKEN t]`
 
-use super::check_primary;
 use super::docs::{self, Docs};
 use super::parse::Parse;
+use super::{check_primary, check_renewable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::settle::Place;
@@ -27,6 +27,7 @@ impl Command for Renew {
             parse.token_into("TOKEN", &mut token)?;
         }
         let mut place = Place::open(ctx, key)?;
+        check_renewable(place.now)?;
         let renewed = place
             .live()
             .and_then(|mut live| live.renew(owner, lease, token));

@@ -76,8 +76,11 @@ impl Context<'_> {
         unsafe { api!(RedisModule_SelectDb, self.ctx, db) };
     }
 
-    /// The connection that sent the command; 0 if there is none.
+    /// The connection that sent the command; 0 if there is none, or a script stands between.
     pub(crate) fn client_id(&self) -> u64 {
+        if self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0 {
+            return 0;
+        }
         // SAFETY: see the module's head.
         unsafe { api!(RedisModule_GetClientId, self.ctx) }
     }

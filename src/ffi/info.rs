@@ -27,6 +27,14 @@ impl InfoWriter {
             )
         };
     }
+
+    /// A field with a text, on one line.
+    pub(crate) fn text(&self, field: &str, value: &str) {
+        let (field, value) = (c_string(field), c_string(value));
+        let (field, value) = (field.as_ptr(), value.as_ptr());
+        // SAFETY: `ctx` lives for the call, and the server copies both.
+        unsafe { api!(RedisModule_InfoAddFieldCString, self.ctx, field, value) };
+    }
 }
 
 pub(super) unsafe extern "C" fn on_info(ctx: *mut raw::RedisModuleInfoCtx, crashing: c_int) {

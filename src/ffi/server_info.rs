@@ -1,6 +1,10 @@
-//! What the server says of itself in INFO.
+//! What the server says of itself: fields of INFO, and settings.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::os::raw::c_int;
+use std::slice;
+
+use redis_module::raw;
 
 use super::context::Context;
 
@@ -23,5 +27,70 @@ impl Context<'_> {
             api!(RedisModule_FreeServerInfo, self.as_ptr(), data);
             values
         }
+    }
+
+    /// A setting of the server that is a whole number; `None` if it cannot be read.
+    pub(crate) fn setting(&self, name: &CStr) -> Option<u64> {
+        // SAFETY: the formats name C strings. The reply is ours to free, its element goes with it.
+        unsafe {
+            let config = c"CONFIG".as_ptr();
+            let (format, get) = (c"cc".as_ptr(), c"GET".as_ptr());
+            let reply = api!(
+                RedisModule_Call,
+                self.as_ptr(),
+                config,
+                format,
+                get,
+                name.as_ptr()
+            );
+            if reply.is_null() {
+                return None;
+            }
+            let value = number(api!(RedisModule_CallReplyArrayElement, reply, 1));
+            api!(RedisModule_FreeCallReply, reply);
+            value
+        }
+    }
+
+    /// For how many seconds each replica has not acknowledged; below zero after a backward step
+    /// of the wall clock.
+    pub(crate) fn replica_lags(&self) -> Vec<i64> {
+        // SAFETY: the data is freed below, once; the texts are copied before.
+        unsafe {
+            let data = api!(
+                RedisModule_GetServerInfo,
+                self.as_ptr(),
+                c"replication".as_ptr()
+            );
+            let mut lags = Vec::new();
+            for index in 0.. {
+                let Ok(field) = CString::new(format!("slave{index}")) else {
+                    break;
+                };
+                let text = api!(RedisModule_ServerInfoGetFieldC, data, field.as_ptr());
+                if text.is_null() {
+                    break;
+                }
+                let text = CStr::from_ptr(text).to_string_lossy();
+                let lag = text.split(',').find_map(|part| part.strip_prefix("lag="));
+                lags.extend(lag.and_then(|lag| lag.parse::<i64>().ok()));
+            }
+            api!(RedisModule_FreeServerInfo, self.as_ptr(), data);
+            lags
+        }
+    }
+}
+
+/// SAFETY: `reply` is null or a reply that lives for the call.
+unsafe fn number(reply: *mut raw::RedisModuleCallReply) -> Option<u64> {
+    let string = raw::REDISMODULE_REPLY_STRING as c_int;
+    // SAFETY: promised by the caller; the text belongs to the reply.
+    unsafe {
+        if reply.is_null() || api!(RedisModule_CallReplyType, reply) != string {
+            return None;
+        }
+        let mut len = 0;
+        let text = api!(RedisModule_CallReplyStringPtr, reply, &raw mut len);
+        crate::command::integer(slice::from_raw_parts(text.cast(), len))
     }
 }
