@@ -264,7 +264,9 @@ unsafe extern "C" fn free_effort(
     value: *const c_void,
 ) -> usize {
     // SAFETY: a value of ours.
-    unsafe { borrow(value) }.lock.len()
+    let holds = unsafe { borrow(value) }.lock.len();
+    // A released lock has none when its key goes, and 0 would mean: free it on another thread.
+    holds.max(1)
 }
 
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
