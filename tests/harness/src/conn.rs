@@ -191,6 +191,23 @@ impl Conn {
         self.send_raw(&command.get_packed_command());
     }
 
+    /// Sends commands in one write, so that the server takes them up in one turn of its event loop, and returns their
+    /// replies. Like [`Conn::try_run`] otherwise.
+    ///
+    /// # Panics
+    /// If a reply does not come within 20 seconds.
+    #[track_caller]
+    pub fn pipeline(&mut self, commands: &[Cmd]) -> Vec<Result<Value, String>> {
+        let bytes: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
+        self.last = commands
+            .iter()
+            .map(command_line)
+            .collect::<Vec<_>>()
+            .join("; ");
+        self.send_raw(&bytes);
+        commands.iter().map(|_| self.try_recv()).collect()
+    }
+
     /// Sends bytes as they are, for input that no client would build.
     ///
     /// # Panics

@@ -1,0 +1,332 @@
+//! Grants that nobody can be told of, and grants that meet an unblock on their way.
+//!
+//! What a release decides is told to the waiter at the end of the event loop's turn. A command in the same write runs
+//! before that.
+
+use mortise_harness::redis::{Cmd, Value};
+use mortise_harness::{
+    Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil, lock_info,
+    queue_of, text, wait_for_sync, waiter,
+};
+
+/// `a` holds `key` to write, and `b` and `c` wait for it, in this order.
+struct Scene {
+    server: Server,
+    a: Conn,
+    b: Conn,
+    c: Conn,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let server = Server::start();
+        let mut a = server.connect();
+        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        let c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+        Scene { server, a, b, c }
+    }
+
+    fn release(&self) -> Cmd {
+        command!("LOCK.RELEASE", "key", "a")
+    }
+
+    fn kill_b(&self) -> Cmd {
+        command!("CLIENT", "KILL", "ID", self.b.client_id())
+    }
+
+    fn unblock_b(&self, how: &str) -> Cmd {
+        command!("CLIENT", "UNBLOCK", self.b.client_id(), how)
+    }
+
+    /// Nothing is left of any of them.
+    #[track_caller]
+    fn ends_free(mut self) {
+        for owner in ["a", "b", "c"] {
+            cmd!(self.a, "LOCK.RELEASE", "key", owner, "ALL");
+        }
+        drop((self.b, self.c));
+        eventually("nobody is blocked", || {
+            self.server.gauge("blocked_clients") == 0
+        });
+        for gauge in ["locks", "holders", "waiters", "marked", "held_back"] {
+            assert_eq!(self.server.gauge(gauge), 0, "{gauge}");
+        }
+        assert_eq!(int(&cmd!(self.a, "DBSIZE")), 0);
+    }
+}
+
+#[track_caller]
+fn closed(conn: &mut Conn) {
+    let error = conn.try_recv().unwrap_err();
+    assert!(error.starts_with("connection closed"), "{error}");
+}
+
+#[test]
+fn a_waiter_killed_behind_its_grant_gives_the_lock_to_the_next() {
+    let mut scene = Scene::new();
+    let replies = scene.a.pipeline(&[scene.release(), scene.kill_b()]);
+    assert_eq!(replies, [Ok(Value::Int(0)), Ok(Value::Int(1))]);
+    closed(&mut scene.b);
+    granted(&mut scene.c);
+    assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
+    scene.ends_free();
+}
+
+#[test]
+fn a_waiter_killed_behind_its_grant_leaves_the_lock_free_if_nobody_else_waits() {
+    let mut scene = Scene::new();
+    scene.c = scene.server.connect();
+    eventually("c has left", || queue_of(&mut scene.a, "key") == ["b"]);
+    scene.a.pipeline(&[scene.release(), scene.kill_b()]);
+    closed(&mut scene.b);
+    eventually("the lock is free", || {
+        lock_info(&mut scene.a, "key").is_none()
+    });
+    assert_eq!(int(&cmd!(scene.a, "EXISTS", "key")), 0);
+    scene.ends_free();
+}
+
+#[test]
+fn a_transaction_that_releases_and_kills_gives_the_lock_to_the_next() {
+    let mut scene = Scene::new();
+    let steps = [
+        command!("MULTI"),
+        scene.release(),
+        scene.kill_b(),
+        command!("EXEC"),
+    ];
+    scene.a.pipeline(&steps);
+    closed(&mut scene.b);
+    granted(&mut scene.c);
+    assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
+    scene.ends_free();
+}
+
+#[test]
+fn both_waiters_killed_behind_the_release_leave_the_lock_free() {
+    let mut scene = Scene::new();
+    let kill_c = command!("CLIENT", "KILL", "ID", scene.c.client_id());
+    scene.a.pipeline(&[scene.release(), scene.kill_b(), kill_c]);
+    eventually("the lock is free", || {
+        lock_info(&mut scene.a, "key").is_none()
+    });
+    scene.ends_free();
+}
+
+#[test]
+fn an_unblock_behind_the_grant_delivers_the_grant_once() {
+    for how in ["TIMEOUT", "ERROR"] {
+        let mut scene = Scene::new();
+        let replies = scene.a.pipeline(&[scene.release(), scene.unblock_b(how)]);
+        assert_eq!(replies[0], Ok(Value::Int(0)));
+        // Told as granted, or as unblocked and then given back: once, and in step with the lock.
+        let reply = scene.b.try_recv();
+        assert_eq!(text(&cmd!(scene.b, "PING")), "PONG");
+        match reply {
+            Ok(Value::Int(token)) => {
+                assert_eq!(hold_of(&mut scene.a, "key", "b").unwrap().token, token);
+                assert_eq!(queue_of(&mut scene.a, "key"), ["c"]);
+            }
+            Err(error) if how == "ERROR" && error.starts_with("UNBLOCKED ") => {
+                granted(&mut scene.c);
+                assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
+            }
+            other => panic!("{how}: {other:?}"),
+        }
+        scene.ends_free();
+    }
+}
+
+#[test]
+fn an_unblock_and_a_kill_behind_the_grant_lose_nothing() {
+    for how in ["TIMEOUT", "ERROR"] {
+        let mut scene = Scene::new();
+        let steps = [scene.release(), scene.unblock_b(how), scene.kill_b()];
+        scene.a.pipeline(&steps);
+        // Whether b was told is b's affair; but if it was, it is its owner now, until its lease is over.
+        eventually("somebody holds", || {
+            let holders = holders_of(&mut scene.a, "key");
+            if holders == ["b"] || holders == ["c"] {
+                Ok(())
+            } else {
+                Err(holders)
+            }
+        });
+        scene.ends_free();
+    }
+}
+
+#[test]
+fn an_unblock_in_front_of_the_release_takes_the_waiter_out() {
+    let mut scene = Scene::new();
+    let steps = [scene.unblock_b("TIMEOUT"), scene.release()];
+    assert_eq!(scene.a.pipeline(&steps)[0], Ok(Value::Int(1)));
+    assert!(is_nil(&scene.b.recv()));
+    granted(&mut scene.c);
+    scene.ends_free();
+}
+
+#[test]
+fn a_kill_in_front_of_the_release_takes_the_waiter_out() {
+    let mut scene = Scene::new();
+    scene.a.pipeline(&[scene.kill_b(), scene.release()]);
+    granted(&mut scene.c);
+    assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
+    scene.ends_free();
+}
+
+#[test]
+fn a_grant_stays_if_its_owner_has_been_answered_on_another_connection_since() {
+    for answered in [
+        command!("LOCK.ACQUIRE", "key", "b", 60_000, "HOLDS", 1),
+        command!("LOCK.RENEW", "key", "b", 60_000),
+    ] {
+        let mut scene = Scene::new();
+        let replies = scene
+            .a
+            .pipeline(&[scene.release(), scene.kill_b(), answered]);
+        let token = int(replies[2].as_ref().unwrap());
+        closed(&mut scene.b);
+        let hold = hold_of(&mut scene.a, "key", "b").expect("b knows that it holds");
+        assert_eq!((hold.token, hold.counts()), (token, (1, 0)));
+        assert_eq!(queue_of(&mut scene.a, "key"), ["c"]);
+        cmd!(scene.a, "LOCK.RELEASE", "key", "b");
+        granted(&mut scene.c);
+        scene.ends_free();
+    }
+}
+
+#[test]
+fn a_lost_grant_that_was_released_already_takes_nothing_from_the_next_holder() {
+    let mut scene = Scene::new();
+    let release_b = command!("LOCK.RELEASE", "key", "b");
+    scene
+        .a
+        .pipeline(&[scene.release(), scene.kill_b(), release_b]);
+    granted(&mut scene.c);
+    assert_eq!(hold_of(&mut scene.a, "key", "c").unwrap().counts(), (1, 0));
+    scene.ends_free();
+}
+
+#[test]
+fn a_lost_upgrade_goes_back_to_the_read_hold() {
+    let server = Server::start();
+    let mut a = server.connect();
+    let token = int(&cmd!(a, "LOCK.RLOCK", "key", "b", 60_000));
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    let b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
+    let kill = command!("CLIENT", "KILL", "ID", b.client_id());
+    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    granted(&mut c);
+    let hold = hold_of(&mut a, "key", "b").expect("b still reads");
+    assert_eq!((hold.token, hold.counts()), (token, (0, 1)));
+}
+
+#[test]
+fn a_lost_retry_leaves_the_grant_that_was_told() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut first = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let retry = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let kill = command!("CLIENT", "KILL", "ID", retry.client_id());
+    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    let token = granted(&mut first);
+    // The first request may be answered before the second's grant is taken back.
+    eventually("b holds once", || {
+        let hold = hold_of(&mut a, "key", "b").map(|hold| (hold.token, hold.counts()));
+        if hold == Some((token, (1, 0))) {
+            Ok(())
+        } else {
+            Err(hold)
+        }
+    });
+}
+
+#[test]
+fn a_lost_first_request_leaves_the_retry_its_grant() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let ask = || command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0, "HOLDS", 1);
+    let first = server.waiter(&ask());
+    let mut retry = server.waiter(&ask());
+    let kill = command!("CLIENT", "KILL", "ID", first.client_id());
+    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    let token = granted(&mut retry);
+    let hold = hold_of(&mut a, "key", "b").expect("b was told that it holds");
+    assert_eq!((hold.token, hold.counts()), (token, (1, 0)));
+}
+
+#[test]
+fn one_lost_reader_of_a_batch_leaves_the_others() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut waiting = ["r1", "r2", "r3"]
+        .map(|owner| waiter!(server, "LOCK.RLOCK", "key", owner, 60_000, "WAIT", 0));
+    let kill = command!("CLIENT", "KILL", "ID", waiting[1].client_id());
+    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    granted(&mut waiting[0]);
+    granted(&mut waiting[2]);
+    eventually("r2 is out", || holders_of(&mut a, "key") == ["r1", "r3"]);
+}
+
+#[test]
+fn a_lost_grant_is_given_back_whatever_becomes_of_the_key_in_the_same_turn() {
+    for change in [
+        command!("DEL", "key"),
+        command!("FLUSHALL"),
+        command!("FLUSHDB"),
+        command!("SWAPDB", 0, 1),
+        command!("RENAME", "key", "other"),
+        command!("MOVE", "key", 1),
+        command!("SET", "key", "text"),
+    ] {
+        let mut scene = Scene::new();
+        let told = format!(
+            "{:?}",
+            String::from_utf8_lossy(&change.get_packed_command())
+        );
+        for reply in scene.a.pipeline(&[scene.release(), scene.kill_b(), change]) {
+            reply.unwrap_or_else(|error| panic!("{told}: {error}"));
+        }
+        let reply = scene.c.try_recv();
+        assert!(
+            matches!(&reply, Ok(Value::Int(_))) || told.contains("SET") && reply.is_err(),
+            "{told}: {reply:?}"
+        );
+    }
+}
+
+#[test]
+fn a_replica_hears_of_a_grant_given_back() {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    let kill = command!("CLIENT", "KILL", "ID", b.client_id());
+    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    granted(&mut c);
+    wait_for_sync(&primary, &replica);
+    let mut there = replica.connect();
+    assert_eq!(
+        lock_info(&mut there, "key").unwrap().facts(),
+        lock_info(&mut a, "key").unwrap().facts()
+    );
+    let kill = command!(
+        "CLIENT",
+        "KILL",
+        "ID",
+        waiter!(primary, "LOCK.ACQUIRE", "key", "d", 60_000, "WAIT", 0).client_id()
+    );
+    a.pipeline(&[command!("LOCK.RELEASE", "key", "c"), kill]);
+    eventually("the lock is free", || lock_info(&mut a, "key").is_none());
+    wait_for_sync(&primary, &replica);
+    assert!(lock_info(&mut there, "key").is_none());
+}
