@@ -32,6 +32,15 @@ pub(crate) fn write(info: &InfoWriter) {
         ] {
             info.number(field, value);
         }
+        for (what, times) in [
+            ("wait", state.wait_times.borrow()),
+            ("hold", state.hold_times.borrow()),
+        ] {
+            for percent in [50, 95, 99] {
+                info.number(&format!("{what}_ms_p{percent}"), times.percentile(percent));
+            }
+            info.number(&format!("{what}_ms_max"), times.max());
+        }
         let missing = Context::with_detached(|ctx| failover::missing(ctx, state, now));
         info.number("failover_safe", u64::from(missing.is_empty()));
         info.text("failover_missing", &missing.join("; "));

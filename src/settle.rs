@@ -63,11 +63,9 @@ impl<'c> Place<'c> {
     pub(crate) fn live(&mut self) -> Option<Live<'_>> {
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         let value = self.key.value()?;
-        Some(
-            value
-                .lock
-                .at(now, |owner, _| on_ended(ctx, name, now, owner)),
-        )
+        Some(value.lock.at(now, |owner, stake| {
+            on_ended(ctx, name, now, owner, stake);
+        }))
     }
 
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
@@ -174,6 +172,8 @@ impl<'c> Place<'c> {
         self.ctx.notify(c"lock.acquire", self.name);
         count_grant(state, grant);
         state.totals.handoffs.add_one();
+        let waited = self.now.millis_since(decided.waiter.since);
+        state.wait_times.borrow_mut().record(waited);
         true
     }
 
@@ -259,8 +259,12 @@ fn announce(
     effect::send(ctx, name, now, &effect);
 }
 
-fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner) {
-    STATE.with(|state| state.totals.expiries.add_one());
+fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
+    STATE.with(|state| {
+        state.totals.expiries.add_one();
+        let held = stake.deadline.millis_since(stake.since);
+        state.hold_times.borrow_mut().record(held);
+    });
     effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
     ctx.notify(c"lock.expire", name);
 }

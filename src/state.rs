@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 
-use mortise_core::{Instant, Queues, Token, TokenClock};
+use mortise_core::{Histogram, Instant, Queues, Token, TokenClock};
 
 use crate::ffi::Timer;
 use crate::grace::Grace;
@@ -63,6 +63,10 @@ pub(crate) struct State {
     /// A SETTLE that runs now is the module's own, and whether to look for strangers.
     pub(crate) settling: Cell<Option<bool>>,
     pub(crate) totals: Totals,
+    /// How long those waited who were granted out of a queue, in milliseconds.
+    pub(crate) wait_times: RefCell<Histogram>,
+    /// How long holds lasted, from the first grant to the last release or the end of the lease.
+    pub(crate) hold_times: RefCell<Histogram>,
 }
 
 /// How often things happened since the module was loaded.
@@ -122,6 +126,8 @@ impl State {
             token_clock_due: Cell::new(false),
             settling: Cell::new(None),
             totals: Totals::default(),
+            wait_times: RefCell::default(),
+            hold_times: RefCell::default(),
         }
     }
 

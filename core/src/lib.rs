@@ -16,6 +16,7 @@
 
 pub mod codec;
 mod deadlock;
+mod histogram;
 mod hold;
 mod lease;
 mod lock;
@@ -25,6 +26,7 @@ mod token;
 mod types;
 
 pub use deadlock::Wait;
+pub use histogram::Histogram;
 pub use hold::{Holds, Stake, Touched};
 pub use lease::{LeaseId, LeaseOrder};
 pub use lock::{

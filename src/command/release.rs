@@ -67,9 +67,13 @@ impl Command for Release {
         check_primary()?;
         let Call { key, release } = parse(args)?;
         let mut place = Place::open(ctx, key)?;
-        let released = match place.live() {
-            Some(mut live) => live.release(&release),
-            None => Err(ReleaseError::NotHeld),
+        let now = place.now;
+        let (released, since) = match place.live() {
+            Some(mut live) => {
+                let since = live.hold(release.owner).map(|stake| stake.since);
+                (live.release(&release), since)
+            }
+            None => (Err(ReleaseError::NotHeld), None),
         };
         if let Ok(released) = released
             && released.changed
@@ -78,6 +82,8 @@ impl Command for Release {
                 place.announce(release.owner);
             } else {
                 place.announce_end(release.owner);
+                let held = since.map_or(0, |since| now.millis_since(since));
+                STATE.with(|state| state.hold_times.borrow_mut().record(held));
             }
             STATE.with(|state| state.totals.releases.add_one());
             ctx.notify(c"lock.release", key);
