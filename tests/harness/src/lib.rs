@@ -60,7 +60,7 @@ pub use module::module_path;
 pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values replies are.
 pub use redis;
-pub use replication::wait_for_sync;
+pub use replication::{assert_same_data, wait_for_sync};
 pub use server::{Server, Shutdown};
 pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};

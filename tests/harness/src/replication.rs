@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::conn::Conn;
 use crate::eventually::eventually;
 use crate::server::Server;
-use crate::value::info;
+use crate::value::{info, text};
 
 /// Waits until `replica` is attached to `primary` and has applied all that `primary` has written up to this call.
 ///
@@ -35,6 +35,24 @@ pub fn wait_for_sync(primary: &Server, replica: &Server) {
             Ok(())
         } else {
             Err((target, state))
+        }
+    });
+}
+
+/// Waits until `replica` holds the same keys and values as `primary`, leases and expiry times aside.
+///
+/// # Panics
+/// If that takes more than 10 seconds.
+#[track_caller]
+pub fn assert_same_data(primary: &Server, replica: &Server) {
+    wait_for_sync(primary, replica);
+    let (mut here, mut there) = (primary.connect(), replica.connect());
+    eventually("the replica's data are the primary's", || {
+        let digests = [&mut here, &mut there].map(|conn| text(&conn.cmd(&["DEBUG", "DIGEST"])));
+        if digests[0] == digests[1] {
+            Ok(())
+        } else {
+            Err(digests)
         }
     });
 }
