@@ -1,0 +1,253 @@
+//! CLIENT PAUSE while requests wait: nothing is handed over, nothing crashes, and all is made up for afterwards.
+//!
+//! With an AOF, replicating during a pause would crash the server.
+
+use mortise_harness::{
+    Conn, Server, Shutdown, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil,
+    lock_info, queue_of, text, waiter,
+};
+
+/// Long enough to see what happens in it, on a slow machine too; each test ends it itself.
+const PAUSE: u64 = 60_000;
+
+fn with_aof() -> Server {
+    Server::builder().config("appendonly", "yes").start()
+}
+
+/// Until the lease of `owner`, who holds `key`, is over.
+#[track_caller]
+fn await_lease_over(conn: &mut Conn, key: &str, owner: &str) {
+    eventually("the lease is over", || hold_of(conn, key, owner).is_none());
+}
+
+#[test]
+fn a_lease_that_ends_in_a_write_pause_lets_the_next_in_after_it() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    await_lease_over(&mut a, "key", "a");
+    eventually("it is held back", || server.gauge("held_back") == 1);
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+    assert_eq!(lock_info(&mut a, "key").unwrap().mode, "none");
+    cmd!(a, "CLIENT", "UNPAUSE");
+    granted(&mut b);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+    assert_eq!(server.gauge("held_back"), 0);
+}
+
+#[test]
+fn a_pause_that_runs_out_by_itself_lets_the_next_in_after_it() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 100);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "CLIENT", "PAUSE", 400, "WRITE");
+    granted(&mut b);
+}
+
+#[test]
+fn a_wait_limit_that_ends_in_a_pause_is_answered_null() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 400);
+    cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    assert!(is_nil(&b.recv()));
+    cmd!(a, "CLIENT", "UNPAUSE");
+    assert_eq!(holders_of(&mut a, "key"), ["a"]);
+}
+
+#[test]
+fn a_writer_that_times_out_in_a_pause_lets_the_readers_in_after_it() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 400);
+    let mut r = waiter!(server, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
+    cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    assert!(is_nil(&w.recv()));
+    assert_eq!(queue_of(&mut a, "key"), ["r"]);
+    assert_eq!(holders_of(&mut a, "key"), ["a"]);
+    cmd!(a, "CLIENT", "UNPAUSE");
+    granted(&mut r);
+}
+
+#[test]
+fn a_lease_and_a_limit_that_end_in_a_pause_of_all_commands_are_made_up_for() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 150);
+    cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 150);
+    cmd!(a, "CLIENT", "PAUSE", 500, "ALL");
+    assert!(is_nil(&c.recv()));
+    granted(&mut b);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn a_waiter_that_disconnects_in_a_pause_is_not_served_after_it() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    await_lease_over(&mut a, "key", "a");
+    drop(b);
+    eventually("b has left", || queue_of(&mut a, "key") == ["c"]);
+    cmd!(a, "CLIENT", "UNPAUSE");
+    granted(&mut c);
+    assert_eq!(holders_of(&mut a, "key"), ["c"]);
+}
+
+#[test]
+fn a_waiter_unblocked_in_a_pause_is_answered_at_once() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    cmd!(a, "CLIENT", "UNBLOCK", b.client_id());
+    assert!(is_nil(&b.recv()));
+    cmd!(a, "CLIENT", "UNBLOCK", c.client_id(), "ERROR");
+    assert!(c.try_recv().unwrap_err().starts_with("UNBLOCKED "));
+    cmd!(a, "CLIENT", "UNPAUSE");
+}
+
+#[test]
+fn a_pause_in_one_write_with_the_loss_of_the_key_lets_the_next_in_after_it() {
+    for loss in [
+        command!("DEL", "key"),
+        command!("FLUSHALL"),
+        command!("SWAPDB", 0, 1),
+    ] {
+        let server = with_aof();
+        let mut a = server.connect();
+        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        a.pipeline(&[loss, command!("CLIENT", "PAUSE", PAUSE, "WRITE")]);
+        assert_eq!(text(&cmd!(a, "PING")), "PONG");
+        assert_eq!(queue_of(&mut a, "key"), ["b"]);
+        cmd!(a, "CLIENT", "UNPAUSE");
+        granted(&mut b);
+        assert_eq!(holders_of(&mut a, "key"), ["b"]);
+    }
+}
+
+#[test]
+fn a_pause_in_one_write_with_a_release_still_answers_the_waiter() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let pause = command!("CLIENT", "PAUSE", PAUSE, "WRITE");
+    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), pause]);
+    granted(&mut b);
+    cmd!(a, "CLIENT", "UNPAUSE");
+}
+
+#[test]
+fn a_grant_lost_in_a_pause_is_given_back_after_it() {
+    let server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    let steps = [
+        command!("LOCK.RELEASE", "key", "a"),
+        command!("CLIENT", "KILL", "ID", b.client_id()),
+        command!("CLIENT", "PAUSE", PAUSE, "WRITE"),
+    ];
+    a.pipeline(&steps);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+    cmd!(a, "CLIENT", "UNPAUSE");
+    granted(&mut c);
+    assert_eq!(holders_of(&mut a, "key"), ["c"]);
+}
+
+#[test]
+fn many_leases_that_end_in_a_pause_let_all_their_waiters_in_after_it() {
+    let server = with_aof();
+    let mut a = server.connect();
+    let names: Vec<String> = (0..200).map(|n| format!("key{n}")).collect();
+    for name in &names {
+        cmd!(a, "LOCK.ACQUIRE", name, "a", 2_000);
+    }
+    let asking = names
+        .iter()
+        .map(|name| command!("LOCK.ACQUIRE", name, "b", 60_000, "WAIT", 0));
+    let mut waiting = server.waiters(asking);
+    cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    eventually("all leases are over", || {
+        let held = names
+            .iter()
+            .filter(|name| hold_of(&mut a, name.as_str(), "a").is_some())
+            .count();
+        if held == 0 { Ok(()) } else { Err(held) }
+    });
+    cmd!(a, "CLIENT", "UNPAUSE");
+    for b in &mut waiting {
+        granted(b);
+    }
+    assert_eq!(server.gauge("held_back"), 0);
+}
+
+#[test]
+fn what_was_handed_over_after_a_pause_is_in_the_append_only_file() {
+    let mut server = with_aof();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 200);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "CLIENT", "PAUSE", 400, "WRITE");
+    let token = granted(&mut b);
+    let fact = hold_of(&mut a, "key", "b").unwrap().facts();
+    assert_eq!(fact.3, token);
+    server.sigkill();
+    server.start_again();
+    assert_eq!(
+        lock_info(&mut server.connect(), "key").unwrap().facts(),
+        [fact]
+    );
+}
+
+#[test]
+fn a_shutdown_closes_the_connections_of_waiters_and_keeps_the_locks() {
+    for how in [Shutdown::Save, Shutdown::NoSave] {
+        let mut server = with_aof();
+        let mut a = server.connect();
+        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        server.restart(how);
+        assert!(b.try_recv().unwrap_err().starts_with("connection closed"));
+        let mut a = server.connect();
+        assert_eq!(holders_of(&mut a, "key"), ["a"]);
+        assert!(queue_of(&mut a, "key").is_empty());
+        // Nobody is owed anything from before.
+        assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a")), 0);
+        assert!(lock_info(&mut a, "key").is_none());
+    }
+}
+
+#[test]
+fn a_shutdown_that_waits_for_a_replica_hands_nothing_over_and_does_not_crash() {
+    let mut primary = with_aof();
+    let replica = Server::builder().replica_of(&primary).start();
+    mortise_harness::wait_for_sync(&primary, &replica);
+    let mut a = primary.connect();
+    cmd!(a, "CONFIG", "SET", "shutdown-timeout", 2);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 500);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 300);
+    // The replica lags, so the shutdown waits for it; the lease and a limit end meanwhile.
+    replica.stop_signal();
+    cmd!(a, "SET", "unheard", "of");
+    primary.terminate();
+    replica.cont_signal();
+    assert!(b.try_recv().is_err());
+    drop(c.try_recv());
+}
