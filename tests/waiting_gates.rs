@@ -1,0 +1,193 @@
+//! A hand-off is a write: where the server refuses writes, waiters wait on. Lack of memory is no such reason.
+
+use std::fs;
+
+use mortise_harness::{
+    Conn, Server, assert_same_data, cmd, eventually, granted, hold_of, holders_of, int, is_nil,
+    lock_info, queue_of, send, try_cmd, wait_for_sync, waiter,
+};
+
+/// A primary with one replica, as many as it demands.
+fn with_replica() -> (Server, Server) {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    demand(&primary, 1);
+    (primary, replica)
+}
+
+fn demand(primary: &Server, replicas: u32) {
+    cmd!(
+        primary.connect(),
+        "CONFIG",
+        "SET",
+        "min-replicas-to-write",
+        replicas
+    );
+}
+
+#[track_caller]
+fn await_lease_over(conn: &mut Conn, key: &str, owner: &str) {
+    eventually("the lease is over", || hold_of(conn, key, owner).is_none());
+}
+
+#[test]
+fn a_lease_that_ends_while_replicas_are_too_few_lets_nobody_in() {
+    let (primary, replica) = with_replica();
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    demand(&primary, 2);
+    await_lease_over(&mut a, "key", "a");
+    eventually("it is held back", || primary.gauge("held_back") == 1);
+    let info = lock_info(&mut a, "key").unwrap();
+    assert_eq!(
+        (info.mode.as_str(), info.holders, info.waiters),
+        ("none", 0, 1)
+    );
+    demand(&primary, 1);
+    granted(&mut b);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+    assert_same_data(&primary, &replica);
+}
+
+#[test]
+fn a_release_is_refused_while_replicas_are_too_few() {
+    let (primary, _replica) = with_replica();
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    demand(&primary, 2);
+    let error = try_cmd!(a, "LOCK.RELEASE", "key", "a").unwrap_err();
+    assert!(error.starts_with("NOREPLICAS "), "{error}");
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+    demand(&primary, 1);
+    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a")), 0);
+    granted(&mut b);
+}
+
+#[test]
+fn a_replica_that_is_lost_and_comes_back_holds_the_hand_off_up_meanwhile() {
+    let (primary, mut replica) = with_replica();
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    replica.sigkill();
+    await_lease_over(&mut a, "key", "a");
+    eventually("it is held back", || primary.gauge("held_back") == 1);
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+    replica.start_again();
+    granted(&mut b);
+    assert_same_data(&primary, &replica);
+}
+
+#[test]
+fn wait_limits_and_unblocks_pass_while_replicas_are_too_few() {
+    let (primary, _replica) = with_replica();
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut w = waiter!(primary, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 500);
+    let mut x = waiter!(primary, "LOCK.WLOCK", "key", "x", 60_000, "WAIT", 0);
+    let mut r = waiter!(primary, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
+    demand(&primary, 2);
+    assert!(is_nil(&w.recv()));
+    cmd!(a, "CLIENT", "UNBLOCK", x.client_id());
+    assert!(is_nil(&x.recv()));
+    // The reader could get in, and does when the server takes writes again.
+    assert_eq!(queue_of(&mut a, "key"), ["r"]);
+    assert_eq!(holders_of(&mut a, "key"), ["a"]);
+    demand(&primary, 1);
+    granted(&mut r);
+}
+
+#[test]
+fn a_grant_lost_while_replicas_become_too_few_is_given_back_later() {
+    let (primary, _replica) = with_replica();
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    a.pipeline(&[
+        mortise_harness::command!("LOCK.RELEASE", "key", "a"),
+        mortise_harness::command!("CLIENT", "KILL", "ID", b.client_id()),
+        mortise_harness::command!("CONFIG", "SET", "min-replicas-to-write", 2),
+    ]);
+    assert_eq!(queue_of(&mut a, "key"), ["c"]);
+    demand(&primary, 1);
+    granted(&mut c);
+    assert_eq!(holders_of(&mut a, "key"), ["c"]);
+}
+
+#[test]
+fn many_locks_held_back_are_all_handed_over_when_writes_are_accepted_again() {
+    let (primary, replica) = with_replica();
+    let mut a = primary.connect();
+    let names: Vec<String> = (0..100).map(|n| format!("key{n}")).collect();
+    for name in &names {
+        cmd!(a, "LOCK.ACQUIRE", name, "a", 1_500);
+    }
+    let asking = names
+        .iter()
+        .map(|name| mortise_harness::command!("LOCK.ACQUIRE", name, "b", 60_000, "WAIT", 0));
+    let mut waiting = primary.waiters(asking);
+    demand(&primary, 2);
+    eventually("all are held back", || {
+        let held_back = primary.gauge("held_back");
+        if held_back == 100 {
+            Ok(())
+        } else {
+            Err(held_back)
+        }
+    });
+    demand(&primary, 1);
+    waiting.iter_mut().for_each(|b| {
+        granted(b);
+    });
+    assert_same_data(&primary, &replica);
+    assert_eq!(primary.gauge("held_back"), 0);
+}
+
+#[test]
+fn a_failed_save_holds_the_hand_off_up_until_one_succeeds() {
+    let server = Server::builder().config("save", "3600 1000000").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let dump = server.dir().join("dump.rdb");
+    fs::create_dir(&dump).unwrap();
+    cmd!(a, "BGSAVE");
+    let persistence = |field: &str| server.info("persistence")[field].clone();
+    eventually("the save has failed", || {
+        persistence("rdb_last_bgsave_status") == "err"
+    });
+    await_lease_over(&mut a, "key", "a");
+    assert!(
+        try_cmd!(a, "LOCK.RELEASE", "key", "b")
+            .unwrap_err()
+            .starts_with("MISCONF ")
+    );
+    eventually("it is held back", || server.gauge("held_back") == 1);
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+    fs::remove_dir(&dump).unwrap();
+    cmd!(a, "BGSAVE");
+    granted(&mut b);
+}
+
+#[test]
+fn lack_of_memory_refuses_no_hand_off() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(a, "LOCK.ACQUIRE", "short", "a", 1_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "short", "c", 60_000, "WAIT", 0);
+    let mut d = waiter!(server, "LOCK.ACQUIRE", "key", "d", 60_000, "WAIT", 0);
+    cmd!(a, "CONFIG", "SET", "maxmemory", 1);
+    send!(a, "LOCK.ACQUIRE", "key", "e", 60_000, "WAIT", 0);
+    assert!(a.try_recv().unwrap_err().starts_with("OOM "));
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut b);
+    granted(&mut c);
+    cmd!(a, "DEL", "key");
+    granted(&mut d);
+}

@@ -1,0 +1,122 @@
+//! Waiting while nothing is granted: `lock.grace` after a start.
+
+use mortise_harness::{
+    Server, Shutdown, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of, try_cmd,
+    waiter,
+};
+
+/// Long enough for a slow machine to queue up in.
+const GRACE: &str = "1500";
+
+fn in_grace() -> Server {
+    let server = Server::builder()
+        .config("appendonly", "yes")
+        .module_arg("grace", GRACE)
+        .start();
+    assert!(server.gauge("grace_left_ms") > 0);
+    server
+}
+
+#[test]
+fn requests_wait_out_the_grace_and_are_served_in_order_at_its_end() {
+    let server = in_grace();
+    let mut conn = server.connect();
+    let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
+    let mut r1 = waiter!(server, "LOCK.RLOCK", "key", "r1", 60_000, "WAIT", 0);
+    let mut r2 = waiter!(server, "LOCK.RLOCK", "key", "r2", 60_000, "WAIT", 0);
+    let mut other = waiter!(server, "LOCK.RLOCK", "other", "a", 60_000, "WAIT", 0);
+    let info = lock_info(&mut conn, "key").unwrap();
+    assert_eq!(
+        (info.mode.as_str(), info.holders, info.waiters),
+        ("none", 0, 3)
+    );
+    assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
+    granted(&mut a);
+    assert_eq!(server.gauge("grace_left_ms"), 0);
+    granted(&mut other);
+    assert_eq!(queue_of(&mut conn, "key"), ["r1", "r2"]);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut r1);
+    granted(&mut r2);
+}
+
+#[test]
+fn a_wait_that_ends_in_the_grace_is_answered_null() {
+    let server = in_grace();
+    let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 100);
+    assert!(is_nil(&a.recv()));
+    assert!(is_nil(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000)));
+    assert_eq!(server.gauge("waiters"), 0);
+}
+
+#[test]
+fn a_known_hold_released_in_the_grace_lets_the_waiter_in_only_at_its_end() {
+    let mut server = in_grace();
+    let mut early = waiter!(server, "LOCK.ACQUIRE", "key", "a", 600_000, "WAIT", 0);
+    let token = granted(&mut early);
+    server.restart(Shutdown::AsConfigured);
+    let mut conn = server.connect();
+    assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, token);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    assert_eq!(queue_of(&mut conn, "key"), ["b"]);
+    assert!(server.gauge("grace_left_ms") > 0);
+    assert!(granted(&mut b) > token);
+    assert_eq!(server.gauge("grace_left_ms"), 0);
+}
+
+#[test]
+fn a_reentry_and_an_upgrade_wait_out_the_grace() {
+    let mut server = in_grace();
+    let mut write = waiter!(server, "LOCK.ACQUIRE", "key", "a", 600_000, "WAIT", 0);
+    let mut read = waiter!(server, "LOCK.RLOCK", "other", "a", 600_000, "WAIT", 0);
+    let token = granted(&mut write);
+    granted(&mut read);
+    server.restart(Shutdown::AsConfigured);
+    let mut conn = server.connect();
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut reentry = waiter!(server, "LOCK.ACQUIRE", "key", "a", 600_000, "WAIT", 0);
+    let mut upgrade = waiter!(server, "LOCK.WLOCK", "other", "a", 600_000, "WAIT", 0);
+    assert_eq!(granted(&mut reentry), token);
+    granted(&mut upgrade);
+    assert_eq!(hold_of(&mut conn, "key", "a").unwrap().counts(), (2, 0));
+    assert_eq!(hold_of(&mut conn, "other", "a").unwrap().counts(), (1, 1));
+    assert_eq!(queue_of(&mut conn, "key"), ["b"]);
+    cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
+    granted(&mut b);
+}
+
+#[test]
+fn a_waiter_that_leaves_in_the_grace_is_not_served_at_its_end() {
+    let server = in_grace();
+    let gone = waiter!(server, "LOCK.ACQUIRE", "key", "gone", 60_000, "WAIT", 0);
+    let mut unblocked = waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "key",
+        "unblocked",
+        60_000,
+        "WAIT",
+        0
+    );
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut conn = server.connect();
+    drop(gone);
+    cmd!(conn, "CLIENT", "UNBLOCK", unblocked.client_id(), "ERROR");
+    assert!(unblocked.try_recv().unwrap_err().starts_with("UNBLOCKED "));
+    granted(&mut b);
+    assert_eq!(holders_of(&mut conn, "key"), ["b"]);
+}
+
+#[test]
+fn a_key_that_becomes_another_type_in_the_grace_answers_its_waiters_wrongtype() {
+    let server = in_grace();
+    let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
+    cmd!(server.connect(), "SET", "key", "text");
+    assert!(a.try_recv().unwrap_err().starts_with("WRONGTYPE "));
+    assert!(
+        try_cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000)
+            .unwrap_err()
+            .starts_with("WRONGTYPE ")
+    );
+}
