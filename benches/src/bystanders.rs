@@ -1,0 +1,92 @@
+//! What the module costs those who do not use it: GET, SET and DEL on a server with it against one without.
+//!
+//! Two processes of one build differ by a percent or two by where their memory happens to lie. So several pairs of
+//! servers are started, and the median is over all of them.
+
+use mortise_harness::Server;
+
+use crate::meter::Meter;
+use crate::report::Report;
+use crate::samples::Samples;
+use crate::scale::Scale;
+use crate::schemes::{key, owner};
+use crate::wire::{Batch, Clients, batches};
+
+const COMMANDS: [&str; 3] = ["set", "get", "del"];
+
+/// A server under load.
+struct Stand {
+    _server: Server,
+    clients: Clients,
+    meter: Meter,
+}
+
+impl Stand {
+    fn on(server: Server) -> Stand {
+        Stand {
+            clients: Clients::connect(&server),
+            meter: Meter::on(&server),
+            _server: server,
+        }
+    }
+}
+
+/// Microseconds a call, of each command and of all with the network.
+#[derive(Default)]
+struct Costs {
+    commands: [Samples; 3],
+    cpu: Samples,
+}
+
+pub(crate) fn run(scale: &Scale, report: &mut Report) {
+    let (mut with, mut without) = (Costs::default(), Costs::default());
+    for _ in 0..scale.server_pairs {
+        let mut one = Stand::on(Server::start());
+        let mut other = Stand::on(Server::builder().without_module().start());
+        for round in 0..=scale.rounds {
+            let batches = commands(scale.pairs);
+            // Who comes second finds the processor warmer, so they take turns at that, too.
+            let mut turns = [(&mut one, &mut with), (&mut other, &mut without)];
+            if round % 2 == 1 {
+                turns.reverse();
+            }
+            for (stand, costs) in turns {
+                measure(stand, costs, &batches, scale.pairs, round > 0);
+            }
+        }
+    }
+    for (n, command) in COMMANDS.iter().enumerate() {
+        let what = format!(
+            "{} with the module loaded against without",
+            command.to_uppercase()
+        );
+        report.held(what, "µs", &with.commands[n], &without.commands[n], 1.02);
+    }
+    let what = "main thread's CPU a command, network included, with the module against without";
+    report.shown(what, "µs", &with.cpu, &without.cpu);
+}
+
+fn measure(stand: &mut Stand, costs: &mut Costs, batches: &[Batch], count: usize, counts: bool) {
+    let cost = stand.meter.cost(&COMMANDS, || stand.clients.run(batches));
+    if counts {
+        let count = count as f64;
+        for (samples, usec) in costs.commands.iter_mut().zip(&cost.usec) {
+            samples.push(usec / count);
+        }
+        costs.cpu.push(cost.cpu / count / COMMANDS.len() as f64);
+    }
+}
+
+/// Sets, gets and deletes `count` keys.
+fn commands(count: usize) -> Vec<Batch> {
+    let mut all = batches(0, count, "+OK", |batch, n| {
+        batch.add(&[b"SET", key(n).as_bytes(), owner(n).as_bytes()]);
+    });
+    all.extend(batches(0, count, "$36", |batch, n| {
+        batch.add(&[b"GET", key(n).as_bytes()]);
+    }));
+    all.extend(batches(0, count, ":1", |batch, n| {
+        batch.add(&[b"DEL", key(n).as_bytes()]);
+    }));
+    all
+}

@@ -1,0 +1,103 @@
+//! All leases end at once: how long other clients wait for a PING meanwhile, and how long until the keys are gone.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{Server, cmd, int};
+
+use crate::report::{Report, count};
+use crate::samples::Samples;
+use crate::scale::{SETTLING_IN, Scale};
+use crate::schemes::{LONG_LEASE, Scheme, key};
+use crate::wire::Clients;
+
+/// One PING every so often.
+const PACE: Duration = Duration::from_millis(1);
+/// After so many of them, a look at DBSIZE.
+const PINGS_PER_LOOK: u32 = 20;
+
+#[derive(Default)]
+struct Sweep {
+    /// Milliseconds.
+    worst: Samples,
+    p99: Samples,
+    p50: Samples,
+    /// Milliseconds from the end of the leases to an empty database.
+    gone: Samples,
+}
+
+pub(crate) fn run(scale: &Scale, report: &mut Report) {
+    let server = Server::start();
+    thread::sleep(SETTLING_IN);
+    let schemes = [Scheme::mortise(), Scheme::set_and_script(&server)];
+    let mut sweeps = [Sweep::default(), Sweep::default()];
+    for _ in 0..scale.expiries {
+        for (scheme, sweep) in schemes.iter().zip(&mut sweeps) {
+            let end = hold_until_one_moment(scheme, &server, scale.many);
+            watch(&server, end, sweep);
+        }
+    }
+    let [ours, theirs] = &sweeps;
+    let what = |figure| {
+        format!(
+            "{figure} while {} leases end at once, against SET with TTL",
+            count(scale.many)
+        )
+    };
+    report.shown(what("worst PING"), "ms", &ours.worst, &theirs.worst);
+    report.shown(what("p99 of PING"), "ms", &ours.p99, &theirs.p99);
+    report.shown(what("p50 of PING"), "ms", &ours.p50, &theirs.p50);
+    report.shown(
+        what("time until the keys are gone"),
+        "ms",
+        &ours.gone,
+        &theirs.gone,
+    );
+}
+
+/// Acquires `count` locks whose leases all end at the moment that is returned.
+fn hold_until_one_moment(scheme: &Scheme, server: &Server, count: usize) -> Instant {
+    let mut clients = Clients::connect(server);
+    let step = count / 20;
+    let mut take = |first, lease| {
+        let began = Instant::now();
+        clients.run(&scheme.acquires(first, step, lease, key));
+        began.elapsed()
+    };
+    // How far ahead the moment must lie depends on how fast this machine is today.
+    let first_step = take(0, LONG_LEASE);
+    cmd!(server.connect(), "FLUSHALL");
+    let end = Instant::now() + first_step * 40 + Duration::from_millis(500);
+    for first in (0..count).step_by(step) {
+        let lease = end.saturating_duration_since(Instant::now()).as_millis();
+        assert!(
+            lease > 0,
+            "the machine has become too slow to fill the server in time"
+        );
+        take(first, lease as u64);
+    }
+    end
+}
+
+/// Pings from the end of the leases on until the database is empty.
+fn watch(server: &Server, end: Instant, sweep: &mut Sweep) {
+    let mut conn = server.connect();
+    thread::sleep(end.saturating_duration_since(Instant::now()));
+    let mut latencies = Samples::default();
+    for turn in 0.. {
+        let due = end + PACE * turn;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        // A PING that could not be sent in time, because the one before had no answer yet, counts from when it was due.
+        let now = Instant::now();
+        let sent = if now > due + PACE { due } else { now };
+        cmd!(conn, "PING");
+        latencies.push(sent.elapsed().as_secs_f64() * 1e3);
+        if turn % PINGS_PER_LOOK == 0 && int(&cmd!(conn, "DBSIZE")) == 0 {
+            break;
+        }
+    }
+    sweep.gone.push(end.elapsed().as_secs_f64() * 1e3);
+    sweep.worst.push(latencies.max());
+    sweep.p99.push(latencies.quantile(0.99));
+    sweep.p50.push(latencies.median());
+}

@@ -1,0 +1,75 @@
+//! Side by side with what people use today.
+//!
+//! ```sh
+//! cargo run --release -p mortise-bench -- [NAME…] [--quick]
+//! ```
+//!
+//! Each comparison runs in one go on one build of a server, in rounds that take turns (A B A B …), because a shared
+//! machine is never equally fast twice: only ratios of neighbouring rounds mean anything. `MORTISE_SERVER` and
+//! `MORTISE_MODULE` name the server and the module, as for the tests. `--quick` shows that everything works, with counts
+//! too small to judge by.
+
+#![forbid(unsafe_code)]
+
+mod aof;
+mod bystanders;
+mod expiry;
+mod memory;
+mod meter;
+mod readers;
+mod report;
+mod samples;
+mod scale;
+mod schemes;
+mod uncontended;
+mod wire;
+
+use std::env;
+use std::process::ExitCode;
+
+use report::Report;
+use scale::Scale;
+
+type Bench = fn(&Scale, &mut Report);
+
+/// In the order in which they run.
+const BENCHES: &[(&str, Bench)] = &[
+    ("uncontended", uncontended::run),
+    ("readers", readers::run),
+    ("memory", memory::run),
+    ("bystanders", bystanders::run),
+    ("expiry", expiry::run),
+    ("aof", aof::run),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let quick = args.iter().any(|arg| arg == "--quick");
+    let wanted: Vec<&str> = args
+        .iter()
+        .map(String::as_str)
+        .filter(|arg| *arg != "--quick")
+        .collect();
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| BENCHES.iter().all(|(known, _)| known != *name))
+    {
+        let names: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
+        eprintln!(
+            "no bench is called '{unknown}'; there are: {}, and --quick",
+            names.join(" ")
+        );
+        return ExitCode::FAILURE;
+    }
+
+    let scale = if quick { Scale::quick() } else { Scale::full() };
+    let mut report = Report::new(&args, quick);
+    for (name, bench) in BENCHES {
+        if wanted.is_empty() || wanted.contains(name) {
+            eprintln!("{name} …");
+            bench(&scale, &mut report);
+        }
+    }
+    print!("{report}");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,192 @@
+//! What is printed: one table of comparisons, and the raw figures behind them.
+
+use std::env;
+use std::fmt;
+use std::fs;
+
+use mortise_harness::Server;
+
+use crate::samples::Samples;
+
+/// The outcome of a run. Shown as Markdown.
+#[derive(Debug)]
+pub(crate) struct Report {
+    head: Vec<String>,
+    rows: Vec<Row>,
+    raw: Vec<String>,
+}
+
+/// One comparison.
+#[derive(Debug)]
+struct Row {
+    what: String,
+    unit: &'static str,
+    ours: Samples,
+    theirs: Samples,
+    at_most: Option<f64>,
+}
+
+impl Report {
+    /// For a run of this program with `args`.
+    pub(crate) fn new(args: &[String], quick: bool) -> Report {
+        let server = Server::builder().without_module().start();
+        let allocator = server
+            .info("memory")
+            .remove("mem_allocator")
+            .unwrap_or_default();
+        let chosen = env::var("MORTISE_SERVER")
+            .map(|path| format!("MORTISE_SERVER={path} "))
+            .unwrap_or_default();
+        let mut head = vec![
+            format!(
+                "command: `{chosen}cargo run --release -p mortise-bench -- {}`",
+                args.join(" ")
+            ),
+            format!("server: {}, {allocator}", server.version()),
+            format!("machine: {}", machine()),
+        ];
+        if quick {
+            head.push("--quick: counts too small to judge by".to_owned());
+        }
+        Report {
+            head,
+            rows: Vec::new(),
+            raw: Vec::new(),
+        }
+    }
+
+    /// A comparison whose ratio must not be above `at_most`.
+    pub(crate) fn held(
+        &mut self,
+        what: impl Into<String>,
+        unit: &'static str,
+        ours: &Samples,
+        theirs: &Samples,
+        at_most: f64,
+    ) {
+        self.row(what, unit, ours, theirs, Some(at_most));
+    }
+
+    /// A comparison without a promise.
+    pub(crate) fn shown(
+        &mut self,
+        what: impl Into<String>,
+        unit: &'static str,
+        ours: &Samples,
+        theirs: &Samples,
+    ) {
+        self.row(what, unit, ours, theirs, None);
+    }
+
+    fn row(
+        &mut self,
+        what: impl Into<String>,
+        unit: &'static str,
+        ours: &Samples,
+        theirs: &Samples,
+        at_most: Option<f64>,
+    ) {
+        self.rows.push(Row {
+            what: what.into(),
+            unit,
+            ours: ours.clone(),
+            theirs: theirs.clone(),
+            at_most,
+        });
+    }
+
+    /// Raw figures of `what`: name, unit and samples of each.
+    pub(crate) fn raw(&mut self, what: &str, figures: &[(&str, &str, &Samples)]) {
+        let figures = figures
+            .iter()
+            .map(|(name, unit, samples)| format!("{name} {}", spread(samples, unit)));
+        self.raw.push(format!(
+            "{what}: {}",
+            figures.collect::<Vec<_>>().join("; ")
+        ));
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f)?;
+        for line in &self.head {
+            writeln!(f, "- {line}")?;
+        }
+        writeln!(
+            f,
+            "\nMedian of the rounds (least–most). The ratio is the median of the ratios of the rounds.\n"
+        )?;
+        writeln!(f, "| what | ours | theirs | ratio | at most | held? |")?;
+        writeln!(f, "| --- | --- | --- | --- | --- | --- |")?;
+        for row in &self.rows {
+            writeln!(f, "{row}")?;
+        }
+        writeln!(f, "\nRaw figures:\n")?;
+        for line in &self.raw {
+            writeln!(f, "- {line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ratio = self.ours.against(&self.theirs).median();
+        let (at_most, held) = match self.at_most {
+            Some(limit) if ratio <= limit => (format!("{limit}×"), "yes"),
+            Some(limit) => (format!("{limit}×"), "**no**"),
+            None => (String::new(), ""),
+        };
+        write!(
+            f,
+            "| {} | {} | {} | {ratio:.3}× | {at_most} | {held} |",
+            self.what,
+            spread(&self.ours, self.unit),
+            spread(&self.theirs, self.unit),
+        )
+    }
+}
+
+/// Median, least and most.
+fn spread(samples: &Samples, unit: &str) -> String {
+    let [median, min, max] = [samples.median(), samples.min(), samples.max()].map(number);
+    if min == max {
+        format!("{median} {unit}")
+    } else {
+        format!("{median} {unit} ({min}–{max})")
+    }
+}
+
+/// Three digits that count, more where they stand before the point.
+fn number(figure: f64) -> String {
+    match figure.abs() {
+        size if size < 10.0 => format!("{figure:.2}"),
+        size if size < 100.0 => format!("{figure:.1}"),
+        _ => format!("{figure:.0}"),
+    }
+}
+
+/// A count with commas: 1,000,000.
+pub(crate) fn count(count: usize) -> String {
+    let digits = count.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    groups
+        .map(|group| String::from_utf8_lossy(group))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// The processor, and how many of it.
+fn machine() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let models: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("model name"))
+        .map(|rest| rest.trim_start_matches([' ', '\t', ':']))
+        .collect();
+    match models.first() {
+        Some(model) => format!("{} × {model}", models.len()),
+        None => "unknown".to_owned(),
+    }
+}
