@@ -3,7 +3,9 @@
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::clock_shim::ClockStep;
 use crate::server::{Server, StartFailure};
 use crate::setup::Setup;
 use crate::work_dir::WorkDir;
@@ -64,6 +66,17 @@ impl Builder {
     /// Listens on a Unix socket, too: [`Server::connect_unix`], [`Server::socket`].
     pub fn unix_socket(mut self) -> Self {
         self.setup.unix_socket = true;
+        self
+    }
+
+    /// Gives the server a wall clock that [`Server::step_clock`] steps.
+    pub fn clock_shim(self) -> Self {
+        self.clock_shim_at(ClockStep::Forward(Duration::ZERO))
+    }
+
+    /// The same, with a wall clock that is off from the start.
+    pub fn clock_shim_at(mut self, step: ClockStep) -> Self {
+        self.setup.clock = Some(step);
         self
     }
 

@@ -28,6 +28,7 @@
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
+//! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
 //! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders.
@@ -36,6 +37,7 @@
 
 mod builder;
 mod clock;
+mod clock_shim;
 mod conn;
 mod eventually;
 mod lock;
@@ -53,6 +55,7 @@ mod work_dir;
 
 pub use builder::{Builder, StartError};
 pub use clock::wall_micros;
+pub use clock_shim::ClockStep;
 pub use conn::{Conn, Protocol};
 pub use eventually::{Attempt, eventually};
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};

@@ -12,11 +12,15 @@ pub fn module_path() -> PathBuf {
     // Tests run in their package's folder, but what a person writes into these variables is relative to the workspace.
     let path = match env::var_os("MORTISE_MODULE") {
         Some(path) => root.join(path),
-        None => root
-            .join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
-            .join("release/libmortise.so"),
+        None => target_dir().join("release/libmortise.so"),
     };
     path.canonicalize().unwrap_or_else(|error| {
         panic!("no module at {}: {error}; run `make build`", path.display())
     })
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }

@@ -3,6 +3,7 @@
 use std::env;
 use std::path::Path;
 
+use crate::clock_shim::{self, ClockStep};
 use crate::module::module_path;
 
 /// The part of a server's configuration that outlives a restart.
@@ -13,6 +14,8 @@ pub(crate) struct Setup {
     pub(crate) module_args: Vec<(String, String)>,
     pub(crate) envs: Vec<(String, String)>,
     pub(crate) unix_socket: bool,
+    /// How far its wall clock is off, if that can be stepped.
+    pub(crate) clock: Option<ClockStep>,
 }
 
 impl Setup {
@@ -23,6 +26,7 @@ impl Setup {
             module_args: Vec::new(),
             envs: Vec::new(),
             unix_socket: false,
+            clock: None,
         }
     }
 
@@ -33,6 +37,15 @@ impl Setup {
     pub(crate) fn set_module_arg(&mut self, name: &str, value: &str) {
         self.module_args.retain(|(known, _)| known != name);
         self.module_args.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// The environment of the server's process.
+    pub(crate) fn envs(&self, dir: &Path) -> Vec<(String, String)> {
+        let mut envs = self.envs.clone();
+        if let Some(first) = self.clock {
+            envs.extend(clock_shim::envs(dir, first));
+        }
+        envs
     }
 
     /// The password of the default user, if one is configured.

@@ -26,7 +26,8 @@ impl Server {
             .log
             .stderr()
             .expect("the server's folder can be written");
-        let mut process = Process::start(&program, &conf, &self.setup.envs, stdout, stderr)
+        let envs = self.setup.envs(self.dir());
+        let mut process = Process::start(&program, &conf, &envs, stdout, stderr)
             .map_err(|error| self.start_error(format!("{program} cannot be run: {error}")))?;
         let outcome = within(LIFE_LIMIT, || match process.ended() {
             Some(status) => Ok(Err(format!("{program} ended at once with {status}"))),

@@ -1,0 +1,346 @@
+//! Wall clocks that step, and wall clocks that disagree. Leases do not care; what hangs on the wall clock does.
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::ClockStep::{Back, Forward};
+use mortise_harness::{
+    Builder, ClockStep, Conn, Server, Shutdown, cmd, eventually, granted, hold_of, int, is_nil,
+    text, try_cmd, wait_for_sync, waiter, wall_micros,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+const STEPS: [ClockStep; 4] = [Forward(HOUR), Back(HOUR), Forward(DAY), Back(DAY)];
+
+fn shimmed() -> Builder {
+    Server::builder().clock_shim()
+}
+
+/// Seconds since 1970 by the server's wall clock.
+fn server_time(conn: &mut Conn) -> i64 {
+    let time = cmd!(conn, "TIME");
+    text(&mortise_harness::array(&time)[0]).parse().unwrap()
+}
+
+/// What is left of a lease, and what may be left of it if it began, with `lease` ms, at `since`.
+#[track_caller]
+fn assert_runs_on(conn: &mut Conn, key: &str, lease: i64, since: Instant) {
+    // Read before the question, so that it is the most that may be left; the least is read after the answer.
+    let most = lease - millis(since) + 1;
+    let left = hold_of(conn, key, "a").expect("a live lease").lease;
+    let least = lease - millis(since) - 100;
+    assert!(
+        least <= left && left <= most + 100,
+        "{left} ms left of {lease}, expected {least} to {most}"
+    );
+}
+
+fn millis(since: Instant) -> i64 {
+    i64::try_from(since.elapsed().as_millis()).unwrap()
+}
+
+#[test]
+fn the_shim_steps_the_wall_clock_of_the_server_and_of_the_module_alone() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    let here = || wall_micros() / 1_000_000;
+    assert!((server_time(&mut conn) - here()).abs() <= 2);
+    server.step_clock(Forward(HOUR));
+    eventually("the server has seen the step", || {
+        (server_time(&mut conn) - here() - 3_600).abs() <= 2
+    });
+    // Tokens come from the wall clock, as the module reads it.
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
+    assert!((token - wall_micros() - 3_600_000_000).abs() < 2_000_000);
+    server.step_clock(Back(HOUR + HOUR));
+    eventually("and the step back", || {
+        (server_time(&mut conn) - here() + 3_600).abs() <= 2
+    });
+}
+
+#[test]
+fn no_step_of_the_wall_clock_ends_or_extends_a_lease() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    let since = Instant::now();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000));
+    for step in STEPS {
+        server.step_clock(step);
+        assert_runs_on(&mut conn, "key", 600_000, since);
+        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 1_000)));
+        // Long enough for every sweep to have come.
+        std::thread::sleep(Duration::from_millis(250));
+        assert_runs_on(&mut conn, "key", 600_000, since);
+    }
+    assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, token);
+    assert_eq!(server.gauge("total_expiries"), 0);
+}
+
+#[test]
+fn a_step_forward_takes_the_lock_of_set_nx_px_and_not_this_one() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    cmd!(conn, "SET", "plain", "a", "NX", "PX", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    server.step_clock(Forward(HOUR));
+    eventually("SET NX PX has lost its key", || {
+        is_nil(&cmd!(conn, "GET", "plain"))
+    });
+    assert!(!is_nil(&cmd!(
+        conn, "SET", "plain", "b", "NX", "PX", 60_000
+    )));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)));
+    assert!(hold_of(&mut conn, "key", "a").is_some());
+}
+
+#[test]
+fn a_step_back_keeps_the_lock_of_set_nx_px_too_long_and_not_this_one() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    cmd!(conn, "SET", "plain", "a", "NX", "PX", 100);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 100);
+    server.step_clock(Back(HOUR));
+    eventually("the lease is over", || {
+        hold_of(&mut conn, "key", "a").is_none()
+    });
+    eventually("and swept", || int(&cmd!(conn, "EXISTS", "key")) == 0);
+    assert!(int(&cmd!(conn, "PTTL", "plain")) > 3_000_000);
+}
+
+/// How late waiters come whose leases or waits end shortly after each of the steps, in milliseconds.
+fn lateness(server: &Server, mut one_round: impl FnMut(&Server) -> i64) -> Vec<i64> {
+    STEPS
+        .iter()
+        .cycle()
+        .take(12)
+        .map(|step| {
+            server.step_clock(*step);
+            one_round(server)
+        })
+        .collect()
+}
+
+#[test]
+fn waiters_are_served_on_time_after_every_step() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    let mut late = lateness(&server, |server| {
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 300);
+        let since = Instant::now();
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        granted(&mut b);
+        let late = millis(since) - 300;
+        cmd!(conn, "LOCK.RELEASE", "key", "b");
+        late
+    });
+    late.sort_unstable();
+    assert!(late[0] >= -1, "never early: {late:?}");
+    // A backward step puts the server's timers off; its cron, ten times a second, starts ours anew.
+    assert!(late[late.len() / 2] < 150, "served on time: {late:?}");
+    assert!(late[late.len() - 1] < 1_000, "served on time: {late:?}");
+}
+
+#[test]
+fn a_waiter_served_while_the_clock_steps_is_served_on_time() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    for step in STEPS {
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 400);
+        let since = Instant::now();
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        // The timer for the end of the lease is set by now.
+        server.step_clock(step);
+        granted(&mut b);
+        let late = millis(since) - 400;
+        assert!((-1..1_000).contains(&late), "{late} ms late over {step:?}");
+        cmd!(conn, "LOCK.RELEASE", "key", "b");
+    }
+}
+
+#[test]
+fn a_wait_ends_on_time_over_every_step() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+    for step in STEPS {
+        let since = Instant::now();
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 400);
+        server.step_clock(step);
+        assert!(is_nil(&b.recv()));
+        let late = millis(since) - 400;
+        assert!((-1..1_000).contains(&late), "{late} ms late over {step:?}");
+    }
+}
+
+/// Acquires and releases, and returns a token that has to be larger than `last`.
+#[track_caller]
+fn next_token(server: &Server, last: i64) -> i64 {
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "tokens", "a", 1_000));
+    cmd!(conn, "LOCK.RELEASE", "tokens", "a");
+    assert!(token > last, "{token} is not past {last}");
+    token
+}
+
+#[test]
+fn tokens_grow_over_backward_steps_flushes_and_reloads() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    let mut last = next_token(&server, 0);
+    for step in [Back(HOUR), Forward(DAY), Back(DAY), Back(DAY)] {
+        server.step_clock(step);
+        last = next_token(&server, last);
+        cmd!(conn, "FLUSHALL");
+        last = next_token(&server, last);
+        cmd!(conn, "DEBUG", "RELOAD");
+        last = next_token(&server, last);
+        cmd!(conn, "FLUSHDB");
+        last = next_token(&server, last);
+        cmd!(conn, "DEL", "tokens");
+        last = next_token(&server, last);
+    }
+}
+
+/// Restarts in every way that keeps data, each time with the wall clock a day earlier.
+fn assert_tokens_survive_restarts(mut server: Server, how: Shutdown) {
+    let mut last = next_token(&server, 0);
+    for flush in [false, true, false] {
+        server.step_clock(Back(DAY));
+        last = next_token(&server, last);
+        if flush {
+            cmd!(server.connect(), "FLUSHALL");
+        }
+        server.restart(how);
+        last = next_token(&server, last);
+    }
+}
+
+#[test]
+fn tokens_grow_over_a_restart_from_an_rdb_file_with_the_clock_set_back() {
+    assert_tokens_survive_restarts(shimmed().start(), Shutdown::Save);
+}
+
+#[test]
+fn tokens_grow_over_a_restart_from_an_aof_with_the_clock_set_back() {
+    let server = shimmed().config("appendonly", "yes").start();
+    assert_tokens_survive_restarts(server, Shutdown::AsConfigured);
+}
+
+#[test]
+fn tokens_grow_over_an_aof_rewrite_without_preamble_and_a_restart_with_the_clock_set_back() {
+    let mut server = shimmed()
+        .config("appendonly", "yes")
+        .config("aof-use-rdb-preamble", "no")
+        .start();
+    let mut last = next_token(&server, 0);
+    for _ in 0..2 {
+        server.step_clock(Back(DAY));
+        last = next_token(&server, last);
+        // Nothing holds, so no key carries a token into the new file.
+        cmd!(server.connect(), "BGREWRITEAOF");
+        eventually("the rewrite is over", || {
+            let state = server.info("persistence");
+            let idle = |name: &str| state[name] == "0";
+            idle("aof_rewrite_in_progress") && idle("aof_rewrite_scheduled")
+        });
+        assert_eq!(
+            server.info("persistence")["aof_last_bgrewrite_status"],
+            "ok"
+        );
+        server.restart(Shutdown::AsConfigured);
+        last = next_token(&server, last);
+    }
+}
+
+#[test]
+fn a_lease_goes_on_over_a_restart_with_the_clock_stepped_meanwhile() {
+    for step in [Forward(HOUR), Back(HOUR)] {
+        let mut server = shimmed().start();
+        let since = Instant::now();
+        cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 600_000);
+        server.shutdown(Shutdown::Save);
+        server.step_clock(step);
+        server.start_again();
+        assert_runs_on(&mut server.connect(), "key", 600_000, since);
+    }
+}
+
+#[test]
+fn a_replica_with_another_wall_clock_never_shortens_a_lease() {
+    for skew in [Forward(HOUR), Back(HOUR)] {
+        let primary = Server::builder().start();
+        let since = Instant::now();
+        let mut conn = primary.connect();
+        // Before the full sync, and after it.
+        cmd!(conn, "LOCK.ACQUIRE", "before", "a", 600_000);
+        let replica = shimmed_replica(&primary, skew);
+        cmd!(conn, "LOCK.ACQUIRE", "after", "a", 600_000);
+        cmd!(conn, "LOCK.RENEW", "before", "a", 500_000);
+        wait_for_sync(&primary, &replica);
+        let mut seen = replica.connect();
+        for key in ["before", "after"] {
+            let there = hold_of(&mut seen, key, "a").unwrap().lease;
+            let here = hold_of(&mut conn, key, "a").unwrap().lease;
+            assert!(there >= here, "{key}: {there} ms, on the primary {here}");
+            assert!(there <= 600_000);
+        }
+        // As a primary it keeps them, and grants with larger tokens.
+        let last = int(&cmd!(conn, "LOCK.ACQUIRE", "last", "a", 600_000));
+        wait_for_sync(&primary, &replica);
+        cmd!(seen, "REPLICAOF", "NO", "ONE");
+        assert!(int(&cmd!(seen, "LOCK.ACQUIRE", "new", "a", 600_000)) > last);
+        for key in ["before", "after"] {
+            assert!(is_nil(&cmd!(seen, "LOCK.ACQUIRE", key, "b", 1_000)));
+            let left = hold_of(&mut seen, key, "a").unwrap().lease;
+            assert!(left >= 600_000 - millis(since) - 1);
+        }
+    }
+}
+
+fn shimmed_replica(primary: &Server, skew: ClockStep) -> Server {
+    let replica = Server::builder()
+        .clock_shim_at(skew)
+        .replica_of(primary)
+        .start();
+    wait_for_sync(primary, &replica);
+    replica
+}
+
+#[test]
+fn a_replica_with_another_wall_clock_ends_a_lease_no_later_than_its_primary_says() {
+    for skew in [Forward(HOUR), Back(HOUR)] {
+        let primary = Server::builder().start();
+        let replica = shimmed_replica(&primary, skew);
+        cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 300);
+        wait_for_sync(&primary, &replica);
+        // It answers so by itself; the key goes when the primary says so.
+        primary.stop_signal();
+        let mut conn = replica.connect();
+        eventually("the lease is over on the replica", || {
+            hold_of(&mut conn, "key", "a").is_none()
+        });
+        assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 1);
+        primary.cont_signal();
+    }
+}
+
+#[test]
+fn a_token_an_hour_and_more_ahead_is_refused_by_the_server_s_own_clock() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    let ahead = wall_micros() + 2 * 3_600_000_000;
+    let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000, "FENCE", ahead).unwrap_err();
+    assert!(error.starts_with("ERR "), "{error}");
+    server.step_clock(Forward(HOUR + HOUR));
+    assert!(
+        int(&cmd!(
+            conn,
+            "LOCK.ACQUIRE",
+            "key",
+            "a",
+            1_000,
+            "FENCE",
+            ahead
+        )) >= ahead
+    );
+}

@@ -1,0 +1,106 @@
+//! A wall clock of the server's own that a test can step, by a library loaded into the server.
+//!
+//! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks, and those of the test, go on
+//! as they are.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::module::target_dir;
+use crate::server::Server;
+
+/// A step of the wall clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockStep {
+    /// Into the future.
+    Forward(Duration),
+    /// Into the past.
+    Back(Duration),
+}
+
+impl ClockStep {
+    fn micros(self) -> i64 {
+        let micros = |by: Duration| {
+            i64::try_from(by.as_micros()).expect("a step of less than 290,000 years")
+        };
+        match self {
+            ClockStep::Forward(by) => micros(by),
+            ClockStep::Back(by) => -micros(by),
+        }
+    }
+}
+
+impl Server {
+    /// Steps the wall clock that this server sees; a later step adds to it, and a restart changes nothing about it.
+    ///
+    /// # Panics
+    /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim).
+    #[track_caller]
+    pub fn step_clock(&self, step: ClockStep) {
+        let path = offset_file(self.dir());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .expect("a server with a clock shim");
+        let mut offset = [0; 8];
+        file.read_exact_at(&mut offset, 0)
+            .expect("the offset can be read");
+        let offset = i64::from_ne_bytes(offset) + step.micros();
+        // In place: the server has this very file mapped.
+        file.write_all_at(&offset.to_ne_bytes(), 0)
+            .expect("the offset can be written");
+    }
+}
+
+/// The environment of a server in `dir` that reads its wall clock through the shim.
+pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
+    let offset = offset_file(dir);
+    if !offset.exists() {
+        fs::write(&offset, first.micros().to_ne_bytes())
+            .expect("the server's folder can be written");
+    }
+    let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+    [
+        ("LD_PRELOAD".to_owned(), text(library())),
+        ("MORTISE_CLOCK".to_owned(), text(&offset)),
+    ]
+}
+
+fn offset_file(dir: &Path) -> PathBuf {
+    dir.join("clock-offset")
+}
+
+/// The compiled shim.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clock_shim.c");
+        let dir = target_dir();
+        fs::create_dir_all(&dir).expect("the target folder can be created");
+        let dir = dir
+            .canonicalize()
+            .expect("a folder just created has a path");
+        let library = dir.join("clock_shim.so");
+        let draft = dir.join(format!("clock_shim-{}.so", process::id()));
+        let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let status = Command::new(&compiler)
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+            .args([&draft, &source])
+            .arg("-ldl")
+            .status();
+        assert!(
+            status.as_ref().is_ok_and(|status| status.success()),
+            "{compiler} cannot compile {}: {status:?}",
+            source.display()
+        );
+        // Another test program may load it at this moment.
+        fs::rename(&draft, &library).expect("the target folder can be written");
+        library
+    })
+}
