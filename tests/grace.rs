@@ -1,0 +1,381 @@
+//! `lock.grace`: the time after a start or a promotion in which somebody unknown may still hold, and the guard of a
+//! server that was frozen.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Builder, Conn, Server, Shutdown, array, cmd, eventually, granted, hold_of, int, is_nil,
+    lock_info, queue_of, try_cmd, wait_for_sync, waiter,
+};
+
+fn with_grace(grace: u64, max_lease: u64) -> Builder {
+    Server::builder()
+        .module_arg("grace", &grace.to_string())
+        .module_arg("max-lease", &max_lease.to_string())
+}
+
+fn grace_left(server: &Server) -> i64 {
+    server.gauge("grace_left_ms")
+}
+
+fn millis(since: Instant) -> i64 {
+    i64::try_from(since.elapsed().as_millis()).unwrap()
+}
+
+#[track_caller]
+fn assert_try_again(reply: Result<mortise_harness::redis::Value, String>) {
+    let error = reply.expect_err("refused for now");
+    assert!(error.starts_with("TRYAGAIN "), "{error}");
+}
+
+/// A primary and its replica, both with the settings.
+fn pair(grace: u64, max_lease: u64) -> (Server, Server) {
+    let primary = with_grace(grace, max_lease).start();
+    let replica = with_grace(grace, max_lease).replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    eventually("the primary's own grace is over", || {
+        grace_left(&primary) == 0
+    });
+    (primary, replica)
+}
+
+#[track_caller]
+fn promote(server: &Server) -> Instant {
+    let since = Instant::now();
+    cmd!(server.connect(), "REPLICAOF", "NO", "ONE");
+    since
+}
+
+#[test]
+fn without_a_grace_a_server_grants_from_the_start() {
+    let server = Server::start();
+    assert_eq!(grace_left(&server), 0);
+    int(&cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 1_000));
+}
+
+#[test]
+fn in_the_grace_every_acquire_is_denied_and_after_it_granted() {
+    let server = with_grace(2_000, 1_000).start();
+    let mut conn = server.connect();
+    assert!((1..=2_000).contains(&grace_left(&server)));
+    for command in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
+        assert!(is_nil(&cmd!(conn, command, "key", "a", 1_000)));
+    }
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000, "WAIT", 0);
+    assert!(is_nil(&array(&cmd!(conn, "EXEC"))[0]));
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 1_000)));
+    assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "key", "a")));
+    assert!(is_nil(&cmd!(
+        conn,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        1_000,
+        "WAIT",
+        1
+    )));
+    assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
+    eventually("the grace is over", || grace_left(&server) == 0);
+    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
+}
+
+#[test]
+fn waiters_are_served_in_order_when_the_grace_ends() {
+    let server = with_grace(2_000, 1_000).start();
+    let began = Instant::now();
+    let mut conn = server.connect();
+    let mut first = waiter!(server, "LOCK.RLOCK", "key", "first", 1_000, "WAIT", 0);
+    let mut second = waiter!(server, "LOCK.RLOCK", "key", "second", 1_000, "WAIT", 0);
+    let mut writer = waiter!(server, "LOCK.WLOCK", "key", "writer", 1_000, "WAIT", 0);
+    let mut third = waiter!(server, "LOCK.RLOCK", "key", "third", 1_000, "WAIT", 0);
+    let mut elsewhere = waiter!(server, "LOCK.ACQUIRE", "other", "a", 1_000, "WAIT", 0);
+    let info = lock_info(&mut conn, "key").unwrap();
+    assert_eq!(
+        (info.mode.as_str(), info.holders, info.waiters),
+        ("none", 0, 4)
+    );
+    let left = grace_left(&server);
+    let asked = Instant::now();
+    assert!(granted(&mut first) < granted(&mut second));
+    let late = millis(asked) - left;
+    // The lease begins at the grant, so it has hardly begun.
+    assert!(hold_of(&mut conn, "key", "first").unwrap().lease > 500);
+    assert!(
+        (-5..500).contains(&late),
+        "served {late} ms after the grace"
+    );
+    assert!(began.elapsed() > Duration::from_millis(1_000));
+    granted(&mut elsewhere);
+    assert_eq!(queue_of(&mut conn, "key"), ["writer", "third"]);
+    for owner in ["first", "second"] {
+        cmd!(conn, "LOCK.RELEASE", "key", owner);
+    }
+    granted(&mut writer);
+    cmd!(conn, "LOCK.RELEASE", "key", "writer");
+    granted(&mut third);
+}
+
+#[test]
+fn a_wait_shorter_than_the_grace_is_answered_null_on_time() {
+    let server = with_grace(5_000, 1_000).start();
+    let mut conn = server.connect();
+    let since = Instant::now();
+    assert!(is_nil(&cmd!(
+        conn,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        1_000,
+        "WAIT",
+        300
+    )));
+    assert!((299..2_000).contains(&millis(since)), "{since:?}");
+    assert!(queue_of(&mut conn, "key").is_empty());
+}
+
+#[test]
+fn after_a_start_known_holds_are_renewed_fenced_and_released_but_not_entered_again() {
+    let mut server = Server::start();
+    let mut conn = server.connect();
+    for key in ["one", "two"] {
+        cmd!(conn, "LOCK.ACQUIRE", key, "a", 60_000);
+    }
+    server.set_module_arg("grace", "3000");
+    server.set_module_arg("max-lease", "100000");
+    server.restart(Shutdown::Save);
+    let mut conn = server.connect();
+    assert!(
+        is_nil(&cmd!(conn, "LOCK.ACQUIRE", "one", "a", 1_000)),
+        "re-entry"
+    );
+    assert!(
+        is_nil(&cmd!(conn, "LOCK.RLOCK", "one", "a", 1_000)),
+        "a second mode"
+    );
+    let token = int(&cmd!(conn, "LOCK.RENEW", "one", "a", 90_000));
+    assert!(hold_of(&mut conn, "one", "a").unwrap().lease > 80_000);
+    assert_eq!(
+        int(&cmd!(conn, "LOCK.FENCE", "one", "a", token + 5)),
+        token + 5
+    );
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "one", "b", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "one", "a")), 0);
+    assert!(int(&cmd!(conn, "EXISTS", "one")) == 0 && grace_left(&server) > 0);
+    assert_eq!(queue_of(&mut conn, "one"), ["b"]);
+    assert!(granted(&mut b) > token + 5);
+    assert_eq!(grace_left(&server), 0);
+    assert_eq!(
+        int(&cmd!(conn, "LOCK.ACQUIRE", "two", "a", 1_000)),
+        hold_of(&mut conn, "two", "a").unwrap().token
+    );
+}
+
+#[test]
+fn a_restart_without_its_data_grants_only_when_the_leases_it_forgot_are_over() {
+    let mut server = with_grace(1_000, 1_000).start();
+    eventually("the first grace is over", || grace_left(&server) == 0);
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
+    let believed = Instant::now() + Duration::from_millis(1_000);
+    server.sigkill();
+    server.start_again();
+    let mut conn = server.connect();
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    assert!(
+        lock_info(&mut conn, "key").unwrap().holds.is_empty(),
+        "its data is gone"
+    );
+    assert!(granted(&mut b) > token);
+    assert!(
+        Instant::now() >= believed,
+        "while a still believed in its lease"
+    );
+}
+
+#[test]
+fn after_a_promotion_nothing_is_renewed_until_the_old_primary_must_have_stopped() {
+    let (primary, replica) = pair(5_000, 3_000);
+    let mut old = primary.connect();
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", 3_000));
+    cmd!(old, "LOCK.ACQUIRE", "other", "a", 3_000);
+    wait_for_sync(&primary, &replica);
+    let mut conn = replica.connect();
+    let since = promote(&replica);
+    assert!((4_000..=5_000).contains(&grace_left(&replica)));
+    // A hold that ends in it was not to be renewed; one that is given back frees nothing for others.
+    assert_try_again(try_cmd!(conn, "LOCK.RENEW", "key", "a", 3_000));
+    assert_try_again(try_cmd!(conn, "LOCK.FENCE", "key", "a", token + 1));
+    assert!(
+        is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 3_000)),
+        "re-entry"
+    );
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "other", "a")), 0);
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "other", "b", 3_000)));
+    let before = loop {
+        let before = millis(since);
+        match try_cmd!(conn, "LOCK.RENEW", "key", "a", 3_000) {
+            Ok(reply) => {
+                assert_eq!(int(&reply), token);
+                break before;
+            }
+            refused => assert_try_again(refused),
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert!(millis(since) >= 2_000 && before < 2_900, "{before} ms");
+    assert_eq!(
+        int(&cmd!(conn, "LOCK.FENCE", "key", "a", token + 1)),
+        token + 1
+    );
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "other", "b", 3_000)));
+    eventually("the grace is over", || grace_left(&replica) == 0);
+    assert!(millis(since) >= 5_000);
+    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "other", "b", 3_000)) > token);
+}
+
+#[test]
+fn waiters_of_a_promoted_server_are_served_in_order_at_the_end_of_the_grace() {
+    let (primary, replica) = pair(2_000, 1_000);
+    cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 1_000);
+    wait_for_sync(&primary, &replica);
+    let since = promote(&replica);
+    let mut b = waiter!(replica, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    let mut c = waiter!(replica, "LOCK.ACQUIRE", "key", "c", 1_000, "WAIT", 0);
+    granted(&mut b);
+    assert!((2_000..2_800).contains(&millis(since)), "{since:?}");
+    assert_eq!(queue_of(&mut replica.connect(), "key"), ["c"]);
+    // A grace delays nothing that comes after it.
+    cmd!(replica.connect(), "LOCK.RELEASE", "key", "b");
+    granted(&mut c);
+}
+
+#[test]
+fn the_grace_configured_at_the_moment_of_the_promotion_counts() {
+    let (primary, replica) = pair(0, 1_000);
+    let mut conn = replica.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 2_000);
+    let since = promote(&replica);
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
+    // Too late to change anything about this one.
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 0);
+    let mut b = waiter!(replica, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    granted(&mut b);
+    assert!(millis(since) >= 2_000);
+
+    let mut conn = primary.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 60_000);
+    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
+    assert_eq!(grace_left(&primary), 0);
+}
+
+#[test]
+fn a_primary_that_is_made_one_again_begins_no_grace() {
+    let server = with_grace(500, 100).start();
+    eventually("the first grace is over", || grace_left(&server) == 0);
+    promote(&server);
+    assert_eq!(grace_left(&server), 0);
+}
+
+#[test]
+fn a_grace_shorter_than_the_longest_lease_is_warned_of() {
+    let warnings = |server: &Server| {
+        let log = server.log();
+        log.matches("is less than lock.max-lease").count()
+    };
+    assert_eq!(warnings(&with_grace(0, 1_000).start()), 0);
+    assert_eq!(warnings(&with_grace(1_000, 1_000).start()), 0);
+    let (_primary, replica) = pair(500, 1_000);
+    assert_eq!(warnings(&replica), 1);
+    promote(&replica);
+    assert_eq!(warnings(&replica), 2);
+}
+
+/// Freezes the server for a while and lets it go on.
+fn freeze(server: &Server, time: Duration) {
+    server.stop_signal();
+    thread::sleep(time);
+    server.cont_signal();
+}
+
+/// A server whose grace is over and who knows the lag it has to reckon with.
+fn guarded() -> Server {
+    let server = with_grace(1_500, 1_000)
+        .config("min-replicas-max-lag", "1")
+        .start();
+    eventually("the grace is over", || grace_left(&server) == 0);
+    server
+}
+
+const FROZEN: Duration = Duration::from_millis(1_600);
+
+#[test]
+fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_replicas() {
+    let server = guarded();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 500);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    freeze(&server, FROZEN);
+    let since = Instant::now();
+    // The very first command notices.
+    assert_try_again(try_cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000)));
+    assert!(
+        is_nil(&cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 1_000)),
+        "re-entry"
+    );
+    assert_try_again(try_cmd!(conn, "LOCK.FENCE", "mine", "a", 1));
+    assert!((3_000..=4_000).contains(&grace_left(&server)));
+    assert_eq!(queue_of(&mut conn, "key"), ["b"]);
+    assert!(server.log().contains("the event loop was away"));
+    granted(&mut b);
+    assert!((3_900..5_500).contains(&millis(since)), "{since:?}");
+    int(&cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
+    int(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000));
+}
+
+#[test]
+fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
+    // No client sends anything: the timers that are overdue must notice, too.
+    let server = guarded();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 500);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    freeze(&server, FROZEN);
+    assert!(b.recv_within(Duration::from_millis(3_500)).is_none());
+    granted(&mut b);
+}
+
+#[test]
+fn a_frozen_server_still_takes_a_lock_back() {
+    let server = guarded();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    freeze(&server, FROZEN);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    assert!(grace_left(&server) > 0);
+}
+
+#[test]
+fn a_server_without_a_grace_trusts_itself_after_a_freeze() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    freeze(&server, FROZEN);
+    int(&cmd!(conn, "LOCK.RENEW", "key", "a", 60_000));
+    int(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000));
+    assert_eq!(grace_left(&server), 0);
+}
+
+#[test]
+fn a_short_pause_is_no_freeze() {
+    let server = guarded();
+    freeze(&server, Duration::from_millis(200));
+    let mut conn: Conn = server.connect();
+    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
+    assert!(!server.log().contains("the event loop was away"));
+}
