@@ -13,7 +13,6 @@
 //! are decided when that is granted, so nobody in between is waited for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
 
 use crate::lock::Lock;
 use crate::queue::{Place, Rank, WaiterId};
@@ -191,12 +190,10 @@ impl<L: FnMut(&KeyId, &mut dyn FnMut(&Lock))> Search<'_, L> {
     /// The keys from the target's wait round to the target, each once.
     fn path(&self) -> Vec<KeyId> {
         let mut keys: Vec<KeyId> = Vec::new();
+        let mut named: BTreeSet<&KeyId> = BTreeSet::new();
         let mut owner = self.target;
         while let Some((from, key)) = self.reached.get(owner) {
-            if !keys
-                .iter()
-                .any(|k| k.db == key.db && Rc::ptr_eq(&k.name, &key.name))
-            {
+            if named.insert(key) {
                 keys.push(key.clone());
             }
             owner = from;
