@@ -1,0 +1,399 @@
+//! What is refused: what the error says, and that nothing has changed.
+
+use mortise_harness::{Conn, Server, cmd, hold_of, int, is_nil, lock_info, text, try_cmd};
+
+/// Milliseconds; the default of `lock.max-lease`.
+const MAX_LEASE: i128 = 86_400_000;
+const MAX_COUNT: i128 = (1 << 31) - 1;
+const MAX_TOKEN: i128 = (1 << 53) - 1;
+
+/// A command with an integer in it, `?`, and that integer's name and bounds.
+struct Place {
+    command: &'static str,
+    argument: &'static str,
+    least: i128,
+    most: i128,
+}
+
+const fn place(command: &'static str, argument: &'static str, least: i128, most: i128) -> Place {
+    Place {
+        command,
+        argument,
+        least,
+        most,
+    }
+}
+
+const INTEGERS: [Place; 21] = [
+    place("LOCK.ACQUIRE key a ?", "lease", 1, MAX_LEASE),
+    place("LOCK.WLOCK key a ?", "lease", 1, MAX_LEASE),
+    place("LOCK.RLOCK key a ?", "lease", 1, MAX_LEASE),
+    place("LOCK.ACQUIRE key a 1000 WAIT ?", "WAIT", 0, 1 << 53),
+    place("LOCK.WLOCK key a 1000 WAIT ?", "WAIT", 0, 1 << 53),
+    place("LOCK.RLOCK key a 1000 WAIT ?", "WAIT", 0, 1 << 53),
+    place("LOCK.ACQUIRE key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
+    place("LOCK.WLOCK key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
+    place("LOCK.RLOCK key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
+    place("LOCK.ACQUIRE key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
+    place("LOCK.WLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
+    place("LOCK.RLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
+    place("LOCK.RELEASE key a HOLDS ?", "HOLDS", 0, MAX_COUNT),
+    place("LOCK.RELEASE key a READ HOLDS ?", "HOLDS", 0, MAX_COUNT),
+    place("LOCK.RELEASE key a TOKEN ?", "TOKEN", 1, MAX_TOKEN),
+    place("LOCK.RENEW key a ?", "lease", 1, MAX_LEASE),
+    place("LOCK.RENEW key a 1000 TOKEN ?", "TOKEN", 1, MAX_TOKEN),
+    place("LOCK.FENCE key a ?", "token", 1, MAX_TOKEN),
+    place("LOCK.INFO key COUNT ?", "COUNT", 1, MAX_COUNT),
+    place("LOCK.INFO key OWNER a COUNT ?", "COUNT", 1, MAX_COUNT),
+    place("LOCK.TOP COUNT ?", "COUNT", 1, MAX_COUNT),
+];
+
+impl Place {
+    /// The command's words with `integer` put in.
+    fn words(&self, integer: &[u8]) -> Vec<Vec<u8>> {
+        let word = |word: &str| match word {
+            "?" => integer.to_vec(),
+            word => word.as_bytes().to_vec(),
+        };
+        self.command.split(' ').map(word).collect()
+    }
+
+    /// Fails unless `integer` is refused by an error that names the argument and its bounds.
+    #[track_caller]
+    fn assert_refused(&self, conn: &mut Conn, integer: &[u8]) {
+        let what = format!("{} with '{}'", self.command, integer.escape_ascii());
+        match conn.try_cmd(&self.words(integer)) {
+            Ok(reply) => panic!("{what}: {reply:?}"),
+            Err(error) => {
+                assert!(error.starts_with("ERR "), "{what}: {error}");
+                let bounds = [self.least.to_string(), self.most.to_string()];
+                for named in [self.argument, &bounds[0], &bounds[1]] {
+                    assert!(error.contains(named), "{what}: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// `key` as `a` writes and reads it, and where the token clock stands.
+fn set_up(conn: &mut Conn) {
+    cmd!(conn, "DEL", "key");
+    cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000, "HOLDS", 2);
+    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000, "HOLDS", 2);
+}
+
+#[test]
+fn integers_past_their_bounds_are_refused() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    set_up(&mut conn);
+    let before = lock_info(&mut conn, "key").unwrap();
+    for place in &INTEGERS {
+        for past in [
+            place.least - 1,
+            place.most + 1,
+            i64::MIN.into(),
+            i64::MAX.into(),
+            i128::from(i64::MAX) + 1,
+            u64::MAX.into(),
+            // As 64 bits these two would be 1 and the largest allowed.
+            i128::from(u64::MAX) + 2,
+            i128::from(u64::MAX) + 1 + place.most,
+        ] {
+            place.assert_refused(&mut conn, past.to_string().as_bytes());
+        }
+    }
+    let after = lock_info(&mut conn, "key").unwrap();
+    assert_eq!(after.facts(), before.facts());
+    assert!(after.holds[0].lease <= before.holds[0].lease);
+}
+
+#[test]
+fn integers_at_their_bounds_are_accepted() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for place in &INTEGERS {
+        for at in [place.least, place.most] {
+            // The number space's end is more than an hour ahead, which is another bound.
+            let too_far_ahead = at == MAX_TOKEN && place.command.contains("FENCE");
+            cmd!(conn, "DEL", "key");
+            let reply = conn.try_cmd(&place.words(at.to_string().as_bytes()));
+            assert_eq!(
+                reply.is_err(),
+                too_far_ahead,
+                "{} {at}: {reply:?}",
+                place.command
+            );
+        }
+    }
+}
+
+#[test]
+fn integers_that_are_no_plain_decimals_are_refused() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    set_up(&mut conn);
+    let before = lock_info(&mut conn, "key").unwrap();
+    let malformed: &[&[u8]] = &[
+        b"",
+        b"+1",
+        b"-1",
+        b"-0",
+        b"1.0",
+        b"1.",
+        b".1",
+        b" 1",
+        b"1 ",
+        b"1\n",
+        b"\t1",
+        b"01",
+        b"00",
+        b"1e3",
+        b"0x10",
+        b"1_000",
+        b"1,000",
+        b"1000ms",
+        b"inf",
+        b"nan",
+        b"one",
+        b"\0",
+        b"1\0",
+        b"\x001",
+        b"\xff",
+        b"1\xff",
+        "\u{ff11}".as_bytes(),
+        b"99999999999999999999",
+        b"10000000000000000000000000000000000000000",
+        &[b'9'; 300],
+        &[b'0'; 300],
+    ];
+    for place in &INTEGERS {
+        for integer in malformed {
+            place.assert_refused(&mut conn, integer);
+        }
+    }
+    let after = lock_info(&mut conn, "key").unwrap();
+    assert_eq!(after.facts(), before.facts());
+    assert!(after.holds[0].lease <= before.holds[0].lease);
+}
+
+#[test]
+fn the_bounds_of_a_lease_follow_the_configuration() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    let place = place("LOCK.ACQUIRE key a ?", "lease", 1, 5_000);
+    place.assert_refused(&mut conn, b"5001");
+    assert!(conn.try_cmd(&place.words(b"5000")).is_ok());
+}
+
+#[test]
+fn too_few_arguments_are_refused_by_every_command() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let shortest: &[&[&str]] = &[
+        &["LOCK.ACQUIRE", "key", "a", "1000"],
+        &["LOCK.WLOCK", "key", "a", "1000"],
+        &["LOCK.RLOCK", "key", "a", "1000"],
+        &["LOCK.RELEASE", "key", "a"],
+        &["LOCK.RENEW", "key", "a", "1000"],
+        &["LOCK.FENCE", "key", "a", "1"],
+        &["LOCK.INFO", "key"],
+        &["LOCK.APPLY", "key", "x"],
+        &["LOCK.SETTLE", "key"],
+    ];
+    for words in shortest {
+        for len in 1..words.len() {
+            let error = conn.try_cmd(&words[..len]).unwrap_err();
+            assert!(
+                error.starts_with("ERR wrong number of arguments"),
+                "{:?}: {error}",
+                &words[..len]
+            );
+        }
+    }
+    assert_eq!(int(&cmd!(conn, "DBSIZE")), 0);
+}
+
+#[test]
+fn an_owner_has_one_to_255_bytes() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let commands: &[&str] = &[
+        "LOCK.ACQUIRE key ? 1000",
+        "LOCK.WLOCK key ? 1000",
+        "LOCK.RLOCK key ? 1000",
+        "LOCK.RENEW key ? 1000",
+        "LOCK.FENCE key ? 1",
+        "LOCK.INFO key OWNER ?",
+        "LOCK.RELEASE key ?",
+    ];
+    for command in commands {
+        let owner = place(command, "owner", 1, 255);
+        for len in [0, 256, 257, 100_000] {
+            owner.assert_refused(&mut conn, &vec![b'x'; len]);
+        }
+        for len in [1, 255] {
+            let reply = conn.try_cmd(&owner.words(&vec![b'x'; len]));
+            assert!(reply.is_ok(), "{command} with {len} bytes: {reply:?}");
+            cmd!(conn, "DEL", "key");
+        }
+    }
+}
+
+#[test]
+fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    // 46 and 47 bytes, because owners may be kept in different ways by their length.
+    for len in [1, 46, 47, 254, 255] {
+        let owner = "x".repeat(len);
+        let token = int(&cmd!(conn, "LOCK.RLOCK", "key", &owner, 60_000));
+        assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", &owner, 1)), token);
+        assert_eq!(hold_of(&mut conn, "key", &owner).unwrap().token, token);
+    }
+    assert_eq!(lock_info(&mut conn, "key").unwrap().holders, 5);
+    for len in [1, 46, 47, 254, 255] {
+        let released = cmd!(conn, "LOCK.RELEASE", "key", "x".repeat(len));
+        assert_eq!(int(&released), 0);
+    }
+}
+
+/// Every command on `key` with everything right.
+const COMMANDS: [&str; 11] = [
+    "LOCK.ACQUIRE key a 1000",
+    "LOCK.ACQUIRE key a 1000 WAIT 1000 HOLDS 2 FENCE 7",
+    "LOCK.WLOCK key a 1000",
+    "LOCK.RLOCK key a 1000",
+    "LOCK.RLOCK key a 1000 WAIT 0",
+    "LOCK.RELEASE key a",
+    "LOCK.RELEASE key a ALL TOKEN 5",
+    "LOCK.RENEW key a 1000",
+    "LOCK.FENCE key a 1",
+    "LOCK.INFO key",
+    "LOCK.INFO key OWNER a",
+];
+
+/// Makes `key` hold something that is no lock, in all the ways there are.
+const STRANGERS: [&str; 6] = [
+    "SET key value",
+    "RPUSH key one two",
+    "HSET key field value",
+    "SADD key member",
+    "ZADD key 1 member",
+    "XADD key 1-1 field value",
+];
+
+fn run_line(conn: &mut Conn, line: &str) -> Result<redis::Value, String> {
+    conn.try_cmd(&line.split(' ').collect::<Vec<_>>())
+}
+
+#[test]
+fn a_key_of_another_type_is_refused_by_every_command_and_stays_as_it_was() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for stranger in STRANGERS {
+        cmd!(conn, "DEL", "key");
+        run_line(&mut conn, stranger).unwrap();
+        cmd!(conn, "PEXPIREAT", "key", 4_102_444_800_000_i64);
+        let before = (cmd!(conn, "DUMP", "key"), cmd!(conn, "PEXPIRETIME", "key"));
+        for command in COMMANDS {
+            let error = run_line(&mut conn, command).unwrap_err();
+            assert!(
+                error.starts_with("WRONGTYPE "),
+                "{stranger}; {command}: {error}"
+            );
+        }
+        let after = (cmd!(conn, "DUMP", "key"), cmd!(conn, "PEXPIRETIME", "key"));
+        assert_eq!(before, after, "{stranger}");
+    }
+}
+
+#[test]
+fn other_commands_refuse_a_lock_and_leave_it_as_it_was() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    set_up(&mut conn);
+    let before = lock_info(&mut conn, "key").unwrap().facts();
+    for command in [
+        "GET key",
+        "INCR key",
+        "APPEND key x",
+        "LPUSH key x",
+        "HSET key field value",
+        "SADD key member",
+        "ZADD key 1 member",
+        "XADD key * field value",
+        "SETRANGE key 1 x",
+    ] {
+        let error = run_line(&mut conn, command).unwrap_err();
+        assert!(error.starts_with("WRONGTYPE "), "{command}: {error}");
+    }
+    assert_eq!(lock_info(&mut conn, "key").unwrap().facts(), before);
+}
+
+#[test]
+fn syntax_and_ranges_are_looked_at_before_the_type() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "SET", "key", "value");
+    for wrong in [
+        "LOCK.ACQUIRE key",
+        "LOCK.ACQUIRE key a 0",
+        "LOCK.ACQUIRE key a 1000 PATIENCE 5",
+        "LOCK.ACQUIRE key a 1000 WAIT",
+        "LOCK.ACQUIRE key a 1000 HOLDS 0",
+        "LOCK.RLOCK key a 1000 FENCE 0",
+        "LOCK.RELEASE key a ALL READ",
+        "LOCK.RELEASE key a HOLDS x",
+        "LOCK.RENEW key a 86400001",
+        "LOCK.FENCE key a 9007199254740992",
+        "LOCK.INFO key COUNT 0",
+    ] {
+        let error = run_line(&mut conn, wrong).unwrap_err();
+        assert!(error.starts_with("ERR "), "{wrong}: {error}");
+    }
+    assert_eq!(text(&cmd!(conn, "GET", "key")), "value");
+}
+
+#[test]
+fn a_request_that_would_wait_is_checked_like_any_other() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    for wrong in [
+        "LOCK.ACQUIRE key a 0 WAIT 0",
+        "LOCK.ACQUIRE key a 1000 WAIT 0 HOLDS 0",
+        "LOCK.ACQUIRE key a 1000 WAIT 0 WAIT 0",
+        "LOCK.ACQUIRE key a 1000 WAIT 0 FENCE 9007199254740991",
+    ] {
+        let error = run_line(&mut conn, wrong).unwrap_err();
+        assert!(error.starts_with("ERR "), "{wrong}: {error}");
+    }
+    let lock = lock_info(&mut conn, "key").unwrap();
+    assert_eq!((lock.holders, lock.waiters), (1, 0));
+}
+
+#[test]
+fn top_refuses_what_it_does_not_know_and_is_empty_where_nobody_waits() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    set_up(&mut conn);
+    for wrong in ["LOCK.TOP COUNT", "LOCK.TOP 5", "LOCK.TOP COUNT 1 COUNT 1"] {
+        let error = run_line(&mut conn, wrong).unwrap_err();
+        assert!(error.starts_with("ERR "), "{wrong}: {error}");
+    }
+    for right in ["LOCK.TOP", "LOCK.TOP COUNT 1", "lock.top count 2147483647"] {
+        let reply = run_line(&mut conn, right).unwrap();
+        assert_eq!(reply, redis::Value::Array(Vec::new()), "{right}");
+    }
+}
+
+#[test]
+fn unknown_commands_of_the_family_are_the_servers_own_error() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let error = try_cmd!(conn, "LOCK.STEAL", "key", "a").unwrap_err();
+    assert!(error.starts_with("ERR unknown command"), "{error}");
+    assert!(is_nil(&cmd!(conn, "LOCK.INFO", "key")));
+}
