@@ -1,0 +1,344 @@
+//! The same command has the same reply by whatever way it comes: RESP2 or RESP3, alone, in a transaction, from a
+//! script or from a function.
+
+use mortise_harness::{
+    Conn, LockInfo, Server, array, cmd, error_line, hold_of, int, is_nil, lock_info, try_cmd,
+};
+use redis::Value;
+
+/// A story in one column and its replies in the other. `A`, `B`… stand for tokens, in the order in which they appear.
+const STORY: &[(&str, &str)] = &[
+    ("LOCK.ACQUIRE key a 60000", "A"),
+    ("LOCK.ACQUIRE key a 60000", "A"),
+    ("LOCK.ACQUIRE key b 60000", "nil"),
+    ("LOCK.RLOCK key b 60000", "nil"),
+    ("LOCK.RLOCK key a 60000 HOLDS 3", "A"),
+    ("LOCK.RENEW key a 70000", "A"),
+    ("LOCK.RENEW key b 70000", "nil"),
+    ("LOCK.FENCE key a 5", "A"),
+    ("LOCK.FENCE key b 5", "nil"),
+    ("LOCK.RELEASE key a", "ERR"),
+    ("LOCK.RELEASE key b", "nil"),
+    ("LOCK.RELEASE key a TOKEN 5", "nil"),
+    ("LOCK.RELEASE key a WRITE", "4"),
+    ("LOCK.RELEASE key a WRITE", "3"),
+    ("LOCK.RELEASE key a WRITE", "nil"),
+    ("LOCK.RLOCK key b 60000", "B"),
+    ("LOCK.WLOCK key b 60000", "nil"),
+    ("LOCK.RELEASE key a ALL", "0"),
+    ("LOCK.WLOCK key b 60000", "C"),
+    ("LOCK.RELEASE key b ALL READ", "ERR"),
+    ("LOCK.RELEASE key b HOLDS 0 WRITE", "1"),
+    ("LOCK.RELEASE key b", "0"),
+    ("LOCK.RELEASE key b", "nil"),
+    ("LOCK.INFO key", "nil"),
+    ("LOCK.INFO key OWNER a", "nil"),
+    ("LOCK.ACQUIRE key a 0", "ERR"),
+    ("LOCK.ACQUIRE key a 60000 WAIT x", "ERR"),
+    ("LOCK.ACQUIRE key a 60000 NOW", "ERR"),
+    ("LOCK.APPLY key x", "ERR"),
+    ("LOCK.SETTLE key", "ERR"),
+    ("SET key value", "OK"),
+    ("LOCK.ACQUIRE key a 60000", "WRONGTYPE"),
+    ("LOCK.RELEASE key a", "WRONGTYPE"),
+    ("LOCK.RENEW key a 60000", "WRONGTYPE"),
+    ("LOCK.FENCE key a 5", "WRONGTYPE"),
+    ("LOCK.INFO key", "WRONGTYPE"),
+    ("DEL key", "1"),
+    ("LOCK.WLOCK key a 60000 WAIT 0", "D"),
+    ("LOCK.RELEASE key a", "0"),
+];
+
+/// Names tokens as the story does and cuts errors down to their code.
+#[derive(Default)]
+struct Reader {
+    tokens: Vec<i64>,
+}
+
+impl Reader {
+    fn read(&mut self, reply: &Result<Value, String>) -> String {
+        let line = match reply {
+            Err(line) => Some(line.clone()),
+            Ok(reply) => error_line(reply),
+        };
+        if let Some(line) = line {
+            return line.split(' ').next().unwrap_or_default().to_owned();
+        }
+        match reply {
+            Ok(Value::Nil) => "nil".to_owned(),
+            Ok(Value::Okay) => "OK".to_owned(),
+            Ok(Value::Int(n)) if *n > 1_000_000 => {
+                let known = self.tokens.iter().position(|token| token == n);
+                let place = known.unwrap_or_else(|| {
+                    assert!(self.tokens.iter().all(|token| token < n), "tokens grow");
+                    self.tokens.push(*n);
+                    self.tokens.len() - 1
+                });
+                char::from(b'A' + u8::try_from(place).unwrap()).to_string()
+            }
+            Ok(Value::Int(n)) => n.to_string(),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
+/// Fails unless the story runs as it is written when each of its commands goes by `way`, in both protocols.
+#[track_caller]
+fn assert_same_story(mut way: impl FnMut(&mut Conn, &[&str]) -> Result<Value, String>) {
+    for resp3 in [false, true] {
+        let server = Server::start();
+        let mut conn = match resp3 {
+            false => server.connect(),
+            true => server.connect_resp3(),
+        };
+        load_function(&mut conn);
+        let mut reader = Reader::default();
+        for (line, expected) in STORY {
+            let reply = way(&mut conn, &words(line));
+            assert_eq!(reader.read(&reply), *expected, "{line}: {reply:?}");
+        }
+    }
+}
+
+/// A function `run` that runs the command in its arguments.
+fn load_function(conn: &mut Conn) {
+    let library = "#!lua name=story\n\
+        redis.register_function('run', function(keys, args)\n\
+            return redis.call(args[1], keys[1], unpack(args, 2))\n\
+        end)";
+    cmd!(conn, "FUNCTION", "LOAD", "REPLACE", library);
+}
+
+/// The words that send a command through `door` (`EVAL` or `FCALL`) of that name.
+fn through<'a>(door: &'a str, name: &'a str, command: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec![door, name, "1", command[1], command[0]];
+    words.extend(&command[2..]);
+    words
+}
+
+#[test]
+fn a_command_sent_alone_is_answered_as_the_story_says() {
+    assert_same_story(|conn, command| conn.try_cmd(command));
+}
+
+#[test]
+fn a_command_in_a_transaction_is_answered_alike() {
+    assert_same_story(|conn, command| {
+        cmd!(conn, "MULTI");
+        conn.cmd(command);
+        Ok(array(&cmd!(conn, "EXEC"))[0].clone())
+    });
+}
+
+#[test]
+fn a_command_called_by_a_script_is_answered_alike() {
+    for script in [
+        "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))",
+        "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))",
+        "redis.setresp(3); return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))",
+    ] {
+        assert_same_story(|conn, command| conn.try_cmd(&through("EVAL", script, command)));
+    }
+}
+
+#[test]
+fn a_command_called_by_a_function_is_answered_alike() {
+    assert_same_story(|conn, command| conn.try_cmd(&through("FCALL", "run", command)));
+}
+
+#[test]
+fn a_script_inside_a_transaction_is_answered_alike() {
+    let script = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))";
+    assert_same_story(|conn, command| {
+        cmd!(conn, "MULTI");
+        conn.cmd(&through("EVAL", script, command));
+        Ok(array(&cmd!(conn, "EXEC"))[0].clone())
+    });
+}
+
+/// Fails unless `replies` are those of the whole story.
+#[track_caller]
+fn assert_whole_story(replies: &Value) {
+    assert_eq!(array(replies).len(), STORY.len());
+    let mut reader = Reader::default();
+    for ((line, expected), reply) in STORY.iter().zip(array(replies)) {
+        let reply = reader.read(&Ok(reply.clone()));
+        assert_eq!(reply, *expected, "{line}");
+    }
+}
+
+#[test]
+fn the_whole_story_runs_in_one_transaction() {
+    let server = Server::start();
+    for mut conn in [server.connect(), server.connect_resp3()] {
+        cmd!(conn, "MULTI");
+        for (line, _) in STORY {
+            conn.cmd(&words(line));
+        }
+        assert_whole_story(&cmd!(conn, "EXEC"));
+    }
+}
+
+#[test]
+fn the_whole_story_runs_in_one_script() {
+    let server = Server::start();
+    let script = r"
+        local replies = {}
+        for i, line in ipairs(ARGV) do
+            local words = {}
+            for word in string.gmatch(line, '%S+') do table.insert(words, word) end
+            replies[i] = redis.pcall(unpack(words))
+        end
+        return replies";
+    for mut conn in [server.connect(), server.connect_resp3()] {
+        let mut words = vec!["EVAL", script, "1", "key"];
+        words.extend(STORY.iter().map(|(line, _)| line));
+        assert_whole_story(&conn.cmd(&words));
+    }
+}
+
+#[test]
+fn the_whole_story_runs_in_one_pipeline() {
+    let server = Server::start();
+    for mut conn in [server.connect(), server.connect_resp3()] {
+        for (line, _) in STORY {
+            conn.send(&words(line));
+        }
+        let mut reader = Reader::default();
+        for (line, expected) in STORY {
+            let reply = conn.try_recv();
+            assert_eq!(reader.read(&reply), *expected, "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_cannot_block_is_answered_null_at_once() {
+    let server = Server::start();
+    for mut conn in [server.connect(), server.connect_resp3()] {
+        load_function(&mut conn);
+        cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+        for line in [
+            "LOCK.ACQUIRE key b 60000 WAIT 0",
+            "LOCK.RLOCK key b 60000 WAIT 3600000",
+        ] {
+            let command = words(line);
+            for script in ["call", "pcall"] {
+                let script =
+                    format!("return redis.{script}(ARGV[1], KEYS[1], unpack(ARGV, 2)) or 'nil'");
+                let reply = conn.cmd(&through("EVAL", &script, &command));
+                assert_eq!(reply, Value::BulkString(b"nil".to_vec()), "{line}");
+            }
+            let reply = conn.cmd(&through("FCALL", "run", &command));
+            assert!(is_nil(&reply), "{line}: {reply:?}");
+
+            cmd!(conn, "MULTI");
+            conn.cmd(&command);
+            cmd!(conn, "PING");
+            let replies = cmd!(conn, "EXEC");
+            assert!(is_nil(&array(&replies)[0]), "{line}: {replies:?}");
+        }
+        assert_eq!(lock_info(&mut conn, "key").unwrap().waiters, 0);
+        cmd!(conn, "LOCK.RELEASE", "key", "holder");
+    }
+}
+
+#[test]
+fn one_script_changes_several_locks_together() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let take_all = r"
+        for _, key in ipairs(KEYS) do
+            if redis.call('LOCK.INFO', key) then return 0 end
+        end
+        for _, key in ipairs(KEYS) do
+            redis.call('LOCK.ACQUIRE', key, ARGV[1], ARGV[2])
+        end
+        return #KEYS";
+    let taken = cmd!(
+        conn, "EVAL", take_all, 3, "one", "two", "three", "a", 60_000
+    );
+    assert_eq!(int(&taken), 3);
+    let taken = cmd!(
+        conn, "EVAL", take_all, 3, "three", "four", "five", "b", 60_000
+    );
+    assert_eq!(int(&taken), 0);
+    let tokens: Vec<i64> = ["one", "two", "three"]
+        .map(|key| hold_of(&mut conn, key, "a").unwrap().token)
+        .to_vec();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    assert_eq!(int(&cmd!(conn, "EXISTS", "four", "five")), 0);
+}
+
+#[test]
+fn a_transaction_that_is_called_off_takes_nothing() {
+    let server = Server::start();
+    let (mut conn, mut other) = (server.connect(), server.connect());
+    cmd!(conn, "WATCH", "key");
+    cmd!(other, "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.ACQUIRE", "second", "a", 60_000);
+    assert!(
+        is_nil(&cmd!(conn, "EXEC")),
+        "a lock is a key like any other"
+    );
+    assert_eq!(int(&cmd!(conn, "EXISTS", "second")), 0);
+
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.ACQUIRE", "second", "a", 60_000);
+    let error = try_cmd!(conn, "LOCK.ACQUIRE", "second").unwrap_err();
+    assert!(error.starts_with("ERR wrong number"), "{error}");
+    let aborted = try_cmd!(conn, "EXEC").unwrap_err();
+    assert!(aborted.starts_with("EXECABORT "), "{aborted}");
+    assert_eq!(int(&cmd!(conn, "EXISTS", "second")), 0);
+}
+
+#[test]
+fn a_script_reads_a_lock_as_a_flat_table_or_in_resp3_as_a_map() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
+    let flat = cmd!(
+        conn,
+        "EVAL",
+        "return redis.call('LOCK.INFO', KEYS[1])",
+        1,
+        "key"
+    );
+    assert_eq!(LockInfo::read(&flat).holds[0].owner, b"a");
+    let script = r"
+        redis.setresp(3)
+        local lock = redis.call('LOCK.INFO', KEYS[1]).map
+        return { lock.mode, lock.holders, lock.holds[1].map.owner }";
+    let reply = cmd!(conn, "EVAL", script, 1, "key");
+    assert_eq!(
+        array(&reply),
+        [
+            Value::BulkString(b"read".to_vec()),
+            Value::Int(1),
+            Value::BulkString(b"a".to_vec())
+        ]
+    );
+}
+
+#[test]
+fn a_read_only_script_may_look_and_may_not_take() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let look = "return redis.call('LOCK.INFO', KEYS[1], 'OWNER', 'a')";
+    assert!(!is_nil(&cmd!(conn, "EVAL_RO", look, 1, "key")));
+    for command in ["LOCK.ACQUIRE", "LOCK.RENEW"] {
+        let change = format!("return redis.call('{command}', KEYS[1], 'a', 1000)");
+        let error = try_cmd!(conn, "EVAL_RO", change, 1, "key").unwrap_err();
+        assert!(
+            error.starts_with("ERR Write commands are not allowed"),
+            "{error}"
+        );
+    }
+    assert_eq!(hold_of(&mut conn, "key", "a").unwrap().counts(), (1, 0));
+}
