@@ -1,6 +1,6 @@
 //! `LOCK.INFO key [OWNER owner] [COUNT n]`
 //!
-//! It changes nothing, not even a hold whose lease is over: such a hold is left out.
+//! It changes nothing that anybody sees, not even a hold whose lease is over: such a hold is left out.
 
 use std::ffi::CStr;
 
@@ -11,6 +11,7 @@ use super::parse::Parse;
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Access, Args, Command, Context, Kind};
+use crate::leases;
 use crate::state::STATE;
 
 /// How many holds, and how many waiters, are shown unless COUNT says otherwise.
@@ -41,7 +42,14 @@ impl Command for Info {
             return Err(Error::WrongType);
         }
         let now = clock::now();
-        let lock = key.value().map(|value| &value.lock);
+        let value = key.value();
+        if let Some(value) = &value
+            && value.lease.get().is_none()
+        {
+            // RENAME or MOVE brought it here, and only now is its name known: from now on it is swept.
+            leases::follow(ctx.db(), name.bytes(), value, now);
+        }
+        let lock = value.map(|value| &value.lock);
         match wanted {
             Some(wanted) => match lock.and_then(|lock| lock.hold(wanted)) {
                 Some(stake) if !stake.is_over(now) => hold(ctx, wanted, stake, now),
