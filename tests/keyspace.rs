@@ -1,0 +1,281 @@
+//! A lock is a key: it can be renamed, moved, copied and swapped like one, and keeps its holds and their ends.
+
+use mortise_harness::{
+    Conn, LockInfo, Server, bytes, cmd, eventually, hold_of, int, is_nil, lock_info, text, try_cmd,
+    wall_micros,
+};
+
+/// Waits until every lease up to `ms` that has begun by now is over and has been swept where it is known.
+///
+/// The witness's lease ends after theirs, and leases are swept in the order in which they end.
+#[track_caller]
+fn await_leases_up_to(server: &Server, ms: i64) {
+    let mut conn = server.connect();
+    cmd!(conn, "SELECT", 15);
+    cmd!(conn, "LOCK.ACQUIRE", "witness", "w", ms + 100);
+    eventually("the witness is swept", || {
+        int(&cmd!(conn, "EXISTS", "witness")) == 0
+    });
+}
+
+#[track_caller]
+fn lock(conn: &mut Conn, key: &str) -> LockInfo {
+    lock_info(conn, key).unwrap_or_else(|| panic!("nobody holds {key}"))
+}
+
+fn exists(conn: &mut Conn, key: &str) -> bool {
+    int(&cmd!(conn, "EXISTS", key)) == 1
+}
+
+/// Three readers with counts of their own on `key`.
+fn let_readers_in(conn: &mut Conn, key: &str, lease: i64) {
+    for (owner, count) in [("a", 1), ("b", 2), ("c", 3)] {
+        cmd!(conn, "LOCK.RLOCK", key, owner, lease, "HOLDS", count);
+    }
+}
+
+#[test]
+fn a_renamed_lock_keeps_its_holds_under_its_new_name() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let_readers_in(&mut conn, "old", 60_000);
+    let before = lock(&mut conn, "old");
+    cmd!(conn, "RENAME", "old", "new");
+    assert!(!exists(&mut conn, "old"));
+    let after = lock(&mut conn, "new");
+    assert_eq!(after.facts(), before.facts());
+    assert!(after.holds[0].lease > 30_000);
+    assert_eq!(after.holds[0].client, conn.client_id());
+
+    assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "old", "a")));
+    assert!(is_nil(&cmd!(conn, "LOCK.WLOCK", "new", "w", 1_000)));
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "new", "a")), 0);
+    assert!(!is_nil(&cmd!(conn, "LOCK.WLOCK", "old", "w", 60_000)));
+}
+
+#[test]
+fn a_renamed_lock_ends_when_it_would_have_ended_and_its_key_goes_once_it_is_named() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for name_it in [
+        ["LOCK.INFO", "new"].as_slice(),
+        &["LOCK.RELEASE", "new", "nobody"],
+        &["LOCK.RENEW", "new", "nobody", "1"],
+    ] {
+        cmd!(conn, "LOCK.ACQUIRE", "old", "a", 50);
+        cmd!(conn, "RENAME", "old", "new");
+        await_leases_up_to(&server, 50);
+        assert!(is_nil(&conn.cmd(name_it)), "{name_it:?}");
+        eventually("the key is gone", || !exists(&mut conn, "new"));
+    }
+    // Named before it ends, it is swept when it ends.
+    for name_it in [
+        ["LOCK.INFO", "new"].as_slice(),
+        &["LOCK.RENEW", "new", "a", "1"],
+        &["LOCK.RLOCK", "new", "nobody", "1"],
+    ] {
+        cmd!(conn, "MULTI");
+        cmd!(conn, "LOCK.ACQUIRE", "old", "a", 50);
+        cmd!(conn, "RENAME", "old", "new");
+        conn.cmd(name_it);
+        cmd!(conn, "EXEC");
+        eventually("the key is gone", || !exists(&mut conn, "new"));
+    }
+}
+
+#[test]
+fn the_end_of_a_renamed_lock_does_not_touch_what_has_taken_its_old_name() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for name in ["one", "two", "three"] {
+        cmd!(conn, "LOCK.ACQUIRE", name, "a", 50);
+    }
+    cmd!(conn, "RENAME", "one", "one:new");
+    cmd!(conn, "RENAME", "two", "two:new");
+    cmd!(conn, "LOCK.ACQUIRE", "one", "b", 60_000);
+    cmd!(conn, "SET", "two", "value");
+    cmd!(conn, "SET", "three", "value");
+    await_leases_up_to(&server, 50);
+    assert_eq!(lock(&mut conn, "one").holds[0].owner, b"b");
+    assert_eq!(text(&cmd!(conn, "GET", "two")), "value");
+    assert_eq!(text(&cmd!(conn, "GET", "three")), "value");
+}
+
+#[test]
+fn a_rename_onto_a_lock_replaces_its_holds() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "one", "a", 60_000);
+    let_readers_in(&mut conn, "two", 50);
+    assert_eq!(int(&cmd!(conn, "RENAMENX", "one", "two")), 0);
+    assert_eq!(lock(&mut conn, "two").holders, 3);
+
+    let facts = lock(&mut conn, "one").facts();
+    cmd!(conn, "RENAME", "one", "two");
+    assert_eq!(lock(&mut conn, "two").facts(), facts);
+    assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "two", "b")));
+    // The leases of those that were replaced must not end those that replaced them.
+    await_leases_up_to(&server, 50);
+    assert_eq!(lock(&mut conn, "two").facts(), facts);
+}
+
+#[test]
+fn a_moved_lock_is_held_in_its_new_database_and_ends_there() {
+    let server = Server::start();
+    let (mut zero, mut one) = (server.connect(), server.connect());
+    cmd!(one, "SELECT", 1);
+    let_readers_in(&mut zero, "key", 60_000);
+    let facts = lock(&mut zero, "key").facts();
+    assert_eq!(int(&cmd!(zero, "MOVE", "key", 1)), 1);
+    assert_eq!(lock(&mut one, "key").facts(), facts);
+    assert!(!is_nil(&cmd!(zero, "LOCK.WLOCK", "key", "w", 60_000)));
+    assert_eq!(int(&cmd!(zero, "MOVE", "key", 1)), 0);
+    assert_eq!(lock(&mut one, "key").facts(), facts);
+
+    cmd!(zero, "LOCK.ACQUIRE", "short", "a", 50);
+    cmd!(zero, "MOVE", "short", 1);
+    cmd!(zero, "LOCK.ACQUIRE", "short", "b", 60_000);
+    await_leases_up_to(&server, 50);
+    assert_eq!(lock_info(&mut one, "short"), None);
+    eventually("the moved key is gone", || !exists(&mut one, "short"));
+    assert_eq!(lock(&mut zero, "short").holds[0].owner, b"b");
+}
+
+#[test]
+fn a_copied_lock_has_the_same_holds_and_goes_its_own_way() {
+    let server = Server::start();
+    let (mut conn, mut other) = (server.connect(), server.connect());
+    cmd!(other, "SELECT", 5);
+    let_readers_in(&mut conn, "key", 60_000);
+    let before = lock(&mut conn, "key");
+    assert_eq!(int(&cmd!(conn, "COPY", "key", "copy")), 1);
+    assert_eq!(int(&cmd!(conn, "COPY", "key", "copy", "DB", 5)), 1);
+    let copy = lock(&mut conn, "copy");
+    assert_eq!(copy.facts(), before.facts());
+    assert!(copy.holds[0].lease <= before.holds[0].lease);
+    assert!(copy.holds[0].lease > 30_000);
+    assert_eq!(lock(&mut other, "copy").facts(), before.facts());
+
+    cmd!(conn, "LOCK.RELEASE", "copy", "a");
+    cmd!(conn, "LOCK.RENEW", "copy", "b", 600_000);
+    assert_eq!(lock(&mut conn, "key").facts(), before.facts());
+    assert!(hold_of(&mut conn, "key", "b").unwrap().lease <= 60_000);
+    assert_eq!(lock(&mut other, "copy").facts(), before.facts());
+    cmd!(conn, "DEL", "key");
+    assert_eq!(lock(&mut conn, "copy").holders, 2);
+}
+
+#[test]
+fn a_copied_lock_ends_in_its_own_right_though_nobody_names_it() {
+    let server = Server::start();
+    let (mut conn, mut other) = (server.connect(), server.connect());
+    cmd!(other, "SELECT", 5);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 200);
+    cmd!(conn, "COPY", "key", "copy");
+    cmd!(conn, "COPY", "key", "copy", "DB", 5);
+    cmd!(conn, "LOCK.RENEW", "key", "a", 60_000);
+    eventually("the copies are gone", || {
+        !exists(&mut conn, "copy") && !exists(&mut other, "copy")
+    });
+    assert!(exists(&mut conn, "key"));
+}
+
+#[test]
+fn a_copy_onto_a_lock_replaces_its_holds_only_if_told_to() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "one", "a", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "two", "b", 50);
+    assert_eq!(int(&cmd!(conn, "COPY", "one", "two")), 0);
+    assert_eq!(int(&cmd!(conn, "COPY", "one", "two", "REPLACE")), 1);
+    let facts = lock(&mut conn, "one").facts();
+    assert_eq!(lock(&mut conn, "two").facts(), facts);
+    await_leases_up_to(&server, 50);
+    assert_eq!(lock(&mut conn, "two").facts(), facts);
+}
+
+#[test]
+fn swapped_databases_take_their_locks_and_their_ends_with_them() {
+    let server = Server::start();
+    let (mut zero, mut one) = (server.connect(), server.connect());
+    cmd!(one, "SELECT", 1);
+    cmd!(zero, "MULTI");
+    cmd!(zero, "LOCK.ACQUIRE", "short", "a", 100);
+    cmd!(zero, "LOCK.ACQUIRE", "key", "zero", 60_000);
+    cmd!(zero, "SELECT", 1);
+    cmd!(zero, "LOCK.ACQUIRE", "short", "b", 60_000);
+    cmd!(zero, "LOCK.ACQUIRE", "key", "one", 60_000);
+    cmd!(zero, "SWAPDB", 0, 1);
+    cmd!(zero, "SELECT", 0);
+    cmd!(zero, "EXEC");
+    assert_eq!(lock(&mut zero, "key").holds[0].owner, b"one");
+    assert_eq!(lock(&mut one, "key").holds[0].owner, b"zero");
+    eventually("the short lease is over", || !exists(&mut one, "short"));
+    assert_eq!(lock(&mut zero, "short").holds[0].owner, b"b");
+    assert_eq!(int(&cmd!(one, "LOCK.RELEASE", "key", "zero")), 0);
+    assert_eq!(int(&cmd!(zero, "LOCK.RELEASE", "key", "one")), 0);
+}
+
+#[test]
+fn a_database_swapped_with_one_never_used_keeps_its_locks_ends() {
+    let server = Server::start();
+    let (mut zero, mut far) = (server.connect(), server.connect());
+    cmd!(far, "SELECT", 14);
+    cmd!(zero, "LOCK.ACQUIRE", "key", "a", 200);
+    cmd!(zero, "LOCK.ACQUIRE", "kept", "a", 60_000);
+    cmd!(zero, "SWAPDB", 14, 0);
+    cmd!(zero, "LOCK.ACQUIRE", "key", "b", 60_000);
+    eventually("the key is gone", || !exists(&mut far, "key"));
+    assert!(exists(&mut far, "kept") && exists(&mut zero, "key"));
+    cmd!(zero, "SWAPDB", 0, 14);
+    assert_eq!(lock(&mut far, "key").holds[0].owner, b"b");
+    assert!(exists(&mut zero, "kept"));
+}
+
+#[test]
+fn a_dumped_lock_is_restored_with_its_holds_and_ends_in_its_own_right() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let_readers_in(&mut conn, "key", 60_000);
+    cmd!(conn, "LOCK.RLOCK", "key", "brief", 300);
+    let before = lock(&mut conn, "key");
+    let dump = bytes(&cmd!(conn, "DUMP", "key"));
+    let error = try_cmd!(conn, "RESTORE", "key", 0, &dump[..]).unwrap_err();
+    assert!(error.starts_with("BUSYKEY "), "{error}");
+    cmd!(conn, "RESTORE", "other", 0, &dump[..]);
+    let after = lock(&mut conn, "other");
+    assert_eq!(after.facts(), before.facts());
+    // Not longer than when it was dumped; time stands still in the payload.
+    assert!((30_000..=60_000).contains(&after.holds[0].lease));
+
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    cmd!(conn, "RESTORE", "key", 0, &dump[..], "REPLACE");
+    assert_eq!(lock(&mut conn, "key").facts(), before.facts());
+    for key in ["other", "key"] {
+        eventually("the brief hold has ended", || {
+            lock(&mut conn, key).holders == 3
+        });
+    }
+
+    cmd!(conn, "LOCK.ACQUIRE", "short", "a", 300);
+    let dump = bytes(&cmd!(conn, "DUMP", "short"));
+    cmd!(conn, "DEL", "short");
+    cmd!(conn, "RESTORE", "short", 0, &dump[..]);
+    assert!(exists(&mut conn, "short"));
+    eventually("nobody names it and it goes", || {
+        !exists(&mut conn, "short")
+    });
+}
+
+#[test]
+fn a_restored_token_is_exceeded_by_later_ones() {
+    let (one, two) = (Server::start(), Server::start());
+    let (mut from, mut to) = (one.connect(), two.connect());
+    let ahead = wall_micros() + 1_800_000_000;
+    cmd!(from, "LOCK.ACQUIRE", "key", "a", 60_000, "FENCE", ahead);
+    let dump = bytes(&cmd!(from, "DUMP", "key"));
+    cmd!(to, "RESTORE", "key", 0, dump);
+    assert_eq!(hold_of(&mut to, "key", "a").unwrap().token, ahead);
+    let next = int(&cmd!(to, "LOCK.ACQUIRE", "other", "a", 60_000));
+    assert!(next > ahead, "{next} > {ahead}");
+}
