@@ -13,11 +13,14 @@
 
 mod aof;
 mod bystanders;
+mod contention;
 mod expiry;
+mod handoff;
 mod memory;
 mod meter;
 mod readers;
 mod report;
+mod rivals;
 mod samples;
 mod scale;
 mod schemes;
@@ -40,6 +43,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("bystanders", bystanders::run),
     ("expiry", expiry::run),
     ("aof", aof::run),
+    ("contention", contention::run),
+    ("handoff", handoff::run),
 ];
 
 fn main() -> ExitCode {

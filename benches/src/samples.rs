@@ -21,6 +21,10 @@ impl Samples {
         self.quantile(0.5)
     }
 
+    pub(crate) fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
     pub(crate) fn min(&self) -> f64 {
         self.quantile(0.0)
     }

@@ -22,6 +22,13 @@ pub(crate) struct Scale {
     pub(crate) server_pairs: usize,
     /// Rounds of a mass expiry.
     pub(crate) expiries: usize,
+    /// How long many clients want one lock, and how often each rival does.
+    pub(crate) contention: Duration,
+    pub(crate) contention_rounds: usize,
+    /// Hand-offs from one client to the next.
+    pub(crate) handoffs: usize,
+    /// Blocked clients, all together.
+    pub(crate) waiters: usize,
 }
 
 impl Scale {
@@ -34,6 +41,10 @@ impl Scale {
             readers: 10_000,
             server_pairs: 10,
             expiries: 3,
+            contention: Duration::from_secs(2),
+            contention_rounds: 3,
+            handoffs: 2_000,
+            waiters: 10_050,
         }
     }
 
@@ -46,6 +57,10 @@ impl Scale {
             readers: 1_000,
             server_pairs: 1,
             expiries: 1,
+            contention: Duration::from_millis(200),
+            contention_rounds: 1,
+            handoffs: 100,
+            waiters: 300,
         }
     }
 }

@@ -1,0 +1,164 @@
+//! Many clients want one lock: hold it for a millisecond, think for a millisecond, again.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::Server;
+
+use crate::report::Report;
+use crate::rivals::{Client, Rival};
+use crate::samples::Samples;
+use crate::scale::Scale;
+
+const HOLD: Duration = Duration::from_millis(1);
+const THINK: Duration = Duration::from_millis(1);
+const CLIENTS: [usize; 4] = [1, 8, 32, 256];
+
+/// What one run of one rival gave.
+struct Outcome {
+    per_second: f64,
+    waits: Samples,
+    commands: f64,
+    least: f64,
+    most: f64,
+}
+
+#[derive(Default)]
+struct Rounds {
+    per_second: Samples,
+    p50: Samples,
+    p99: Samples,
+    max: Samples,
+    commands: Samples,
+    least: Samples,
+    most: Samples,
+}
+
+impl Rounds {
+    fn push(&mut self, outcome: &Outcome) {
+        self.per_second.push(outcome.per_second);
+        self.p50.push(outcome.waits.median());
+        self.p99.push(outcome.waits.quantile(0.99));
+        self.max.push(outcome.waits.max());
+        self.commands.push(outcome.commands);
+        self.least.push(outcome.least);
+        self.most.push(outcome.most);
+    }
+}
+
+pub(crate) fn run(scale: &Scale, report: &mut Report) {
+    let server = Server::builder()
+        .config("maxclients", "2000")
+        .config("lock.max-waiters", "1000")
+        .start();
+    for clients in CLIENTS {
+        let mut rounds: Vec<Rounds> = Rival::ALL.iter().map(|_| Rounds::default()).collect();
+        for _ in 0..scale.contention_rounds {
+            for (rival, rounds) in Rival::ALL.iter().zip(&mut rounds) {
+                rounds.push(&contend(*rival, &server, clients, scale.contention));
+            }
+        }
+        tell(report, clients, &rounds);
+    }
+}
+
+fn tell(report: &mut Report, clients: usize, rounds: &[Rounds]) {
+    let [ours, theirs @ ..] = rounds else { return };
+    let what = |figure: &str| format!("{figure}, {clients} clients");
+    if clients == 32 {
+        let one = ours.commands.against(&ours.commands);
+        report.held(
+            what("commands per contended acquisition"),
+            "",
+            &ours.commands,
+            &one,
+            2.0,
+        );
+    }
+    for (rival, theirs) in Rival::ALL[1..].iter().zip(theirs) {
+        if clients == 32 || *rival == Rival::BareToken {
+            report.shown(
+                what(&format!("acquisitions per second against {}", rival.name())),
+                "/s",
+                &ours.per_second,
+                &theirs.per_second,
+            );
+            report.shown(
+                what(&format!("p99 of the wait against {}", rival.name())),
+                "ms",
+                &ours.p99,
+                &theirs.p99,
+            );
+        }
+    }
+    for (rival, rounds) in Rival::ALL.iter().zip(rounds) {
+        report.raw(
+            &what(&rival.name()),
+            &[
+                ("acquisitions", "/s", &rounds.per_second),
+                ("wait p50", "ms", &rounds.p50),
+                ("p99", "ms", &rounds.p99),
+                ("max", "ms", &rounds.max),
+                ("commands per acquisition", "", &rounds.commands),
+                ("least served", "", &rounds.least),
+                ("most served", "", &rounds.most),
+            ],
+        );
+    }
+}
+
+fn contend(rival: Rival, server: &Server, clients: usize, span: Duration) -> Outcome {
+    rival.prepare(server);
+    let start = Barrier::new(clients + 1);
+    let over = AtomicBool::new(false);
+    let (elapsed, results) = thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|number| {
+                let (start, over) = (&start, &over);
+                scope.spawn(move || {
+                    let mut client = Client::connect(rival, server, number);
+                    start.wait();
+                    let mut waits: Vec<f64> = Vec::new();
+                    let mut acquired = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        let wait = client.timed_acquire();
+                        acquired += 1;
+                        // Who gets in after the end does not count.
+                        if !over.load(Ordering::Relaxed) {
+                            waits.push(wait);
+                        }
+                        thread::sleep(HOLD);
+                        client.release();
+                        thread::sleep(THINK);
+                    }
+                    (waits, client.commands as f64 / f64::from(acquired))
+                })
+            })
+            .collect();
+        start.wait();
+        let began = Instant::now();
+        thread::sleep(span);
+        over.store(true, Ordering::Relaxed);
+        let elapsed = began.elapsed();
+        let results: Vec<_> = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a client that does not fail"))
+            .collect();
+        (elapsed, results)
+    });
+    let served: Samples = results
+        .iter()
+        .map(|(waits, _)| waits.len() as f64)
+        .collect();
+    let commands: Samples = results.iter().map(|(_, commands)| *commands).collect();
+    let waits: Vec<f64> = results.into_iter().flat_map(|(waits, _)| waits).collect();
+    Outcome {
+        per_second: waits.len() as f64 / elapsed.as_secs_f64(),
+        commands: commands.mean(),
+        waits: waits.into_iter().collect(),
+        least: served.min(),
+        most: served.max(),
+    }
+}
