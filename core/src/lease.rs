@@ -46,6 +46,8 @@ impl LeaseId {
 pub struct LeaseOrder<K> {
     /// First slot of each bucket of the ring, by tick modulo [`RING`]. Allocated at first use.
     ring: Vec<u32>,
+    /// Buckets of the ring that hold entries.
+    occupied: usize,
     /// First slot of each bucket at or past `cursor + RING`.
     beyond: BTreeMap<u64, u32>,
     /// The earliest tick whose bucket may hold entries.
@@ -76,6 +78,7 @@ impl<K> LeaseOrder<K> {
     pub const fn new() -> Self {
         Self {
             ring: Vec::new(),
+            occupied: 0,
             beyond: BTreeMap::new(),
             cursor: 0,
             chunks: Vec::new(),
@@ -158,7 +161,7 @@ impl<K> LeaseOrder<K> {
                     .as_ref()?;
                 return Some((LeaseId::of(head), key));
             }
-            self.advance();
+            self.advance(tick(now));
         }
         None
     }
@@ -175,12 +178,21 @@ impl<K> LeaseOrder<K> {
             + self.beyond.len() * (size_of::<(u64, u32)>() * 4 / 3)
     }
 
-    /// Past an empty bucket; the one that comes into the ring's reach at its far end moves in.
-    fn advance(&mut self) {
-        self.cursor += 1;
-        let entering = self.cursor + RING - 1;
-        if let Some(head) = self.beyond.remove(&entering) {
-            self.ring[ring_index(entering)] = head;
+    /// Past an empty bucket, and past an empty ring in one stride, but no further than `to`:
+    /// after a long time without calls (the machine was suspended, a replica was promoted) the
+    /// buckets between are not worth a look each. Those that come into the ring's reach move in.
+    fn advance(&mut self, to: u64) {
+        self.cursor = match self.beyond.first_key_value() {
+            _ if self.occupied > 0 => self.cursor + 1,
+            Some((first, _)) => to.min(*first),
+            None => to,
+        };
+        while let Some(bucket) = self.beyond.first_entry()
+            && *bucket.key() < self.cursor + RING
+        {
+            let (tick, head) = bucket.remove_entry();
+            self.ring[ring_index(tick)] = head;
+            self.occupied += 1;
         }
     }
 
@@ -188,7 +200,9 @@ impl<K> LeaseOrder<K> {
     fn link(&mut self, id: u32, tick: u64) {
         let tick = tick.max(self.cursor);
         let head = if tick < self.cursor + RING {
-            &mut self.ring[ring_index(tick)]
+            let head = &mut self.ring[ring_index(tick)];
+            self.occupied += usize::from(*head == NIL);
+            head
         } else {
             self.beyond.entry(tick).or_insert(NIL)
         };
@@ -211,6 +225,7 @@ impl<K> LeaseOrder<K> {
             self.slot_mut(prev).next = next;
         } else if tick < self.cursor + RING {
             self.ring[ring_index(tick)] = next;
+            self.occupied -= usize::from(next == NIL);
         } else if next != NIL {
             self.beyond.insert(tick, next);
         } else {

@@ -1,0 +1,350 @@
+//! The lease order against a sorted set: nothing is due before its deadline, everything is due
+//! 32 ms after it, and what is removed leaves nothing behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::{Instant, LeaseId, LeaseOrder};
+use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
+
+/// The width of a bucket: so late may a deadline be noticed.
+const WIDTH: u64 = 32;
+/// How far the ring reaches.
+const RING: u64 = 8_192 * WIDTH;
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert {
+        after: i64,
+    },
+    Remove {
+        nth: usize,
+    },
+    Reschedule {
+        nth: usize,
+        after: i64,
+    },
+    /// Time passes; nobody asks what is due.
+    Pause(u64),
+    /// Takes out what is due, so many at most, and puts every other one off by so much.
+    Sweep {
+        most: usize,
+        put_off: Option<u64>,
+    },
+    Clear,
+}
+
+fn spans() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        2 => 0..2 * WIDTH,
+        4 => 0..10_000_u64,
+        2 => 0..RING,
+        1 => RING - 3 * WIDTH..RING + 3 * WIDTH,
+        1 => 0..3 * RING,
+        1 => 0..3 * DAY,
+        1 => Just(0),
+    ]
+}
+
+/// Mostly ahead, sometimes past.
+fn offsets() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        9 => spans().prop_map(u64::cast_signed),
+        1 => spans().prop_map(|span| -span.cast_signed()),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        60 => offsets().prop_map(|after| Step::Insert { after }),
+        30 => any::<usize>().prop_map(|nth| Step::Remove { nth }),
+        20 => (any::<usize>(), offsets()).prop_map(|(nth, after)| Step::Reschedule { nth, after }),
+        30 => spans().prop_map(Step::Pause),
+        20 => (
+            prop_oneof![1 => 0..4_usize, 2 => Just(usize::MAX)],
+            prop::option::weighted(0.2, spans()),
+        )
+            .prop_map(|(most, put_off)| Step::Sweep { most, put_off }),
+        1 => Just(Step::Clear),
+    ]
+}
+
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig {
+        cases: match std::env::var("PROPTEST_CASES") {
+            Ok(_) => default.cases,
+            Err(_) => 1_000,
+        },
+        failure_persistence: None,
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..default
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn due_is_what_a_sorted_set_says(
+        boot in 0..DAY,
+        steps in prop::collection::vec(steps(), 1..300),
+    ) {
+        let mut world = World::new(boot);
+        for step in steps {
+            world.step(&step);
+            world.check();
+        }
+        world.pause_and_drain();
+    }
+}
+
+/// An order and what it should hold.
+struct World {
+    order: LeaseOrder<u64>,
+    now: u64,
+    /// By key, which tells entries apart.
+    entries: BTreeMap<u64, Entry>,
+    /// By the moment from which on an entry is due: a deadline in the past counts from when it
+    /// was set.
+    by_due: BTreeSet<(u64, u64)>,
+    inserted: u64,
+}
+
+struct Entry {
+    id: LeaseId,
+    deadline: u64,
+    /// The later of the deadline and the moment it was set.
+    due: u64,
+}
+
+impl World {
+    fn new(boot: u64) -> Self {
+        Self {
+            order: LeaseOrder::new(),
+            now: boot,
+            entries: BTreeMap::new(),
+            by_due: BTreeSet::new(),
+            inserted: 0,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Insert { after } => self.insert(self.now.saturating_add_signed(after)),
+            Step::Remove { nth } => {
+                if let Some(key) = self.nth(nth) {
+                    self.remove(key);
+                }
+            }
+            Step::Reschedule { nth, after } => {
+                if let Some(key) = self.nth(nth) {
+                    self.reschedule(key, self.now.saturating_add_signed(after));
+                }
+            }
+            Step::Pause(ms) => self.now += ms,
+            Step::Sweep { most, put_off } => self.sweep(most, put_off),
+            Step::Clear => {
+                self.order.clear();
+                self.entries.clear();
+                self.by_due.clear();
+            }
+        }
+    }
+
+    fn nth(&self, nth: usize) -> Option<u64> {
+        let len = self.entries.len().max(1);
+        self.entries.keys().nth(nth % len).copied()
+    }
+
+    fn insert(&mut self, deadline: u64) {
+        let key = self.inserted;
+        self.inserted += 1;
+        let id = self.order.insert(at(self.now), at(deadline), key);
+        let due = deadline.max(self.now);
+        self.entries.insert(key, Entry { id, deadline, due });
+        self.by_due.insert((due, key));
+    }
+
+    fn reschedule(&mut self, key: u64, deadline: u64) {
+        let entry = self.entries.get_mut(&key).expect("there");
+        self.order.reschedule(entry.id, at(deadline));
+        self.by_due.remove(&(entry.due, key));
+        (entry.deadline, entry.due) = (deadline, deadline.max(self.now));
+        self.by_due.insert((entry.due, key));
+    }
+
+    fn remove(&mut self, key: u64) {
+        let entry = self.entries.remove(&key).expect("there");
+        self.by_due.remove(&(entry.due, key));
+        assert_eq!(self.order.remove(entry.id), Some(key));
+        assert_eq!(self.order.get(entry.id), None);
+        assert_eq!(self.order.remove(entry.id), None);
+        self.order.reschedule(entry.id, at(self.now));
+    }
+
+    fn sweep(&mut self, most: usize, put_off: Option<u64>) {
+        for round in 0..most {
+            let Some((id, &key)) = self.order.due(at(self.now)) else {
+                // Only what became due within a bucket's width may be missing.
+                let missed = self.by_due.first().map(|(due, _)| *due);
+                assert!(missed.is_none_or(|due| due + WIDTH > self.now));
+                return;
+            };
+            assert_eq!(
+                self.order.due(at(self.now)),
+                Some((id, &key)),
+                "until taken"
+            );
+            let entry = self.entries.get(&key).expect("an entry that is there");
+            assert_eq!(entry.id, id);
+            assert!(entry.deadline <= self.now, "due before its deadline");
+            let first = self.by_due.first().map_or(0, |(deadline, _)| *deadline);
+            assert!(entry.deadline < first + WIDTH, "an earlier deadline waits");
+            match put_off {
+                Some(ms) if round % 2 == 1 => self.reschedule(key, self.now + ms),
+                _ => self.remove(key),
+            }
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.order.len(), self.entries.len());
+        assert_eq!(self.order.is_empty(), self.entries.is_empty());
+        for (key, entry) in &self.entries {
+            assert_eq!(self.order.get(entry.id), Some(key));
+        }
+    }
+
+    fn pause_and_drain(&mut self) {
+        let last = self.by_due.last().map_or(0, |(due, _)| *due);
+        self.now = self.now.max(last + WIDTH);
+        self.sweep(usize::MAX, None);
+        self.check();
+        assert!(self.order.is_empty());
+    }
+}
+
+#[test]
+fn nothing_is_due_before_its_deadline_and_all_is_due_a_bucket_later() {
+    for boot in [0, 31, 32, 1_000_003] {
+        for after in [
+            0,
+            1,
+            31,
+            32,
+            33,
+            RING - 1,
+            RING,
+            RING + 1,
+            5 * RING,
+            9 * DAY,
+        ] {
+            let mut order = LeaseOrder::new();
+            order.insert(at(boot), at(boot + after), ());
+            if after > 0 {
+                assert!(order.due(at(boot + after - 1)).is_none());
+            }
+            assert!(order.due(at(boot + after + WIDTH)).is_some());
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_time_are_deadlines_too() {
+    let mut order = LeaseOrder::new();
+    order.insert(at(5), at(u64::MAX), "never");
+    let zero = order.insert(at(5), at(0), "long ago");
+    assert_eq!(order.due(at(5 + WIDTH)), Some((zero, &"long ago")));
+    order.remove(zero);
+    assert_eq!(order.due(at(1 << 50)), None);
+    order.insert(at(1 << 50), at(1 << 51), "in between");
+    assert_eq!(
+        order.due(at(u64::MAX)).map(|(_, key)| *key),
+        Some("in between")
+    );
+}
+
+/// A machine that was suspended, or a replica, where nobody asks what is due until it is promoted.
+#[test]
+fn a_century_in_which_nobody_asked_is_crossed_at_once() {
+    let century = 36_525 * DAY;
+    let mut order = LeaseOrder::new();
+    let early = order.insert(at(0), at(1_000), "early");
+    let renewed = order.insert(at(0), at(1_000), "renewed");
+    order.reschedule(renewed, at(century + 1_000));
+    order.insert(at(century), at(century + 2_000), "late");
+    assert_eq!(order.due(at(century)), Some((early, &"early")));
+    order.remove(early);
+    assert_eq!(order.due(at(century)), None);
+    assert_eq!(order.due(at(century + 1_100)), Some((renewed, &"renewed")));
+    order.remove(renewed);
+    assert_eq!(order.due(at(century + 1_100)), None);
+    assert_eq!(
+        order.due(at(century + 2_100)).map(|(_, key)| *key),
+        Some("late")
+    );
+}
+
+#[test]
+fn a_stale_id_finds_nothing_while_its_slot_is_empty() {
+    let mut order = LeaseOrder::new();
+    let first = order.insert(at(0), at(10), 1);
+    let second = order.insert(at(0), at(10), 2);
+    assert_eq!(order.remove(first), Some(1));
+    assert_eq!(order.remove(first), None);
+    order.reschedule(first, at(99));
+    assert_eq!(order.len(), 1);
+    assert_eq!(order.remove(second), Some(2));
+    order.clear();
+    assert_eq!(order.get(second), None);
+    assert_eq!(order.remove(second), None);
+    order.reschedule(second, at(99));
+    assert!(order.is_empty());
+}
+
+#[test]
+fn a_million_entries_give_their_memory_back() {
+    let mut order = LeaseOrder::new();
+    let mut ids = Vec::new();
+    ids.push(order.insert(at(0), at(30_000), 0));
+    order.remove(ids[0]);
+    let resting = order.heap_size();
+    for round in 0..2_u64 {
+        ids.clear();
+        let now = round * DAY;
+        ids.extend((0..1_000_000).map(|i| order.insert(at(now), at(now + i * 977 % DAY), i)));
+        let full = order.heap_size();
+        assert!(
+            full > 1_000_000 * 24 && full < 1_000_000 * 64,
+            "{full} bytes"
+        );
+        // Neither in the order they came nor in the reverse.
+        for i in 0..1_000_000 {
+            assert!(order.remove(ids[i * 611_953 % 1_000_000]).is_some());
+        }
+        assert!(order.is_empty());
+        assert_eq!(order.heap_size(), resting);
+        assert_eq!(order.due(at(now + 2 * DAY)), None);
+    }
+    assert!(resting < 100_000, "{resting} bytes");
+}
+
+#[test]
+fn pairs_of_insert_and_remove_take_no_more_memory_than_one() {
+    let mut order = LeaseOrder::new();
+    let kept = order.insert(at(0), at(30_000), 0);
+    let resting = order.heap_size();
+    for now in 1..1_000_000 {
+        let id = order.insert(at(now), at(now + 30_000), now);
+        assert_eq!(order.remove(id), Some(now));
+    }
+    assert_eq!(order.heap_size(), resting);
+    assert_eq!(order.due(at(2_000_000)), Some((kept, &0)));
+}
