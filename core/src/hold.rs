@@ -53,7 +53,7 @@ impl Touched {
     /// Touched once more, by `client` if it is a grant.
     #[must_use]
     pub fn again(self, client: Option<u64>) -> Self {
-        let serial = (self.0 + 1) & Self::SERIAL_MASK;
+        let serial = self.0.wrapping_add(1) & Self::SERIAL_MASK;
         Self((Self::by(client.unwrap_or(self.client())).0 & !Self::SERIAL_MASK) | serial)
     }
 }
@@ -288,5 +288,41 @@ impl<'a> Iterator for Holds<'a> {
             Iter::One(one) => one.take(),
             Iter::Many(many) => many.next(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_touch_moves_the_serial_and_a_grant_the_connection() {
+        let first = Touched::by(7);
+        assert_eq!(first.client(), 7);
+        let renewed = first.again(None);
+        assert_eq!(renewed.client(), 7);
+        assert_ne!(renewed, first);
+        let granted = renewed.again(Some(8));
+        assert_eq!(granted.client(), 8);
+        assert_eq!(granted.again(Some(0)).client(), 0);
+    }
+
+    #[test]
+    fn the_serial_wraps_and_leaves_the_connection_alone() {
+        const LARGEST: u64 = (1 << 44) - 1;
+        let mut touched = Touched::by(LARGEST);
+        for _ in 0..1 << Touched::SERIAL_BITS {
+            let before = touched;
+            touched = touched.again(None);
+            assert_ne!(touched, before);
+            assert_eq!(touched.client(), LARGEST);
+        }
+        assert_eq!(touched, Touched::by(LARGEST));
+    }
+
+    #[test]
+    fn a_connection_of_more_than_44_bits_is_unknown() {
+        assert_eq!(Touched::by(1 << 44).client(), 0);
+        assert_eq!(Touched::by(7).again(Some(u64::MAX)).client(), 0);
     }
 }
