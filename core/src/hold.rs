@@ -258,13 +258,14 @@ impl Store {
             Self::Free => 0,
             Self::One(owner, _) => owner.heap_size(),
             Self::Many(readers) => {
-                // B-tree nodes are on average three quarters full.
+                // The nodes of a B-tree have room for 11 entries, and are about two thirds full.
                 let entry = size_of::<(Owner, Stake)>() + size_of::<(Instant, Owner)>();
                 let owners: usize = match readers.by_owner.first_key_value() {
                     Some((owner, _)) => 2 * owner.heap_size() * readers.by_owner.len(),
                     None => 0,
                 };
-                size_of::<Readers>() + readers.by_owner.len() * entry * 4 / 3 + owners
+                let room = 11 + readers.by_owner.len() * 3 / 2;
+                size_of::<Readers>() + room * entry + owners
             }
         }
     }
