@@ -13,7 +13,7 @@ use std::fmt;
 
 use crate::hold::{Stake, Touched};
 use crate::lock::Lock;
-use crate::types::{Count, Instant, Owner, OwnerRef, Token};
+use crate::types::{Count, Instant, OwnerRef, Token};
 
 /// The version written. Older ones are read for ever; newer ones are refused.
 pub const VERSION: u8 = 1;
@@ -143,15 +143,15 @@ pub fn decode_lock(
     let last = input.last_token()?;
     let len = input.number(u64::from(u32::MAX))?;
     let mut lock = Lock::free();
-    let mut previous: Option<Owner> = None;
+    let mut previous: Option<OwnerRef<'_>> = None;
     for _ in 0..len {
         let (owner, stake) = input.hold(arrival, &written, here)?;
         // Owners are written in ascending order: what does not ascend stands twice or was made up.
-        let ascends = previous.is_none_or(|previous| previous.as_ref() < owner);
+        let ascends = previous.is_none_or(|previous| previous < owner);
         if !ascends || (len > 1 && stake.write > 0) {
             return Err(DecodeError::Impossible);
         }
-        previous = Some(owner.to_owner());
+        previous = Some(owner);
         lock.put(owner, stake);
     }
     input.end()?;
