@@ -1,0 +1,349 @@
+//! Random programs: what few owners do to few keys, and how time passes meanwhile. Tokens and
+//! moments are named by what they are to the state they meet ("the held one", "just past the
+//! bound"), so that a random program comes near every edge.
+
+use mortise_core::{How, Mode};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::reference::{Call, Reference};
+
+pub(crate) const KEYS: usize = 2;
+const OWNERS: usize = 5;
+const MAX_COUNT: u32 = (1 << 31) - 1;
+const MAX_TOKEN: u64 = (1 << 53) - 1;
+/// The largest connection id that a hold keeps.
+const MAX_CLIENT: u64 = (1 << 44) - 1;
+
+/// Owners on both sides of what fits into an `Owner` itself, some a prefix of others.
+pub(crate) fn owner(index: usize) -> Vec<u8> {
+    match index {
+        0 => b"a".to_vec(),
+        1 => vec![0],
+        2 => vec![b'a'; 46],
+        3 => vec![b'a'; 47],
+        _ => vec![0xff; 255],
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// The primary's boot-time clock at the start, milliseconds.
+    pub(crate) boot: u64,
+    /// Its wall clock, microseconds.
+    pub(crate) wall: u64,
+    /// How far the replica's boot-time clock is ahead of the primary's.
+    pub(crate) skew: i64,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) pause: Pause,
+    /// How far the wall clock steps beside the time that passes, microseconds.
+    pub(crate) wall: i64,
+    pub(crate) key: usize,
+    pub(crate) deed: Deed,
+    /// Whether the replica with the bad line hears of it.
+    pub(crate) heard: bool,
+}
+
+/// Time that passes before a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pause {
+    Millis(u64),
+    /// Until the first lease on the key is over, and so many milliseconds more.
+    FirstDeadline(i64),
+    /// The same for the last lease on it.
+    LastDeadline(i64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fence {
+    None,
+    /// From the last token; may be below 1 and above the bound.
+    FromLast(i64),
+    /// From the wall clock.
+    FromWall(i64),
+    /// From the bound; above it is refused.
+    FromBound(i64),
+    Max,
+}
+
+/// Who acts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
+    Anybody(usize),
+    /// Somebody who holds the key, if anybody does.
+    Holder(usize),
+}
+
+/// The token that a caller names as its hold's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ownership {
+    Unnamed,
+    Held,
+    /// So many more than the held one.
+    Off(i64),
+    /// One that was granted before, on any key.
+    Earlier(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Deed {
+    Acquire {
+        owner: Who,
+        mode: Mode,
+        lease: u64,
+        holds: Option<u32>,
+        fence: Fence,
+        client: u64,
+    },
+    Release {
+        owner: Who,
+        how: How,
+        token: Ownership,
+    },
+    Renew {
+        owner: Who,
+        lease: u64,
+        token: Ownership,
+    },
+    Fence {
+        owner: Who,
+        token: Fence,
+    },
+    Look,
+}
+
+impl Pause {
+    pub(crate) fn millis(self, model: &Reference, key: usize, now: u64) -> u64 {
+        let deadlines = || model.holds.iter().filter(|h| h.key == key).map(|h| h.ends);
+        let (deadline, more) = match self {
+            Self::Millis(ms) => return ms,
+            Self::FirstDeadline(more) => (deadlines().min(), more),
+            Self::LastDeadline(more) => (deadlines().max(), more),
+        };
+        deadline.map_or(0, |deadline| {
+            deadline.saturating_add_signed(more).saturating_sub(now)
+        })
+    }
+}
+
+impl Who {
+    fn name(self, model: &Reference, key: usize) -> Vec<u8> {
+        let (Self::Anybody(index) | Self::Holder(index)) = self;
+        let mut holders = model.holds.iter().filter(|hold| hold.key == key);
+        let holder = match self {
+            Self::Anybody(_) => None,
+            Self::Holder(index) => holders.nth(index % holders.clone().count().max(1)),
+        };
+        holder.map_or_else(|| owner(index), |hold| hold.owner.clone())
+    }
+}
+
+impl Fence {
+    fn token(self, model: &Reference, wall: u64) -> Option<u64> {
+        let (from, more) = match self {
+            Self::None => return None,
+            Self::FromLast(more) => (model.last, more),
+            Self::FromWall(more) => (wall, more),
+            Self::FromBound(more) => (model.bound(wall), more),
+            Self::Max => (MAX_TOKEN, 0),
+        };
+        Some(from.saturating_add_signed(more).clamp(1, MAX_TOKEN))
+    }
+}
+
+impl Ownership {
+    fn token(self, held: Option<u64>, granted: &[u64]) -> Option<u64> {
+        let held = held.unwrap_or(1);
+        match self {
+            Self::Unnamed => None,
+            Self::Held => Some(held),
+            Self::Off(more) => Some(held.saturating_add_signed(more).clamp(1, MAX_TOKEN)),
+            Self::Earlier(index) => match granted.len() {
+                0 => Some(1),
+                len => Some(granted[index % len]),
+            },
+        }
+    }
+}
+
+impl Deed {
+    /// The deed with its tokens as numbers. `granted` are all tokens granted before.
+    pub(crate) fn call(&self, model: &Reference, key: usize, wall: u64, granted: &[u64]) -> Call {
+        let name = |who: Who| who.name(model, key);
+        let held = |who| model.find(key, &name(who)).map(|hold| hold.token);
+        match *self {
+            Self::Acquire {
+                owner: who,
+                mode,
+                lease,
+                holds,
+                fence,
+                client,
+            } => Call::Acquire {
+                owner: name(who),
+                mode,
+                lease,
+                holds,
+                fence: fence.token(model, wall),
+                client,
+            },
+            Self::Release {
+                owner: who,
+                how,
+                token,
+            } => Call::Release {
+                owner: name(who),
+                how,
+                token: token.token(held(who), granted),
+            },
+            Self::Renew {
+                owner: who,
+                lease,
+                token,
+            } => Call::Renew {
+                owner: name(who),
+                lease,
+                token: token.token(held(who), granted),
+            },
+            Self::Fence { owner: who, token } => Call::Fence {
+                owner: name(who),
+                token: token.token(model, wall).unwrap_or(1),
+            },
+            Self::Look => Call::Look,
+        }
+    }
+}
+
+pub(crate) fn programs() -> impl Strategy<Value = Program> {
+    // Five centuries of wall clock fit below the last token; a few programs reach it.
+    let wall = prop_oneof![
+        20 => 0..2_000_000_000_000_000_u64,
+        1 => Just(0),
+        1 => MAX_TOKEN - 10_000_000..MAX_TOKEN,
+    ];
+    let skew = -(1_i64 << 39)..1 << 39;
+    (1_u64 << 40..1 << 41, wall, skew, vec(steps(), 1..200)).prop_map(
+        |(boot, wall, skew, steps)| Program {
+            boot,
+            wall,
+            skew,
+            steps,
+        },
+    )
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let wall = prop_oneof![
+        8 => Just(0_i64),
+        1 => -5_000_000..5_000_000_i64,
+        1 => -10_000_000_000..10_000_000_000_i64,
+    ];
+    (pauses(), wall, 0..KEYS, deeds(), prop::bool::weighted(0.8)).prop_map(
+        |(pause, wall, key, deed, heard)| Step {
+            pause,
+            wall,
+            key,
+            deed,
+            heard,
+        },
+    )
+}
+
+fn pauses() -> impl Strategy<Value = Pause> {
+    prop_oneof![
+        30 => Just(Pause::Millis(0)),
+        6 => (1..20_u64).prop_map(Pause::Millis),
+        1 => (20..3_000_u64).prop_map(Pause::Millis),
+        3 => (-1..=1_i64).prop_map(Pause::FirstDeadline),
+        1 => (-1..=1_i64).prop_map(Pause::LastDeadline),
+    ]
+}
+
+fn deeds() -> impl Strategy<Value = Deed> {
+    let acquire = (owners(), modes(), leases(), holds(), fences(), clients()).prop_map(
+        |(owner, mode, lease, holds, fence, client)| Deed::Acquire {
+            owner,
+            mode,
+            lease,
+            holds,
+            fence,
+            client,
+        },
+    );
+    let release = (owners(), hows(), ownerships()).prop_map(|(owner, how, token)| Deed::Release {
+        owner,
+        how,
+        token,
+    });
+    let renew = (owners(), leases(), ownerships()).prop_map(|(owner, lease, token)| Deed::Renew {
+        owner,
+        lease,
+        token,
+    });
+    let fence = (owners(), fences()).prop_map(|(owner, token)| Deed::Fence { owner, token });
+    prop_oneof![
+        10 => acquire,
+        6 => release,
+        3 => renew,
+        2 => fence,
+        1 => Just(Deed::Look),
+    ]
+}
+
+fn owners() -> impl Strategy<Value = Who> {
+    prop_oneof![
+        3 => (0..OWNERS).prop_map(Who::Anybody),
+        2 => (0..OWNERS).prop_map(Who::Holder),
+    ]
+}
+
+fn modes() -> impl Strategy<Value = Mode> {
+    prop_oneof![3 => Just(Mode::Read), 2 => Just(Mode::Write)]
+}
+
+fn leases() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => 1..50_u64, 4 => 50..2_000_u64, 1 => Just(86_400_000)]
+}
+
+fn holds() -> impl Strategy<Value = Option<u32>> {
+    let count = prop_oneof![6 => 1..5_u32, 1 => MAX_COUNT - 2..=MAX_COUNT];
+    option::weighted(0.3, count)
+}
+
+fn fences() -> impl Strategy<Value = Fence> {
+    prop_oneof![
+        24 => Just(Fence::None),
+        4 => (-3..=3_i64).prop_map(Fence::FromLast),
+        2 => (-3..=3_i64).prop_map(Fence::FromWall),
+        2 => (-2..=2_i64).prop_map(Fence::FromBound),
+        1 => Just(Fence::Max),
+    ]
+}
+
+fn ownerships() -> impl Strategy<Value = Ownership> {
+    prop_oneof![
+        3 => Just(Ownership::Unnamed),
+        3 => Just(Ownership::Held),
+        1 => (-2..=2_i64).prop_map(Ownership::Off),
+        2 => any::<usize>().prop_map(Ownership::Earlier),
+    ]
+}
+
+fn hows() -> impl Strategy<Value = How> {
+    let named = || option::of(modes());
+    let most = prop_oneof![8 => 0..5_u32, 1 => MAX_COUNT - 1..=MAX_COUNT, 1 => Just(u32::MAX)];
+    prop_oneof![
+        4 => named().prop_map(How::One),
+        3 => (most, named()).prop_map(|(most, mode)| How::LeaveAt(most, mode)),
+        1 => Just(How::All),
+    ]
+}
+
+fn clients() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => 0..100_u64, 1 => MAX_CLIENT - 1..=MAX_CLIENT]
+}

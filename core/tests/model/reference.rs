@@ -1,0 +1,277 @@
+//! The contract, sections 1, 2 and 4, in the plainest words: every hold on every key in one flat
+//! list, everything found by walking it, numbers as they come. Nothing here is fast.
+
+use mortise_core::{How, Mode};
+
+const MAX_COUNT: u64 = (1 << 31) - 1;
+const MAX_TOKEN: u64 = (1 << 53) - 1;
+const HOUR: u64 = 3_600_000_000;
+
+/// One owner's hold on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) key: usize,
+    pub(crate) owner: Vec<u8>,
+    pub(crate) write: u64,
+    pub(crate) read: u64,
+    pub(crate) token: u64,
+    /// Over from this millisecond on.
+    pub(crate) ends: u64,
+    pub(crate) since: u64,
+    pub(crate) client: u64,
+}
+
+impl Hold {
+    fn count(&mut self, mode: Mode) -> &mut u64 {
+        match mode {
+            Mode::Read => &mut self.read,
+            Mode::Write => &mut self.write,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    New(u64),
+    Reentry(u64),
+    Upgrade(u64),
+    /// Not granted now. As an upgrader it would wait ahead of the queue.
+    Wait {
+        upgrade: bool,
+    },
+    CountTooHigh,
+    TokenTooHigh {
+        bound: u64,
+    },
+    OutOfTokens,
+    /// A release: holds left, and whether any were given up.
+    Left(u64, bool),
+    NameTheMode,
+    /// RENEW or FENCE.
+    Token(u64),
+    /// The owner holds nothing here, or not in that mode, or not with that token.
+    Null,
+    /// Nothing was asked.
+    Silence,
+}
+
+/// What is asked of one key by one owner. Tokens are numbers here, leases milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    Acquire {
+        owner: Vec<u8>,
+        mode: Mode,
+        lease: u64,
+        holds: Option<u32>,
+        fence: Option<u64>,
+        client: u64,
+    },
+    Release {
+        owner: Vec<u8>,
+        how: How,
+        token: Option<u64>,
+    },
+    Renew {
+        owner: Vec<u8>,
+        lease: u64,
+        token: Option<u64>,
+    },
+    Fence {
+        owner: Vec<u8>,
+        token: u64,
+    },
+    Look,
+}
+
+/// A server: its holds and its last token.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reference {
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) last: u64,
+}
+
+impl Reference {
+    /// "`t` above max(the last token, wall clock in µs + 1 hour) is an error."
+    pub(crate) fn bound(&self, wall: u64) -> u64 {
+        self.last.max(wall + HOUR).min(MAX_TOKEN)
+    }
+
+    /// "A hold is over from the millisecond its lease ends." Takes those of `key` away, the one
+    /// that ended first in front.
+    pub(crate) fn end(&mut self, key: usize, now: u64) -> Vec<Hold> {
+        let is_over = |hold: &Hold| hold.key == key && hold.ends <= now;
+        let mut ended: Vec<Hold> = self
+            .holds
+            .iter()
+            .filter(|hold| is_over(hold))
+            .cloned()
+            .collect();
+        self.holds.retain(|hold| !is_over(hold));
+        ended.sort_by_key(|hold| hold.ends);
+        ended
+    }
+
+    /// What `key` is held in at `now`.
+    pub(crate) fn mode(&self, key: usize, now: u64) -> Option<Mode> {
+        let live = || {
+            self.holds
+                .iter()
+                .filter(move |hold| hold.key == key && hold.ends > now)
+        };
+        if live().any(|hold| hold.write > 0) {
+            Some(Mode::Write)
+        } else if live().any(|hold| hold.read > 0) {
+            Some(Mode::Read)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn find(&self, key: usize, owner: &[u8]) -> Option<&Hold> {
+        self.holds
+            .iter()
+            .find(|hold| hold.key == key && hold.owner == owner)
+    }
+
+    fn find_mut(&mut self, key: usize, owner: &[u8], token: Option<u64>) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| {
+            hold.key == key && hold.owner == owner && token.is_none_or(|token| token == hold.token)
+        })
+    }
+
+    /// "token = max(last + 1, wall clock in microseconds)", and at least what FENCE asks for.
+    fn next_token(&mut self, wall: u64, fence: Option<u64>) -> Option<u64> {
+        let token = (self.last + 1).max(wall).max(fence.unwrap_or(0));
+        if token > MAX_TOKEN {
+            return None;
+        }
+        self.last = token;
+        Some(token)
+    }
+
+    /// Answers `call` at `now`, once [`Self::end`] has taken the ended holds away.
+    pub(crate) fn answer(&mut self, key: usize, now: u64, wall: u64, call: &Call) -> Reply {
+        match call {
+            Call::Acquire { .. } => self.acquire(key, now, wall, call),
+            Call::Release { owner, how, token } => self.release(key, owner, *how, *token),
+            Call::Renew {
+                owner,
+                lease,
+                token,
+            } => match self.find_mut(key, owner, *token) {
+                Some(hold) => {
+                    hold.ends = hold.ends.max(now + lease);
+                    Reply::Token(hold.token)
+                }
+                None => Reply::Null,
+            },
+            Call::Fence { owner, token } => self.fence(key, owner, *token, wall),
+            Call::Look => Reply::Silence,
+        }
+    }
+
+    fn acquire(&mut self, key: usize, now: u64, wall: u64, call: &Call) -> Reply {
+        let Call::Acquire {
+            owner,
+            mode,
+            lease,
+            holds,
+            fence,
+            client,
+        } = call
+        else {
+            return Reply::Silence;
+        };
+        let bound = self.bound(wall);
+        if fence.is_some_and(|fence| fence > bound) {
+            return Reply::TokenTooHigh { bound };
+        }
+        let mine = self.find(key, owner).cloned();
+        let others_forbid = self.holds.iter().any(|other| {
+            let both_read_only = *mode == Mode::Read && other.write == 0;
+            other.key == key && other.owner != *owner && !both_read_only
+        });
+        if others_forbid {
+            return Reply::Wait {
+                upgrade: mine.is_some(),
+            };
+        }
+        let is_new = mine.is_none();
+        let mut hold = mine.unwrap_or(Hold {
+            key,
+            owner: owner.clone(),
+            write: 0,
+            read: 0,
+            token: 0,
+            ends: 0,
+            since: now,
+            client: 0,
+        });
+        let upgrade = !is_new && *mode == Mode::Write && hold.write == 0;
+        let count = holds.map_or(*hold.count(*mode) + 1, u64::from);
+        if count > MAX_COUNT {
+            return Reply::CountTooHigh;
+        }
+        if is_new || upgrade {
+            match self.next_token(wall, *fence) {
+                Some(token) => hold.token = token,
+                None => return Reply::OutOfTokens,
+            }
+        }
+        *hold.count(*mode) = count;
+        hold.ends = hold.ends.max(now + lease);
+        hold.client = *client;
+        let token = hold.token;
+        self.holds
+            .retain(|other| other.key != key || other.owner != *owner);
+        self.holds.push(hold);
+        match (is_new, upgrade) {
+            (true, _) => Reply::New(token),
+            (_, true) => Reply::Upgrade(token),
+            _ => Reply::Reentry(token),
+        }
+    }
+
+    fn release(&mut self, key: usize, owner: &[u8], how: How, token: Option<u64>) -> Reply {
+        let Some(hold) = self.find_mut(key, owner, token) else {
+            return Reply::Null;
+        };
+        let before = hold.write + hold.read;
+        match how {
+            How::All => (hold.write, hold.read) = (0, 0),
+            How::One(named) | How::LeaveAt(_, named) => {
+                let mode = match named {
+                    Some(mode) => mode,
+                    None if hold.write > 0 && hold.read > 0 => return Reply::NameTheMode,
+                    None if hold.write > 0 => Mode::Write,
+                    None => Mode::Read,
+                };
+                let count = hold.count(mode);
+                if *count == 0 {
+                    return Reply::Null;
+                }
+                *count = match how {
+                    How::LeaveAt(most, _) => (*count).min(u64::from(most)),
+                    _ => *count - 1,
+                };
+            }
+        }
+        let left = hold.write + hold.read;
+        self.holds.retain(|hold| hold.write + hold.read > 0);
+        Reply::Left(left, left < before)
+    }
+
+    fn fence(&mut self, key: usize, owner: &[u8], token: u64, wall: u64) -> Reply {
+        let bound = self.bound(wall);
+        if token > bound {
+            return Reply::TokenTooHigh { bound };
+        }
+        let Some(hold) = self.find_mut(key, owner, None) else {
+            return Reply::Null;
+        };
+        hold.token = hold.token.max(token);
+        let held = hold.token;
+        self.last = self.last.max(token);
+        Reply::Token(held)
+    }
+}
