@@ -1,0 +1,303 @@
+//! What the server's own tools tell of a lock, and the key-space events.
+
+use std::collections::BTreeSet;
+
+use mortise_harness::{Conn, Server, array, bytes, cmd, eventually, int, is_nil, text, try_cmd};
+use redis::Value;
+
+/// The keys that `SCAN 0 TYPE mort-lock` finds, in as many steps as it takes.
+fn scan_for_locks(conn: &mut Conn) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let reply = cmd!(conn, "SCAN", &cursor, "TYPE", "mort-lock", "COUNT", 7);
+        let [next, keys] = array(&reply) else {
+            panic!("{reply:?}")
+        };
+        found.extend(array(keys).iter().map(text));
+        cursor = text(next);
+        if cursor == "0" {
+            return found;
+        }
+    }
+}
+
+#[test]
+fn scan_finds_locks_by_their_type() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let mut locks = BTreeSet::new();
+    for n in 0..30 {
+        cmd!(conn, "SET", format!("string:{n}"), "value");
+        cmd!(conn, "LOCK.ACQUIRE", format!("lock:{n}"), "a", 60_000);
+        locks.insert(format!("lock:{n}"));
+    }
+    assert_eq!(scan_for_locks(&mut conn), locks);
+    cmd!(conn, "LOCK.RELEASE", "lock:7", "a");
+    locks.remove("lock:7");
+    assert_eq!(scan_for_locks(&mut conn), locks);
+}
+
+#[test]
+fn the_servers_tools_for_objects_work_on_a_lock() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    assert!(!text(&cmd!(conn, "OBJECT", "ENCODING", "key")).is_empty());
+    assert_eq!(int(&cmd!(conn, "OBJECT", "REFCOUNT", "key")), 1);
+    assert!(int(&cmd!(conn, "OBJECT", "IDLETIME", "key")) < 60);
+    assert!(text(&cmd!(conn, "DEBUG", "OBJECT", "key")).contains("serializedlength"));
+    cmd!(conn, "CONFIG", "SET", "maxmemory-policy", "allkeys-lfu");
+    assert!(int(&cmd!(conn, "OBJECT", "FREQ", "key")) >= 0);
+    assert_eq!(int(&cmd!(conn, "TOUCH", "key")), 1);
+    assert!(!is_nil(&cmd!(conn, "RANDOMKEY")));
+    assert_eq!(int(&cmd!(conn, "EXPIRETIME", "key")), -1);
+}
+
+#[test]
+fn memory_usage_is_there_and_grows_with_readers_names_and_owners() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let usage = |conn: &mut Conn, key: &str| int(&cmd!(conn, "MEMORY", "USAGE", key));
+    cmd!(conn, "LOCK.RLOCK", "key", "reader:0", 60_000);
+    let one = usage(&mut conn, "key");
+    assert!(one > 0);
+    let mut last = one;
+    for step in [10, 100, 1_000] {
+        for n in 0..step {
+            cmd!(conn, "LOCK.RLOCK", "key", format!("reader:{n}"), 60_000);
+        }
+        let now = usage(&mut conn, "key");
+        // No less than what the owners and their numbers need by themselves.
+        assert!(now > last && now > step * 40, "{step} readers: {now}");
+        last = now;
+    }
+    cmd!(conn, "LOCK.RLOCK", "long", "x".repeat(255), 60_000);
+    assert!(usage(&mut conn, "long") > one);
+    let name = "k".repeat(10_000);
+    cmd!(conn, "LOCK.RLOCK", &name, "reader:0", 60_000);
+    assert!(usage(&mut conn, &name) > one + 10_000);
+}
+
+#[test]
+fn memory_is_given_back_when_locks_go() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let used = || server.info("memory")["used_memory"].parse::<i64>().unwrap();
+    let fill = |conn: &mut Conn| {
+        for n in 0..5_000 {
+            cmd!(
+                conn,
+                "LOCK.RLOCK",
+                format!("lock:{n}"),
+                "x".repeat(100),
+                60_000
+            );
+            cmd!(conn, "LOCK.RLOCK", "all", format!("reader:{n}"), 60_000);
+        }
+    };
+    let empty = |conn: &mut Conn| {
+        for n in 0..5_000 {
+            cmd!(conn, "LOCK.RELEASE", format!("lock:{n}"), "x".repeat(100));
+            cmd!(conn, "LOCK.RELEASE", "all", format!("reader:{n}"));
+        }
+    };
+    // The first round brings up what stays for good.
+    fill(&mut conn);
+    empty(&mut conn);
+    let before = used();
+    fill(&mut conn);
+    let full = used();
+    empty(&mut conn);
+    let after = used();
+    assert!(full > before + 1_000_000, "{before}, {full}");
+    // A tenth of what the locks took, for what the server does meanwhile.
+    assert!(
+        after < before + (full - before) / 10,
+        "{before}, {full}, {after}"
+    );
+}
+
+fn digest(conn: &mut Conn, key: &str) -> Value {
+    array(&cmd!(conn, "DEBUG", "DIGEST-VALUE", key))[0].clone()
+}
+
+#[test]
+fn equal_locks_have_equal_digests_and_any_difference_changes_them() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for owner in ["a", "b"] {
+        cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000, "HOLDS", 2);
+    }
+    let dump = bytes(&cmd!(conn, "DUMP", "key"));
+    cmd!(conn, "COPY", "key", "copy");
+    cmd!(conn, "RESTORE", "restored", 0, &dump[..]);
+    let original = digest(&mut conn, "key");
+    assert_eq!(digest(&mut conn, "copy"), original);
+    assert_eq!(digest(&mut conn, "restored"), original);
+
+    let token = int(&cmd!(conn, "LOCK.RENEW", "key", "b", 1));
+    let next = (token + 1).to_string();
+    let changes: [&[&str]; 6] = [
+        &["LOCK.RELEASE", "key", "b"],
+        &["LOCK.RELEASE", "key", "b", "ALL"],
+        &["LOCK.RLOCK", "key", "b", "60000"],
+        &["LOCK.RLOCK", "key", "c", "60000"],
+        &["LOCK.FENCE", "key", "b", &next],
+        &["LOCK.RELEASE", "key", "a", "ALL"],
+    ];
+    let mut digests = BTreeSet::from([text(&original)]);
+    for change in changes {
+        cmd!(conn, "RESTORE", "key", 0, &dump[..], "REPLACE");
+        assert_eq!(digest(&mut conn, "key"), original);
+        conn.cmd(change);
+        assert!(
+            digests.insert(text(&digest(&mut conn, "key"))),
+            "{change:?}"
+        );
+    }
+    // The same owner with the same counts, but writing instead of reading.
+    for acquire in ["LOCK.RLOCK", "LOCK.WLOCK"] {
+        cmd!(conn, "DEL", "key");
+        let token = int(&cmd!(conn, acquire, "key", "a", 60_000));
+        cmd!(
+            conn,
+            "LOCK.FENCE",
+            "key",
+            "a",
+            token / 60_000_000 * 60_000_000 + 600_000_000
+        );
+        assert!(digests.insert(text(&digest(&mut conn, "key"))));
+    }
+}
+
+#[test]
+fn the_whole_data_sets_digest_can_be_told() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let whole = |conn: &mut Conn| text(&cmd!(conn, "DEBUG", "DIGEST"));
+    let empty = whole(&mut conn);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let held = whole(&mut conn);
+    assert_ne!(held, empty);
+    cmd!(conn, "LOCK.RENEW", "key", "a", 70_000);
+    assert_eq!(whole(&mut conn), held, "time is not part of it");
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    assert_eq!(whole(&mut conn), empty);
+}
+
+/// A connection that hears every key-space event, and one that makes them.
+fn listening(server: &Server, flags: &str) -> (Conn, Conn) {
+    let (mut ear, mut conn) = (server.connect(), server.connect());
+    cmd!(conn, "CONFIG", "SET", "notify-keyspace-events", flags);
+    cmd!(ear, "PSUBSCRIBE", "__key*__:*");
+    (ear, conn)
+}
+
+/// The next event: its channel and its message.
+fn next_event(ear: &mut Conn) -> (String, String) {
+    let push = ear.recv();
+    let push = array(&push);
+    (text(&push[2]), text(&push[3]))
+}
+
+#[test]
+fn acquiring_releasing_and_expiring_are_key_space_events() {
+    let server = Server::start();
+    let (mut ear, mut conn) = listening(&server, "Kd");
+    let channel = "__keyspace@0__:key".to_owned();
+    let mut heard = |event: &str| {
+        assert_eq!(next_event(&mut ear), (channel.clone(), event.to_owned()));
+    };
+    for acquire in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
+        cmd!(conn, acquire, "key", "a", 60_000);
+        heard("lock.acquire");
+        cmd!(conn, acquire, "key", "a", 60_000);
+        heard("lock.acquire");
+        cmd!(conn, "LOCK.RELEASE", "key", "a");
+        heard("lock.release");
+        cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
+        heard("lock.release");
+    }
+    // Swept.
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20);
+    heard("lock.acquire");
+    heard("lock.expire");
+    // Met by a command before it could be swept.
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5);
+    cmd!(conn, "DEBUG", "SLEEP", "0.006");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(conn, "EXEC");
+    heard("lock.acquire");
+    heard("lock.expire");
+    heard("lock.acquire");
+}
+
+#[test]
+fn what_changes_nothing_is_no_event() {
+    let server = Server::start();
+    let (mut ear, mut conn) = listening(&server, "Kd");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000, "HOLDS", 2);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(conn, "LOCK.RELEASE", "key", "b");
+    cmd!(conn, "LOCK.RELEASE", "key", "a", "READ");
+    cmd!(conn, "LOCK.RELEASE", "key", "a", "TOKEN", 1);
+    cmd!(conn, "LOCK.RELEASE", "key", "a", "HOLDS", 2);
+    cmd!(conn, "LOCK.INFO", "key");
+    try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 0).unwrap_err();
+    try_cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL", "READ").unwrap_err();
+    cmd!(conn, "LOCK.ACQUIRE", "last", "a", 60_000);
+    assert_eq!(next_event(&mut ear).0, "__keyspace@0__:key");
+    assert_eq!(next_event(&mut ear).0, "__keyspace@0__:last");
+}
+
+#[test]
+fn events_name_the_database_and_go_to_the_channel_of_the_event_too() {
+    let server = Server::start();
+    let (mut ear, mut conn) = listening(&server, "KEd");
+    cmd!(conn, "SELECT", 3);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 30);
+    for event in ["lock.acquire", "lock.expire"] {
+        let heard = BTreeSet::from([next_event(&mut ear), next_event(&mut ear)]);
+        let expected = BTreeSet::from([
+            ("__keyspace@3__:key".to_owned(), event.to_owned()),
+            (format!("__keyevent@3__:{event}"), "key".to_owned()),
+        ]);
+        assert_eq!(heard, expected);
+    }
+}
+
+#[test]
+fn events_of_other_classes_only_leave_locks_out() {
+    let server = Server::start();
+    let (mut ear, mut conn) = listening(&server, "Kg$");
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    cmd!(conn, "SET", "string", "value");
+    let (channel, event) = next_event(&mut ear);
+    assert_eq!((&channel[..], &event[..]), ("__keyspace@0__:string", "set"));
+    // A lock is deleted like any key, though.
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(conn, "DEL", "key");
+    let (channel, event) = next_event(&mut ear);
+    assert_eq!((&channel[..], &event[..]), ("__keyspace@0__:key", "del"));
+}
+
+#[test]
+fn clients_that_track_a_key_are_told_when_its_lock_changes() {
+    let server = Server::start();
+    let (mut tracker, mut conn) = (server.connect_resp3(), server.connect());
+    cmd!(tracker, "CLIENT", "TRACKING", "ON");
+    for change in [
+        ["LOCK.ACQUIRE", "key", "a", "60000"].as_slice(),
+        &["LOCK.RENEW", "key", "a", "70000"],
+        &["LOCK.RELEASE", "key", "a"],
+    ] {
+        cmd!(tracker, "LOCK.INFO", "key");
+        conn.cmd(change);
+        let push = eventually("told", || Some(tracker.recv()));
+        let told = format!("{push:?}");
+        assert!(told.contains("Invalidate"), "{change:?}: {told}");
+    }
+}
