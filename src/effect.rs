@@ -34,8 +34,9 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Sends `effect`, decided at `now`, to whoever listens.
+/// Sends `effect`, decided at `now`, to whoever listens; the key counts as changed.
 pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effect<'_>) {
+    ctx.signal_modified(key);
     if !STATE.with(|state| state.listening.get()) {
         ctx.replicate_verbatim();
         return;
@@ -121,6 +122,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     if key.kind() == Kind::Other {
         return Err(Error::WrongType);
     }
+    ctx.signal_modified(name);
     let Some(value) = key.value() else {
         if let Fact::Put(owner, stake) | Fact::Sole(owner, stake) = fact {
             let mut lock = Lock::free();

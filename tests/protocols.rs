@@ -2,7 +2,8 @@
 //! script or from a function.
 
 use mortise_harness::{
-    Conn, LockInfo, Server, array, cmd, error_line, hold_of, int, is_nil, lock_info, try_cmd,
+    Conn, LockInfo, Server, array, cmd, error_line, eventually, hold_of, int, is_nil, lock_info,
+    try_cmd,
 };
 use redis::Value;
 
@@ -295,6 +296,47 @@ fn a_transaction_that_is_called_off_takes_nothing() {
     let aborted = try_cmd!(conn, "EXEC").unwrap_err();
     assert!(aborted.starts_with("EXECABORT "), "{aborted}");
     assert_eq!(int(&cmd!(conn, "EXISTS", "second")), 0);
+}
+
+#[test]
+fn what_changes_a_lock_calls_off_a_transaction_that_watches_it_and_what_changes_nothing_does_not() {
+    let server = Server::start();
+    let (mut watcher, mut conn) = (server.connect(), server.connect());
+    let lines = [
+        ("LOCK.RLOCK key a 60000", true),
+        ("LOCK.RLOCK key b 60000", true),
+        ("LOCK.RLOCK key a 60000", true),
+        ("LOCK.WLOCK key a 60000", false),
+        ("LOCK.WLOCK key c 60000", false),
+        ("LOCK.RENEW key a 70000", true),
+        ("LOCK.RENEW key c 70000", false),
+        ("LOCK.RENEW free c 70000", false),
+        ("LOCK.FENCE key a 1", true),
+        ("LOCK.FENCE key c 1", false),
+        ("LOCK.RELEASE key c", false),
+        ("LOCK.RELEASE key a TOKEN 1", false),
+        ("LOCK.RELEASE key a WRITE", false),
+        ("LOCK.RELEASE key a HOLDS 7", false),
+        ("LOCK.RELEASE free c", false),
+        ("LOCK.INFO key", false),
+        ("LOCK.ACQUIRE key a 0", false),
+        ("LOCK.RELEASE key b", true),
+        ("LOCK.RELEASE key a ALL", true),
+        ("LOCK.RELEASE key a ALL", false),
+    ];
+    for (line, changes) in lines {
+        cmd!(watcher, "WATCH", "key", "free");
+        let _ = conn.try_cmd(&words(line));
+        cmd!(watcher, "MULTI");
+        cmd!(watcher, "PING");
+        assert_eq!(is_nil(&cmd!(watcher, "EXEC")), changes, "{line}");
+    }
+    // The end of a lease is a change that nobody asks for.
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
+    cmd!(watcher, "WATCH", "key");
+    eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);
+    cmd!(watcher, "MULTI");
+    assert!(is_nil(&cmd!(watcher, "EXEC")));
 }
 
 #[test]

@@ -204,6 +204,13 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplicateVerbatim, self.ctx) };
     }
 
+    /// Tells those who WATCH or track the key that it has changed. A key that was opened for writing and left as it
+    /// was is no change, so nothing else tells them.
+    pub(crate) fn signal_modified(&self, key: Arg<'_>) {
+        // SAFETY: the string outlives the call.
+        unsafe { api!(RedisModule_SignalModifiedKey, self.ctx, key.as_ptr()) };
+    }
+
     /// Tells the subscribers of key-space events of class `d`.
     pub(crate) fn notify(&self, event: &CStr, key: Arg<'_>) {
         let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;

@@ -136,6 +136,7 @@ required![
     RedisModule_SetDisconnectCallback,
     RedisModule_SetExpire,
     RedisModule_SetModuleOptions,
+    RedisModule_SignalModifiedKey,
     RedisModule_StopTimer,
     RedisModule_StringPtrLen,
     RedisModule_SubscribeToServerEvent,
@@ -187,12 +188,15 @@ fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Resul
         ));
     }
     ctx.detach();
-    // SAFETY: see the module's head. Loads are checked for errors, see `native_type`.
+    // SAFETY: see the module's head. Loads are checked for errors, see `native_type`; changed keys are told of one by
+    // one, see `effect`, because most keys are opened for writing and many are left as they were.
     unsafe {
         api!(
             RedisModule_SetModuleOptions,
             ctx.as_ptr(),
-            (raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | ATOMIC_SLOT_MIGRATION) as c_int
+            (raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+                | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
+                | ATOMIC_SLOT_MIGRATION) as c_int
         );
     }
     if !native_type::register(ctx) {
