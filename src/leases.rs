@@ -58,16 +58,19 @@ pub(crate) fn follow(db: i32, name: &[u8], value: &Value, now: Instant) {
     };
     STATE.with(|state| {
         with_table(state, db, |table| {
-            match value.lease.get() {
+            // An entry that is not of this name would be another lock's by now.
+            let mine = |id: &LeaseId| table.order.get(*id).is_some_and(|entry| **entry == *name);
+            match value.lease.get().filter(mine) {
                 Some(id) => table.order.reschedule(id, deadline),
                 None => {
                     let id = table.order.insert(now, deadline, name.into());
                     value.lease.set(Some(id));
+                    value.counted.set(0);
                 }
             }
             let holders = value.lock.len() as u32;
             let counted = value.counted.replace(holders);
-            table.holders = table.holders + u64::from(holders) - u64::from(counted);
+            table.holders = (table.holders + u64::from(holders)).saturating_sub(counted.into());
         });
     });
 }
