@@ -91,6 +91,11 @@ fn a_lock_moved_to_another_database_lets_the_next_in() {
     granted(&mut b);
     scene.holds(0, "b", &[]);
     scene.holds(1, "a", &[]);
+    // Where it is now, a lock is counted from the first command on that names it, on each server.
+    wait_for_sync(&scene.primary, &scene.replica);
+    let mut replica = scene.replica.connect();
+    cmd!(replica, "SELECT", 1);
+    assert_eq!(holders_of(&mut replica, "key"), ["a"]);
     scene.ends();
 }
 

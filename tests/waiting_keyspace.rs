@@ -196,6 +196,9 @@ fn a_lock_renamed_away_lets_the_next_in() {
     granted(&mut scene.b);
     assert_eq!(holders_of(&mut scene.a, "key"), ["b"]);
     assert_eq!(holders_of(&mut scene.a, "other"), ["a"]);
+    // Under its new name a lock is counted from the first command on that names it, on each server.
+    wait_for_sync(&scene.primary, &scene.replica);
+    assert_eq!(holders_of(&mut scene.replica.connect(), "other"), ["a"]);
     scene.ends();
 }
 
