@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::effect;
+use crate::evictions;
 use crate::ffi::Context;
 use crate::leases;
 use crate::marks;
@@ -26,6 +27,8 @@ pub(crate) enum Event {
     Forked,
     /// Slots begin to move.
     SlotMigration,
+    /// A setting has changed.
+    Config,
 }
 
 /// The module has been registered.
@@ -37,6 +40,7 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
         if 0 < grace && grace < state.max_lease.get() {
             warn_of_short_grace(ctx, state);
         }
+        evictions::look_at_policy(ctx, state);
         timers::start(ctx, state);
     });
 }
@@ -78,6 +82,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             }
         }
         Event::SlotMigration => state.listening.set(true),
+        Event::Config => evictions::look_at_policy(ctx, state),
     });
 }
 

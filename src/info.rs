@@ -27,6 +27,7 @@ pub(crate) fn write(info: &InfoWriter) {
             ("total_timeouts", totals.timeouts.get()),
             ("total_deadlocks", totals.deadlocks.get()),
             ("total_denied", totals.denied.get()),
+            ("total_evictions", totals.evictions.get()),
             ("grace_left_ms", state.grace.left(now)),
             ("last_token", state::last_token()),
         ] {

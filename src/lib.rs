@@ -12,6 +12,7 @@ mod config;
 mod effect;
 mod error;
 mod events;
+mod evictions;
 mod failover;
 #[allow(unsafe_code)]
 mod ffi;

@@ -2,6 +2,7 @@
 //! and a timer looks at what is marked before the event loop turns.
 
 use crate::clock;
+use crate::evictions;
 use crate::ffi::{Access, Context, Refusal};
 use crate::leases;
 use crate::settle;
@@ -40,7 +41,11 @@ fn push(db: i32, name: &[u8], strangers: bool) {
 /// The key lost its lock, or the lock its key (RENAME, MOVE).
 pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
     leases::forget(db, name, value);
-    if STATE.with(|state| waiters::wait_at(state, db, name)) {
+    let waited_at = STATE.with(|state| {
+        evictions::on_unlinked(state, db, name);
+        waiters::wait_at(state, db, name)
+    });
+    if waited_at {
         mark(db, name);
     }
 }

@@ -60,6 +60,10 @@ pub(crate) struct State {
     pub(crate) asked_for_replicas: Cell<Instant>,
     /// Replicas and the AOF are to be told how far the token clock has come.
     pub(crate) token_clock_due: Cell<bool>,
+    /// The server tells of evictions, see `evictions`.
+    pub(crate) watches_evictions: Cell<bool>,
+    /// The database and the name of the last key that lost its lock; kept while evictions are watched.
+    pub(crate) last_unlinked: RefCell<(i32, Vec<u8>)>,
     /// A SETTLE that runs now is the module's own, and whether to look for strangers.
     pub(crate) settling: Cell<Option<bool>>,
     pub(crate) totals: Totals,
@@ -81,6 +85,7 @@ pub(crate) struct Totals {
     pub(crate) timeouts: Total,
     pub(crate) deadlocks: Total,
     pub(crate) denied: Total,
+    pub(crate) evictions: Total,
 }
 
 /// A number that only grows.
@@ -124,6 +129,8 @@ impl State {
             sweep_timer: Cell::new(None),
             asked_for_replicas: Cell::new(Instant::default()),
             token_clock_due: Cell::new(false),
+            watches_evictions: Cell::new(false),
+            last_unlinked: RefCell::default(),
             settling: Cell::new(None),
             totals: Totals::default(),
             wait_times: RefCell::default(),

@@ -1,9 +1,10 @@
 //! Events of the server. They only tell `crate::events`, which only marks.
 
-use std::os::raw::{c_int, c_void};
+use std::os::raw::{c_char, c_int, c_void};
 
 use redis_module::raw;
 
+use super::args::Arg;
 use super::context::Context;
 use super::entry::catch;
 use crate::events::Event;
@@ -20,6 +21,7 @@ pub(super) fn subscribe(ctx: &Context<'_>) -> bool {
         (raw::REDISMODULE_EVENT_CRON_LOOP, 1),
         (raw::REDISMODULE_EVENT_SWAPDB, 1),
         (raw::REDISMODULE_EVENT_FORK_CHILD, 1),
+        (raw::REDISMODULE_EVENT_CONFIG, 1),
     ];
     versions.iter().all(|&(id, dataver)| {
         let event = raw::RedisModuleEvent { id, dataver };
@@ -95,7 +97,39 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
         {
             Some(Event::Forked)
         }
+        raw::REDISMODULE_EVENT_CONFIG => Some(Event::Config),
         VALKEY_SLOT_MIGRATION if subevent == 1 => Some(Event::SlotMigration),
         _ => None,
     }
+}
+
+impl Context<'_> {
+    /// From here on every eviction is told; false if the server refuses.
+    pub(crate) fn subscribe_to_evictions(&self) -> bool {
+        let class = raw::REDISMODULE_NOTIFY_EVICTED;
+        // SAFETY: the callback is a function of ours, good for as long as the module is loaded.
+        let done = unsafe {
+            api!(
+                RedisModule_SubscribeToKeyspaceEvents,
+                self.as_ptr(),
+                class,
+                Some(on_evicted)
+            )
+        };
+        done == raw::REDISMODULE_OK as c_int
+    }
+}
+
+unsafe extern "C" fn on_evicted(
+    ctx: *mut raw::RedisModuleCtx,
+    _class: c_int,
+    _event: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    catch("an eviction", || {
+        // SAFETY: the server's context and the key's name, both for this call.
+        let (ctx, key) = unsafe { (Context::new(ctx), Arg::new(key)) };
+        crate::evictions::on_evicted(&ctx, key.bytes());
+    });
+    raw::REDISMODULE_OK as c_int
 }

@@ -139,6 +139,7 @@ required![
     RedisModule_SignalModifiedKey,
     RedisModule_StopTimer,
     RedisModule_StringPtrLen,
+    RedisModule_SubscribeToKeyspaceEvents,
     RedisModule_SubscribeToServerEvent,
     RedisModule_UnblockClient,
     RedisModule_WrongArity,

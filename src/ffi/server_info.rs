@@ -31,6 +31,11 @@ impl Context<'_> {
 
     /// A setting of the server that is a whole number; `None` if it cannot be read.
     pub(crate) fn setting(&self, name: &CStr) -> Option<u64> {
+        crate::command::integer(&self.setting_text(name)?)
+    }
+
+    /// A setting of the server as `CONFIG GET` shows it; `None` if it cannot be read.
+    pub(crate) fn setting_text(&self, name: &CStr) -> Option<Vec<u8>> {
         // SAFETY: the formats name C strings. The reply is ours to free, its element goes with it.
         unsafe {
             let config = c"CONFIG".as_ptr();
@@ -46,7 +51,7 @@ impl Context<'_> {
             if reply.is_null() {
                 return None;
             }
-            let value = number(api!(RedisModule_CallReplyArrayElement, reply, 1));
+            let value = text(api!(RedisModule_CallReplyArrayElement, reply, 1));
             api!(RedisModule_FreeCallReply, reply);
             value
         }
@@ -82,7 +87,7 @@ impl Context<'_> {
 }
 
 /// SAFETY: `reply` is null or a reply that lives for the call.
-unsafe fn number(reply: *mut raw::RedisModuleCallReply) -> Option<u64> {
+unsafe fn text(reply: *mut raw::RedisModuleCallReply) -> Option<Vec<u8>> {
     let string = raw::REDISMODULE_REPLY_STRING as c_int;
     // SAFETY: promised by the caller; the text belongs to the reply.
     unsafe {
@@ -91,6 +96,6 @@ unsafe fn number(reply: *mut raw::RedisModuleCallReply) -> Option<u64> {
         }
         let mut len = 0;
         let text = api!(RedisModule_CallReplyStringPtr, reply, &raw mut len);
-        crate::command::integer(slice::from_raw_parts(text.cast(), len))
+        Some(slice::from_raw_parts(text.cast(), len).to_vec())
     }
 }

@@ -1,0 +1,215 @@
+//! Memory that is full: what still works, and what an eviction policy may take.
+
+use std::collections::BTreeMap;
+
+use mortise_harness::{
+    Conn, Server, cmd, eventually, granted, hold_of, int, is_nil, text, try_cmd, waiter,
+};
+
+/// Every write that may be refused for want of memory is, from here on.
+fn fill(server: &Server) {
+    cmd!(server.connect(), "CONFIG", "SET", "maxmemory", 1);
+}
+
+/// Leaves room for `more` bytes.
+fn leave_room(server: &Server, more: u64) {
+    let used: u64 = server.info("memory")["used_memory"].parse().unwrap();
+    cmd!(server.connect(), "CONFIG", "SET", "maxmemory", used + more);
+}
+
+fn evicted_keys(server: &Server) -> u64 {
+    server.info("stats")["evicted_keys"].parse().unwrap()
+}
+
+fn warnings(server: &Server) -> usize {
+    server
+        .log()
+        .matches("was evicted though it was held")
+        .count()
+}
+
+#[test]
+fn full_memory_refuses_acquires_and_nothing_that_ends_or_keeps_a_hold() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    fill(&server);
+    for command in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
+        for key in ["key", "free"] {
+            let error = try_cmd!(conn, command, key, "a", 60_000).unwrap_err();
+            assert!(error.starts_with("OOM "), "{error}");
+        }
+    }
+    assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", "a", 70_000)), token);
+    assert_eq!(
+        int(&cmd!(conn, "LOCK.FENCE", "key", "a", token + 9)),
+        token + 9
+    );
+    assert!(hold_of(&mut conn, "key", "a").unwrap().lease > 65_000);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+}
+
+#[test]
+fn full_memory_does_not_refuse_a_hand_off() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "released", "a", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "expired", "a", 500);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "released", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "expired", "c", 60_000, "WAIT", 0);
+    fill(&server);
+    cmd!(conn, "LOCK.RELEASE", "released", "a");
+    granted(&mut b);
+    granted(&mut c);
+}
+
+#[test]
+fn a_lease_ends_while_memory_is_full() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 200);
+    fill(&server);
+    eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);
+}
+
+/// Writes keys with a TTL until the server refuses or `enough` have been evicted.
+fn press(server: &Server, conn: &mut Conn, enough: u64) {
+    let value = "x".repeat(1_000);
+    for batch in 0..200 {
+        for n in 0..100 {
+            let key = format!("plain-{batch}-{n}");
+            if let Err(error) = try_cmd!(conn, "SET", key, &value, "EX", 10_000) {
+                assert!(error.starts_with("OOM "), "{error}");
+                return;
+            }
+        }
+        if evicted_keys(server) >= enough {
+            return;
+        }
+    }
+    panic!("nothing was evicted");
+}
+
+#[test]
+fn no_volatile_policy_ever_takes_a_lock() {
+    for policy in [
+        "volatile-lru",
+        "volatile-lfu",
+        "volatile-random",
+        "volatile-ttl",
+    ] {
+        let server = Server::builder().config("maxmemory-policy", policy).start();
+        let mut conn = server.connect();
+        for n in 0..100 {
+            cmd!(conn, "LOCK.ACQUIRE", format!("lock-{n}"), "a", 600_000);
+        }
+        leave_room(&server, 500_000);
+        press(&server, &mut conn, 500);
+        // With nothing else left to evict, writes are refused and the locks stay.
+        fill(&server);
+        let _ = try_cmd!(conn, "SET", "one more", "x");
+        eventually("all else has been evicted", || {
+            let _ = try_cmd!(conn, "SET", "one more", "x");
+            int(&cmd!(conn, "DBSIZE")) == 100
+        });
+        assert_eq!(server.gauge("locks"), 100, "{policy}");
+        assert_eq!(server.gauge("total_evictions"), 0, "{policy}");
+    }
+}
+
+#[test]
+fn an_allkeys_policy_can_take_locks_which_is_counted_and_said_once() {
+    for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
+        let server = Server::builder().config("maxmemory-policy", policy).start();
+        let mut conn = server.connect();
+        for n in 0..500 {
+            cmd!(conn, "LOCK.ACQUIRE", format!("lock-{n}"), "a", 600_000);
+        }
+        for n in 0..50 {
+            cmd!(conn, "SET", format!("plain-{n}"), "x");
+        }
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "lock-7", "b", 60_000, "WAIT", 0);
+        assert_eq!(server.gauge("total_evictions"), 0);
+        fill(&server);
+        // A write makes room first: all there is goes. The hand-off needs no room.
+        let _ = try_cmd!(conn, "SET", "one more", "x");
+        granted(&mut b);
+        eventually("all has been evicted", || {
+            let _ = try_cmd!(conn, "SET", "one more", "x");
+            int(&cmd!(conn, "DBSIZE")) == 0
+        });
+        let state = (server.gauge("total_evictions"), server.gauge("locks"));
+        assert_eq!(state, (501, 0), "{policy}: 500 locks, one of them twice");
+        assert_eq!(evicted_keys(&server), 551);
+        assert_eq!(warnings(&server), 1);
+    }
+}
+
+#[test]
+fn a_policy_set_while_the_server_runs_is_noticed() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+    // Gone before: it tells nothing of a later key of that name.
+    cmd!(conn, "LOCK.ACQUIRE", "plain", "a", 600_000);
+    cmd!(conn, "CONFIG", "SET", "maxmemory-policy", "allkeys-random");
+    cmd!(conn, "LOCK.RELEASE", "plain", "a");
+    cmd!(conn, "LOCK.ACQUIRE", "other", "a", 600_000);
+    cmd!(conn, "LOCK.RELEASE", "other", "a");
+    cmd!(conn, "SET", "plain", "x");
+    fill(&server);
+    eventually("all has been evicted", || {
+        let _ = try_cmd!(conn, "SET", "one more", "x");
+        int(&cmd!(conn, "DBSIZE")) == 0
+    });
+    assert_eq!(server.gauge("total_evictions"), 1);
+    assert_eq!(evicted_keys(&server), 2);
+}
+
+#[test]
+fn an_evicted_lock_is_free_for_everybody() {
+    let server = Server::builder()
+        .config("maxmemory-policy", "allkeys-lru")
+        .start();
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000));
+    fill(&server);
+    eventually("it has been evicted", || {
+        let _ = try_cmd!(conn, "SET", "one more", "x");
+        int(&cmd!(conn, "EXISTS", "key")) == 0
+    });
+    cmd!(conn, "CONFIG", "SET", "maxmemory", 0);
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 1_000)));
+    // Mutual exclusion is lost; the token still tells.
+    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 600_000)) > token);
+}
+
+#[test]
+fn a_release_of_a_lock_that_was_never_evicted_counts_no_eviction() {
+    let server = Server::builder()
+        .config("maxmemory-policy", "allkeys-lru")
+        .start();
+    let mut conn = server.connect();
+    for how in ["LOCK.RELEASE", "DEL", "UNLINK"] {
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+        match how {
+            "LOCK.RELEASE" => cmd!(conn, how, "key", "a"),
+            _ => cmd!(conn, how, "key"),
+        };
+    }
+    assert_eq!(server.gauge("total_evictions"), 0);
+}
+
+#[test]
+fn full_memory_on_a_server_with_no_locks_says_nothing_about_locks() {
+    let server = Server::builder()
+        .config("maxmemory-policy", "allkeys-lru")
+        .start();
+    let mut conn = server.connect();
+    leave_room(&server, 300_000);
+    press(&server, &mut conn, 100);
+    let lines: BTreeMap<String, String> = server.info("lock");
+    assert_eq!(lines["lock_total_evictions"], "0");
+    assert_eq!(text(&cmd!(conn, "PING")), "PONG");
+    assert_eq!(warnings(&server), 0);
+}
