@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock_shim::ClockStep;
+use crate::link::Link;
 use crate::server::{Server, StartFailure};
 use crate::setup::Setup;
 use crate::work_dir::WorkDir;
@@ -49,6 +50,11 @@ impl Builder {
     /// Makes the server a replica of `primary`. [`wait_for_sync`](crate::wait_for_sync) waits until it has caught up.
     pub fn replica_of(self, primary: &Server) -> Self {
         self.config("replicaof", &format!("127.0.0.1 {}", primary.port()))
+    }
+
+    /// Makes the server a replica of whatever `link` leads to.
+    pub fn replica_over(self, link: &Link) -> Self {
+        self.config("replicaof", &format!("127.0.0.1 {}", link.port()))
     }
 
     /// Works in `dir`, created if missing and kept afterwards, instead of in a folder that goes with the server.

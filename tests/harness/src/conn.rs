@@ -45,6 +45,14 @@ impl Conn {
         Ok(Conn::over(Stream::Tcp(stream)))
     }
 
+    /// A connection to whatever listens on `port` of 127.0.0.1, without a greeting: its id is unknown.
+    ///
+    /// # Errors
+    /// If nothing listens there.
+    pub fn to_port(port: u16) -> io::Result<Conn> {
+        Conn::tcp(port)
+    }
+
     pub(crate) fn unix(path: &Path) -> io::Result<Conn> {
         Ok(Conn::over(Stream::Unix(UnixStream::connect(path)?)))
     }
@@ -206,6 +214,12 @@ impl Conn {
             .join("; ");
         self.send_raw(&bytes);
         commands.iter().map(|_| self.try_recv()).collect()
+    }
+
+    /// Sends a command; a connection that is closed tells so when the reply is received.
+    pub(crate) fn submit_or_lose(&mut self, command: &Cmd) {
+        self.last = command_line(command);
+        let _ = self.stream.write_all(&command.get_packed_command());
     }
 
     /// Sends bytes as they are, for input that no client would build.

@@ -28,6 +28,8 @@
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
+//! | cut the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
+//! | look for two clients inside | [`Contenders`], [`Record`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
@@ -39,7 +41,9 @@ mod builder;
 mod clock;
 mod clock_shim;
 mod conn;
+mod contenders;
 mod eventually;
+mod link;
 mod lock;
 mod log;
 mod module;
@@ -57,13 +61,15 @@ pub use builder::{Builder, StartError};
 pub use clock::wall_micros;
 pub use clock_shim::ClockStep;
 pub use conn::{Conn, Protocol};
+pub use contenders::{Contenders, Record, Role, Stint};
 pub use eventually::{Attempt, eventually};
+pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use module::module_path;
 pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values replies are.
 pub use redis;
-pub use replication::{assert_same_data, wait_for_sync};
+pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_over};
 pub use server::{Server, Shutdown};
 pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};

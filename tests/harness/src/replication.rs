@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::conn::Conn;
 use crate::eventually::eventually;
+use crate::link::Link;
 use crate::server::Server;
 use crate::value::{info, text};
 
@@ -13,6 +14,20 @@ use crate::value::{info, text};
 /// If that takes more than 10 seconds.
 #[track_caller]
 pub fn wait_for_sync(primary: &Server, replica: &Server) {
+    wait_until_caught_up(primary, primary.port(), replica);
+}
+
+/// The same for a replica that is attached over `link`.
+///
+/// # Panics
+/// If that takes more than 10 seconds.
+#[track_caller]
+pub fn wait_for_sync_over(link: &Link, primary: &Server, replica: &Server) {
+    wait_until_caught_up(primary, link.port(), replica);
+}
+
+#[track_caller]
+fn wait_until_caught_up(primary: &Server, port: u16, replica: &Server) {
     let mut primary_conn = primary.connect();
     let mut replica_conn = replica.connect();
     eventually("the replica is attached", || {
@@ -20,7 +35,7 @@ pub fn wait_for_sync(primary: &Server, replica: &Server) {
         let attached = state
             .get("master_link_status")
             .is_some_and(|link| link == "up")
-            && state.get("master_port") == Some(&primary.port().to_string());
+            && state.get("master_port") == Some(&port.to_string());
         if attached { Ok(()) } else { Err(state) }
     });
     // Asked only now: after a full sync the replica counts from the primary's offset.
