@@ -1,0 +1,347 @@
+//! What a change of primary does to waiters, holds and tokens, and what `INFO lock` says of the settings.
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Builder, Conn, Link, Server, cmd, eventually, granted, hold_of, int, is_nil, lock_info, send,
+    try_cmd, wait_for_sync, wait_for_sync_over, waiter, wall_micros,
+};
+
+fn pair() -> (Server, Server) {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    (primary, replica)
+}
+
+/// The same over a link: what a frozen replica has in its sockets is not lost, what a cut link holds is.
+fn pair_over_link() -> (Server, Server, Link) {
+    let primary = Server::start();
+    let link = Link::to(&primary);
+    let replica = Server::builder().replica_over(&link).start();
+    wait_for_sync_over(&link, &primary, &replica);
+    (primary, replica, link)
+}
+
+#[track_caller]
+fn promote(server: &Server) {
+    cmd!(server.connect(), "REPLICAOF", "NO", "ONE");
+}
+
+#[track_caller]
+fn demote(server: &Server, primary: &Server) {
+    cmd!(server.connect(), "REPLICAOF", "127.0.0.1", primary.port());
+}
+
+#[track_caller]
+fn assert_unblocked(waiter: &mut Conn) {
+    let error = waiter.try_recv().expect_err("sent away");
+    assert!(error.starts_with("UNBLOCKED "), "{error}");
+}
+
+#[test]
+fn waiters_of_a_primary_that_becomes_a_replica_are_sent_away() {
+    let (old, new) = pair();
+    cmd!(old.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut write = waiter!(old, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut read = waiter!(old, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 60_000);
+    wait_for_sync(&old, &new);
+    promote(&new);
+    demote(&old, &new);
+    for waiter in [&mut write, &mut read] {
+        // Some servers close the connection after that.
+        assert_unblocked(waiter);
+    }
+    let asked = try_cmd!(old.connect(), "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    let error = asked.unwrap_err();
+    assert!(error.starts_with("READONLY "), "{error}");
+    assert_eq!(old.gauge("waiters"), 0);
+    // They ask again where they are told, and the holder is still the holder.
+    let mut again = waiter!(new, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(new.connect(), "LOCK.RELEASE", "key", "a")), 0);
+    granted(&mut again);
+}
+
+#[test]
+fn failover_hands_holds_over_and_sends_waiters_away() {
+    let (old, new) = pair();
+    let mut conn = old.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(old, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let lease = hold_of(&mut conn, "key", "a").unwrap().lease;
+    cmd!(conn, "FAILOVER");
+    assert_unblocked(&mut b);
+    wait_for_sync(&new, &old);
+    let mut conn = new.connect();
+    let hold = hold_of(&mut conn, "key", "a").unwrap();
+    assert_eq!((hold.counts(), hold.token), ((2, 0), token));
+    assert!(hold.lease > lease - 10_000);
+    assert_eq!(
+        int(&cmd!(
+            conn,
+            "LOCK.RENEW",
+            "key",
+            "a",
+            60_000,
+            "TOKEN",
+            token
+        )),
+        token
+    );
+    cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
+    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)) > token);
+    eventually("the old primary follows", || {
+        hold_of(&mut old.connect(), "key", "b").is_some()
+    });
+}
+
+#[test]
+fn a_release_just_before_failover_grants_once_or_not_at_all() {
+    // The hand-off may come before the pause, or the waiter is sent away: never both, on no server.
+    let (old, new) = pair();
+    let mut conn = old.connect();
+    for round in 0..5 {
+        let (from, to) = if round % 2 == 0 {
+            (&old, &new)
+        } else {
+            (&new, &old)
+        };
+        let mut holder = from.connect();
+        cmd!(holder, "LOCK.ACQUIRE", "key", "a", 60_000);
+        let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        let mut operator = from.connect();
+        send!(holder, "LOCK.RELEASE", "key", "a");
+        send!(operator, "FAILOVER");
+        let released = holder.try_recv();
+        operator.recv();
+        let answer = b.try_recv();
+        wait_for_sync(to, from);
+        let owners = lock_info(&mut to.connect(), "key").map(|info| info.holds[0].owner.clone());
+        match (released, answer) {
+            (Ok(_), Ok(_)) => assert_eq!(owners.as_deref(), Some(&b"b"[..])),
+            (Ok(_), Err(_)) => assert_eq!(owners, None),
+            // The release was held up by the pause and then refused.
+            (Err(_), Err(_)) => assert_eq!(owners.as_deref(), Some(&b"a"[..])),
+            (Err(error), Ok(_)) => panic!("b was let in though a's release was refused: {error}"),
+        }
+        cmd!(to.connect(), "DEL", "key");
+        wait_for_sync(to, from);
+    }
+    assert!(is_nil(&cmd!(conn, "GET", "none")));
+}
+
+#[test]
+fn tokens_grow_over_a_promotion_that_lost_the_last_grants() {
+    let (mut old, new, link) = pair_over_link();
+    let mut conn = old.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "known", "a", 60_000);
+    wait_for_sync_over(&link, &old, &new);
+    link.cut();
+    let mut last = 0;
+    for n in 0..1_000 {
+        last = int(&cmd!(
+            conn,
+            "LOCK.ACQUIRE",
+            format!("lost-{n}"),
+            "a",
+            60_000
+        ));
+    }
+    old.sigkill();
+    promote(&new);
+    let mut conn = new.connect();
+    assert!(hold_of(&mut conn, "known", "a").is_some());
+    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "lost-999", "b", 60_000)) > last);
+}
+
+#[test]
+fn tokens_ahead_of_the_clock_grow_over_a_promotion_that_lost_the_last_grants() {
+    // Pushed ahead by FENCE, the token clock is a bare counter: it jumps, for its tail may be lost.
+    let (mut old, new, link) = pair_over_link();
+    let mut conn = old.connect();
+    let ahead = wall_micros() + 3_000_000_000;
+    cmd!(conn, "LOCK.ACQUIRE", "known", "a", 60_000, "FENCE", ahead);
+    wait_for_sync_over(&link, &old, &new);
+    link.cut();
+    let mut last = 0;
+    for n in 0..1_000 {
+        last = int(&cmd!(
+            conn,
+            "LOCK.ACQUIRE",
+            format!("lost-{n}"),
+            "a",
+            60_000
+        ));
+    }
+    assert!(last > ahead);
+    old.sigkill();
+    promote(&new);
+    assert!(
+        int(&cmd!(
+            new.connect(),
+            "LOCK.ACQUIRE",
+            "lost-999",
+            "b",
+            60_000
+        )) > last
+    );
+}
+
+#[test]
+fn leases_are_no_shorter_on_the_promoted_server() {
+    let (mut old, new) = pair();
+    let mut conn = old.connect();
+    for n in 0..50 {
+        cmd!(
+            conn,
+            "LOCK.ACQUIRE",
+            format!("key-{n}"),
+            "a",
+            10_000 + 100 * n
+        );
+    }
+    wait_for_sync(&old, &new);
+    let mut left = Vec::new();
+    for n in 0..50 {
+        let asked = Instant::now();
+        let lease = hold_of(&mut conn, format!("key-{n}"), "a").unwrap().lease;
+        left.push((asked, lease));
+    }
+    old.sigkill();
+    promote(&new);
+    let mut conn = new.connect();
+    for (n, (asked, left)) in left.into_iter().enumerate() {
+        let hold = hold_of(&mut conn, format!("key-{n}"), "a").unwrap();
+        let gone = i64::try_from(asked.elapsed().as_millis()).unwrap() + 1;
+        assert!(hold.lease >= left - gone, "{} after {left}", hold.lease);
+    }
+}
+
+#[test]
+fn a_promoted_server_sweeps_and_hands_off_what_it_took_over() {
+    let (mut old, new) = pair();
+    let mut conn = old.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_500);
+    cmd!(conn, "LOCK.ACQUIRE", "swept", "a", 1_500);
+    wait_for_sync(&old, &new);
+    old.sigkill();
+    promote(&new);
+    let mut b = waiter!(new, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    granted(&mut b);
+    let mut conn = new.connect();
+    eventually("the other key is gone", || {
+        int(&cmd!(conn, "EXISTS", "swept")) == 0
+    });
+}
+
+#[test]
+fn a_replica_that_was_a_primary_forgets_what_only_it_had_granted() {
+    let (old, new, link) = pair_over_link();
+    link.cut();
+    let mut conn = old.connect();
+    let lost = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    promote(&new);
+    let token = int(&cmd!(new.connect(), "LOCK.ACQUIRE", "key", "b", 60_000));
+    assert!(
+        token > lost,
+        "without a grace two hold, but the token tells them apart"
+    );
+    demote(&old, &new);
+    wait_for_sync(&new, &old);
+    assert!(hold_of(&mut conn, "key", "a").is_none());
+    assert_eq!(hold_of(&mut conn, "key", "b").unwrap().token, token);
+}
+
+fn guarded(max_lease: u64, grace: u64) -> Builder {
+    Server::builder()
+        .module_arg("max-lease", &max_lease.to_string())
+        .module_arg("grace", &grace.to_string())
+        .config("min-replicas-max-lag", "2")
+}
+
+#[track_caller]
+fn assert_missing(server: &Server, expected: Option<&str>) {
+    eventually("INFO lock says so", || {
+        let lines = server.info("lock");
+        let (safe, missing) = (
+            &lines["lock_failover_safe"],
+            &lines["lock_failover_missing"],
+        );
+        let right = match expected {
+            None => safe == "1" && missing.is_empty(),
+            Some(setting) => safe == "0" && missing.contains(setting),
+        };
+        if right {
+            Ok(())
+        } else {
+            Err((safe.clone(), missing.clone()))
+        }
+    });
+}
+
+#[test]
+fn info_says_whether_failover_is_safe_and_what_is_missing() {
+    let primary = guarded(1_000, 6_000).start();
+    let mut conn = primary.connect();
+    assert_missing(&primary, Some("min-replicas-to-write is 0"));
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    assert_missing(&primary, None);
+    let first = guarded(1_000, 6_000).replica_of(&primary).start();
+    wait_for_sync(&primary, &first);
+    assert_missing(&primary, None);
+    let second = guarded(1_000, 5_999).replica_of(&primary).start();
+    wait_for_sync(&primary, &second);
+    assert_missing(&primary, Some("less than the 2 replicas"));
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 2);
+    assert_missing(&primary, None);
+    // A replica looks at what it would do if it were promoted.
+    assert_missing(&first, None);
+    assert_missing(&second, Some("lock.grace 5999 is less than 6000"));
+    cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 3);
+    assert_missing(&primary, Some("lock.grace"));
+    cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 0);
+    assert_missing(&primary, Some("min-replicas-max-lag is 0"));
+    cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 2);
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 1_001);
+    assert_missing(&primary, Some("lock.grace"));
+}
+
+#[test]
+fn info_knows_of_leases_longer_than_the_longest_that_is_granted_now() {
+    let primary = guarded(60_000, 0).start();
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 1_000);
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 6_000);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    assert_missing(&primary, Some("a lease may run for"));
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    assert_missing(&primary, None);
+}
+
+#[test]
+fn waiters_wait_on_while_replicas_are_missing_and_are_served_when_they_are_back() {
+    let (primary, replica) = pair();
+    let mut conn = primary.connect();
+    cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 1);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    eventually("the replica counts", || {
+        try_cmd!(conn, "SET", "x", "y").is_ok()
+    });
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 3_000);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    replica.stop_signal();
+    eventually(
+        "the primary refuses writes",
+        || matches!(try_cmd!(conn, "SET", "x", "y"), Err(error) if error.starts_with("NOREPLICAS")),
+    );
+    eventually("the lease is over", || {
+        hold_of(&mut conn, "key", "a").is_none()
+    });
+    assert!(b.recv_within(Duration::from_millis(500)).is_none());
+    replica.cont_signal();
+    granted(&mut b);
+}
