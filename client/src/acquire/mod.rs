@@ -1,0 +1,240 @@
+//! Taking a lock, in a task of its own: the caller's future only waits for what comes of it, so that dropping it at any
+//! point is the same as saying so. The task then undoes whatever it may have got.
+
+mod one;
+mod trail;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use tokio::sync::oneshot;
+
+use crate::clock::{BootInstant, sleep_until};
+use crate::core::Core;
+use crate::error::{Error, Loss};
+use crate::guard::Guard;
+use crate::hold::{Grant, Hold, Terms};
+use crate::mode::Mode;
+use crate::owner::{Slot, Turn};
+use crate::token::Token;
+use crate::trace;
+
+pub(crate) use trail::Trail;
+
+/// How long an acquisition may wait for others to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    No,
+    Limit(Duration),
+    Forever,
+}
+
+/// One acquisition.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) core: Arc<Core>,
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) slot: Slot,
+    pub(crate) terms: Terms,
+    pub(crate) wait: Wait,
+    pub(crate) reentrant: bool,
+    /// The hold that this changes: if that is over, nothing is taken.
+    pub(crate) part_of: Option<Arc<Hold>>,
+}
+
+/// Starts an acquisition and waits for what comes of it; dropping the future cancels it.
+pub(crate) async fn submit(request: Request) -> Result<Guard, Error> {
+    let (reply, answer) = oneshot::channel();
+    let runtime = request.core.runtime.clone();
+    runtime.spawn(run(request, reply));
+    answer.await.map_err(|_| Error::Closed)?
+}
+
+/// One acquisition under way: what it adds to, and when it gives up.
+#[derive(Debug)]
+pub(crate) struct Attempt<'r> {
+    pub(crate) request: &'r Request,
+    /// The owner's hold on this key so far.
+    pub(crate) existing: Option<Arc<Hold>>,
+    /// What the count of the mode is to be.
+    pub(crate) holds: u32,
+    pub(crate) started: BootInstant,
+    pub(crate) trail: &'r Trail,
+}
+
+/// Who asks to be granted: hands the guard over, or the error; nobody there is a cancellation.
+pub(crate) type Reply = oneshot::Sender<Result<Guard, Error>>;
+
+/// Runs an acquisition to its end, or until nobody waits for it any more.
+pub(crate) async fn run(request: Request, mut reply: Reply) {
+    let started = BootInstant::now();
+    let turn = {
+        let turn = std::pin::pin!(take_turn(&request, started));
+        match select(turn, std::pin::pin!(reply.closed())).await {
+            Either::Left((turn, _)) => turn,
+            Either::Right(_) => return,
+        }
+    };
+    match turn {
+        Ok((turn, existing)) => run_in_turn(request, started, turn, existing, reply).await,
+        Err(error) => {
+            let _ = reply.send(Err(error));
+        }
+    }
+}
+
+async fn run_in_turn(
+    request: Request,
+    started: BootInstant,
+    mut turn: Turn,
+    existing: Option<Arc<Hold>>,
+    mut reply: Reply,
+) {
+    let mode = request.terms.mode;
+    let holds = existing
+        .as_ref()
+        .map_or(0, |hold| hold.state().count(mode))
+        .saturating_add(1);
+    let trail = Trail::default();
+    let tokens = existing.as_ref().map(|hold| {
+        let tokens = hold.suspend_tokens();
+        request.core.renewal.watch(hold);
+        tokens
+    });
+    let outcome = {
+        let attempt = Attempt {
+            request: &request,
+            existing: existing.clone(),
+            holds,
+            started,
+            trail: &trail,
+        };
+        let taking = std::pin::pin!(take(&attempt));
+        match select(taking, std::pin::pin!(reply.closed())).await {
+            Either::Left((outcome, _)) => Some(outcome),
+            Either::Right(_) => None,
+        }
+    };
+    match outcome {
+        Some(Ok(grant)) => {
+            trace::granted(&request.key, mode, grant.token, started.elapsed());
+            let hold = settle(&request, existing, holds, grant);
+            *turn = Arc::downgrade(&hold);
+            let guard = Guard::new(hold, request.terms);
+            drop(turn);
+            // Nobody there to take it: the guard is dropped, which releases it.
+            let _ = reply.send(Ok(guard));
+            return;
+        }
+        Some(Err(error)) => {
+            trace::refused(&request.key, mode, &error);
+            let _ = reply.send(Err(error));
+        }
+        None => {}
+    }
+    let clean = trail.is_empty();
+    trail.undo(&request, holds - 1).await;
+    if let (Some(hold), Some(tokens)) = (existing, tokens) {
+        hold.resume_tokens(tokens, clean).await;
+    }
+}
+
+/// Waits until nothing else of this owner is going on with this key.
+async fn take_turn(
+    request: &Request,
+    started: BootInstant,
+) -> Result<(Turn, Option<Arc<Hold>>), Error> {
+    let slot = request.slot.clone();
+    let turn = if request.reentrant {
+        let turn = std::pin::pin!(slot.lock_owned());
+        match select(turn, std::pin::pin!(request.wait.over(started))).await {
+            Either::Left((turn, _)) => turn,
+            Either::Right(_) => {
+                let waited = started.elapsed();
+                return Err(Error::Busy { waited });
+            }
+        }
+    } else {
+        slot.try_lock_owned().map_err(|_| Error::AlreadyHeld)?
+    };
+    let existing = turn.upgrade().filter(|hold| hold.loss().is_none());
+    if existing.is_some() && !request.reentrant {
+        return Err(Error::AlreadyHeld);
+    }
+    if let Some(hold) = &request.part_of
+        && !existing.as_ref().is_some_and(|it| Arc::ptr_eq(it, hold))
+    {
+        return Err(Error::Lost(hold.loss().unwrap_or(Loss::Expired)));
+    }
+    Ok((turn, existing))
+}
+
+async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
+    one::take(attempt).await
+}
+
+fn settle(request: &Request, existing: Option<Arc<Hold>>, count: u32, grant: Grant) -> Arc<Hold> {
+    let hold = match existing {
+        Some(hold) => {
+            hold.join(&request.terms, count, grant);
+            hold
+        }
+        None => Arc::new(Hold::new(
+            request.core.clone(),
+            (request.key.clone(), request.owner.clone()),
+            request.slot.clone(),
+            &request.terms,
+            grant,
+        )),
+    };
+    request.core.renewal.watch(&hold);
+    hold
+}
+
+impl Wait {
+    /// What is left of the wait, `None` if it has no limit.
+    pub(crate) fn left(self, started: BootInstant) -> Option<Duration> {
+        match self {
+            Wait::No => Some(Duration::ZERO),
+            Wait::Limit(limit) => Some(limit.saturating_sub(started.elapsed())),
+            Wait::Forever => None,
+        }
+    }
+
+    /// Ends when the wait is over.
+    async fn over(self, started: BootInstant) {
+        match self {
+            Wait::No => {}
+            Wait::Limit(limit) => sleep_until(started + limit).await,
+            Wait::Forever => std::future::pending().await,
+        }
+    }
+}
+
+impl Request {
+    pub(crate) fn who(&self) -> (&[u8], &[u8]) {
+        (&self.key, &self.owner)
+    }
+}
+
+impl Attempt<'_> {
+    pub(crate) fn busy(&self) -> Error {
+        Error::Busy {
+            waited: self.started.elapsed(),
+        }
+    }
+
+    /// The token that a re-entry has to come back with: taking a lock again changes nothing for the outer guard.
+    pub(crate) fn reentry_token(&self) -> Option<Token> {
+        let state = self.existing.as_ref()?.state();
+        let is_upgrade = self.request.terms.mode == Mode::Write && state.write == 0;
+        (!is_upgrade).then_some(state.token)
+    }
+}
+
+/// A slot for an owner made for one acquisition.
+pub(crate) fn new_slot() -> Slot {
+    Arc::new(tokio::sync::Mutex::new(Weak::new()))
+}

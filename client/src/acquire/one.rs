@@ -1,0 +1,236 @@
+//! Taking a lock on one server: once over the shared connection, then waiting on a connection of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use redis::{Cmd, RedisResult, Value};
+
+use crate::acquire::{Attempt, Wait};
+use crate::clock::BootInstant;
+use crate::error::{Error, is_passing};
+use crate::hold::Grant;
+use crate::node::{Node, WaitLink};
+use crate::token::Token;
+use crate::wire::{self, Queue};
+
+/// How often an attempt is made again while a failover or a migration is going on, if no wait limit says otherwise.
+const FAILOVER_ATTEMPTS: u32 = 20;
+const FAILOVER_PAUSE: Duration = Duration::from_millis(250);
+
+/// What one try came to.
+enum Try {
+    Granted(Token, BootInstant),
+    Busy,
+}
+
+pub(crate) async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
+    let node = &attempt.request.core.nodes[0];
+    let mut failures = 0;
+    loop {
+        let error = match try_and_wait(attempt, node).await {
+            Ok(Try::Granted(token, sent)) => return grant(attempt, token, sent),
+            Ok(Try::Busy) => return Err(attempt.busy()),
+            Err(error) => error,
+        };
+        failures += 1;
+        if !may_pass(node, &error) || failures > FAILOVER_ATTEMPTS || is_over(attempt) {
+            return Err(error);
+        }
+        node.rediscover().await;
+        tokio::time::sleep(FAILOVER_PAUSE).await;
+    }
+}
+
+/// Whether another attempt may find another server, or this one in another state.
+fn may_pass(node: &Node, error: &Error) -> bool {
+    match error {
+        Error::Refused(line) if line.starts_with("UNBLOCKED") => true,
+        Error::Refused(line) => node.fails_over() && is_passing(line),
+        Error::Connection(_) => node.fails_over(),
+        _ => false,
+    }
+}
+
+fn is_over(attempt: &Attempt<'_>) -> bool {
+    let left = attempt.request.wait.left(attempt.started);
+    left.is_some_and(|left| left.is_zero())
+}
+
+fn grant(attempt: &Attempt<'_>, token: Token, sent: BootInstant) -> Result<Grant, Error> {
+    if attempt.reentry_token().is_some_and(|known| known != token) {
+        // The outer hold was over already, and this is another one.
+        return Err(Error::NotHeld);
+    }
+    attempt.trail.clear(0);
+    Ok(Grant {
+        token,
+        nodes: vec![Some(token)],
+        unanswered: vec![None],
+        sent,
+    })
+}
+
+async fn try_and_wait(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error> {
+    if let Try::Granted(token, sent) = try_once(attempt, node).await? {
+        return Ok(Try::Granted(token, sent));
+    }
+    if attempt.request.wait == Wait::No {
+        return Ok(Try::Busy);
+    }
+    let mut fresh = false;
+    loop {
+        let Some(queue) = queue(attempt) else {
+            return Ok(Try::Busy);
+        };
+        let wait = node.wait_link(&attempt.request.key, fresh).await?;
+        let reused = wait.reused;
+        match wait_once(attempt, node, wait, queue).await {
+            Ok(Waited::Granted(token, sent)) => return Ok(Try::Granted(token, sent)),
+            Ok(Waited::Busy) => return Ok(Try::Busy),
+            Ok(Waited::LostAgain) => {}
+            // It had died while nobody used it.
+            Err(Error::Connection(error)) if reused && !error.is_timeout() => fresh = true,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What is left of the wait as the server is told; `None` if nothing is.
+fn queue(attempt: &Attempt<'_>) -> Option<Queue> {
+    match attempt.request.wait.left(attempt.started) {
+        None => Some(Queue::Millis(0)),
+        Some(left) if left.is_zero() => None,
+        // Rounded up: who waits less than asked to is told "busy" too soon.
+        Some(left) => {
+            let ms = u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+            Some(Queue::Millis(ms.min(1 << 53)))
+        }
+    }
+}
+
+fn command(attempt: &Attempt<'_>, queue: Queue) -> Cmd {
+    let request = attempt.request;
+    let terms = (request.terms.mode, request.terms.lease);
+    wire::acquire(request.who(), terms, attempt.holds, queue, None)
+}
+
+async fn try_once(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error> {
+    let cmd = command(attempt, Queue::No);
+    let mut again = true;
+    loop {
+        let (link, number) = node.link().await.map_err(Error::Connection)?;
+        let sent = BootInstant::now();
+        attempt.trail.leave(0, &link, false);
+        let reply = node.ask_on(&link, number, &cmd).await;
+        match reply.and_then(|value| wire::token(Ok(value), node.name())) {
+            Ok(Some(token)) => return confirm(attempt, node, token, sent).await,
+            Ok(None) => {
+                attempt.trail.clear(0);
+                return Ok(Try::Busy);
+            }
+            Err(Error::Connection(error)) if again && !error.is_timeout() => again = false,
+            Err(error) => {
+                if !matches!(error, Error::Connection(_)) {
+                    attempt.trail.clear(0);
+                }
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// A grant that took long to arrive has used up much of its lease: asks for the whole of it anew.
+async fn confirm(
+    attempt: &Attempt<'_>,
+    node: &Arc<Node>,
+    token: Token,
+    sent: BootInstant,
+) -> Result<Try, Error> {
+    let request = attempt.request;
+    if sent.elapsed() <= request.terms.lease.confirm_after() {
+        return Ok(Try::Granted(token, sent));
+    }
+    let sent = BootInstant::now();
+    let cmd = wire::renew(request.who(), request.terms.lease, Some(token));
+    match wire::token(Ok(node.ask(&cmd).await?), node.name())? {
+        Some(_) => Ok(Try::Granted(token, sent)),
+        None => {
+            attempt.trail.clear(0);
+            Ok(Try::Busy)
+        }
+    }
+}
+
+enum Waited {
+    Granted(Token, BootInstant),
+    Busy,
+    /// Granted, but the lease was over before that could be confirmed.
+    LostAgain,
+}
+
+async fn wait_once(
+    attempt: &Attempt<'_>,
+    node: &Arc<Node>,
+    wait: WaitLink,
+    queue: Queue,
+) -> Result<Waited, Error> {
+    let request = attempt.request;
+    attempt.trail.leave(0, &wait.link, true);
+    let mut sent = BootInstant::now();
+    let cmd = command(attempt, queue);
+    let limit = request.wait.left(attempt.started);
+    let reply = watched(node, wait.link.send(&cmd), limit).await?;
+    let token = match wire::token(reply, node.name()) {
+        Ok(token) => token,
+        Err(error) => {
+            if !matches!(error, Error::Connection(_)) {
+                attempt.trail.clear(0);
+            }
+            return Err(error);
+        }
+    };
+    let Some(token) = token else {
+        attempt.trail.clear(0);
+        wait.keep();
+        return Ok(Waited::Busy);
+    };
+    if sent.elapsed() > request.terms.lease.confirm_after() {
+        sent = BootInstant::now();
+        let cmd = wire::renew(request.who(), request.terms.lease, Some(token));
+        let reply = wait.link.ask(&cmd, node.config().response_timeout).await;
+        if wire::token(reply, node.name())?.is_none() {
+            attempt.trail.clear(0);
+            wait.keep();
+            return Ok(Waited::LostAgain);
+        }
+    }
+    wait.keep();
+    Ok(Waited::Granted(token, sent))
+}
+
+/// Waits for the reply to a blocked request, and looks meanwhile whether the server is still there: it may be long in
+/// coming, and a server that has fallen silent never sends it.
+pub(crate) async fn watched(
+    node: &Arc<Node>,
+    reply: impl Future<Output = RedisResult<Value>>,
+    limit: Option<Duration>,
+) -> Result<RedisResult<Value>, Error> {
+    let patience = node.config().response_timeout;
+    let started = BootInstant::now();
+    let silence = async {
+        loop {
+            tokio::time::sleep(patience).await;
+            if let Err(error) = node.check_alive().await {
+                return error;
+            }
+            if limit.is_some_and(|limit| started.elapsed() > limit + patience) {
+                return Error::Connection(crate::link::silence(started.elapsed()));
+            }
+        }
+    };
+    match select(std::pin::pin!(reply), std::pin::pin!(silence)).await {
+        Either::Left((reply, _)) => Ok(reply),
+        Either::Right((error, _)) => Err(error),
+    }
+}

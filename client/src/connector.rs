@@ -1,0 +1,88 @@
+//! How connections are opened: straight to a server, through Sentinel, or to the cluster node that has the key.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisResult};
+
+use crate::link::Link;
+
+/// A source of connections to what counts as one server.
+pub(crate) enum Connector {
+    Direct(Box<redis::Client>),
+    #[cfg(feature = "sentinel")]
+    Sentinel(Box<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
+    #[cfg(feature = "cluster")]
+    Cluster(Box<crate::cluster::Cluster>),
+}
+
+impl Connector {
+    /// The connection that short commands share.
+    pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<Link> {
+        match self {
+            #[cfg(feature = "cluster")]
+            Connector::Cluster(cluster) => Ok(Link::Cluster(cluster.connect(limit).await?)),
+            _ => Ok(Link::One(self.dedicated(None, limit).await?)),
+        }
+    }
+
+    /// A connection of its own, to where `place` says: see [`Connector::place`].
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub(crate) async fn dedicated(
+        &self,
+        place: Option<&str>,
+        limit: Duration,
+    ) -> RedisResult<MultiplexedConnection> {
+        match self {
+            Connector::Direct(client) => open(client, limit).await,
+            #[cfg(feature = "sentinel")]
+            Connector::Sentinel(sentinel) => {
+                // Asked each time: after a failover the primary is another one.
+                let client = sentinel.lock().await.async_get_client().await?;
+                open(&client, limit).await
+            }
+            #[cfg(feature = "cluster")]
+            Connector::Cluster(cluster) => open(&cluster.node(place)?, limit).await,
+        }
+    }
+
+    /// Which of several servers a key lives on, as dedicated connections know it. `None` where there is but one.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub(crate) async fn place(&self, link: &Link, key: &[u8]) -> RedisResult<Option<String>> {
+        match (self, link) {
+            #[cfg(feature = "cluster")]
+            (Connector::Cluster(cluster), Link::Cluster(link)) => {
+                cluster.place(link, key).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether another server may take over, so that a failed attempt is worth another.
+    pub(crate) fn fails_over(&self) -> bool {
+        !matches!(self, Connector::Direct(_))
+    }
+}
+
+async fn open(client: &redis::Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
+    // Answers are timed where they are awaited: a blocked request may take as long as it likes.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(None);
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Connector::Direct(_) => "Direct",
+            #[cfg(feature = "sentinel")]
+            Connector::Sentinel(_) => "Sentinel",
+            #[cfg(feature = "cluster")]
+            Connector::Cluster(_) => "Cluster",
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! What can go wrong, told apart.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::RedisError;
+
+/// Why a lock was not taken, kept, or given back.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// Others held the lock for as long as the request was willing to wait.
+    Busy {
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// Waiting would have closed a cycle: somebody who stands in the way waits for this owner. Nothing was queued.
+    ///
+    /// Found only between acquisitions that name an [`Owner`](crate::Owner). The text is the server's and names the keys.
+    Deadlock(String),
+    /// This [`Owner`](crate::Owner) holds the key or is acquiring it, and [`Lock::reentrant`](crate::Lock::reentrant)
+    /// was not asked for.
+    AlreadyHeld,
+    /// The hold is over: its lease may have run out, or the server has said so. See [`Loss`] for why.
+    Lost(Loss),
+    /// The server says that this owner does not hold the lock. The guard is lost from then on.
+    NotHeld,
+    /// No majority of the servers granted the request.
+    NoQuorum {
+        /// How many servers make a majority.
+        needed: usize,
+        /// How many granted it.
+        granted: usize,
+        /// What the others said.
+        nodes: Vec<NodeFailure>,
+    },
+    /// The server does not have the module. The text says how to load it.
+    NoModule {
+        /// The server's address.
+        server: String,
+    },
+    /// As many requests wait on connections of their own as the configuration allows.
+    TooManyWaits {
+        /// The configured limit: [`Builder::max_waits`](crate::Builder::max_waits).
+        limit: usize,
+    },
+    /// The server refused the command: the error line as it was on the wire.
+    Refused(String),
+    /// An argument is out of range.
+    Invalid(String),
+    /// The server could not be reached, or did not answer in time.
+    Connection(RedisError),
+    /// The runtime that the client was built in is gone.
+    Closed,
+}
+
+/// Why a guard lost its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The lease may have run out: no renewal was confirmed in time, or none was asked for.
+    Expired,
+    /// The server said that the owner no longer holds it: the key was deleted, or the lease ran out there.
+    Denied,
+    /// The limit on the total time of the hold was reached: [`Lock::max_hold`](crate::Lock::max_hold).
+    HoldLimit,
+    /// The guard was given back, so there is nothing left to lose.
+    Released,
+}
+
+/// What one server of a quorum said.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct NodeFailure {
+    /// The server's address.
+    pub server: String,
+    /// Why it did not count.
+    pub reason: NodeReason,
+}
+
+/// Why a server did not count towards a majority.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum NodeReason {
+    /// Somebody else holds the lock there.
+    Busy,
+    /// It did not answer within the time allowed for one server.
+    Silent,
+    /// The token it granted is more than a second ahead of the majority's.
+    TokenAhead,
+    /// It answered with an error, or could not be reached.
+    Failed(Box<Error>),
+}
+
+impl Error {
+    /// Whether the lock was simply taken by others.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Error::Busy { .. })
+    }
+
+    /// Whether trying again later may help without anything being changed.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Busy { .. }
+            | Error::Deadlock(_)
+            | Error::NoQuorum { .. }
+            | Error::TooManyWaits { .. }
+            | Error::Connection(_) => true,
+            Error::Refused(line) => is_passing(line),
+            _ => false,
+        }
+    }
+}
+
+/// Whether an error line speaks of a state that passes by itself: a failover, a migration, a load.
+pub(crate) fn is_passing(line: &str) -> bool {
+    const PASSING: [&str; 10] = [
+        "UNBLOCKED",
+        "READONLY",
+        "MOVED",
+        "ASK",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "TRYAGAIN",
+        "NOREPLICAS",
+        "BUSY",
+    ];
+    let code = line.split(' ').next().unwrap_or_default();
+    PASSING.contains(&code)
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Busy { waited } => {
+                write!(f, "the lock is held by others; gave up after {waited:?}")
+            }
+            Error::Deadlock(line) => write!(f, "waiting would be a deadlock: {line}"),
+            Error::AlreadyHeld => f.write_str(
+                "this owner holds the key or is acquiring it already; ask for re-entry with `reentrant()`",
+            ),
+            Error::Lost(loss) => write!(f, "the lock is lost: {loss}"),
+            Error::NotHeld => f.write_str("the server says that this owner does not hold the lock"),
+            Error::NoQuorum {
+                needed,
+                granted,
+                nodes,
+            } => {
+                write!(f, "{granted} servers granted the lock, {needed} are needed")?;
+                for node in nodes {
+                    write!(f, "; {}: {}", node.server, node.reason)?;
+                }
+                Ok(())
+            }
+            Error::NoModule { server } => write!(
+                f,
+                "{server} does not have the mortise module: start it with `--loadmodule /path/to/libmortise.so`, or \
+                 put `loadmodule /path/to/libmortise.so` into its configuration"
+            ),
+            Error::TooManyWaits { limit } => write!(
+                f,
+                "{limit} requests are waiting already, each on its own connection; raise `max_waits` to allow more"
+            ),
+            Error::Refused(line) => write!(f, "the server refused the command: {line}"),
+            Error::Invalid(text) => f.write_str(text),
+            Error::Connection(error) => write!(f, "no answer from the server: {error}"),
+            Error::Closed => f.write_str("the runtime that the client was built in is gone"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Connection(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::Expired => "its lease may have run out",
+            Loss::Denied => "the server says that this owner does not hold it any more",
+            Loss::HoldLimit => "it was held for as long as it may be",
+            Loss::Released => "it was released",
+        })
+    }
+}
+
+impl fmt::Display for NodeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeReason::Busy => f.write_str("held by others"),
+            NodeReason::Silent => f.write_str("no answer in time"),
+            NodeReason::TokenAhead => {
+                f.write_str("its tokens are more than a second ahead of the majority's")
+            }
+            NodeReason::Failed(error) => error.fmt(f),
+        }
+    }
+}

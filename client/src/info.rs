@@ -1,0 +1,221 @@
+//! Looking at locks: `LOCK.INFO` and `LOCK.TOP`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::token::Token;
+use crate::wire::unexpected;
+
+/// A lock as the server sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// How it is held; `None` where requests wait though nobody is known to hold, as after a failover.
+    pub mode: Option<Mode>,
+    /// How many owners hold it.
+    pub holders: u64,
+    /// How many requests queue for it.
+    pub waiters: u64,
+    /// The holds, at most 100.
+    pub holds: Vec<HoldInfo>,
+    /// The queue from its head, at most 100.
+    pub queue: Vec<WaiterInfo>,
+}
+
+/// One owner's hold as the server sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HoldInfo {
+    /// The owner's name.
+    pub owner: Vec<u8>,
+    /// How often it holds the lock for writing.
+    pub write: u64,
+    /// How often it holds the lock for reading.
+    pub read: u64,
+    /// The hold's token.
+    pub token: Token,
+    /// What is left of the lease.
+    pub lease: Duration,
+    /// How long ago the owner was first granted it.
+    pub held: Duration,
+    /// The id of the connection it was granted to, 0 if unknown.
+    pub client: u64,
+}
+
+/// One request that waits, as the server sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// The owner's name.
+    pub owner: Vec<u8>,
+    /// What it asks for.
+    pub mode: Mode,
+    /// The lease it asks for.
+    pub lease: Duration,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// How much longer it will wait; `None` without limit.
+    pub left: Option<Duration>,
+    /// The id of the connection it waits on.
+    pub client: u64,
+}
+
+/// A lock with waiters, from [`Client::top`](crate::Client::top).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopEntry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The number of its database.
+    pub db: u64,
+    /// How it is held; `None` where nobody is known to hold it.
+    pub mode: Option<Mode>,
+    /// How many owners hold it.
+    pub holders: u64,
+    /// How many requests queue for it.
+    pub waiters: u64,
+    /// How long the first of them has waited.
+    pub oldest: Duration,
+}
+
+impl LockInfo {
+    pub(crate) fn parse(value: Value) -> Result<Option<LockInfo>, Error> {
+        if value == Value::Nil {
+            return Ok(None);
+        }
+        let mut map = Fields::of(value)?;
+        Ok(Some(LockInfo {
+            mode: map.mode("mode")?,
+            holders: map.number("holders")?,
+            waiters: map.number("waiters")?,
+            holds: map.list("holds", HoldInfo::parse)?,
+            queue: map.list("queue", WaiterInfo::parse)?,
+        }))
+    }
+}
+
+impl HoldInfo {
+    fn parse(value: Value) -> Result<HoldInfo, Error> {
+        let mut map = Fields::of(value)?;
+        Ok(HoldInfo {
+            owner: map.bytes("owner")?,
+            write: map.number("write")?,
+            read: map.number("read")?,
+            token: Token::new(map.number("token")?),
+            lease: map.millis("lease")?,
+            held: map.millis("held")?,
+            client: map.number("client")?,
+        })
+    }
+}
+
+impl WaiterInfo {
+    fn parse(value: Value) -> Result<WaiterInfo, Error> {
+        let mut map = Fields::of(value)?;
+        let left = map.take("left")?;
+        Ok(WaiterInfo {
+            owner: map.bytes("owner")?,
+            mode: map.mode("mode")?.unwrap_or(Mode::Write),
+            lease: map.millis("lease")?,
+            waited: map.millis("waited")?,
+            left: match left {
+                Value::Int(ms) => u64::try_from(ms).ok().map(Duration::from_millis),
+                other => return Err(unexpected(&other)),
+            },
+            client: map.number("client")?,
+        })
+    }
+}
+
+impl TopEntry {
+    pub(crate) fn parse(value: Value) -> Result<Vec<TopEntry>, Error> {
+        list(value, |value| {
+            let mut map = Fields::of(value)?;
+            Ok(TopEntry {
+                key: map.bytes("key")?,
+                db: map.number("db")?,
+                mode: map.mode("mode")?,
+                holders: map.number("holders")?,
+                waiters: map.number("waiters")?,
+                oldest: map.millis("oldest")?,
+            })
+        })
+    }
+}
+
+/// The fields of a map, which RESP2 sends as a flat array. Fields that this version does not know are ignored.
+struct Fields(HashMap<Vec<u8>, Value>);
+
+impl Fields {
+    fn of(value: Value) -> Result<Fields, Error> {
+        let pairs: Vec<(Value, Value)> = match value {
+            Value::Map(pairs) => pairs,
+            Value::Array(flat) => {
+                let mut flat = flat.into_iter();
+                std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect()
+            }
+            other => return Err(unexpected(&other)),
+        };
+        let mut fields = HashMap::new();
+        for (name, value) in pairs {
+            fields.insert(bytes(name)?, value);
+        }
+        Ok(Fields(fields))
+    }
+
+    fn take(&mut self, name: &str) -> Result<Value, Error> {
+        self.0
+            .remove(name.as_bytes())
+            .ok_or_else(|| Error::Refused(format!("a reply without {name:?}")))
+    }
+
+    fn bytes(&mut self, name: &str) -> Result<Vec<u8>, Error> {
+        bytes(self.take(name)?)
+    }
+
+    fn number(&mut self, name: &str) -> Result<u64, Error> {
+        match self.take(name)? {
+            Value::Int(n) => Ok(u64::try_from(n).unwrap_or(0)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn millis(&mut self, name: &str) -> Result<Duration, Error> {
+        Ok(Duration::from_millis(self.number(name)?))
+    }
+
+    fn mode(&mut self, name: &str) -> Result<Option<Mode>, Error> {
+        match self.bytes(name)?.as_slice() {
+            b"write" => Ok(Some(Mode::Write)),
+            b"read" => Ok(Some(Mode::Read)),
+            _ => Ok(None),
+        }
+    }
+
+    fn list<T>(
+        &mut self,
+        name: &str,
+        parse: impl FnMut(Value) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        list(self.take(name)?, parse)
+    }
+}
+
+fn list<T>(value: Value, parse: impl FnMut(Value) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    match value {
+        Value::Array(items) => items.into_iter().map(parse).collect(),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn bytes(value: Value) -> Result<Vec<u8>, Error> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        Value::SimpleString(text) => Ok(text.into_bytes()),
+        other => Err(unexpected(&other)),
+    }
+}

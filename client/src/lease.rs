@@ -1,0 +1,99 @@
+//! Leases: how long a hold lives without renewal, and how much of that may be believed.
+
+use std::time::Duration;
+
+use crate::clock::BootInstant;
+use crate::error::Error;
+
+/// A lease in whole milliseconds, at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lease(u64);
+
+impl Lease {
+    pub(crate) const DEFAULT: Duration = Duration::from_secs(10);
+
+    pub(crate) fn new(duration: Duration) -> Result<Lease, Error> {
+        match u64::try_from(duration.as_millis()) {
+            Ok(ms) if (1..1 << 53).contains(&ms) => Ok(Lease(ms)),
+            _ => Err(Error::Invalid(format!(
+                "a lease is 1 ms to 2^53 ms long, not {duration:?}"
+            ))),
+        }
+    }
+
+    pub(crate) fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+
+    /// What clocks may differ by over the lease: a hundredth of it, and 2 ms.
+    pub(crate) fn drift(self) -> Duration {
+        self.duration() / 100 + Duration::from_millis(2)
+    }
+
+    /// Until when a hold may be believed in whose request was sent at `sent`. Never counted from the reply: nobody
+    /// knows how long that was on its way.
+    pub(crate) fn believed_until(self, sent: BootInstant) -> BootInstant {
+        sent + self.duration().saturating_sub(self.drift())
+    }
+
+    /// How long after its last renewal a hold is renewed again.
+    pub(crate) fn renewal_period(self) -> Duration {
+        self.duration() / 3
+    }
+
+    /// The longest wait after which the answer to an acquire still vouches for enough of the lease.
+    pub(crate) fn confirm_after(self) -> Duration {
+        self.duration() / 10
+    }
+
+    /// This lease, or what is left until `cap`; `None` if nothing is.
+    pub(crate) fn capped(self, cap: Option<BootInstant>) -> Option<Lease> {
+        let Some(cap) = cap else { return Some(self) };
+        // Rounded up, so that a capped lease reaches its cap.
+        match u64::try_from(cap.remaining().as_micros().div_ceil(1000)) {
+            Ok(0) => None,
+            Ok(left) => Some(Lease(self.0.min(left))),
+            Err(_) => Some(self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(ms: u64) -> Lease {
+        Lease::new(Duration::from_millis(ms)).unwrap()
+    }
+
+    #[test]
+    fn belief_is_the_lease_less_a_hundredth_and_two_milliseconds_from_the_request() {
+        let sent = BootInstant::now();
+        let until = lease(10_000).believed_until(sent);
+        assert_eq!(until.since(sent), Duration::from_millis(10_000 - 102));
+    }
+
+    #[test]
+    fn a_lease_shorter_than_its_drift_is_never_believed_in() {
+        let sent = BootInstant::now();
+        assert_eq!(lease(1).believed_until(sent), sent);
+    }
+
+    #[test]
+    fn a_lease_below_a_millisecond_is_refused() {
+        assert!(Lease::new(Duration::from_micros(999)).is_err());
+        assert!(Lease::new(Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn a_cap_cuts_the_lease_and_ends_it() {
+        let now = BootInstant::now();
+        assert_eq!(lease(500).capped(None), Some(lease(500)));
+        assert!(lease(500).capped(Some(now + Duration::from_millis(100))) <= Some(lease(100)));
+        assert_eq!(lease(500).capped(Some(now)), None);
+    }
+}

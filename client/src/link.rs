@@ -1,0 +1,93 @@
+//! An open connection. Commands sent through clones of one link reach the server in the order they were sent.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+
+/// An open connection; clones share it.
+#[derive(Clone)]
+pub(crate) enum Link {
+    One(MultiplexedConnection),
+    #[cfg(feature = "cluster")]
+    Cluster(redis::cluster_async::ClusterConnection),
+}
+
+impl Link {
+    /// Sends a command and waits for its reply as long as it takes.
+    ///
+    /// Dropped before the command is written, it is not sent; dropped later, its reply is thrown away.
+    pub(crate) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        match self {
+            Link::One(link) => link.clone().send_packed_command(cmd).await,
+            #[cfg(feature = "cluster")]
+            Link::Cluster(link) => link.clone().req_packed_command(cmd).await,
+        }
+    }
+
+    /// Sends a command and waits up to `limit` for its reply.
+    pub(crate) async fn ask(&self, cmd: &Cmd, limit: Duration) -> RedisResult<Value> {
+        within(limit, self.send(cmd)).await
+    }
+
+    /// Sends commands in one go; a reply for each, errors among them.
+    pub(crate) async fn ask_all(
+        &self,
+        cmds: Vec<Cmd>,
+        limit: Duration,
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        within(limit, self.send_all(cmds)).await
+    }
+
+    async fn send_all(&self, cmds: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
+        match self {
+            Link::One(link) => {
+                let mut pipeline = Pipeline::with_capacity(cmds.len());
+                let count = cmds.len();
+                for cmd in cmds {
+                    pipeline.add_command(cmd);
+                }
+                let replies = link
+                    .clone()
+                    .req_packed_commands(&pipeline, 0, count)
+                    .await?;
+                Ok(replies.into_iter().map(Ok).collect())
+            }
+            // Keys of different slots cannot share a pipeline; the connection sends them side by side.
+            #[cfg(feature = "cluster")]
+            Link::Cluster(_) => {
+                Ok(futures_util::future::join_all(cmds.iter().map(|cmd| self.send(cmd))).await)
+            }
+        }
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    match tokio::time::timeout(limit, request).await {
+        Ok(reply) => reply,
+        Err(_) => Err(silence(limit)),
+    }
+}
+
+/// The error of a server that has not answered within `limit`.
+pub(crate) fn silence(limit: Duration) -> RedisError {
+    std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        format!("no reply within {limit:?}"),
+    )
+    .into()
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Link::One(_) => "Link",
+            #[cfg(feature = "cluster")]
+            Link::Cluster(_) => "ClusterLink",
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! Who holds: an owner made for each acquisition, or one that a task carries through many.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::OwnedMutexGuard;
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::hold::Hold;
+
+/// One task that acquires locks, under one name on the server.
+///
+/// Locks taken without an owner get a new one each, so that no two acquisitions are ever mistaken for one. Name an owner
+/// to have deadlocks found between tasks that hold several locks, or to take a lock again that the task holds already
+/// ([`Lock::reentrant`](crate::Lock::reentrant)). Clones are the same owner: give every task its own.
+///
+/// ```
+/// use mortise_client::Owner;
+///
+/// let owner = Owner::new();
+/// assert_ne!(owner, Owner::new());
+/// assert_eq!(owner, owner.clone());
+/// ```
+#[derive(Clone)]
+pub struct Owner {
+    name: Arc<[u8]>,
+    slots: Arc<Mutex<Slots>>,
+}
+
+/// What an owner has going on with one key: the lock is held while a request for the key is on its way.
+pub(crate) type Slot = Arc<tokio::sync::Mutex<Weak<Hold>>>;
+type Slots = HashMap<(u64, Arc<[u8]>), Slot>;
+pub(crate) type Turn = OwnedMutexGuard<Weak<Hold>>;
+
+impl Owner {
+    /// A new owner with a random name (a version 4 UUID).
+    pub fn new() -> Owner {
+        Owner::with_name(Uuid::new_v4().to_string().into_bytes().into())
+    }
+
+    /// An owner with a name of your own, 1 to 255 bytes, that tells people who holds. It must be unique among all
+    /// tasks of all processes: two tasks with one name hold each other's locks.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the name is empty or too long.
+    pub fn named(name: impl Into<Vec<u8>>) -> Result<Owner, Error> {
+        let name = name.into();
+        if (1..=255).contains(&name.len()) {
+            Ok(Owner::with_name(name.into()))
+        } else {
+            Err(Error::Invalid(format!(
+                "an owner's name is 1 to 255 bytes long, not {}",
+                name.len()
+            )))
+        }
+    }
+
+    /// The name as it is on the wire.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    fn with_name(name: Arc<[u8]>) -> Owner {
+        Owner {
+            name,
+            slots: Arc::default(),
+        }
+    }
+
+    pub(crate) fn shared_name(&self) -> Arc<[u8]> {
+        self.name.clone()
+    }
+
+    /// This owner's slot for a key on one client.
+    pub(crate) fn slot(&self, core: u64, key: &Arc<[u8]>) -> Slot {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        // A slot that nobody else knows has nothing going on.
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_live(slot));
+        slots.entry((core, key.clone())).or_default().clone()
+    }
+}
+
+fn is_live(slot: &Slot) -> bool {
+    slot.try_lock().map_or(true, |hold| hold.strong_count() > 0)
+}
+
+impl Default for Owner {
+    fn default() -> Owner {
+        Owner::new()
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Owner {}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Owner")
+            .field(&String::from_utf8_lossy(&self.name))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_1_to_255_bytes_long() {
+        assert!(Owner::named("").is_err());
+        assert!(Owner::named(vec![b'x'; 256]).is_err());
+        assert_eq!(Owner::named(vec![0xff; 255]).unwrap().name().len(), 255);
+    }
+}

@@ -1,0 +1,166 @@
+//! Asking the servers to keep holds: on a majority, within the validity.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::{RedisResult, Value};
+
+use crate::clock::BootInstant;
+use crate::core::Core;
+use crate::error::{Error, Loss, NodeFailure, NodeReason};
+use crate::hold::Hold;
+use crate::lease::Lease;
+use crate::token::Token;
+use crate::trace;
+use crate::wire;
+
+/// A renewal to ask for.
+pub(crate) struct Request {
+    hold: Arc<Hold>,
+    lease: Lease,
+    nodes: Vec<Option<Token>>,
+    epoch: u64,
+}
+
+/// What came of it; the hold knows it by then.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// A majority has confirmed it.
+    Renewed,
+    /// So many servers deny the hold that no majority is left.
+    Denied,
+    /// Neither is known.
+    Failed(Error),
+}
+
+/// The renewal of a hold by its own lease; `None` if it is over.
+pub(crate) fn request(hold: &Arc<Hold>) -> Option<Request> {
+    let lease = hold.state().lease;
+    request_for(hold, lease)
+}
+
+/// The renewal of a hold by `lease`, but not past its cap; `None` if it is over.
+pub(crate) fn request_for(hold: &Arc<Hold>, lease: Lease) -> Option<Request> {
+    let state = hold.state();
+    if state.loss.is_some() {
+        return None;
+    }
+    Some(Request {
+        hold: hold.clone(),
+        lease: lease.capped(state.cap)?,
+        nodes: state.nodes.clone(),
+        epoch: state.epoch,
+    })
+}
+
+/// Answers to one request so far.
+#[derive(Default)]
+struct Tally {
+    confirmed: usize,
+    denied: usize,
+    failures: Vec<NodeFailure>,
+    outcome: Option<Outcome>,
+}
+
+/// Renews holds of one client, all servers asked at the same time.
+pub(crate) async fn renew(core: &Arc<Core>, requests: Vec<Request>) -> Vec<(Arc<Hold>, Outcome)> {
+    let sent = BootInstant::now();
+    let mut tallies: Vec<Tally> = requests.iter().map(|_| Tally::default()).collect();
+    let mut answers: FuturesUnordered<_> = (0..core.nodes.len())
+        .map(|index| {
+            let node = &core.nodes[index];
+            let cmds = requests
+                .iter()
+                .map(|request| wire::renew(request.hold.who(), request.lease, request.nodes[index]))
+                .collect();
+            async move { (index, node.ask_all(cmds).await) }
+        })
+        .collect();
+    while let Some((index, answer)) = answers.next().await {
+        if let Err(error) = &answer {
+            trace::renewal_failed(core.nodes[index].name(), requests.len(), error);
+        }
+        let mut replies = answer.map(Vec::into_iter);
+        for (request, tally) in requests.iter().zip(&mut tallies) {
+            let reply = match &mut replies {
+                Ok(replies) => replies.next().ok_or(Error::Closed),
+                Err(error) => Err(error.clone()),
+            };
+            tally.count(core, request, index, reply);
+            tally.decide(core, request, sent);
+        }
+    }
+    requests
+        .into_iter()
+        .zip(tallies)
+        .map(|(request, tally)| (request.hold, tally.settle(core)))
+        .collect()
+}
+
+impl Tally {
+    fn count(
+        &mut self,
+        core: &Core,
+        request: &Request,
+        index: usize,
+        reply: Result<RedisResult<Value>, Error>,
+    ) {
+        let server = core.nodes[index].name();
+        let hold = &request.hold;
+        let known = request.nodes[index];
+        match reply.and_then(|reply| wire::token(reply, server)) {
+            Ok(Some(token)) => {
+                let lowest = known.or((!core.is_quorum()).then(|| hold.state().token));
+                if lowest.is_some_and(|lowest| token < lowest) {
+                    self.denied += 1;
+                } else {
+                    self.confirmed += 1;
+                    hold.learn(index, token, request.epoch);
+                }
+            }
+            // Asked by a token that has changed meanwhile, as in an upgrade: says nothing.
+            Ok(None) if hold.state().epoch != request.epoch => {
+                self.fail(server, NodeReason::Failed(Box::new(Error::NotHeld)));
+            }
+            Ok(None) => self.denied += 1,
+            Err(error) => self.fail(server, NodeReason::Failed(Box::new(error))),
+        }
+    }
+
+    fn fail(&mut self, server: &str, reason: NodeReason) {
+        self.failures.push(NodeFailure {
+            server: server.to_owned(),
+            reason,
+        });
+    }
+
+    fn decide(&mut self, core: &Core, request: &Request, sent: BootInstant) {
+        if self.outcome.is_some() {
+            return;
+        }
+        if self.confirmed >= core.majority() {
+            request.hold.extend(sent, request.lease);
+            self.outcome = Some(Outcome::Renewed);
+        } else if self.denied > core.nodes.len() - core.majority() {
+            request.hold.lose(Loss::Denied);
+            self.outcome = Some(Outcome::Denied);
+        }
+    }
+
+    fn settle(self, core: &Core) -> Outcome {
+        self.outcome.unwrap_or_else(|| {
+            Outcome::Failed(match self.failures {
+                failures if core.is_quorum() => Error::NoQuorum {
+                    needed: core.majority(),
+                    granted: self.confirmed,
+                    nodes: failures,
+                },
+                mut failures => match failures.pop().map(|failure| failure.reason) {
+                    Some(NodeReason::Failed(error)) => *error,
+                    _ => Error::Closed,
+                },
+            })
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Renewal in the background: one task and an agenda for all guards of a client, one pipeline for all that are due.
+//!
+//! A hold is due a third of its lease after its last renewal. A null answer ends it. Anything else that is no
+//! confirmation is tried again until the deadline, and the deadline ends it: the agenda holds that, too.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::clock::{BootInstant, sleep_until};
+use crate::hold::Hold;
+use crate::renew::{self, Outcome};
+
+/// The most holds in one pipeline: what comes behind it should not wait for long.
+const LARGEST_BATCH: usize = 2000;
+
+/// Sends holds to the task that renews them; the task ends when this goes.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    holds: mpsc::UnboundedSender<Weak<Hold>>,
+}
+
+impl Renewal {
+    pub(crate) fn start(runtime: &Handle) -> Renewal {
+        let (holds, added) = mpsc::unbounded_channel();
+        runtime.spawn(run(added));
+        Renewal { holds }
+    }
+
+    /// Puts a hold on the agenda: to be renewed if that is wanted, and to be over at its deadline in any case.
+    pub(crate) fn watch(&self, hold: &Arc<Hold>) {
+        // Fails only when the runtime is gone, and belief in the hold ends by the clock all the same.
+        let _ = self.holds.send(Arc::downgrade(hold));
+    }
+}
+
+/// When to look at a hold again.
+struct Entry {
+    at: BootInstant,
+    /// How much earlier than that will do, so that many holds share a pipeline.
+    slack: Duration,
+    number: u64,
+    hold: Weak<Hold>,
+}
+
+async fn run(mut added: mpsc::UnboundedReceiver<Weak<Hold>>) {
+    let mut agenda = BinaryHeap::new();
+    loop {
+        let first = agenda.peek().map(|entry: &Entry| entry.at);
+        match next(&mut added, first).await {
+            Next::Added(hold) => agenda.extend(entry(&hold)),
+            Next::Due => fire(&mut agenda),
+            Next::Closed => return,
+        }
+    }
+}
+
+enum Next {
+    Added(Weak<Hold>),
+    Due,
+    Closed,
+}
+
+async fn next(added: &mut mpsc::UnboundedReceiver<Weak<Hold>>, first: Option<BootInstant>) -> Next {
+    let recv = std::pin::pin!(added.recv());
+    let due = std::pin::pin!(async {
+        match first {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    });
+    match futures_util::future::select(recv, due).await {
+        futures_util::future::Either::Left((Some(hold), _)) => Next::Added(hold),
+        futures_util::future::Either::Left((None, _)) => Next::Closed,
+        futures_util::future::Either::Right(_) => Next::Due,
+    }
+}
+
+fn entry(hold: &Weak<Hold>) -> Option<Entry> {
+    let strong = hold.upgrade()?;
+    let mut state = strong.state();
+    if state.loss.is_some() {
+        return None;
+    }
+    state.agenda += 1;
+    let renews = state.renewing > 0 && state.next_renewal < state.deadline && !state.reaches_cap();
+    let (at, slack) = if renews {
+        (state.next_renewal, state.lease.duration() / 30)
+    } else {
+        (state.deadline, Duration::ZERO)
+    };
+    Some(Entry {
+        at,
+        slack,
+        number: state.agenda,
+        hold: hold.clone(),
+    })
+}
+
+/// Renews what is due, and lets what is over be over.
+fn fire(agenda: &mut BinaryHeap<Entry>) {
+    let now = BootInstant::now();
+    let mut due = Vec::new();
+    while agenda
+        .peek()
+        .is_some_and(|entry| entry.at <= now + entry.slack)
+    {
+        let Some(entry) = agenda.pop() else { break };
+        let Some(hold) = entry.hold.upgrade() else {
+            continue;
+        };
+        let state = hold.state();
+        let counts = state.loss.is_none() && state.agenda == entry.number;
+        let renews = state.renewing > 0 && state.next_renewal <= now + entry.slack;
+        drop(state);
+        match (counts, renews) {
+            (true, true) => due.push(hold),
+            // Renewed by hand meanwhile, or the deadline has moved.
+            (true, false) => agenda.extend(self::entry(&entry.hold)),
+            (false, _) => {}
+        }
+    }
+    while !due.is_empty() {
+        let batch = due.split_off(due.len().saturating_sub(LARGEST_BATCH));
+        tokio::spawn(renew_batch(batch));
+    }
+}
+
+async fn renew_batch(holds: Vec<Arc<Hold>>) {
+    let requests = holds.iter().filter_map(renew::request).collect();
+    let core = holds[0].core.clone();
+    let outcomes = renew::renew(&core, requests).await;
+    for (hold, outcome) in outcomes {
+        if let Outcome::Failed(_) = outcome {
+            hold.retry_renewal();
+        }
+    }
+    for hold in &holds {
+        core.renewal.watch(hold);
+    }
+}
+
+impl Ord for Entry {
+    /// The earliest is the greatest: the heap gives out the greatest first.
+    fn cmp(&self, other: &Entry) -> Ordering {
+        other.at.cmp(&self.at)
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Entry {}

@@ -1,0 +1,432 @@
+//! Taking and giving back locks on one server.
+
+mod support;
+
+use std::time::Instant;
+
+use mortise_client::{Client, Error, Loss, Mode, Owner, Released};
+use mortise_harness::{Server, cmd, int};
+use support::{await_free, await_waiters, client, ms};
+
+#[tokio::test]
+async fn a_lock_is_taken_seen_and_given_back() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    assert!(guard.is_valid() && guard.mode() == Mode::Write);
+    let info = client.info("k").await.unwrap().unwrap();
+    assert_eq!((info.mode, info.holders), (Some(Mode::Write), 1));
+    assert_eq!(info.holds[0].token, guard.token());
+    assert_eq!(info.holds[0].owner, guard.owner());
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert_eq!(client.info("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_uncontended_acquisition_is_two_commands_on_the_wire() {
+    let server = Server::start();
+    let client = client(&server).await;
+    drop(client.lock("warm").acquire().await.unwrap());
+    await_free(&client, "warm").await;
+    let before = commands(&server);
+    let guard = client.lock("k").acquire().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    assert_eq!(commands(&server) - before, 2);
+}
+
+fn commands(server: &Server) -> i64 {
+    let count = |name: &str| {
+        let stats = server.info("commandstats");
+        let line = stats
+            .get(&format!("cmdstat_LOCK.{name}"))
+            .or(stats.get(&format!("cmdstat_lock.{}", name.to_lowercase())));
+        line.map_or(0, |line| {
+            line.trim_start_matches("calls=")
+                .split(',')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
+    };
+    ["ACQUIRE", "RLOCK", "RENEW", "RELEASE", "FENCE"]
+        .map(count)
+        .iter()
+        .sum()
+}
+
+#[tokio::test]
+async fn each_grant_has_a_larger_token() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut last = 0;
+    for key in ["a", "b", "a", "c"] {
+        let guard = client.lock(key).acquire().await.unwrap();
+        assert!(guard.token().get() > last);
+        last = guard.token().get();
+        let _ = guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn trying_for_a_lock_that_is_taken_answers_none_at_once() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let _guard = client.lock("k").acquire().await.unwrap();
+    assert!(client.lock("k").try_acquire().await.unwrap().is_none());
+    assert!(client.lock("k").try_read().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_is_busy_and_leaves_no_waiter() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let started = Instant::now();
+    let error = client.lock("k").wait(ms(100)).acquire().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Busy { waited } if waited >= ms(100)),
+        "{error:?}"
+    );
+    assert!(started.elapsed() >= ms(100));
+    assert_eq!(client.info("k").await.unwrap().unwrap().waiters, 0);
+    drop(guard);
+    await_free(&client, "k").await;
+}
+
+#[tokio::test]
+async fn a_waiter_gets_the_lock_when_the_holder_leaves() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await.unwrap() }
+    });
+    await_waiters(&client, "k", 1).await;
+    let first = guard.token();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    let second = waiter.await.unwrap();
+    assert!(second.token() > first && second.is_valid());
+}
+
+#[tokio::test]
+async fn a_lock_granted_after_a_long_wait_is_believed_in_from_its_confirmation() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let lease = ms(300);
+    let waiter = tokio::spawn({
+        let lock = client.lock("k").lease(lease);
+        async move { lock.acquire().await.unwrap() }
+    });
+    await_waiters(&client, "k", 1).await;
+    tokio::time::sleep(lease * 2).await;
+    drop(guard);
+    let guard = waiter.await.unwrap();
+    assert!(guard.is_valid() && guard.deadline().remaining() > lease / 3);
+}
+
+#[tokio::test]
+async fn readers_share_and_writers_do_not() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let first = client.lock("k").read().await.unwrap();
+    let second = client.lock("k").read().await.unwrap();
+    assert_ne!(first.owner(), second.owner());
+    assert!(client.lock("k").try_write().await.unwrap().is_none());
+    drop((first, second));
+    let writer = client.lock("k").write().await.unwrap();
+    assert_eq!(writer.mode(), Mode::Write);
+}
+
+#[tokio::test]
+async fn the_last_reader_upgrades_at_once_with_a_new_token_and_downgrades_with_the_same() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut guard = client.lock("k").lease(ms(300)).read().await.unwrap();
+    let read_token = guard.token();
+    guard.upgrade().await.unwrap();
+    assert_eq!(guard.mode(), Mode::Write);
+    let write_token = guard.token();
+    assert!(write_token > read_token);
+    assert!(client.lock("k").try_read().await.unwrap().is_none());
+    guard.downgrade().await.unwrap();
+    assert_eq!((guard.mode(), guard.token()), (Mode::Read, write_token));
+    let other = client.lock("k").try_read().await.unwrap();
+    assert!(other.is_some());
+    // Both changes have left it renewed and releasable.
+    tokio::time::sleep(ms(600)).await;
+    assert!(guard.is_valid());
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn an_upgrade_waits_for_the_other_reader_and_is_renewed_meanwhile() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let other = client.lock("k").read().await.unwrap();
+    let mut guard = client.lock("k").lease(ms(300)).read().await.unwrap();
+    let error = guard.upgrade_within(ms(700)).await.unwrap_err();
+    assert!(error.is_busy(), "{error:?}");
+    assert!(guard.is_valid() && guard.mode() == Mode::Read);
+    let upgrade = tokio::spawn(async move {
+        guard.upgrade().await.unwrap();
+        guard
+    });
+    await_waiters(&client, "k", 1).await;
+    drop(other);
+    let guard = upgrade.await.unwrap();
+    assert!(guard.is_valid() && guard.mode() == Mode::Write);
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert_eq!(client.info("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_second_upgrade_is_a_deadlock_and_leaves_the_reader_a_reader() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut first = client.lock("k").read().await.unwrap();
+    let mut second = client.lock("k").read().await.unwrap();
+    let upgrade = tokio::spawn(async move {
+        first.upgrade().await.unwrap();
+        first
+    });
+    await_waiters(&client, "k", 1).await;
+    let error = second.upgrade().await.unwrap_err();
+    assert!(matches!(error, Error::Deadlock(_)), "{error:?}");
+    assert!(second.is_valid());
+    assert_eq!(second.release().await.unwrap(), Released::Held);
+    assert!(upgrade.await.unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn two_owners_that_take_two_locks_crosswise_are_told_of_the_deadlock() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let (a, b) = (Owner::new(), Owner::new());
+    let _a1 = client.lock("1").owner(&a).acquire().await.unwrap();
+    let _b2 = client.lock("2").owner(&b).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = client.lock("2").owner(&a);
+        async move { lock.acquire().await.map(drop) }
+    });
+    await_waiters(&client, "2", 1).await;
+    let error = client.lock("1").owner(&b).acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Deadlock(line) if line.contains('1')),
+        "{error:?}"
+    );
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn an_owner_that_holds_or_awaits_a_key_is_told_so() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("k").owner(&owner);
+    let guard = lock.acquire().await.unwrap();
+    assert!(matches!(lock.acquire().await, Err(Error::AlreadyHeld)));
+    assert!(matches!(lock.try_read().await, Err(Error::AlreadyHeld)));
+    let _ = guard.release().await.unwrap();
+    let _other = client.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.map(drop) }
+    });
+    await_waiters(&client, "k", 1).await;
+    assert!(matches!(lock.acquire().await, Err(Error::AlreadyHeld)));
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn re_entry_keeps_the_token_and_frees_the_lock_with_the_last_guard() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::named("nightly:1").unwrap();
+    let lock = client.lock("k").owner(&owner).reentrant();
+    let outer = lock.acquire().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    let reader = lock.read().await.unwrap();
+    assert!(inner.token() == outer.token() && reader.token() == outer.token());
+    let hold = &client.info("k").await.unwrap().unwrap().holds[0];
+    assert_eq!((hold.write, hold.read), (2, 1));
+    assert_eq!(outer.release().await.unwrap(), Released::Held);
+    assert!(inner.is_valid());
+    assert_eq!(inner.release().await.unwrap(), Released::Held);
+    let hold = &client.info("k").await.unwrap().unwrap().holds[0];
+    assert_eq!((hold.write, hold.read), (0, 1));
+    assert_eq!(reader.release().await.unwrap(), Released::Held);
+    assert_eq!(client.info("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_lock_that_was_taken_away_is_released_as_lost() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    cmd!(server.connect(), "DEL", "k");
+    assert_eq!(guard.release().await.unwrap(), Released::Lost);
+}
+
+#[tokio::test]
+async fn a_late_release_does_not_hit_the_next_holder() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("k").owner(&owner);
+    let first = lock.acquire().await.unwrap();
+    cmd!(server.connect(), "DEL", "k");
+    assert!(matches!(first.renew().await, Err(Error::NotHeld)));
+    assert_eq!(first.loss(), Some(Loss::Denied));
+    let second = lock.acquire().await.unwrap();
+    assert_eq!(first.release().await.unwrap(), Released::Lost);
+    assert!(second.renew().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_renewal_by_hand_moves_the_deadline() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client
+        .lock("k")
+        .lease(ms(500))
+        .auto_renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    guard.renew_for(ms(60_000)).await.unwrap();
+    assert!(guard.deadline().remaining() > ms(50_000));
+}
+
+#[tokio::test]
+async fn a_server_without_the_module_is_told_how_to_load_it() {
+    let server = Server::builder().without_module().start();
+    let error = Client::connect(server.url()).await.unwrap_err();
+    assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
+    assert!(error.to_string().contains("loadmodule"));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_a_connection_error() {
+    let mut server = Server::start();
+    let url = server.url();
+    server.sigkill();
+    assert!(matches!(
+        Client::connect(url).await,
+        Err(Error::Connection(_))
+    ));
+}
+
+#[tokio::test]
+async fn one_wait_too_many_is_an_error_and_no_queue() {
+    let server = Server::start();
+    let client = Client::builder(server.url())
+        .unwrap()
+        .max_waits(1)
+        .connect()
+        .await
+        .unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await }
+    });
+    await_waiters(&client, "k", 1).await;
+    let error = client.lock("k").acquire().await.unwrap_err();
+    assert!(
+        matches!(error, Error::TooManyWaits { limit: 1 }),
+        "{error:?}"
+    );
+    drop(guard);
+    drop(waiting.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn connections_for_waiting_are_used_again() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for _ in 0..5 {
+        let guard = client.lock("k").acquire().await.unwrap();
+        assert!(client.lock("k").wait(ms(5)).acquire().await.is_err());
+        drop(guard);
+        await_free(&client, "k").await;
+    }
+    let clients = int(&cmd!(server.connect(), "CLIENT", "ID"));
+    assert!(clients < 12, "{clients} connections were opened");
+}
+
+#[tokio::test]
+async fn a_connection_that_died_while_idle_is_replaced() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    assert!(client.lock("k").wait(ms(5)).acquire().await.is_err());
+    cmd!(
+        server.connect(),
+        "CLIENT",
+        "KILL",
+        "TYPE",
+        "normal",
+        "SKIPME",
+        "yes"
+    );
+    assert!(
+        client
+            .lock("k")
+            .wait(ms(5))
+            .acquire()
+            .await
+            .unwrap_err()
+            .is_busy()
+    );
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn bad_leases_are_refused_before_anything_is_sent() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let error = client.lock("k").lease(ms(0)).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+    let error = client
+        .lock("k")
+        .lease(ms(1 << 50))
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_refused_with_the_servers_words() {
+    let server = Server::start();
+    let client = client(&server).await;
+    cmd!(server.connect(), "SET", "k", "v");
+    let error = client.lock("k").acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused(line) if line.starts_with("WRONGTYPE")),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_longest_queues_are_listed() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await.map(drop) }
+    });
+    let info = await_waiters(&client, "k", 1).await;
+    assert_eq!((info.queue.len(), info.queue[0].left), (1, None));
+    let top = client.top(10).await.unwrap();
+    assert_eq!(
+        (top[0].key.as_slice(), top[0].waiters),
+        (b"k".as_slice(), 1)
+    );
+    drop(guard);
+    waiting.await.unwrap().unwrap();
+}

@@ -1,0 +1,63 @@
+//! What the client's tests share: clients of real servers, and a proxy that cuts.
+
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+
+pub(crate) mod proxy;
+
+use std::time::{Duration, Instant};
+
+use mortise_client::{Client, LockInfo};
+use mortise_harness::Server;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A client with time limits fit for a test: nothing waits for seconds.
+pub(crate) async fn client(server: &Server) -> Client {
+    client_of(&server.url()).await
+}
+
+pub(crate) async fn client_of(url: &str) -> Client {
+    Client::builder(url)
+        .unwrap()
+        .response_timeout(Duration::from_millis(500))
+        .connect()
+        .await
+        .unwrap()
+}
+
+/// Looks at a condition until it holds.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut look: impl FnMut() -> F) {
+    let started = Instant::now();
+    while !look().await {
+        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits until nobody holds the lock and nobody waits for it.
+pub(crate) async fn await_free(client: &Client, key: &str) {
+    eventually("the lock is free", || async {
+        client.info(key).await.unwrap().is_none()
+    })
+    .await;
+}
+
+/// Waits until so many requests queue for the lock.
+pub(crate) async fn await_waiters(client: &Client, key: &str, count: u64) -> LockInfo {
+    let started = Instant::now();
+    loop {
+        let info = client.info(key).await.unwrap();
+        match info {
+            Some(info) if info.waiters == count => return info,
+            _ => assert!(
+                started.elapsed() < PATIENCE,
+                "not {count} waiters: {info:?}"
+            ),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub(crate) fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
