@@ -3,6 +3,7 @@
 //! `MORTISE_LONG=1` makes it ten thousand instead of two.
 
 use std::env;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -31,8 +32,16 @@ fn open_files() -> usize {
     soft.and_then(|soft| soft.parse().ok()).unwrap_or(1_024)
 }
 
-fn for_many() -> Server {
-    Server::builder().config("maxclients", "12000").start()
+/// A server that takes so many connections, and the turn to use so many: where two tests side by side would want more
+/// than this process may have, one waits for the other.
+fn for_many() -> (Option<MutexGuard<'static, ()>>, Server) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let scarce = 2 * many() + 500 > open_files();
+    let turn = scarce.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    (
+        turn,
+        Server::builder().config("maxclients", "12000").start(),
+    )
 }
 
 /// Answers while `busy` goes on.
@@ -138,7 +147,7 @@ fn crowd(server: &Server, wait: u64) -> Vec<Conn> {
 
 #[test]
 fn very_many_waiters_of_one_lock_are_served_one_by_one() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     let mut waiting = crowd(&server, 0);
     answers_meanwhile(&server, || {
         let mut conn = server.connect();
@@ -155,7 +164,7 @@ fn very_many_waiters_of_one_lock_are_served_one_by_one() {
 
 #[test]
 fn very_many_waiters_of_one_lock_that_disconnect_at_once_are_forgotten() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     let waiting = crowd(&server, 0);
     answers_meanwhile(&server, || {
         drop(waiting);
@@ -166,7 +175,7 @@ fn very_many_waiters_of_one_lock_that_disconnect_at_once_are_forgotten() {
 
 #[test]
 fn very_many_waiters_of_one_lock_that_are_killed_at_once_are_forgotten() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     let waiting = crowd(&server, 0);
     let mut conn = server.connect();
     let newest = conn.client_id();
@@ -184,7 +193,7 @@ fn very_many_waiters_of_one_lock_that_are_killed_at_once_are_forgotten() {
 
 #[test]
 fn very_many_waits_that_end_together_are_all_answered_null() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     // Long enough for all to be queued before the first one's end.
     let mut waiting = crowd(&server, 0);
     for waiter in &waiting {
@@ -217,7 +226,7 @@ fn very_many_waits_that_end_together_are_all_answered_null() {
 
 #[test]
 fn very_many_readers_are_let_in_together() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
     let asking =
         (0..many()).map(|n| command!("LOCK.RLOCK", "key", format!("r{n}"), 3_600_000, "WAIT", 0));
@@ -256,7 +265,7 @@ fn many_locks(server: &Server, lease: u64) -> Vec<Conn> {
 
 #[test]
 fn very_many_locks_emptied_at_once_let_every_waiter_in() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     let mut waiting = many_locks(&server, 3_600_000);
     answers_meanwhile(&server, || {
         cmd!(server.connect(), "FLUSHALL");
@@ -270,7 +279,7 @@ fn very_many_locks_emptied_at_once_let_every_waiter_in() {
 
 #[test]
 fn very_many_leases_that_end_together_let_every_waiter_in() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     let mut waiting = many_locks(&server, 3_600_000);
     let mut conn = server.connect();
     // Everybody waits by now, so the leases can be short: those of a lock restored over each key.
@@ -293,7 +302,7 @@ fn very_many_leases_that_end_together_let_every_waiter_in() {
 
 #[test]
 fn very_many_waiters_of_as_many_locks_that_disconnect_at_once_are_forgotten() {
-    let server = for_many();
+    let (_turn, server) = for_many();
     let waiting = many_locks(&server, 3_600_000);
     answers_meanwhile(&server, || {
         drop(waiting);
