@@ -71,7 +71,14 @@ impl<'c> Place<'c> {
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
     pub(crate) fn with_live<T>(&mut self, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
         if let Some(mut live) = self.live() {
-            return act(&mut live);
+            let emptied = live.is_empty();
+            let outcome = act(&mut live);
+            if emptied {
+                // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
+                // lease must not be cut short by what somebody meant for the last one's.
+                self.key.persist();
+            }
+            return outcome;
         }
         let mut lock = Lock::free();
         let outcome = act(&mut lock.at(self.now, |_, _| {}));

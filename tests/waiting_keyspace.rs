@@ -343,36 +343,3 @@ fn a_reload_that_loses_the_lock_lets_the_next_in() {
     assert_eq!(holders_of(&mut a, "key"), ["b"]);
     assert_eq!(server.gauge("holders"), 1);
 }
-
-#[test]
-fn a_hand_off_clears_a_time_to_live_that_somebody_put_on_the_key() {
-    let mut scene = Scene::new();
-    cmd!(scene.a, "EXPIRE", "key", 1_000);
-    cmd!(scene.a, "LOCK.RELEASE", "key", "a");
-    granted(&mut scene.b);
-    wait_for_sync(&scene.primary, &scene.replica);
-    for conn in [&mut scene.a, &mut scene.replica.connect()] {
-        assert_eq!(int(&cmd!(conn, "PTTL", "key")), -1);
-        assert_eq!(holders_of(conn, "key"), ["b"]);
-    }
-    scene.ends();
-}
-
-#[test]
-fn a_hand_off_after_a_lease_clears_a_time_to_live_too() {
-    let mut scene = Scene::new();
-    cmd!(scene.a, "LOCK.RELEASE", "key", "a");
-    granted(&mut scene.b);
-    cmd!(scene.b, "LOCK.RELEASE", "key", "b");
-    cmd!(scene.a, "LOCK.RLOCK", "key", "a", 300);
-    cmd!(scene.a, "LOCK.RLOCK", "key", "r", 300);
-    cmd!(scene.a, "EXPIRE", "key", 1_000);
-    let mut c = waiter!(scene.primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
-    granted(&mut c);
-    wait_for_sync(&scene.primary, &scene.replica);
-    for conn in [&mut scene.a, &mut scene.replica.connect()] {
-        assert_eq!(int(&cmd!(conn, "PTTL", "key")), -1);
-        assert_eq!(holders_of(conn, "key"), ["c"]);
-    }
-    scene.ends();
-}

@@ -1,0 +1,87 @@
+//! A time to live that somebody put on a lock's key, and holds that come after it.
+
+use mortise_harness::{
+    Conn, Server, assert_same_data, cmd, command, granted, holders_of, int, wait_for_sync, waiter,
+};
+
+/// A primary with a replica, and a connection to the primary.
+fn pair() -> (Server, Server, Conn) {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let conn = primary.connect();
+    (primary, replica, conn)
+}
+
+/// `owner` alone holds `key` without a time to live, here and there.
+#[track_caller]
+fn holds_without_limit(owner: &str, primary: &Server, replica: &Server) {
+    assert_same_data(primary, replica);
+    for server in [primary, replica] {
+        let mut conn = server.connect();
+        assert_eq!(holders_of(&mut conn, "key"), [owner]);
+        assert_eq!(int(&cmd!(conn, "PTTL", "key")), -1);
+    }
+}
+
+#[test]
+fn a_hand_off_clears_it() {
+    let (primary, replica, mut a) = pair();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "EXPIRE", "key", 1_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut b);
+    holds_without_limit("b", &primary, &replica);
+}
+
+#[test]
+fn a_hand_off_to_one_more_reader_clears_it() {
+    let (primary, replica, mut a) = pair();
+    cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut b = waiter!(primary, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "EXPIRE", "key", 1_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a", "WRITE");
+    granted(&mut b);
+    assert_eq!(int(&cmd!(a, "PTTL", "key")), -1);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    holds_without_limit("b", &primary, &replica);
+}
+
+#[test]
+fn a_hand_off_after_a_lease_clears_it() {
+    let (primary, replica, mut a) = pair();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 300);
+    cmd!(a, "LOCK.RLOCK", "key", "r", 300);
+    cmd!(a, "EXPIRE", "key", 1_000);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    granted(&mut b);
+    holds_without_limit("b", &primary, &replica);
+}
+
+#[test]
+fn an_acquire_that_finds_the_last_lease_over_clears_it() {
+    let (primary, replica, mut a) = pair();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 100);
+    cmd!(a, "EXPIRE", "key", 1_000);
+    // No timer can come between the two, so nothing but the acquire sees that the lease is over.
+    let steps = [
+        command!("DEBUG", "SLEEP", 0.2),
+        command!("LOCK.ACQUIRE", "key", "b", 60_000),
+    ];
+    for reply in a.pipeline(&steps) {
+        reply.unwrap();
+    }
+    holds_without_limit("b", &primary, &replica);
+}
+
+#[test]
+fn a_reentry_leaves_it() {
+    let (primary, replica, mut a) = pair();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(a, "EXPIRE", "key", 1_000);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    assert!(int(&cmd!(a, "TTL", "key")) > 900);
+    assert_same_data(&primary, &replica);
+}
