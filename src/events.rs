@@ -55,6 +55,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
         Event::SwapDb(one, other) => {
             leases::swap(state, one, other);
             marks::swap(state, one, other);
+            waiters::swap(state, one, other);
             for db in [one, other] {
                 marks::mark_queues(state, u32::try_from(db).ok());
             }

@@ -71,7 +71,8 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
 
 /// Two databases have changed places, and with them what was marked there.
 pub(crate) fn swap(state: &State, one: i32, other: i32) {
-    for mark in state.marks.borrow_mut().iter_mut() {
+    let (mut marks, mut held_back) = (state.marks.borrow_mut(), state.held_back.borrow_mut());
+    for mark in marks.iter_mut().chain(held_back.iter_mut()) {
         if mark.db == one {
             mark.db = other;
         } else if mark.db == other {

@@ -95,6 +95,26 @@ pub(crate) fn take_debts(state: &State, db: i32, name: &[u8]) -> Vec<Debt> {
     debts
 }
 
+/// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
+pub(crate) fn swap(state: &State, one: i32, other: i32) {
+    let swapped = |db: i32| match db {
+        db if db == one => other,
+        db if db == other => one,
+        db => db,
+    };
+    let mut waiters = state.waiters.borrow_mut();
+    for entry in waiters.by_handle.values_mut() {
+        if let Some(debt) = &mut entry.debt {
+            debt.at.0 = swapped(debt.at.0);
+        }
+    }
+    let debts = std::mem::take(&mut waiters.debts);
+    waiters.debts = debts
+        .into_iter()
+        .map(|((db, name), debts)| ((swapped(db), name), debts))
+        .collect();
+}
+
 /// Blocks the client that sent `request`, for up to `wait` ms (0: for ever).
 ///
 /// # Errors

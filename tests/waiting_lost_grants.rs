@@ -302,6 +302,24 @@ fn a_lost_grant_is_given_back_whatever_becomes_of_the_key_in_the_same_turn() {
 }
 
 #[test]
+fn a_lost_grant_moved_by_swapdb_is_given_back_in_the_other_database() {
+    let mut scene = Scene::new();
+    scene.c = scene.server.connect();
+    eventually("c has left", || queue_of(&mut scene.a, "key") == ["b"]);
+    let swap = command!("SWAPDB", 0, 1);
+    scene.a.pipeline(&[scene.release(), scene.kill_b(), swap]);
+    closed(&mut scene.b);
+    cmd!(scene.a, "SELECT", 1);
+    eventually("the lock is free", || {
+        match lock_info(&mut scene.a, "key") {
+            None => Ok(()),
+            Some(info) => Err(info),
+        }
+    });
+    scene.ends_free();
+}
+
+#[test]
 fn a_replica_hears_of_a_grant_given_back() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
