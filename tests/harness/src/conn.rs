@@ -222,6 +222,11 @@ impl Conn {
         let _ = self.stream.write_all(&command.get_packed_command());
     }
 
+    /// Like [`Conn::send_raw`], for a connection that the server may have closed.
+    pub fn try_send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
     /// Sends bytes as they are, for input that no client would build.
     ///
     /// # Panics

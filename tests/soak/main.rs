@@ -1,0 +1,172 @@
+//! Two hundred connections do whatever they like; afterwards nothing may be left.
+//!
+//! Ten seconds, a minute with `MORTISE_LONG=1`. `MORTISE_SEED` repeats the choices of an earlier run, as far as the
+//! order in which threads run lets it.
+//!
+//! Every second everything is held still for a moment and the replica compared. At the end nobody asks for more, but
+//! whoever waits goes on to wait: everybody must be answered, because every lease ends.
+
+mod player;
+
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mortise_harness::{
+    Server, assert_same_data, cmd, eventually, int, text, try_cmd, wait_for_sync,
+};
+
+use player::{CONNECTIONS, DATABASES, KEYS, Player, Playground};
+
+/// Everybody plays for a while, and then goes home.
+fn run(primary: &Server, replica: &Server, seed: u64, length: Duration) {
+    let ground = Playground::new(primary);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for place in 0..CONNECTIONS {
+            let ground = &ground;
+            scope.spawn(move || {
+                // One that fails ends the others, too.
+                let ends = EndsOnDrop(&ground.over);
+                Player::new(place, ground, seed).play();
+                std::mem::forget(ends);
+            });
+        }
+        while began.elapsed() < length && !ground.over.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_secs(1).min(length));
+            compare_in_a_pause(&ground, replica);
+        }
+        ground.over.store(true, Ordering::Relaxed);
+    });
+}
+
+struct EndsOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// While writes are paused nothing changes, so the replica must come to hold the same.
+fn compare_in_a_pause(ground: &Playground<'_>, replica: &Server) {
+    const PAUSE: u64 = 5_000;
+    let primary = ground.server;
+    let _alone = ground.pause.write().unwrap();
+    let mut conn = primary.connect();
+    let began = Instant::now();
+    cmd!(conn, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    wait_for_sync(primary, replica);
+    let digests = [primary, replica].map(|server| text(&cmd!(server.connect(), "DEBUG", "DIGEST")));
+    if digests[0] != digests[1] {
+        let contents = [primary, replica].map(contents);
+        assert!(
+            began.elapsed() >= Duration::from_millis(PAUSE),
+            "the replica's data are not the primary's: {contents:#?}"
+        );
+    }
+    cmd!(conn, "CLIENT", "UNPAUSE");
+}
+
+/// What can be seen of each key, for a person to compare.
+fn contents(server: &Server) -> Vec<String> {
+    let mut conn = server.connect();
+    let mut seen = Vec::new();
+    for db in 0..DATABASES {
+        cmd!(conn, "SELECT", db);
+        for key in (0..KEYS).map(|key| format!("key{key}")) {
+            let kind = text(&cmd!(conn, "TYPE", &key));
+            let ttl = int(&cmd!(conn, "PTTL", &key));
+            let digest = cmd!(conn, "DEBUG", "DIGEST-VALUE", &key);
+            let info = try_cmd!(conn, "LOCK.INFO", &key);
+            seen.push(format!("{db} {key} {kind} {ttl} {digest:?} {info:?}"));
+        }
+    }
+    seen
+}
+
+/// Every lease has ended, and nothing remembers anything.
+fn nothing_is_left(primary: &Server, replica: &Server) {
+    eventually("nothing is left", || {
+        let mut conn = primary.connect();
+        for db in 0..DATABASES {
+            cmd!(conn, "SELECT", db);
+            for key in 0..KEYS {
+                // A lock that came by RENAME is swept from the first command on that names it. Refused where a string
+                // has not gone yet.
+                let _ = try_cmd!(conn, "LOCK.RELEASE", format!("key{key}"), "nobody");
+            }
+        }
+        let gauges = [
+            "locks",
+            "holders",
+            "waiters",
+            "blocked_clients",
+            "held_back",
+            "marked",
+        ];
+        let left = gauges.map(|gauge| primary.gauge(gauge));
+        let keys = primary.info("keyspace");
+        if left == [0; 6] && keys.is_empty() {
+            Ok(())
+        } else {
+            Err((left, keys))
+        }
+    });
+    assert_same_data(primary, replica);
+    assert_eq!(int(&cmd!(replica.connect(), "DBSIZE")), 0);
+    for gauge in ["locks", "holders"] {
+        assert_eq!(replica.gauge(gauge), 0, "{gauge} of the replica");
+    }
+}
+
+fn used_memory(server: &Server) -> i64 {
+    // Connections just closed are freed a little later.
+    eventually("only we are connected", || {
+        let clients = &server.info("clients")["connected_clients"];
+        if clients == "1" {
+            Ok(())
+        } else {
+            Err(clients.clone())
+        }
+    });
+    server.info("memory")["used_memory"].parse().unwrap()
+}
+
+#[test]
+fn after_random_commands_of_two_hundred_connections_nothing_is_left() {
+    let seconds = if env::var_os("MORTISE_LONG").is_some() {
+        60
+    } else {
+        10
+    };
+    let seed = env::var("MORTISE_SEED").map_or_else(
+        |_| {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_millis() as u64
+        },
+        |seed| seed.parse().expect("MORTISE_SEED is a number"),
+    );
+    println!("MORTISE_SEED={seed}");
+    // Some servers' backlog takes 10 MB, once it is full.
+    let primary = Server::builder()
+        .config("repl-backlog-size", "64kb")
+        .start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    // Once for the tables that a server makes for each command on its first use.
+    run(&primary, &replica, seed, Duration::from_secs(1));
+    nothing_is_left(&primary, &replica);
+    let before = used_memory(&primary);
+    run(&primary, &replica, seed + 1, Duration::from_secs(seconds));
+    nothing_is_left(&primary, &replica);
+    let grown = used_memory(&primary) - before;
+    assert!(
+        grown < 1_000_000,
+        "the server uses {grown} bytes more than before"
+    );
+    println!("{:#?}", primary.info("lock"));
+}

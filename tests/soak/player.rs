@@ -1,0 +1,346 @@
+//! One connection that does whatever it likes.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::redis::{Cmd, Value};
+use mortise_harness::{Conn, Server, cmd, command};
+
+pub(crate) const CONNECTIONS: usize = 200;
+pub(crate) const KEYS: usize = 12;
+const OWNERS: u64 = 60;
+pub(crate) const DATABASES: u64 = 2;
+/// The longest lease, so that the end comes soon.
+const LEASE: u64 = 150;
+
+/// Errors that are an answer. Anything else is a fault.
+const ANSWERS: &[&str] = &[
+    "DEADLOCK ",
+    "WRONGTYPE ",
+    "UNBLOCKED ",
+    "NOREPLICAS ",
+    "EXECABORT ",
+    "ERR no such key",
+    "ERR No such client",
+    "BUSYKEY ",
+    "ERR the owner holds both modes",
+];
+
+/// xorshift64*: good enough to choose commands by.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn key(&mut self) -> String {
+        format!("key{}", self.below(KEYS as u64))
+    }
+
+    fn owner(&mut self) -> String {
+        format!("owner{}", self.below(OWNERS))
+    }
+
+    fn lease(&mut self) -> u64 {
+        1 + self.below(LEASE)
+    }
+}
+
+/// What all connections share.
+pub(crate) struct Playground<'s> {
+    pub(crate) server: &'s Server,
+    /// The ids of the connections there are, for others to kill and unblock.
+    ids: Vec<AtomicI64>,
+    pub(crate) over: AtomicBool,
+    /// Redis 7.0 crashes by itself when a client is unblocked whose command a pause has put off, so these two take turns:
+    /// whoever unblocks holds it shared, whoever pauses alone.
+    pub(crate) pause: RwLock<()>,
+}
+
+impl<'s> Playground<'s> {
+    pub(crate) fn new(server: &'s Server) -> Self {
+        Playground {
+            server,
+            ids: (0..CONNECTIONS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            over: AtomicBool::new(false),
+            pause: RwLock::new(()),
+        }
+    }
+}
+
+pub(crate) struct Player<'s> {
+    place: usize,
+    ground: &'s Playground<'s>,
+    random: Random,
+    conn: Conn,
+    payload: Option<Vec<u8>>,
+}
+
+impl<'s> Player<'s> {
+    pub(crate) fn new(place: usize, ground: &'s Playground<'s>, seed: u64) -> Self {
+        let mut player = Player {
+            place,
+            ground,
+            random: Random(
+                seed.wrapping_add(1 + place as u64)
+                    .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+                    | 1,
+            ),
+            conn: ground.server.connect(),
+            payload: None,
+        };
+        player.reconnect();
+        player
+    }
+
+    fn reconnect(&mut self) {
+        self.conn = self.ground.server.connect();
+        let db = self.random.below(DATABASES);
+        cmd!(self.conn, "SELECT", db);
+        // Only from here on may others kill it.
+        self.ground.ids[self.place].store(self.conn.client_id(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn play(&mut self) {
+        while !self.ground.over.load(Ordering::Relaxed) {
+            match self.random.below(100) {
+                0..40 => self.acquire(),
+                40..70 => self.change_hold(),
+                70..78 => self.look(),
+                78..82 => self.meddle_with_others(),
+                82..96 => self.change_key(),
+                96..98 => self.many_at_once(),
+                98 => self.bring_back_a_copy(),
+                _ => self.stop_the_world(),
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer unless it is gone before that.
+    fn acquire(&mut self) {
+        let mode = ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK", "LOCK.RLOCK"]
+            [self.random.below(4) as usize];
+        let (key, owner, lease) = (self.random.key(), self.random.owner(), self.random.lease());
+        let mut ask = command!(mode, &key, &owner, lease);
+        match self.random.below(4) {
+            0 => {}
+            1 => drop(ask.arg("WAIT").arg(0)),
+            _ => drop(ask.arg("WAIT").arg(1 + self.random.below(300))),
+        }
+        if self.random.one_in(2) {
+            ask.arg("HOLDS").arg(1 + self.random.below(3));
+        }
+        let Some(reply) = self.ask_patiently(&ask) else {
+            return self.reconnect();
+        };
+        match self.judge(&ask, reply) {
+            Some(Value::Int(_)) if self.over() || self.random.one_in(2) => {
+                self.tell(&command!("LOCK.RELEASE", key, owner, "ALL"));
+            }
+            _ => {}
+        }
+    }
+
+    /// `None` if it lost patience. Nobody does once it is over.
+    fn ask_patiently(&mut self, ask: &Cmd) -> Option<Result<Value, String>> {
+        let bytes = ask.get_packed_command();
+        let impatient = self.random.one_in(10);
+        if self.conn.try_send_raw(&bytes).is_err() {
+            return None;
+        }
+        let limit = Duration::from_millis(1 + self.random.below(60));
+        let began = Instant::now();
+        loop {
+            if let Some(reply) = self.conn.recv_within(limit) {
+                return Some(reply);
+            }
+            if impatient && !self.over() {
+                return None;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "no answer to {}",
+                bytes.escape_ascii()
+            );
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.ground.over.load(Ordering::Relaxed)
+    }
+
+    fn change_hold(&mut self) {
+        let (key, owner) = (self.random.key(), self.random.owner());
+        let lease = self.random.lease();
+        let command = match self.random.below(6) {
+            0 => command!("LOCK.RENEW", key, owner, lease),
+            1 => command!("LOCK.RELEASE", key, owner, "ALL"),
+            2 => command!("LOCK.RELEASE", key, owner, "READ"),
+            3 => command!("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", 0),
+            4 => command!("LOCK.FENCE", key, owner, 1),
+            _ => command!("LOCK.RELEASE", key, owner),
+        };
+        self.tell(&command);
+    }
+
+    fn look(&mut self) {
+        let key = self.random.key();
+        let command = match self.random.below(3) {
+            0 => command!("LOCK.TOP"),
+            1 => command!("INFO", "lock"),
+            _ => command!("LOCK.INFO", key),
+        };
+        self.tell(&command);
+    }
+
+    fn meddle_with_others(&mut self) {
+        let id =
+            self.ground.ids[self.random.below(CONNECTIONS as u64) as usize].load(Ordering::Relaxed);
+        let command = match self.random.below(4) {
+            0 => command!("CLIENT", "KILL", "ID", id),
+            1 => command!("CLIENT", "UNBLOCK", id, "ERROR"),
+            _ => command!("CLIENT", "UNBLOCK", id),
+        };
+        let ground = self.ground;
+        let _turn = ground.pause.read().unwrap_or_else(PoisonError::into_inner);
+        self.tell(&command);
+    }
+
+    fn change_key(&mut self) {
+        let (key, other) = (self.random.key(), self.random.key());
+        let db = self.random.below(DATABASES);
+        let command = match self.random.below(40) {
+            0..6 => command!("DEL", key),
+            6..10 => command!("UNLINK", key, other),
+            10..16 => command!("PEXPIRE", key, self.random.below(50)),
+            // It goes by itself, so that nothing stays.
+            16..18 => command!("SET", key, "text", "PX", 1 + self.random.below(20)),
+            18..24 if key != other => command!("RENAME", key, other),
+            24..29 if key != other => command!("COPY", key, other, "DB", db, "REPLACE"),
+            29..34 => {
+                self.tell(&command!("SELECT", db));
+                return;
+            }
+            34 => command!("SWAPDB", 0, 1),
+            // In a script, for Redis 8.0 crashes by itself when a client is unblocked that waits for its plain FLUSHALL.
+            35 if self.random.one_in(4) => command!("EVAL", "return redis.call('FLUSHALL')", 0),
+            36 if self.random.one_in(4) => command!("FLUSHDB", "ASYNC"),
+            _ => command!("EVAL", "return redis.call('DEL', KEYS[1])", 1, key),
+        };
+        self.tell(&command);
+    }
+
+    fn many_at_once(&mut self) {
+        let id =
+            self.ground.ids[self.random.below(CONNECTIONS as u64) as usize].load(Ordering::Relaxed);
+        let (key, owner, lease) = (self.random.key(), self.random.owner(), self.random.lease());
+        let mut steps = vec![
+            command!("LOCK.RELEASE", &key, &owner, "ALL"),
+            match self.random.below(4) {
+                0 => command!("CLIENT", "KILL", "ID", id),
+                1 => command!("CLIENT", "UNBLOCK", id, "ERROR"),
+                2 => command!("CLIENT", "UNBLOCK", id),
+                _ => command!("DEL", &key),
+            },
+            command!("LOCK.RLOCK", &key, &owner, lease),
+        ];
+        if self.random.one_in(2) {
+            steps.insert(0, command!("MULTI"));
+            steps.push(command!("EXEC"));
+        }
+        let bytes: Vec<u8> = steps.iter().flat_map(Cmd::get_packed_command).collect();
+        let ground = self.ground;
+        let _turn = ground.pause.read().unwrap_or_else(PoisonError::into_inner);
+        if self.conn.try_send_raw(&bytes).is_err() {
+            return self.reconnect();
+        }
+        for step in &steps {
+            let reply = self.conn.try_recv();
+            let killed = matches!(&reply, Err(error) if error.starts_with("connection closed"));
+            self.judge(step, reply);
+            if killed {
+                return;
+            }
+        }
+    }
+
+    fn bring_back_a_copy(&mut self) {
+        let key = self.random.key();
+        match self.payload.take() {
+            None => {
+                if let Some(Value::BulkString(payload)) = self.tell(&command!("DUMP", key)) {
+                    self.payload = Some(payload);
+                }
+            }
+            Some(payload) => {
+                self.tell(&command!("RESTORE", key, LEASE, payload, "REPLACE"));
+            }
+        }
+    }
+
+    fn stop_the_world(&mut self) {
+        if !self.random.one_in(20) {
+            return;
+        }
+        let ms = 1 + self.random.below(30);
+        // Over a connection that nobody can kill, so that it is taken back for certain.
+        let mut conn = self.ground.server.connect();
+        match self.random.below(3) {
+            0 => {
+                cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 2);
+                thread::sleep(Duration::from_millis(ms));
+                cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
+            }
+            kind => {
+                let _alone = self
+                    .ground
+                    .pause
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                cmd!(
+                    conn,
+                    "CLIENT",
+                    "PAUSE",
+                    ms,
+                    ["WRITE", "ALL"][kind as usize - 1]
+                );
+                thread::sleep(Duration::from_millis(ms));
+                cmd!(conn, "CLIENT", "UNPAUSE");
+            }
+        }
+    }
+
+    fn tell(&mut self, command: &Cmd) -> Option<Value> {
+        let reply = self.conn.try_run(command);
+        self.judge(command, reply)
+    }
+
+    /// What was answered; `None` for an error. A connection that was killed is replaced.
+    fn judge(&mut self, command: &Cmd, reply: Result<Value, String>) -> Option<Value> {
+        match reply {
+            Ok(value) => Some(value),
+            Err(error) if error.starts_with("connection closed") => {
+                self.reconnect();
+                None
+            }
+            Err(error) => {
+                assert!(
+                    ANSWERS.iter().any(|answer| error.starts_with(answer)),
+                    "{}: {error}",
+                    command.get_packed_command().escape_ascii()
+                );
+                None
+            }
+        }
+    }
+}
