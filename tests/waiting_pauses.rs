@@ -123,7 +123,8 @@ fn a_waiter_unblocked_in_a_pause_is_answered_at_once() {
 fn a_pause_in_one_write_with_the_loss_of_the_key_lets_the_next_in_after_it() {
     for loss in [
         command!("DEL", "key"),
-        command!("FLUSHALL"),
+        // Redis 8.0 takes up nothing behind a plain FLUSHALL in the same turn.
+        command!("FLUSHALL", "ASYNC"),
         command!("SWAPDB", 0, 1),
     ] {
         let server = with_aof();
