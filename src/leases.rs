@@ -4,13 +4,14 @@
 
 use mortise_core::{Instant, LeaseId, LeaseOrder};
 
-use crate::state::{Name, STATE, State};
+use crate::name::ShortName;
+use crate::state::{STATE, State};
 use crate::value::Value;
 
 /// The locks of one database.
 #[derive(Debug)]
 pub(crate) struct Table {
-    order: LeaseOrder<Name>,
+    order: LeaseOrder<ShortName>,
     holders: u64,
 }
 
@@ -49,6 +50,11 @@ impl Table {
     pub(crate) fn drop_stale(&mut self, id: LeaseId) {
         self.order.remove(id);
     }
+}
+
+/// Bytes of an entry whose key has a name of `name_len` bytes.
+pub(crate) const fn entry_size(name_len: usize) -> usize {
+    LeaseOrder::<ShortName>::ENTRY_SIZE + ShortName::heap_size(name_len)
 }
 
 /// Brings the table in step with a lock that somebody holds.

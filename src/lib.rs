@@ -20,6 +20,7 @@ mod grace;
 mod info;
 mod leases;
 mod marks;
+mod name;
 mod settle;
 mod state;
 mod timers;

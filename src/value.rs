@@ -7,6 +7,7 @@ use mortise_core::{LeaseId, Lock, Token};
 
 use crate::clock;
 use crate::ffi::Source;
+use crate::leases;
 use crate::state::{self, STATE};
 
 /// The value of a key of type `mort-lock`. Plain data: it may be dropped on any thread.
@@ -107,7 +108,7 @@ pub(crate) fn from_bytes(bytes: &[u8], source: Source) -> Result<Value, LoadErro
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.
 pub(crate) fn memory(value: &Value, name_len: usize) -> usize {
     let entry = if value.lease.get().is_some() {
-        LeaseId::ENTRY_SIZE + name_len
+        leases::entry_size(name_len)
     } else {
         0
     };

@@ -179,6 +179,17 @@ fn locks_in_every_database_are_swept() {
     assert_eq!(int(&cmd!(conn, "EXISTS", "kept")), 1);
 }
 
+/// Short names are kept another way than long ones.
+#[test]
+fn locks_are_swept_whatever_the_length_of_their_names() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for len in 0..100 {
+        cmd!(conn, "LOCK.ACQUIRE", "k".repeat(len), "a", 1);
+    }
+    eventually("the keys are gone", || int(&cmd!(conn, "DBSIZE")) == 0);
+}
+
 #[test]
 fn thousands_of_leases_that_end_together_are_all_swept_and_the_server_answers_meanwhile() {
     let server = Server::start();

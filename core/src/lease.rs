@@ -28,9 +28,6 @@ const NIL: u32 = u32::MAX;
 pub struct LeaseId(NonZeroU32);
 
 impl LeaseId {
-    /// Bytes an entry takes beside the bytes of its key.
-    pub const ENTRY_SIZE: usize = size_of::<Slot<Box<[u8]>>>();
-
     /// One more than the slot, so that an optional id takes no more room than an id.
     fn of(slot: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(slot))
@@ -74,6 +71,9 @@ impl<K> Default for LeaseOrder<K> {
 }
 
 impl<K> LeaseOrder<K> {
+    /// Bytes an entry takes beside what its key has allocated.
+    pub const ENTRY_SIZE: usize = size_of::<Slot<K>>();
+
     /// Nothing to run out.
     pub const fn new() -> Self {
         Self {
