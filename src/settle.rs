@@ -100,7 +100,11 @@ impl<'c> Place<'c> {
 
     /// Somebody waits here.
     pub(crate) fn has_waiters(&self) -> bool {
-        STATE.with(|state| waiters::wait_at(state, self.ctx.db(), self.name.bytes()))
+        STATE.with(|state| {
+            // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
+            !state.queues.borrow().is_empty()
+                && waiters::wait_at(state, self.ctx.db(), self.name.bytes())
+        })
     }
 
     /// Tells everybody of the hold that `owner` has now.

@@ -39,16 +39,25 @@ impl<'c> Parse<'c> {
         Some(arg)
     }
 
+    /// The next argument, which has to be there. (`ok_or` would make the error first, and drop it
+    /// when all is well.)
+    fn required(&mut self) -> Result<Arg<'c>, Error> {
+        match self.take() {
+            Some(arg) => Ok(arg),
+            None => Err(Error::Arity),
+        }
+    }
+
     pub(crate) fn key(&mut self) -> Result<Arg<'c>, Error> {
-        self.take().ok_or(Error::Arity)
+        self.required()
     }
 
     pub(crate) fn owner(&mut self) -> Result<OwnerRef<'c>, Error> {
-        owner(self.take().ok_or(Error::Arity)?)
+        owner(self.required()?)
     }
 
     pub(crate) fn lease(&mut self) -> Result<Lease, Error> {
-        let arg = self.take().ok_or(Error::Arity)?;
+        let arg = self.required()?;
         let max = STATE.with(|state| state.max_lease.get());
         within(arg, "lease", 1, max)
             .ok()
@@ -63,7 +72,7 @@ impl<'c> Parse<'c> {
     }
 
     pub(crate) fn token(&mut self) -> Result<Token, Error> {
-        token(self.take().ok_or(Error::Arity)?, "token")
+        token(self.required()?, "token")
     }
 
     /// The next option, if there is one: its name as it was given.
