@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::info::{LockInfo, TopEntry};
 use crate::lock::Lock;
 
-/// Whatever locks can be taken from. Code that asks for this can switch.
+/// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
+/// that asks for this can switch.
 pub trait Locks: std::fmt::Debug + Send + Sync {
     /// The lock with this key. Nothing is sent yet.
     fn lock_of(&self, key: &[u8]) -> Lock;

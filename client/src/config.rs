@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Settings of a client; each has a method on [`Builder`](crate::Builder).
+/// Settings of a client; each has a method on [`Builder`](crate::Builder) or [`QuorumBuilder`](crate::QuorumBuilder).
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// How long opening a connection may take.
@@ -22,6 +22,15 @@ impl Config {
             response_timeout: Duration::from_secs(2),
             max_waits: 1000,
             idle_connections: 16,
+        }
+    }
+
+    /// A server of a quorum is given little time: the others make do without it.
+    pub(crate) fn for_a_quorum() -> Config {
+        Config {
+            connect_timeout: Duration::from_millis(500),
+            response_timeout: Duration::from_millis(50),
+            ..Config::for_one_server()
         }
     }
 }

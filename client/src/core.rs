@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 
 use crate::node::Node;
+use crate::proposal::Proposal;
 use crate::renewal::Renewal;
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
@@ -16,6 +17,7 @@ pub(crate) struct Core {
     /// In the order in which requests queue.
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) renewal: Renewal,
+    pub(crate) proposal: Proposal,
     /// Where everything runs that must go on when its caller does not.
     pub(crate) runtime: Handle,
 }
@@ -27,6 +29,7 @@ impl Core {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             nodes: nodes.into_iter().map(Arc::new).collect(),
             renewal: Renewal::start(&runtime),
+            proposal: Proposal::default(),
             runtime,
         })
     }

@@ -86,8 +86,6 @@ pub enum NodeReason {
     Busy,
     /// It did not answer within the time allowed for one server.
     Silent,
-    /// The token it granted is more than a second ahead of the majority's.
-    TokenAhead,
     /// It answered with an error, or could not be reached.
     Failed(Box<Error>),
 }
@@ -195,9 +193,6 @@ impl fmt::Display for NodeReason {
         match self {
             NodeReason::Busy => f.write_str("held by others"),
             NodeReason::Silent => f.write_str("no answer in time"),
-            NodeReason::TokenAhead => {
-                f.write_str("its tokens are more than a second ahead of the majority's")
-            }
             NodeReason::Failed(error) => error.fmt(f),
         }
     }

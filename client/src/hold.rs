@@ -56,6 +56,7 @@ pub(crate) struct State {
 /// A grant as it came from the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
+    pub(crate) owner: Arc<[u8]>,
     pub(crate) token: Token,
     pub(crate) nodes: Vec<Option<Token>>,
     pub(crate) unanswered: Vec<Option<Link>>,
@@ -246,7 +247,6 @@ impl Hold {
         let mut state = self.state();
         if state.epoch == epoch && state.nodes[node].is_none() {
             state.nodes[node] = Some(token);
-            state.unanswered[node] = None;
             if state.nodes.len() == 1 {
                 state.token = state.token.max(token);
             }

@@ -50,6 +50,8 @@ mod lock;
 mod mode;
 mod node;
 mod owner;
+mod proposal;
+mod quorum;
 mod release;
 mod renew;
 mod renewal;
@@ -67,6 +69,7 @@ pub use info::{HoldInfo, LockInfo, TopEntry, WaiterInfo};
 pub use lock::Lock;
 pub use mode::Mode;
 pub use owner::Owner;
+pub use quorum::{Quorum, QuorumBuilder};
 /// The crate this one is built on, in the version it uses.
 pub use redis;
 pub use release::Released;

@@ -23,7 +23,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a release found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a lock that was not held any more protected nothing at the end"]
 #[non_exhaustive]
 pub enum Released {
     /// The lock was held until this release.
@@ -74,7 +73,9 @@ async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
         let _ = reply.send(Ok(Released::Lost));
         return;
     }
-    let deliveries = leave(&part);
+    let (deliveries, is_last) = leave(&part);
+    // Another acquisition by the same owner has another name over a quorum, and nothing to wait for.
+    let mut turn = (!(is_last && core.is_quorum())).then_some(turn);
     let mut answers: FuturesUnordered<_> = deliveries.into_iter().map(deliver).collect();
     let mut tally = Tally::default();
     let mut reply = Some(reply);
@@ -83,6 +84,7 @@ async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
         if let Some(result) = tally.result(core)
             && let Some(reply) = reply.take()
         {
+            turn = None;
             let _ = reply.send(Ok(result));
         }
     }
@@ -97,11 +99,13 @@ async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
 
 /// Whether the owner has taken the lock anew since this hold was lost: then nothing of it may be released.
 fn is_superseded(hold: &Arc<Hold>, current: Option<Arc<Hold>>) -> bool {
-    current.is_some_and(|current| !Arc::ptr_eq(&current, hold) && current.loss().is_none())
+    current.is_some_and(|current| {
+        !Arc::ptr_eq(&current, hold) && current.owner == hold.owner && current.loss().is_none()
+    })
 }
 
-/// Takes a part out of the hold, and says what to tell the servers.
-fn leave(part: &Part) -> Vec<Delivery> {
+/// Takes a part out of the hold, and says what to tell the servers, and whether it was the last part.
+fn leave(part: &Part) -> (Vec<Delivery>, bool) {
     let hold = &part.hold;
     let (left, nodes, links) = {
         let mut state = hold.state();
@@ -117,7 +121,8 @@ fn leave(part: &Part) -> Vec<Delivery> {
     if is_last {
         hold.lose(Loss::Released);
     }
-    hold.core
+    let deliveries = hold
+        .core
         .nodes
         .iter()
         .zip(nodes)
@@ -127,7 +132,8 @@ fn leave(part: &Part) -> Vec<Delivery> {
             cmd: wire::release(hold.who(), part.mode, left, token),
             link,
         })
-        .collect()
+        .collect();
+    (deliveries, is_last)
 }
 
 struct Answer {

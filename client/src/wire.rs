@@ -62,6 +62,13 @@ pub(crate) fn renew((key, owner): (&[u8], &[u8]), lease: Lease, token: Option<To
     cmd
 }
 
+/// `LOCK.FENCE`: raises a hold's token.
+pub(crate) fn fence((key, owner): (&[u8], &[u8]), token: Token) -> Cmd {
+    let mut cmd = redis::cmd("LOCK.FENCE");
+    cmd.arg(key).arg(owner).arg(token.get());
+    cmd
+}
+
 /// The integer of a reply, or `None` for null.
 pub(crate) fn integer(
     reply: Result<Value, RedisError>,

@@ -1,7 +1,10 @@
 //! Taking a lock, in a task of its own: the caller's future only waits for what comes of it, so that dropping it at any
 //! point is the same as saying so. The task then undoes whatever it may have got.
 
+mod line;
 mod one;
+mod quorum;
+mod round;
 mod trail;
 
 use std::sync::{Arc, Weak};
@@ -15,6 +18,7 @@ use crate::core::Core;
 use crate::error::{Error, Loss};
 use crate::guard::Guard;
 use crate::hold::{Grant, Hold, Terms};
+use crate::link::Link;
 use crate::mode::Mode;
 use crate::owner::{Slot, Turn};
 use crate::token::Token;
@@ -56,8 +60,12 @@ pub(crate) async fn submit(request: Request) -> Result<Guard, Error> {
 #[derive(Debug)]
 pub(crate) struct Attempt<'r> {
     pub(crate) request: &'r Request,
+    /// Who is to hold. Over a quorum another one in every round, so that a late release of one cannot hit the next.
+    pub(crate) owner: Arc<[u8]>,
     /// The owner's hold on this key so far.
     pub(crate) existing: Option<Arc<Hold>>,
+    /// What the servers know that hold by.
+    pub(crate) known: &'r [Option<Token>],
     /// What the count of the mode is to be.
     pub(crate) holds: u32,
     pub(crate) started: BootInstant,
@@ -106,7 +114,9 @@ async fn run_in_turn(
     let outcome = {
         let attempt = Attempt {
             request: &request,
+            owner: request.owner.clone(),
             existing: existing.clone(),
+            known: tokens.as_deref().unwrap_or_default(),
             holds,
             started,
             trail: &trail,
@@ -117,6 +127,8 @@ async fn run_in_turn(
             Either::Right(_) => None,
         }
     };
+    let clean = trail.is_empty();
+    note_unanswered(existing.as_deref(), &trail);
     match outcome {
         Some(Ok(grant)) => {
             trace::granted(&request.key, mode, grant.token, started.elapsed());
@@ -130,15 +142,20 @@ async fn run_in_turn(
         }
         Some(Err(error)) => {
             trace::refused(&request.key, mode, &error);
+            if clean && existing.is_none() {
+                drop(turn);
+                let _ = reply.send(Err(error));
+                return;
+            }
             let _ = reply.send(Err(error));
         }
         None => {}
     }
-    let clean = trail.is_empty();
     trail.undo(&request, holds - 1).await;
     if let (Some(hold), Some(tokens)) = (existing, tokens) {
         hold.resume_tokens(tokens, clean).await;
     }
+    drop(turn);
 }
 
 /// Waits until nothing else of this owner is going on with this key.
@@ -172,7 +189,11 @@ async fn take_turn(
 }
 
 async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
-    one::take(attempt).await
+    if attempt.request.core.is_quorum() {
+        quorum::take(attempt).await
+    } else {
+        one::take(attempt).await
+    }
 }
 
 fn settle(request: &Request, existing: Option<Arc<Hold>>, count: u32, grant: Grant) -> Arc<Hold> {
@@ -183,7 +204,7 @@ fn settle(request: &Request, existing: Option<Arc<Hold>>, count: u32, grant: Gra
         }
         None => Arc::new(Hold::new(
             request.core.clone(),
-            (request.key.clone(), request.owner.clone()),
+            (request.key.clone(), grant.owner.clone()),
             request.slot.clone(),
             &request.terms,
             grant,
@@ -213,13 +234,30 @@ impl Wait {
     }
 }
 
-impl Request {
-    pub(crate) fn who(&self) -> (&[u8], &[u8]) {
-        (&self.key, &self.owner)
-    }
-}
-
 impl Attempt<'_> {
+    pub(crate) fn who(&self) -> (&[u8], &[u8]) {
+        (&self.request.key, &self.owner)
+    }
+
+    /// The connection on which a server has not answered yet, now or in an earlier attempt on the same hold.
+    pub(crate) fn unanswered(&self, node: usize) -> Option<Link> {
+        let earlier = self.existing.as_ref();
+        self.trail
+            .unanswered(node)
+            .or_else(|| earlier.and_then(|hold| hold.state().unanswered[node].clone()))
+    }
+
+    /// Whether an earlier request on the same hold may still reach a server, and undo what a new one does.
+    pub(crate) fn is_unsettled(&self, node: usize) -> bool {
+        let hold = self.existing.as_ref();
+        hold.is_some_and(|hold| hold.state().unanswered[node].is_some())
+    }
+
+    /// A server is about to be asked.
+    pub(crate) fn leave_trace(&self, node: usize, link: &Link, waits: bool) {
+        self.trail.leave(node, &self.owner, link, waits);
+    }
+
     pub(crate) fn busy(&self) -> Error {
         Error::Busy {
             waited: self.started.elapsed(),
@@ -231,6 +269,18 @@ impl Attempt<'_> {
         let state = self.existing.as_ref()?.state();
         let is_upgrade = self.request.terms.mode == Mode::Write && state.write == 0;
         (!is_upgrade).then_some(state.token)
+    }
+}
+
+/// Keeps the connections on which a change of a hold was not answered: what is released there has to go behind it.
+pub(crate) fn note_unanswered(existing: Option<&Hold>, trail: &Trail) {
+    let Some(hold) = existing.filter(|hold| hold.core.is_quorum()) else {
+        return;
+    };
+    for node in 0..hold.core.nodes.len() {
+        if let Some(link) = trail.unanswered(node) {
+            hold.state().unanswered[node] = Some(link);
+        }
     }
 }
 

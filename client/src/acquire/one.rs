@@ -64,6 +64,7 @@ fn grant(attempt: &Attempt<'_>, token: Token, sent: BootInstant) -> Result<Grant
     }
     attempt.trail.clear(0);
     Ok(Grant {
+        owner: attempt.owner.clone(),
         token,
         nodes: vec![Some(token)],
         unanswered: vec![None],
@@ -112,7 +113,7 @@ fn queue(attempt: &Attempt<'_>) -> Option<Queue> {
 fn command(attempt: &Attempt<'_>, queue: Queue) -> Cmd {
     let request = attempt.request;
     let terms = (request.terms.mode, request.terms.lease);
-    wire::acquire(request.who(), terms, attempt.holds, queue, None)
+    wire::acquire(attempt.who(), terms, attempt.holds, queue, None)
 }
 
 async fn try_once(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error> {
@@ -121,7 +122,7 @@ async fn try_once(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error>
     loop {
         let (link, number) = node.link().await.map_err(Error::Connection)?;
         let sent = BootInstant::now();
-        attempt.trail.leave(0, &link, false);
+        attempt.leave_trace(0, &link, false);
         let reply = node.ask_on(&link, number, &cmd).await;
         match reply.and_then(|value| wire::token(Ok(value), node.name())) {
             Ok(Some(token)) => return confirm(attempt, node, token, sent).await,
@@ -152,7 +153,7 @@ async fn confirm(
         return Ok(Try::Granted(token, sent));
     }
     let sent = BootInstant::now();
-    let cmd = wire::renew(request.who(), request.terms.lease, Some(token));
+    let cmd = wire::renew(attempt.who(), request.terms.lease, Some(token));
     match wire::token(Ok(node.ask(&cmd).await?), node.name())? {
         Some(_) => Ok(Try::Granted(token, sent)),
         None => {
@@ -176,7 +177,7 @@ async fn wait_once(
     queue: Queue,
 ) -> Result<Waited, Error> {
     let request = attempt.request;
-    attempt.trail.leave(0, &wait.link, true);
+    attempt.leave_trace(0, &wait.link, true);
     let mut sent = BootInstant::now();
     let cmd = command(attempt, queue);
     let limit = request.wait.left(attempt.started);
@@ -197,7 +198,7 @@ async fn wait_once(
     };
     if sent.elapsed() > request.terms.lease.confirm_after() {
         sent = BootInstant::now();
-        let cmd = wire::renew(request.who(), request.terms.lease, Some(token));
+        let cmd = wire::renew(attempt.who(), request.terms.lease, Some(token));
         let reply = wait.link.ask(&cmd, node.config().response_timeout).await;
         if wire::token(reply, node.name())?.is_none() {
             attempt.trail.clear(0);

@@ -3,8 +3,10 @@
 //! A release is written behind the acquire *on the same connection*. If the acquire was granted, the release runs next.
 //! If it still waits, the release cannot run, and closing the connection takes the waiter out of the queue.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use redis::Cmd;
 
 use crate::acquire::Request;
 use crate::clock::BootInstant;
@@ -26,19 +28,30 @@ pub(crate) struct Trail {
 #[derive(Debug)]
 struct Trace {
     node: usize,
+    owner: Arc<[u8]>,
     link: Link,
     /// The request may be waiting in the server's queue.
     waits: bool,
+    answered: bool,
 }
 
 impl Trail {
     /// A request is about to be sent to a server.
-    pub(crate) fn leave(&self, node: usize, link: &Link, waits: bool) {
+    pub(crate) fn leave(&self, node: usize, owner: &Arc<[u8]>, link: &Link, waits: bool) {
         self.lock().push(Trace {
             node,
+            owner: owner.clone(),
             link: link.clone(),
             waits,
+            answered: false,
         });
+    }
+
+    /// The last request to a server was granted: what it left behind is known.
+    pub(crate) fn answered(&self, node: usize) {
+        if let Some(last) = self.lock().iter_mut().rfind(|trace| trace.node == node) {
+            last.answered = true;
+        }
     }
 
     /// The last request to a server was answered, and nothing is left of it.
@@ -53,40 +66,70 @@ impl Trail {
         self.lock().is_empty()
     }
 
+    /// The connection on which a server has not answered.
+    pub(crate) fn unanswered(&self, node: usize) -> Option<Link> {
+        let traces = self.lock();
+        let last = traces.iter().rfind(|trace| trace.node == node)?;
+        (!last.answered).then(|| last.link.clone())
+    }
+
     /// Releases down to `holds` whatever was asked for, on all servers at once.
     pub(crate) async fn undo(&self, request: &Request, holds: u32) {
-        let traces = std::mem::take(&mut *self.lock());
-        let undoing = traces.into_iter().map(|trace| undo(request, holds, trace));
+        self.undo_where(request, holds, |_| true).await;
+    }
+
+    /// Like [`Trail::undo`], on some servers only. Dropped half-way, what is left to undo goes on by itself.
+    pub(crate) async fn undo_where(
+        &self,
+        request: &Request,
+        holds: u32,
+        which: impl Fn(usize) -> bool,
+    ) {
+        let (undone, kept) = std::mem::take(&mut *self.lock())
+            .into_iter()
+            .partition(|trace| which(trace.node));
+        *self.lock() = kept;
+        let undone: Vec<Trace> = undone;
+        let undoing = undone.into_iter().map(|trace| {
+            let node = request.core.nodes[trace.node].clone();
+            let who = (&*request.key, &*trace.owner);
+            let cmd = wire::release(who, request.terms.mode, holds, None);
+            // Where other servers make do without this one, the lease may end what cannot be released.
+            let insist = (!request.core.is_quorum()).then(|| request.terms.lease.duration());
+            let key = request.key.clone();
+            request
+                .core
+                .runtime
+                .spawn(async move { undo(&node, &key, &cmd, trace, insist).await })
+        });
         futures_util::future::join_all(undoing).await;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Trace>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Trace>> {
         self.traces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn undo(request: &Request, holds: u32, trace: Trace) {
-    let node: &Arc<Node> = &request.core.nodes[trace.node];
-    let cmd = wire::release(request.who(), request.terms.mode, holds, None);
-    let limit = if trace.waits {
+async fn undo(node: &Arc<Node>, key: &[u8], cmd: &Cmd, trace: Trace, insist: Option<Duration>) {
+    let waits = trace.waits;
+    let limit = if waits {
         PATIENCE
     } else {
         node.config().response_timeout
     };
-    let waits = trace.waits;
-    match trace.link.ask(&cmd, limit).await {
+    match trace.link.ask(cmd, limit).await {
         Ok(_) => return,
         // Closed here: it waits, and goes with its connection.
         Err(error) if waits && error.is_timeout() => return,
         Err(_) => {}
     }
     drop(trace);
-    let until = BootInstant::now() + request.terms.lease.duration();
+    let until = BootInstant::now() + insist.unwrap_or_default();
     loop {
-        match node.ask(&cmd).await {
+        match node.ask(cmd).await {
             Ok(_) => return,
             Err(error) if BootInstant::now() >= until => {
-                trace::abandoned(node.name(), &request.key, &error);
+                trace::abandoned(node.name(), key, &error);
                 return;
             }
             Err(_) => tokio::time::sleep(PAUSE).await,

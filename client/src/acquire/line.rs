@@ -1,0 +1,167 @@
+//! Queueing over a quorum. Everybody queues in the same order of servers: on the first one that is there, and then on each
+//! later one that denies. Who waits holds only earlier ones, so nobody waits in a circle, and nobody polls.
+
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::{Either, join_all, select};
+
+use crate::acquire::one::watched;
+use crate::acquire::quorum::{Grants, undo};
+use crate::acquire::round;
+use crate::acquire::{Attempt, Wait};
+use crate::clock::BootInstant;
+use crate::error::Error;
+use crate::hold::Grant;
+use crate::token::Token;
+use crate::wire::{self, Queue};
+
+/// What queueing came to.
+pub(crate) enum Stood {
+    Won(Grant),
+    /// Something failed on the way; from the beginning.
+    Again,
+    /// The wait is over.
+    Over,
+}
+
+/// What waiting on one server came to.
+enum Waited {
+    Granted(Token, BootInstant),
+    /// It has fallen silent, or cannot be waited on.
+    Gone,
+    Over,
+}
+
+pub(crate) async fn stand(attempt: &Attempt<'_>, first: usize) -> Result<Stood, Error> {
+    let core = &attempt.request.core;
+    let held = Mutex::new(Grants::default());
+    let lock = || held.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut at = first;
+    while at < core.nodes.len() {
+        match wait_and_keep(attempt, at, &held).await? {
+            Waited::Granted(token, sent) => {
+                lock().0.insert(at, (token, sent));
+            }
+            Waited::Gone => {
+                at += 1;
+                continue;
+            }
+            Waited::Over => return Ok(Stood::Over),
+        }
+        renew_old(attempt, &held).await;
+        let mut grants = lock().clone();
+        let asked = BootInstant::now();
+        let highest = grants.0.values().map(|(token, _)| *token).max();
+        let fence = core.proposal.propose(asked).max(highest);
+        let others = (0..core.nodes.len()).filter(|node| !grants.0.contains_key(node));
+        let round = round::ask(attempt, others, grants.0.len(), fence).await;
+        grants.add(&round);
+        if let Some(grant) = grants.clone().settle(attempt, fence, asked).await {
+            return Ok(Stood::Won(grant));
+        }
+        let Some(next) = round.busy().find(|node| *node > at) else {
+            return Ok(Stood::Again);
+        };
+        undo(attempt, |node| node > next).await;
+        grants.0.retain(|node, _| *node < next);
+        *lock() = grants;
+        at = next;
+    }
+    Ok(Stood::Again)
+}
+
+/// Waits on one server, and renews meanwhile what is held on the others.
+async fn wait_and_keep(
+    attempt: &Attempt<'_>,
+    at: usize,
+    held: &Mutex<Grants>,
+) -> Result<Waited, Error> {
+    let period = attempt.request.terms.lease.renewal_period();
+    let keep = async {
+        loop {
+            tokio::time::sleep(period).await;
+            renew(attempt, held, |_| true).await;
+        }
+    };
+    let wait = std::pin::pin!(wait(attempt, at));
+    match select(wait, std::pin::pin!(keep)).await {
+        Either::Left((waited, _)) => waited,
+        Either::Right((never, _)) => never,
+    }
+}
+
+async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
+    let (request, node) = (attempt.request, &attempt.request.core.nodes[at]);
+    let left = request.wait.left(attempt.started);
+    let queue = match left {
+        _ if request.wait == Wait::No => return Ok(Waited::Over),
+        None => Queue::Millis(0),
+        Some(left) if left.is_zero() => return Ok(Waited::Over),
+        Some(left) => Queue::Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1)),
+    };
+    let wait = match node.wait_link(&request.key, false).await {
+        Ok(wait) => wait,
+        Err(error @ Error::TooManyWaits { .. }) => return Err(error),
+        Err(_) => return Ok(Waited::Gone),
+    };
+    let terms = (request.terms.mode, request.terms.lease);
+    let cmd = wire::acquire(attempt.who(), terms, attempt.holds, queue, None);
+    attempt.leave_trace(at, &wait.link, true);
+    let sent = BootInstant::now();
+    let Ok(reply) = watched(node, wait.link.send(&cmd), left).await else {
+        return Ok(Waited::Gone);
+    };
+    match wire::token(reply, node.name()) {
+        Ok(Some(token)) => {
+            // The next one may wait on this connection, and a release must not stand behind him.
+            let Ok((shared, _)) = node.link().await else {
+                return Ok(Waited::Gone);
+            };
+            attempt.trail.clear(at);
+            attempt.leave_trace(at, &shared, false);
+            attempt.trail.answered(at);
+            wait.keep();
+            Ok(Waited::Granted(token, sent))
+        }
+        Ok(None) => {
+            attempt.trail.clear(at);
+            wait.keep();
+            Ok(Waited::Over)
+        }
+        Err(error @ Error::Deadlock(_)) => {
+            attempt.trail.clear(at);
+            Err(error)
+        }
+        Err(_) => Ok(Waited::Gone),
+    }
+}
+
+/// Renews what was granted so long ago that much of its lease is used up.
+async fn renew_old(attempt: &Attempt<'_>, held: &Mutex<Grants>) {
+    let old = attempt.request.terms.lease.confirm_after();
+    renew(attempt, held, |sent| sent.elapsed() > old).await;
+}
+
+/// Renews some of what is held; what is denied is held no more.
+async fn renew(attempt: &Attempt<'_>, held: &Mutex<Grants>, which: impl Fn(BootInstant) -> bool) {
+    let core = &attempt.request.core;
+    let lock = || held.lock().unwrap_or_else(PoisonError::into_inner);
+    let grants = lock().clone();
+    let chosen = grants.0.into_iter().filter(|(_, (_, sent))| which(*sent));
+    join_all(chosen.map(|(index, (token, _))| async move {
+        let node = &core.nodes[index];
+        let cmd = wire::renew(attempt.who(), attempt.request.terms.lease, Some(token));
+        let sent = BootInstant::now();
+        let answer = node.ask(&cmd).await;
+        match answer.and_then(|value| wire::token(Ok(value), node.name())) {
+            Ok(Some(token)) => {
+                lock().0.insert(index, (token, sent));
+            }
+            Ok(None) => {
+                lock().0.remove(&index);
+            }
+            Err(_) => {}
+        }
+    }))
+    .await;
+}

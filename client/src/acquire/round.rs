@@ -1,0 +1,159 @@
+//! One round of Redlock: all servers asked at the same time, each given little time, and nobody waited for once a
+//! majority has answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::acquire::Attempt;
+use crate::clock::BootInstant;
+use crate::error::{Error, NodeFailure, NodeReason};
+use crate::node::Node;
+use crate::token::Token;
+use crate::wire::{self, Queue};
+
+/// What one server said.
+#[derive(Debug, Clone)]
+pub(crate) enum Said {
+    /// It has granted the request that was sent at this moment.
+    Granted(Token, BootInstant),
+    /// Others hold the lock there.
+    Busy,
+    /// Nothing in time: it may grant it yet.
+    Silent,
+    Failed(Error),
+}
+
+/// What the servers said; those that are missing have not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) said: BTreeMap<usize, Said>,
+}
+
+/// Asks `nodes`, of which a majority, together with the `held` ones, is needed.
+pub(crate) async fn ask(
+    attempt: &Attempt<'_>,
+    nodes: impl Iterator<Item = usize>,
+    held: usize,
+    fence: Option<Token>,
+) -> Round {
+    let core = &attempt.request.core;
+    let started = BootInstant::now();
+    let mut round = Round::default();
+    let mut answers: FuturesUnordered<_> = nodes
+        .map(|node| async move { (node, ask_one(attempt, node, fence).await) })
+        .collect();
+    let mut refused = 0;
+    while let Some((node, said)) = answers.next().await {
+        refused += usize::from(!matches!(said, Said::Granted(..)));
+        round.said.insert(node, said);
+        if held + round.granted().count() >= core.majority() {
+            return round;
+        }
+        if refused > core.nodes.len() - core.majority() {
+            break;
+        }
+    }
+    // Lost. Who queues now should know which servers are there: as long again, and no longer, for the others.
+    let grace = started.elapsed() + Duration::from_millis(2);
+    let rest = async {
+        while let Some((node, said)) = answers.next().await {
+            round.said.insert(node, said);
+        }
+    };
+    let _ = tokio::time::timeout(grace, rest).await;
+    round
+}
+
+async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> Said {
+    if attempt.is_unsettled(index) {
+        return Said::Silent;
+    }
+    let (request, node) = (attempt.request, &attempt.request.core.nodes[index]);
+    let terms = (request.terms.mode, request.terms.lease);
+    let cmd = wire::acquire(attempt.who(), terms, attempt.holds, Queue::No, fence);
+    let mut again = true;
+    loop {
+        let (link, number) = match node.link().await {
+            Ok(link) => link,
+            Err(error) if error.is_timeout() => return Said::Silent,
+            Err(error) => return Said::Failed(Error::Connection(error)),
+        };
+        attempt.leave_trace(index, &link, false);
+        let sent = BootInstant::now();
+        let reply = node.ask_on(&link, number, &cmd).await;
+        match reply.and_then(|value| wire::token(Ok(value), node.name())) {
+            Ok(Some(token)) => {
+                attempt.trail.answered(index);
+                return Said::Granted(token, sent);
+            }
+            Ok(None) => {
+                attempt.trail.clear(index);
+                return Said::Busy;
+            }
+            Err(Error::Connection(error)) if error.is_timeout() => return Said::Silent,
+            // A connection that had died while nobody used it.
+            Err(Error::Connection(_)) if again => again = false,
+            Err(error) => {
+                if !matches!(error, Error::Connection(_)) {
+                    attempt.trail.clear(index);
+                }
+                return Said::Failed(error);
+            }
+        }
+    }
+}
+
+impl Round {
+    pub(crate) fn granted(&self) -> impl Iterator<Item = (usize, Token, BootInstant)> {
+        self.said.iter().filter_map(|(node, said)| match said {
+            Said::Granted(token, sent) => Some((*node, *token, *sent)),
+            _ => None,
+        })
+    }
+
+    /// The servers that answered, be it that they are busy.
+    pub(crate) fn answered(&self) -> impl Iterator<Item = usize> {
+        self.said.iter().filter_map(|(node, said)| {
+            matches!(said, Said::Granted(..) | Said::Busy).then_some(*node)
+        })
+    }
+
+    pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
+        self.said
+            .iter()
+            .filter_map(|(node, said)| matches!(said, Said::Busy).then_some(*node))
+    }
+
+    /// An error that another round would only meet again.
+    pub(crate) fn verdict(&self) -> Option<Error> {
+        self.said.values().find_map(|said| match said {
+            Said::Failed(error @ Error::Deadlock(_)) => Some(error.clone()),
+            _ => None,
+        })
+    }
+
+    /// The round as an error, with each server's reason.
+    pub(crate) fn error(&self, nodes: &[Arc<Node>], needed: usize) -> Error {
+        let failure = |(index, node): (usize, &Arc<Node>)| {
+            let reason = match self.said.get(&index) {
+                Some(Said::Granted(..)) => return None,
+                Some(Said::Busy) => NodeReason::Busy,
+                Some(Said::Failed(error)) => NodeReason::Failed(Box::new(error.clone())),
+                Some(Said::Silent) | None => NodeReason::Silent,
+            };
+            Some(NodeFailure {
+                server: node.name().to_owned(),
+                reason,
+            })
+        };
+        Error::NoQuorum {
+            needed,
+            granted: self.granted().count(),
+            nodes: nodes.iter().enumerate().filter_map(failure).collect(),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A lock over several independent servers.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
+
+use crate::builder::{IntoServer, Server};
+use crate::client::Locks;
+use crate::config::Config;
+use crate::core::Core;
+use crate::error::{Error, NodeFailure, NodeReason};
+use crate::lock::Lock;
+use crate::node::Node;
+
+/// A quorum of independent servers: a lock is held by whoever holds it on a majority. This is Redlock, with fencing.
+///
+/// The servers are primaries that know nothing of each other, 3 or 5 of them, each with the module and with `lock.grace`
+/// at the longest lease in use, so that one which restarts without its data takes no part until every lease it may have
+/// forgotten is over. A minority may be down, paused or cut off, and costs nothing once a majority has answered.
+///
+/// [`Guard::token`](crate::Held::token) grows from one grant to the next over all majorities. Locks are taken, kept and
+/// given back as on one server, through the same [`Lock`]. What a quorum cannot offer: deadlocks are not found between
+/// owners, and there are no semaphores, because majorities of a counted resource need not overlap where it matters: two
+/// of five permits may be granted to three.
+///
+/// All clients of the same locks must name the servers in the same order: that is the order in which they queue.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::Quorum;
+///
+/// let quorum = Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await?;
+/// let guard = quorum.lock("ledger").acquire().await?;
+/// println!("write with fencing token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[doc(alias = "redlock")]
+pub struct Quorum {
+    core: Arc<Core>,
+}
+
+impl Quorum {
+    /// Connects to an odd number of servers, at least a majority of which is there.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] with each server's reason, [`Error::Invalid`] if an address cannot be understood, is there
+    /// twice, or the number is even.
+    pub async fn connect<S: IntoServer>(
+        servers: impl IntoIterator<Item = S>,
+    ) -> Result<Quorum, Error> {
+        Quorum::builder(servers)?.connect().await
+    }
+
+    /// Settings, for a quorum of these servers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] as for [`connect`](Quorum::connect).
+    pub fn builder<S: IntoServer>(
+        servers: impl IntoIterator<Item = S>,
+    ) -> Result<QuorumBuilder, Error> {
+        QuorumBuilder::new(servers)
+    }
+
+    /// The lock with this key. Nothing is sent yet.
+    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
+        self.lock_of(key.as_ref())
+    }
+}
+
+impl Locks for Quorum {
+    fn lock_of(&self, key: &[u8]) -> Lock {
+        Lock::new(self.core.clone(), key)
+    }
+}
+
+/// Settings of a [`Quorum`]; from [`Quorum::builder`].
+#[derive(Debug)]
+#[must_use = "settings do nothing until they are built"]
+pub struct QuorumBuilder {
+    servers: Vec<Server>,
+    config: Config,
+    runtime: Option<Handle>,
+}
+
+impl QuorumBuilder {
+    fn new<S: IntoServer>(servers: impl IntoIterator<Item = S>) -> Result<QuorumBuilder, Error> {
+        let servers = servers
+            .into_iter()
+            .map(IntoServer::into_server)
+            .collect::<Result<Vec<_>, _>>()?;
+        if servers.len().is_multiple_of(2) {
+            return Err(Error::Invalid(format!(
+                "a quorum has an odd number of servers, not {}: another one would make it no safer",
+                servers.len()
+            )));
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = servers.iter().find(|server| !names.insert(&server.name)) {
+            return Err(Error::Invalid(format!(
+                "{} is there twice, and would vote twice",
+                twice.name
+            )));
+        }
+        Ok(QuorumBuilder {
+            servers,
+            config: Config::for_a_quorum(),
+            runtime: None,
+        })
+    }
+
+    /// How long one server may take to answer before the others make do without it: 50 ms unless set. It should be small
+    /// against the lease (for 10 seconds, 5 to 50 ms), and larger than a round trip.
+    pub fn node_timeout(mut self, limit: Duration) -> QuorumBuilder {
+        self.config.response_timeout = limit;
+        self
+    }
+
+    /// How long opening a connection to a server may take: 500 ms unless set. Nobody waits for it longer than
+    /// [`node_timeout`](QuorumBuilder::node_timeout); it goes on in the background.
+    pub fn connect_timeout(mut self, limit: Duration) -> QuorumBuilder {
+        self.config.connect_timeout = limit;
+        self
+    }
+
+    /// How many requests may wait at the same time on each server: 1000 unless set.
+    pub fn max_waits(mut self, limit: usize) -> QuorumBuilder {
+        self.config.max_waits = limit;
+        self
+    }
+
+    /// The runtime to work on, with I/O and time enabled; the current one unless set.
+    pub fn runtime(mut self, runtime: Handle) -> QuorumBuilder {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// A quorum that connects when it is first used.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] outside of a runtime.
+    pub fn build(self) -> Result<Quorum, Error> {
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => Handle::try_current().map_err(|_| Error::Closed)?,
+        };
+        let config = self.config;
+        let nodes = self.servers.into_iter();
+        let nodes = nodes.map(|it| Node::new(it.name, it.connector, config.clone(), None));
+        Ok(Quorum {
+            core: Core::new(nodes.collect(), runtime),
+        })
+    }
+
+    /// A quorum, a majority of which is connected and has the module.
+    ///
+    /// # Errors
+    /// As for [`Quorum::connect`].
+    pub async fn connect(self) -> Result<Quorum, Error> {
+        let patience = self.config.connect_timeout + self.config.response_timeout;
+        let quorum = self.build()?;
+        let core = &quorum.core;
+        let mut answers: FuturesUnordered<_> = core
+            .nodes
+            .iter()
+            .map(|node| {
+                let node = node.clone();
+                core.runtime.spawn(async move {
+                    let answer = tokio::time::timeout(patience, check(&node)).await;
+                    (node.name().to_owned(), answer)
+                })
+            })
+            .collect();
+        let (mut there, mut nodes) = (0, Vec::new());
+        while let Some(answer) = answers.next().await {
+            let (server, answer) = answer.map_err(|_| Error::Closed)?;
+            match answer {
+                Ok(Ok(())) => there += 1,
+                Ok(Err(error)) => nodes.push(NodeFailure {
+                    server,
+                    reason: NodeReason::Failed(Box::new(error)),
+                }),
+                Err(_) => nodes.push(NodeFailure {
+                    server,
+                    reason: NodeReason::Silent,
+                }),
+            }
+            if there >= core.majority() {
+                drop(answers);
+                return Ok(quorum);
+            }
+        }
+        Err(Error::NoQuorum {
+            needed: core.majority(),
+            granted: there,
+            nodes,
+        })
+    }
+}
+
+/// Whether a server is there and has the module; asked again while its connection is being opened.
+async fn check(node: &Arc<Node>) -> Result<(), Error> {
+    let mut cmd = redis::cmd("LOCK.INFO");
+    cmd.arg("mortise");
+    loop {
+        match node.ask(&cmd).await {
+            Ok(_) | Err(Error::Refused(_)) => return Ok(()),
+            Err(Error::Connection(error)) if error.is_timeout() => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,586 @@
+//! What the Redlock algorithm demands, point by point: "Distributed Locks with Redis" in the Redis documentation.
+
+mod support;
+
+use std::time::Instant;
+
+use mortise_client::{BootInstant, Error, Locks, Loss, NodeReason, Owner, Quorum, Released};
+use mortise_harness::{Server, cmd, int};
+use support::proxy::{Proxy, Traffic};
+use support::quorum::Servers;
+use support::{client, eventually, ms};
+
+#[tokio::test]
+async fn requirement_1_the_servers_are_independent_an_odd_number_and_none_twice() {
+    for count in [1, 3, 5] {
+        let servers = Servers::start(count);
+        let quorum = servers.quorum().await;
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        assert!(servers.taken("k").len() > count / 2);
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+        servers.await_free("k").await;
+    }
+    let even = Quorum::builder(["redis://a/", "redis://b/"]).unwrap_err();
+    assert!(matches!(even, Error::Invalid(_)), "{even:?}");
+    let twice = Quorum::builder(["redis://a/", "redis://b/", "redis://a/"]).unwrap_err();
+    assert!(matches!(twice, Error::Invalid(_)), "{twice:?}");
+}
+
+#[tokio::test]
+async fn requirement_2_the_owner_is_unique_per_client_and_request() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let owner = Owner::named("worker:1").unwrap();
+    let lock = quorum.lock("k").owner(&owner);
+    let first = lock.acquire().await.unwrap();
+    let name = first.owner().to_owned();
+    assert!(name.starts_with(b"worker:1#"));
+    assert!(matches!(lock.acquire().await, Err(Error::AlreadyHeld)));
+    let _ = first.release().await.unwrap();
+    let second = lock.acquire().await.unwrap();
+    assert_ne!(second.owner(), name);
+}
+
+#[tokio::test]
+async fn requirement_3_taking_is_set_if_absent_and_releasing_checks_the_owner() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    servers.occupy(&[0, 1, 2], "k", 60_000);
+    assert!(quorum.lock("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(
+        servers.taken("k"),
+        [0, 1, 2],
+        "somebody else's hold was released"
+    );
+    servers.vacate(&[0, 1, 2], "k");
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    for server in &servers.0 {
+        cmd!(server.connect(), "DEL", "k");
+    }
+    servers.occupy(&[0, 1, 2], "k", 60_000);
+    assert_eq!(guard.release().await.unwrap(), Released::Lost);
+    assert_eq!(servers.taken("k"), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn requirements_4_and_8_validity_runs_from_before_the_first_request_less_the_drift() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let before = BootInstant::now();
+    let guard = quorum
+        .lock("k")
+        .lease(ms(10_000))
+        .auto_renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    let after = BootInstant::now();
+    let validity = ms(10_000 - 100 - 2);
+    assert!(guard.deadline() >= before + validity && guard.deadline() <= after + validity);
+}
+
+#[tokio::test]
+async fn requirement_5_all_servers_are_asked_at_once_with_the_same_key_and_owner() {
+    let servers = Servers::start(5);
+    let quorum = servers.quorum().await;
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    eventually("all have granted", || async {
+        servers.taken("k").len() == 5
+    })
+    .await;
+    for client in servers.clients().await {
+        let info = client.info("k").await.unwrap().unwrap();
+        assert_eq!(info.holds[0].owner, guard.owner());
+    }
+}
+
+#[tokio::test]
+async fn requirement_6_a_paused_minority_costs_nothing_once_the_majority_has_answered() {
+    let servers = Servers::start(5);
+    let quorum = servers.quorum_with(ms(2000)).await;
+    servers.0[0].stop_signal();
+    servers.0[3].stop_signal();
+    let started = Instant::now();
+    for _ in 0..5 {
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+    }
+    assert!(started.elapsed() < ms(1500), "{:?}", started.elapsed());
+    servers.0[0].cont_signal();
+    servers.0[3].cont_signal();
+    // What was on its way to them is followed by its own release.
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn requirement_6_a_dead_minority_costs_nothing() {
+    let mut servers = Servers::start(5);
+    let quorum = servers.quorum_with(ms(2000)).await;
+    servers.0[1].sigkill();
+    servers.0[4].sigkill();
+    let started = Instant::now();
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert!(started.elapsed() < ms(1500), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn requirement_7_without_a_majority_there_is_no_lock_and_each_server_says_why() {
+    let mut servers = Servers::start(5);
+    let quorum = servers.quorum_with(ms(100)).await;
+    servers.0[0].sigkill();
+    servers.0[1].stop_signal();
+    servers.occupy(&[2], "k", 60_000);
+    servers.0[4].sigkill();
+    let error = quorum.lock("k").wait(ms(300)).acquire().await.unwrap_err();
+    let Error::NoQuorum {
+        needed: 3,
+        granted,
+        nodes,
+    } = &error
+    else {
+        panic!("{error:?}");
+    };
+    assert!(*granted <= 1, "{error}");
+    let reason = |n: usize| {
+        let node = nodes.iter().find(|node| node.server == servers.0[n].addr());
+        &node.unwrap_or_else(|| panic!("{error}")).reason
+    };
+    assert!(matches!(reason(0), NodeReason::Failed(_)), "{error}");
+    assert!(matches!(reason(1), NodeReason::Silent), "{error}");
+    assert!(matches!(reason(2), NodeReason::Busy), "{error}");
+    servers.0[1].cont_signal();
+}
+
+#[tokio::test]
+async fn requirement_7_a_lease_that_could_run_out_while_servers_answer_is_refused() {
+    let servers = Servers::start(1);
+    let others = Servers::start(2);
+    let urls = [servers.urls(), others.urls()].concat();
+    let quorum = Quorum::builder(urls)
+        .unwrap()
+        .node_timeout(ms(50))
+        .connect()
+        .await
+        .unwrap();
+    let error = quorum.lock("k").lease(ms(199)).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+    assert!(quorum.lock("k").lease(ms(200)).acquire().await.is_ok());
+}
+
+#[tokio::test]
+async fn requirement_9_a_failed_round_releases_on_all_servers_also_where_the_answer_is_unknown() {
+    let servers = Servers::start(5);
+    let quorum = servers.quorum_with(ms(200)).await;
+    servers.occupy(&[0, 1, 2], "k", 60_000);
+    servers.0[4].stop_signal();
+    assert!(!matches!(quorum.lock("k").try_acquire().await, Ok(Some(_))));
+    servers.0[4].cont_signal();
+    for n in [3, 4] {
+        let client = client(&servers.0[n]).await;
+        eventually("it is free", || async {
+            client.info("k").await.unwrap().is_none()
+        })
+        .await;
+        tokio::time::sleep(ms(20)).await;
+        assert_eq!(client.info("k").await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn requirement_10_clients_who_meet_all_get_their_turn_one_at_a_time() {
+    let servers = Servers::start(3);
+    let mut work = tokio::task::JoinSet::new();
+    let (inside, last) = <(
+        std::sync::Arc<std::sync::atomic::AtomicU64>,
+        std::sync::Arc<std::sync::atomic::AtomicU64>,
+    )>::default();
+    for _ in 0..6 {
+        let (quorum, inside, last) = (servers.quorum().await, inside.clone(), last.clone());
+        work.spawn(async move {
+            use std::sync::atomic::Ordering::SeqCst;
+            for _ in 0..8 {
+                let guard = quorum.lock("k").lease(ms(4000)).acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
+                let token = guard.token().get();
+                assert!(last.swap(token, SeqCst) < token, "a token has gone back");
+                tokio::task::yield_now().await;
+                assert_eq!(inside.fetch_sub(1, SeqCst), 1);
+                assert_eq!(guard.release().await.unwrap(), Released::Held);
+            }
+        });
+    }
+    let all = tokio::time::timeout(ms(20_000), work.join_all()).await;
+    assert!(all.is_ok(), "somebody has waited for 20 seconds");
+}
+
+#[tokio::test]
+async fn requirement_11_a_lock_may_be_released_whatever_is_believed_about_it() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(100)).await;
+    let guard = quorum
+        .lock("k")
+        .lease(ms(400))
+        .auto_renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    let _ = guard.release().await.unwrap();
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn requirement_12_the_work_ends_within_the_validity() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(100)).await;
+    let lock = quorum.lock("k").lease(ms(600));
+    let started = Instant::now();
+    let error = lock
+        .run(|_| async {
+            servers.0[0].stop_signal();
+            servers.0[1].stop_signal();
+            std::future::pending::<()>().await;
+        })
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
+    assert!(started.elapsed() < ms(1200), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn requirement_13_a_server_that_restarts_empty_takes_no_part_until_its_grace_is_over() {
+    let lease = 2000;
+    let mut servers = Servers(
+        (0..3)
+            .map(|_| {
+                Server::builder()
+                    .module_arg("max-lease", &lease.to_string())
+                    .start()
+            })
+            .collect(),
+    );
+    let holder = servers
+        .builder()
+        .node_timeout(ms(400))
+        .connect()
+        .await
+        .unwrap();
+    servers.occupy(&[2], "k", lease);
+    let guard = holder
+        .lock("k")
+        .lease(ms(lease))
+        .auto_renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    // Held on 0 and 1. Server 1 forgets; server 2 becomes free.
+    servers.0[1].sigkill();
+    servers.0[1].set_module_arg("grace", &lease.to_string());
+    servers.0[1].start_again();
+    servers.vacate(&[2], "k");
+    let other = servers
+        .builder()
+        .node_timeout(ms(400))
+        .connect()
+        .await
+        .unwrap();
+    let second = other
+        .lock("k")
+        .lease(ms(lease))
+        .wait(ms(20_000))
+        .acquire()
+        .await
+        .unwrap();
+    assert!(!guard.is_valid(), "two hold the lock");
+    assert!(second.token() > guard.token());
+}
+
+#[tokio::test]
+async fn requirement_14_extending_needs_a_majority_within_the_validity() {
+    let servers = Servers::start(5);
+    let quorum = servers.quorum_with(ms(150)).await;
+    let guard = quorum.lock("k").lease(ms(900)).acquire().await.unwrap();
+    servers.0[0].stop_signal();
+    servers.0[1].stop_signal();
+    tokio::time::sleep(ms(2000)).await;
+    assert!(guard.is_valid(), "a majority renews it");
+    servers.0[2].stop_signal();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    for n in 0..3 {
+        servers.0[n].cont_signal();
+    }
+}
+
+#[tokio::test]
+async fn requirement_14_extending_has_a_limit() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(50)).await;
+    let lock = quorum.lock("k").lease(ms(300)).max_hold(ms(900));
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::HoldLimit);
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn requirement_14_a_majority_that_denies_is_a_loss_and_a_minority_is_not() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(200)).await;
+    let guard = quorum.lock("k").lease(ms(900)).acquire().await.unwrap();
+    cmd!(servers.0[0].connect(), "DEL", "k");
+    guard.renew().await.unwrap();
+    cmd!(servers.0[2].connect(), "DEL", "k");
+    assert!(matches!(guard.renew().await, Err(Error::NotHeld)));
+    assert_eq!(guard.loss(), Some(Loss::Denied));
+    // What is left of it is not taken away behind the guard's back (a renewal that failed is no release).
+    assert_eq!(servers.taken("k"), [1]);
+}
+
+#[tokio::test]
+async fn requirement_15_tokens_grow_from_one_majority_to_the_next_whichever_servers_it_is_of() {
+    let servers = Servers::start(5);
+    let mut last = 0;
+    let majorities = [[0, 1, 2], [2, 3, 4], [0, 1, 4], [1, 2, 3], [0, 3, 4]];
+    for (round, majority) in majorities.into_iter().enumerate() {
+        // A server of each majority is ahead of the others by less than would count as failed.
+        let key = format!("push:{round}");
+        let node = &servers.0[majority[round % 3]];
+        let mut conn = node.connect();
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE", &key, "x", 1000));
+        cmd!(
+            conn,
+            "LOCK.FENCE",
+            &key,
+            "x",
+            token + 200_000 * (round as i64 + 1)
+        );
+        let others: Vec<usize> = (0..5).filter(|n| !majority.contains(n)).collect();
+        servers.occupy(&others, "k", 60_000);
+        // A client that knows nothing of the grants before.
+        let quorum = servers
+            .builder()
+            .node_timeout(ms(500))
+            .connect()
+            .await
+            .unwrap();
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        assert!(
+            guard.token().get() > last,
+            "round {round}: {} after {last}",
+            guard.token()
+        );
+        last = guard.token().get();
+        let _ = guard.release().await.unwrap();
+        servers.vacate(&others, "k");
+        servers.await_free("k").await;
+    }
+}
+
+#[tokio::test]
+async fn requirement_15_a_server_far_ahead_of_the_majority_does_not_take_the_others_along() {
+    let servers = Servers::start(3);
+    let mut conn = servers.0[1].connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "x", "x", 1000));
+    cmd!(conn, "LOCK.FENCE", "x", "x", token + 1_800_000_000);
+    let quorum = servers.quorum().await;
+    for _ in 0..5 {
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        // With only the two of them there is no telling who is ahead; with three there is.
+        eventually("all have granted", || async {
+            servers.taken("k").len() == 3
+        })
+        .await;
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+        servers.await_free("k").await;
+    }
+}
+
+#[tokio::test]
+async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let fences = |servers: &Servers| -> i64 {
+        let calls = |server: &Server| {
+            let stats = server.info("commandstats");
+            let fence = stats
+                .iter()
+                .find(|(name, _)| name.to_lowercase().ends_with("lock.fence"));
+            fence.map_or(0, |(_, line)| {
+                let calls = line.trim_start_matches("calls=").split(',').next();
+                calls.unwrap().parse::<i64>().unwrap()
+            })
+        };
+        servers.0.iter().map(calls).sum()
+    };
+    for _ in 0..3 {
+        servers.warm(&quorum).await;
+    }
+    let before = fences(&servers);
+    for _ in 0..50 {
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+    }
+    let written_back = fences(&servers) - before;
+    assert!(
+        written_back <= 20,
+        "{written_back} of 50 had to be written back"
+    );
+}
+
+#[tokio::test]
+async fn readers_share_a_quorum_and_writers_do_not() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let first = quorum.lock("k").read().await.unwrap();
+    let second = quorum.lock("k").read().await.unwrap();
+    assert!(second.token() > first.token());
+    assert!(quorum.lock("k").try_write().await.unwrap().is_none());
+    assert!(first.is_valid() && second.is_valid());
+    drop((first, second));
+    let writer = quorum.lock("k").write().await.unwrap();
+    assert!(quorum.lock("k").try_read().await.unwrap().is_none());
+    drop(writer);
+}
+
+#[tokio::test]
+async fn a_reader_over_a_quorum_upgrades_and_downgrades() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let mut guard = quorum.lock("k").lease(ms(2500)).read().await.unwrap();
+    let token = guard.token();
+    guard.upgrade().await.unwrap();
+    assert!(guard.token() > token);
+    assert!(quorum.lock("k").try_read().await.unwrap().is_none());
+    guard.downgrade().await.unwrap();
+    let other = quorum.lock("k").try_read().await.unwrap().unwrap();
+    assert!(guard.upgrade_within(ms(0)).await.unwrap_err().is_busy());
+    guard.renew().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert_eq!(other.release().await.unwrap(), Released::Held);
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn re_entry_over_a_quorum_keeps_the_token() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let owner = Owner::new();
+    let lock = quorum.lock("k").owner(&owner).reentrant();
+    let outer = lock.acquire().await.unwrap();
+    eventually("all have granted", || async {
+        servers.taken("k").len() == 3
+    })
+    .await;
+    outer.renew().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    assert_eq!(
+        (inner.token(), inner.owner()),
+        (outer.token(), outer.owner())
+    );
+    assert_eq!(outer.release().await.unwrap(), Released::Held);
+    assert!(inner.renew().await.is_ok());
+    assert_eq!(inner.release().await.unwrap(), Released::Held);
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn who_waits_for_a_quorum_queues_on_a_server_and_is_handed_the_lock() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = quorum.lock("k");
+        async move { lock.acquire().await.unwrap() }
+    });
+    let first = client(&servers.0[0]).await;
+    support::await_waiters(&first, "k", 1).await;
+    let released = Instant::now();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    let guard = waiting.await.unwrap();
+    assert!(
+        guard.is_valid() && released.elapsed() < ms(400),
+        "{:?}",
+        released.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn who_waits_on_a_server_that_falls_silent_moves_on() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(150)).await;
+    let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = quorum.lock("k");
+        async move { lock.acquire().await.unwrap() }
+    });
+    let clients = servers.clients().await;
+    support::await_waiters(&clients[0], "k", 1).await;
+    servers.0[0].stop_signal();
+    support::await_waiters(&clients[1], "k", 1).await;
+    let _ = guard.release().await;
+    assert!(waiting.await.unwrap().is_valid());
+    servers.0[0].cont_signal();
+}
+
+#[tokio::test]
+async fn an_acquire_over_a_quorum_dropped_at_any_point_leaves_nothing() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    for step in 0..40 {
+        let _ = tokio::time::timeout(
+            std::time::Duration::from_micros(step * 100),
+            quorum.lock("k").acquire(),
+        )
+        .await;
+        servers.await_free("k").await;
+    }
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    for step in 0..40 {
+        let limit = std::time::Duration::from_micros(step * 250);
+        assert!(
+            tokio::time::timeout(limit, quorum.lock("k").acquire())
+                .await
+                .is_err()
+        );
+    }
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    servers.await_free("k").await;
+    tokio::time::sleep(ms(50)).await;
+    assert!(servers.taken("k").is_empty());
+}
+
+#[tokio::test]
+async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
+    let servers = Servers::start(3);
+    let mut proxies = Vec::new();
+    for server in &servers.0 {
+        proxies.push(Proxy::of(server).await);
+    }
+    let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
+    let quorum = quorum.node_timeout(ms(100)).connect().await.unwrap();
+    let guard = quorum.lock("k").lease(ms(700)).acquire().await.unwrap();
+    for proxy in &proxies[..2] {
+        proxy.set(Traffic::Stalls);
+    }
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert!(guard.release().await.is_err());
+    for proxy in &proxies {
+        proxy.set(Traffic::Flows);
+    }
+    servers.await_free("k").await;
+    assert!(quorum.lock("k").acquire().await.unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn the_same_code_takes_locks_from_one_server_and_from_a_quorum() {
+    async fn job(locks: &dyn Locks) -> u64 {
+        let guard = locks.lock_of(b"job").acquire().await.unwrap();
+        guard.token().get()
+    }
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let one = client(&servers.0[0]).await;
+    assert!(job(&quorum).await > 0);
+    servers.await_free("job").await;
+    assert!(job(&one).await > 0);
+}

@@ -1,0 +1,97 @@
+//! Several servers, and quorums over them.
+
+use std::time::Duration;
+
+use mortise_client::{Client, Quorum, QuorumBuilder};
+use mortise_harness::{Server, cmd, is_nil};
+
+use super::{client, ms};
+
+/// Independent servers.
+pub(crate) struct Servers(pub(crate) Vec<Server>);
+
+impl Servers {
+    pub(crate) fn start(count: usize) -> Servers {
+        Servers((0..count).map(|_| Server::start()).collect())
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.0.iter().map(Server::url).collect()
+    }
+
+    pub(crate) fn builder(&self) -> QuorumBuilder {
+        Quorum::builder(self.urls()).unwrap()
+    }
+
+    /// A quorum whose servers are given more time than a busy machine takes.
+    pub(crate) async fn quorum(&self) -> Quorum {
+        self.quorum_with(ms(500)).await
+    }
+
+    pub(crate) async fn quorum_with(&self, node_timeout: Duration) -> Quorum {
+        let quorum = self
+            .builder()
+            .node_timeout(node_timeout)
+            .connect()
+            .await
+            .unwrap();
+        self.warm(&quorum).await;
+        quorum
+    }
+
+    /// Has every connection opened.
+    pub(crate) async fn warm(&self, quorum: &Quorum) {
+        let guard = quorum.lock("warm").acquire().await.unwrap();
+        guard.release().await.unwrap();
+        for server in &self.0 {
+            super::await_free(&client(server).await, "warm").await;
+        }
+    }
+
+    /// A client of each server.
+    pub(crate) async fn clients(&self) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for server in &self.0 {
+            clients.push(client(server).await);
+        }
+        clients
+    }
+
+    /// Has somebody else hold a key on some servers, by hand.
+    pub(crate) fn occupy(&self, nodes: &[usize], key: &str, lease: u64) {
+        for node in nodes {
+            cmd!(
+                self.0[*node].connect(),
+                "LOCK.ACQUIRE",
+                key,
+                "somebody",
+                lease
+            );
+        }
+    }
+
+    pub(crate) fn vacate(&self, nodes: &[usize], key: &str) {
+        for node in nodes {
+            cmd!(
+                self.0[*node].connect(),
+                "LOCK.RELEASE",
+                key,
+                "somebody",
+                "ALL"
+            );
+        }
+    }
+
+    /// Waits until nobody holds or awaits a key on any of the servers.
+    pub(crate) async fn await_free(&self, key: &str) {
+        for client in self.clients().await {
+            super::await_free(&client, key).await;
+        }
+    }
+
+    /// The servers on which a key is held or awaited now.
+    pub(crate) fn taken(&self, key: &str) -> Vec<usize> {
+        let taken = |node: &usize| !is_nil(&cmd!(self.0[*node].connect(), "LOCK.INFO", key));
+        (0..self.0.len()).filter(taken).collect()
+    }
+}
