@@ -57,6 +57,23 @@ impl Builder {
         self.config("replicaof", &format!("127.0.0.1 {}", link.port()))
     }
 
+    /// Starts a Sentinel instead of a server that holds data; [`Builder::watching`] says of what.
+    pub fn sentinel(mut self) -> Self {
+        self.setup.sentinel = true;
+        self.without_module()
+    }
+
+    /// For a Sentinel: watches `primary` under `name` with others, `quorum` of whom must agree that it is down.
+    pub fn watching(self, name: &str, primary: &Server, quorum: u32) -> Self {
+        let port = primary.port();
+        self.config(
+            "sentinel",
+            &format!("monitor {name} 127.0.0.1 {port} {quorum}"),
+        )
+        .config("sentinel", &format!("down-after-milliseconds {name} 1500"))
+        .config("sentinel", &format!("failover-timeout {name} 5000"))
+    }
+
     /// Works in `dir`, created if missing and kept afterwards, instead of in a folder that goes with the server.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());

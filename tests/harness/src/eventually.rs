@@ -57,9 +57,22 @@ impl Attempt for bool {
 /// With `what` and the last look, if the condition does not come to hold.
 #[track_caller]
 pub fn eventually<A: Attempt>(what: &str, look: impl FnMut() -> A) -> A::Value {
-    match within(PATIENCE, look) {
+    eventually_within(PATIENCE, what, look)
+}
+
+/// The same, for what may take longer.
+///
+/// # Panics
+/// With `what` and the last look, if the condition does not come to hold.
+#[track_caller]
+pub fn eventually_within<A: Attempt>(
+    patience: Duration,
+    what: &str,
+    look: impl FnMut() -> A,
+) -> A::Value {
+    match within(patience, look) {
         Ok(value) => value,
-        Err(seen) => panic!("waited {PATIENCE:?} in vain until {what}; the last look: {seen}"),
+        Err(seen) => panic!("waited {patience:?} in vain until {what}; the last look: {seen}"),
     }
 }
 

@@ -25,10 +25,11 @@
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
 //! | look at a lock | [`lock_info`], [`hold_of`] |
 //! | put requests into queues | [`waiter!`], [`Server::waiters`], [`granted`], [`queue_of`], [`holders_of`] |
-//! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`] |
+//! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
 //! | cut the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
+//! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | look for two clients inside | [`Contenders`], [`Record`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
 //!
@@ -62,7 +63,7 @@ pub use clock::wall_micros;
 pub use clock_shim::ClockStep;
 pub use conn::{Conn, Protocol};
 pub use contenders::{Contenders, Record, Role, Stint};
-pub use eventually::{Attempt, eventually};
+pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use module::module_path;

@@ -23,6 +23,7 @@ impl Process {
     pub(crate) fn start(
         program: &str,
         config: &Path,
+        args: &[&str],
         envs: &[(String, String)],
         stdout: File,
         stderr: File,
@@ -38,6 +39,7 @@ impl Process {
         };
         command
             .arg(config)
+            .args(args)
             .envs(envs.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(stdout)

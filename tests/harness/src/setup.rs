@@ -14,6 +14,7 @@ pub(crate) struct Setup {
     pub(crate) module_args: Vec<(String, String)>,
     pub(crate) envs: Vec<(String, String)>,
     pub(crate) unix_socket: bool,
+    pub(crate) sentinel: bool,
     /// How far its wall clock is off, if that can be stepped.
     pub(crate) clock: Option<ClockStep>,
 }
@@ -26,6 +27,7 @@ impl Setup {
             module_args: Vec::new(),
             envs: Vec::new(),
             unix_socket: false,
+            sentinel: false,
             clock: None,
         }
     }
@@ -46,6 +48,11 @@ impl Setup {
             envs.extend(clock_shim::envs(dir, first));
         }
         envs
+    }
+
+    /// What follows the configuration file on the server's command line.
+    pub(crate) fn args(&self) -> &[&str] {
+        if self.sentinel { &["--sentinel"] } else { &[] }
     }
 
     /// The password of the default user, if one is configured.

@@ -27,7 +27,7 @@ impl Server {
             .stderr()
             .expect("the server's folder can be written");
         let envs = self.setup.envs(self.dir());
-        let mut process = Process::start(&program, &conf, &envs, stdout, stderr)
+        let mut process = Process::start(&program, &conf, self.setup.args(), &envs, stdout, stderr)
             .map_err(|error| self.start_error(format!("{program} cannot be run: {error}")))?;
         let outcome = within(LIFE_LIMIT, || match process.ended() {
             Some(status) => Ok(Err(format!("{program} ended at once with {status}"))),
