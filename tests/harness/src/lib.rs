@@ -29,6 +29,7 @@
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
 //! | cut the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
+//! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | look for two clients inside | [`Contenders`], [`Record`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
@@ -41,6 +42,7 @@
 mod builder;
 mod clock;
 mod clock_shim;
+mod cluster;
 mod conn;
 mod contenders;
 mod eventually;
@@ -61,6 +63,7 @@ mod work_dir;
 pub use builder::{Builder, StartError};
 pub use clock::wall_micros;
 pub use clock_shim::ClockStep;
+pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol};
 pub use contenders::{Contenders, Record, Role, Stint};
 pub use eventually::{Attempt, eventually, eventually_within};

@@ -1,0 +1,163 @@
+//! A cluster of real processes: primaries that share the slots, and their replicas.
+
+use std::time::{Duration, Instant};
+
+use crate::builder::Builder;
+use crate::conn::Conn;
+use crate::eventually::eventually_within;
+use crate::replication::wait_for_sync;
+use crate::server::Server;
+use crate::value::{info, int, text};
+
+const SLOTS: u16 = 16_384;
+/// How long the nodes may take to agree.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long they have for it before they are introduced once more.
+const MEET_AGAIN: Duration = Duration::from_secs(6);
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The first owns the first slots, and so on.
+    pub primaries: Vec<Server>,
+    /// The replica of each primary, in the same order; empty if there are none.
+    pub replicas: Vec<Server>,
+}
+
+impl Cluster {
+    /// Starts `primaries` nodes that share the slots evenly, without replicas. `node` says how each is configured.
+    ///
+    /// # Panics
+    /// If they do not come to agree.
+    #[track_caller]
+    pub fn start(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
+        Cluster::launch(primaries, false, node)
+    }
+
+    /// The same, with a replica for each.
+    ///
+    /// # Panics
+    /// If they do not come to agree.
+    #[track_caller]
+    pub fn start_with_replicas(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
+        Cluster::launch(primaries, true, node)
+    }
+
+    #[track_caller]
+    fn launch(primaries: usize, replicated: bool, node: impl Fn() -> Builder) -> Cluster {
+        let start = || {
+            let nodes = (0..primaries).map(|_| node().config("cluster-enabled", "yes").start());
+            nodes.collect::<Vec<Server>>()
+        };
+        let cluster = Cluster {
+            primaries: start(),
+            replicas: if replicated { start() } else { Vec::new() },
+        };
+        for (n, node) in cluster.nodes().enumerate() {
+            let mut conn = node.connect();
+            // Nodes that all begin with the same epoch have to sort that out first.
+            crate::cmd!(conn, "CLUSTER", "SET-CONFIG-EPOCH", n + 1);
+            cluster.meet(&mut conn);
+        }
+        for (n, node) in cluster.primaries.iter().enumerate() {
+            let first = bound(n, primaries);
+            let last = bound(n + 1, primaries) - 1;
+            crate::cmd!(node.connect(), "CLUSTER", "ADDSLOTSRANGE", first, last);
+        }
+        cluster.await_agreement(0);
+        for (primary, replica) in cluster.primaries.iter().zip(&cluster.replicas) {
+            crate::cmd!(replica.connect(), "CLUSTER", "REPLICATE", node_id(primary));
+            wait_for_sync(primary, replica);
+        }
+        cluster.await_agreement(cluster.replicas.len());
+        cluster
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Server> {
+        self.primaries.iter().chain(&self.replicas)
+    }
+
+    /// The number of the primary that owned `key`'s slot at the start.
+    pub fn home_of(&self, key: &str) -> usize {
+        let slot = self.slot_of(key);
+        let count = self.primaries.len();
+        (0..count)
+            .rfind(|n| bound(*n, count) <= slot)
+            .expect("the first begins at 0")
+    }
+
+    /// The slot of `key`.
+    pub fn slot_of(&self, key: &str) -> u16 {
+        let slot = int(&crate::cmd!(
+            self.primaries[0].connect(),
+            "CLUSTER",
+            "KEYSLOT",
+            key
+        ));
+        u16::try_from(slot).expect("a slot is less than 16384")
+    }
+
+    /// Introduces a node to the first one.
+    fn meet(&self, conn: &mut Conn) {
+        let first = self.primaries[0].port();
+        crate::cmd!(conn, "CLUSTER", "MEET", "127.0.0.1", first);
+    }
+
+    /// Waits until every node knows every other, and `replicas` of them as replicas, and serves.
+    #[track_caller]
+    fn await_agreement(&self, replicas: usize) {
+        let expected = self.nodes().count().to_string();
+        for node in self.nodes() {
+            let mut conn = node.connect();
+            let mut asked = Instant::now();
+            eventually_within(PATIENCE, "the nodes agree", || {
+                // On a busy machine a handshake may run out of time; nobody repeats it by himself.
+                if asked.elapsed() > MEET_AGAIN {
+                    asked = Instant::now();
+                    self.meet(&mut conn);
+                }
+                let state = info(&crate::cmd!(conn, "CLUSTER", "INFO"));
+                let seen = (&state["cluster_state"], &state["cluster_known_nodes"]);
+                if seen.0 == "ok" && *seen.1 == expected {
+                    Ok(())
+                } else {
+                    Err(format!("{seen:?}"))
+                }
+            });
+        }
+        for node in self.nodes() {
+            let mut conn = node.connect();
+            eventually_within(PATIENCE, "every node knows who is what", || {
+                let known = text(&crate::cmd!(conn, "CLUSTER", "NODES"));
+                let count = |word: &str| known.lines().filter(|line| line.contains(word)).count();
+                let agreed =
+                    count(" connected") == self.nodes().count() && count("slave ") == replicas;
+                if agreed { Ok(()) } else { Err(known) }
+            });
+        }
+    }
+}
+
+/// The first slot of primary `n` of `count`.
+fn bound(n: usize, count: usize) -> u16 {
+    u16::try_from(usize::from(SLOTS) * n / count).expect("no more than all slots")
+}
+
+/// A node's id within its cluster.
+///
+/// # Panics
+/// If it is not in cluster mode.
+#[track_caller]
+pub fn node_id(node: &Server) -> String {
+    text(&crate::cmd!(node.connect(), "CLUSTER", "MYID"))
+}
+
+/// Runs a command as one that has been sent here by an `ASK`.
+///
+/// # Panics
+/// If the server closes the connection.
+pub fn asking(conn: &mut Conn, command: &redis::Cmd) -> Result<redis::Value, String> {
+    crate::cmd!(conn, "ASKING");
+    conn.try_run(command)
+}
