@@ -1,0 +1,253 @@
+//! A server that is killed at random moments under load: what it has acknowledged is there when it comes back.
+//!
+//! Ten kills a test, a thousand with `MORTISE_LONG=1`.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::redis::Value;
+use mortise_harness::{Conn, Server, cmd, command, lock_info, try_cmd};
+
+const CLIENTS: usize = 4;
+/// Keys of each client: nobody else touches them, so that each knows what must be.
+const KEYS: usize = 5;
+const LEASE: u64 = 3_600_000;
+
+fn kills() -> u32 {
+    if env::var_os("MORTISE_LONG").is_some() {
+        1_000
+    } else {
+        10
+    }
+}
+
+/// One owner's hold on a key as far as its client knows: write count, read count, token; none if all are 0.
+type State = (i64, i64, i64);
+
+/// What a client knows of one key.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// What was acknowledged last.
+    acknowledged: State,
+    /// What was asked for and not answered when the server died, if anything.
+    asked: Option<Step>,
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Write,
+    Read,
+    ReleaseWrite,
+    ReleaseRead,
+    Drop,
+    Fence(i64),
+}
+
+impl Known {
+    /// Whether the server may say `found`: what was acknowledged, or that and what was asked for last.
+    fn allows(&self, found: State) -> bool {
+        let (write, read, token) = self.acknowledged;
+        if found == self.acknowledged {
+            return true;
+        }
+        // A new hold, or one that becomes a write hold, has a token that nobody has been told of.
+        let newer = found.2 > token;
+        match self.asked {
+            None => false,
+            Some(Step::Write) if write == 0 => (found.0, found.1) == (1, read) && newer,
+            Some(Step::Write) => found == (write + 1, read, token),
+            Some(Step::Read) if write + read == 0 => (found.0, found.1) == (0, 1) && newer,
+            Some(Step::Read) => found == (write, read + 1, token),
+            Some(Step::ReleaseWrite) => found == after(write - 1, read, token),
+            Some(Step::ReleaseRead) => found == after(write, read - 1, token),
+            Some(Step::Drop) => found == (0, 0, 0),
+            Some(Step::Fence(to)) => found == (write, read, to),
+        }
+    }
+}
+
+fn after(write: i64, read: i64, token: i64) -> State {
+    if write + read == 0 {
+        (0, 0, 0)
+    } else {
+        (write, read, token)
+    }
+}
+
+#[derive(Debug)]
+struct Client {
+    number: usize,
+    name: String,
+    keys: BTreeMap<String, Known>,
+    /// The largest token it has been told of.
+    highest: i64,
+    random: u64,
+    steps: u64,
+}
+
+impl Client {
+    fn new(number: usize) -> Client {
+        let keys = (0..KEYS).map(|key| (format!("key-{number}-{key}"), Known::default()));
+        Client {
+            number,
+            name: format!("client-{number}"),
+            keys: keys.collect(),
+            highest: 0,
+            random: 0x2545_F491_4F6C_DD1D ^ ((number as u64 + 1) << 17),
+            steps: 0,
+        }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        // Xorshift, by George Marsaglia.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    /// Asks and asks, until the server dies or the test ends.
+    fn run(&mut self, conn: &mut Conn, stop: &AtomicBool) {
+        while !stop.load(Ordering::SeqCst) {
+            let number = self.random(KEYS as u64);
+            let key = format!("key-{}-{number}", self.number);
+            let (write, read, token) = self.keys[&key].acknowledged;
+            let step = match (self.random(8), write, read) {
+                (0..3, _, _) => Step::Write,
+                (3, _, _) => Step::Read,
+                (4..6, 1.., _) => Step::ReleaseWrite,
+                (4..7, _, 1..) => Step::ReleaseRead,
+                (6, 1.., _) => Step::Fence(token + 1),
+                (7, 1.., _) | (7, _, 1..) => Step::Drop,
+                _ => Step::Write,
+            };
+            let known = self.keys.get_mut(&key).expect("one of its keys");
+            known.asked = Some(step);
+            let owner = &self.name;
+            let command = match step {
+                Step::Write => command!("LOCK.ACQUIRE", &key, owner, LEASE),
+                Step::Read => command!("LOCK.RLOCK", &key, owner, LEASE),
+                Step::ReleaseWrite => command!("LOCK.RELEASE", &key, owner, "WRITE"),
+                Step::ReleaseRead => command!("LOCK.RELEASE", &key, owner, "READ"),
+                Step::Drop => command!("LOCK.RELEASE", &key, owner, "ALL"),
+                Step::Fence(to) => command!("LOCK.FENCE", &key, owner, to),
+            };
+            let answer = match conn.try_run(&command) {
+                Ok(Value::Int(answer)) => answer,
+                Ok(other) => panic!("{step:?} of {known:?}: {other:?}"),
+                Err(error) => {
+                    assert!(error.starts_with("connection closed"), "{step:?}: {error}");
+                    return;
+                }
+            };
+            known.acknowledged = match step {
+                Step::Write => (write + 1, read, answer),
+                Step::Read => (write, read + 1, answer),
+                Step::ReleaseWrite => after(write - 1, read, token),
+                Step::ReleaseRead => after(write, read - 1, token),
+                Step::Drop => (0, 0, 0),
+                Step::Fence(to) => (write, read, to),
+            };
+            known.asked = None;
+            self.highest = self.highest.max(known.acknowledged.2);
+            self.steps += 1;
+        }
+    }
+
+    /// Compares what the server has with what it may have, and goes on from there.
+    fn check(&mut self, conn: &mut Conn) {
+        for (key, known) in &mut self.keys {
+            let info = lock_info(conn, key);
+            let found = match info.as_ref().map(|info| &info.holds[..]) {
+                None => (0, 0, 0),
+                Some([hold]) => {
+                    assert_eq!(hold.owner, self.name.as_bytes());
+                    let lease = i64::try_from(LEASE).unwrap();
+                    assert!(
+                        (lease - 1_800_000..=lease).contains(&hold.lease),
+                        "{hold:?}"
+                    );
+                    (hold.write, hold.read, hold.token)
+                }
+                Some(holds) => panic!("{key} has {holds:?}"),
+            };
+            assert!(known.allows(found), "{key}: {found:?} is not {known:?}");
+            *known = Known {
+                acknowledged: found,
+                asked: None,
+            };
+            self.highest = self.highest.max(found.2);
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_outlives_every_kill() {
+    kill_again_and_again("yes");
+}
+
+#[test]
+fn what_was_acknowledged_outlives_every_kill_with_an_aof_of_commands_alone() {
+    kill_again_and_again("no");
+}
+
+fn kill_again_and_again(preamble: &str) {
+    let mut server = Server::builder()
+        .config("aof-use-rdb-preamble", preamble)
+        .config("appendonly", "yes")
+        .config("appendfsync", "always")
+        .config("auto-aof-rewrite-percentage", "100")
+        .config("auto-aof-rewrite-min-size", "32kb")
+        .start();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| Arc::new(Mutex::new(Client::new(number))))
+        .collect();
+    for kill in 0..kills() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                let (client, stop) = (Arc::clone(client), Arc::clone(&stop));
+                let mut conn = server.connect();
+                thread::spawn(move || client.lock().unwrap().run(&mut conn, &stop))
+            })
+            .collect();
+        thread::sleep(Duration::from_micros(
+            30_000 + u64::from(kill) * 7_919 % 90_000,
+        ));
+        if kill % 3 == 1 {
+            // In the midst of a rewrite, which may have begun by itself.
+            let _ = try_cmd!(server.connect(), "BGREWRITEAOF");
+        }
+        server.sigkill();
+        stop.store(true, Ordering::SeqCst);
+        for thread in threads {
+            thread.join().expect("the client saw nothing wrong");
+        }
+        server.start_again();
+        let mut conn = server.connect();
+        let mut highest = 0;
+        for client in &clients {
+            let mut client = client.lock().unwrap();
+            client.check(&mut conn);
+            highest = highest.max(client.highest);
+        }
+        // What nobody holds any more has left nothing behind but the token clock.
+        let token = match cmd!(conn, "LOCK.ACQUIRE", "tokens", "t", LEASE) {
+            Value::Int(token) => token,
+            other => panic!("{other:?}"),
+        };
+        assert!(token > highest, "{token} is not past {highest}");
+        cmd!(conn, "LOCK.RELEASE", "tokens", "t");
+    }
+    let steps: u64 = clients
+        .iter()
+        .map(|client| client.lock().unwrap().steps)
+        .sum();
+    assert!(steps > u64::from(kills()) * 50, "only {steps} steps");
+}
