@@ -25,6 +25,18 @@
 //! - **Fencing.** Each grant has a [`Token`] larger than all before. A lease is no fence: where correctness depends on it,
 //!   have what you write to refuse tokens smaller than the largest it has seen.
 //!
+//! | to | use |
+//! | --- | --- |
+//! | take a lock on one server | [`Client`], [`Client::lock`], [`Lock`], [`Guard`] |
+//! | take it over several independent servers | [`Quorum`], with the same [`Lock`] and [`Guard`] |
+//! | write code for either | [`Locks`] |
+//! | run something under a lock | [`Lock::run`] |
+//! | see who holds and who waits | [`Client::info`], [`Client::top`] |
+//! | do without a runtime | the module `blocking` (feature `blocking`) |
+//!
+//! Features, none on by default: `blocking`, `tls` (`rediss://`), `sentinel` (a `SentinelClient` is a
+//! server), `cluster` (`Server::cluster`), `tracing`.
+//!
 //! Locks taken without an [`Owner`] get one each. Deadlocks are found only between owners that are named.
 
 #![forbid(unsafe_code)]
@@ -32,6 +44,8 @@
 #![warn(missing_docs)]
 
 mod acquire;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod builder;
 mod client;
 mod clock;
