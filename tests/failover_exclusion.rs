@@ -352,6 +352,28 @@ fn without_its_guard_a_primary_that_wakes_after_the_grace_leaves_two_inside() {
     assert_finds_two_inside(|| primary_freezes(Settings { guard: 0, ..SAFE }));
 }
 
+// A planned failover loses nothing, so it needs no grace: the primary pauses until its successor has all of it.
+#[test]
+fn a_planned_failover_leaves_no_two_inside_even_without_a_grace() {
+    let trio = Trio::start(Settings {
+        grace: 0,
+        guard: 0,
+        ..SAFE
+    });
+    let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
+    await_grants(&clients, &trio.primary, 5);
+    let promoted = &trio.replicas[0];
+    trio.expect_replicas(0);
+    let mut conn = trio.primary.connect();
+    cmd!(conn, "FAILOVER", "TO", "127.0.0.1", promoted.port());
+    eventually("the replica has taken over", || {
+        promoted.info("replication")["role"] == "master"
+    });
+    clients.go_to(promoted.port());
+    await_grants(&clients, promoted, 5);
+    clients.stop().assert_exclusive();
+}
+
 // A server that comes back without its data.
 fn server_forgets(grace: u64) -> Record {
     let mut server = Server::builder()
