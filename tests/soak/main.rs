@@ -164,8 +164,10 @@ fn after_random_commands_of_two_hundred_connections_nothing_is_left() {
     run(&primary, &replica, seed + 1, Duration::from_secs(seconds));
     nothing_is_left(&primary, &replica);
     let grown = used_memory(&primary) - before;
+    println!("used_memory grew by {grown} bytes");
+    // Valkey 9 is off by up to 1.5 MB in either direction. A hundred bytes left of each request would be more than this.
     assert!(
-        grown < 1_000_000,
+        grown < 3_000_000,
         "the server uses {grown} bytes more than before"
     );
     println!("{:#?}", primary.info("lock"));
