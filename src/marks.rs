@@ -56,9 +56,15 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
     if queues.is_empty() {
         return;
     }
+    let wanted = |found: u32| db.is_none_or(|db| db == found);
+    // They are held back anew if need be; in a cluster this is done again and again while a gate is closed.
+    state.held_back.borrow_mut().retain(|mark| {
+        let found = mark.db as u32;
+        !wanted(found) || queues.get(found, &mark.name).is_none()
+    });
     let mut marks = state.marks.borrow_mut();
     for (found, name, _) in queues.iter() {
-        if db.is_none_or(|db| db == found) {
+        if wanted(found) {
             marks.push_back(Mark {
                 db: found as i32,
                 name: (**name).into(),

@@ -4,7 +4,7 @@ use std::fs;
 
 use mortise_harness::{
     Conn, Server, assert_same_data, cmd, eventually, granted, hold_of, holders_of, int, is_nil,
-    lock_info, queue_of, send, try_cmd, wait_for_sync, waiter,
+    lock_info, queue_of, send, text, try_cmd, wait_for_sync, waiter,
 };
 
 /// A primary with one replica, as many as it demands.
@@ -13,6 +13,13 @@ fn with_replica() -> (Server, Server) {
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
     demand(&primary, 1);
+    eventually("the replica counts", || {
+        primary
+            .info("replication")
+            .get("min_slaves_good_slaves")
+            .map(String::as_str)
+            == Some("1")
+    });
     (primary, replica)
 }
 
@@ -190,4 +197,26 @@ fn lack_of_memory_refuses_no_hand_off() {
     granted(&mut c);
     cmd!(a, "DEL", "key");
     granted(&mut d);
+}
+
+#[test]
+fn a_key_held_back_in_a_cluster_is_remembered_once() {
+    let server = Server::builder().config("cluster-enabled", "yes").start();
+    let mut a = server.connect();
+    cmd!(a, "CLUSTER", "ADDSLOTSRANGE", 0, 16_383);
+    eventually("the cluster is up", || {
+        text(&cmd!(a, "CLUSTER", "INFO")).contains("cluster_state:ok")
+    });
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 1_500);
+    demand(&server, 1);
+    // A while in which the server has been asked again and again.
+    assert!(is_nil(&c.recv()));
+    let held_back = server.gauge("held_back");
+    assert!(held_back <= 2, "{held_back} for one key that waits");
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+    demand(&server, 0);
+    granted(&mut b);
 }
