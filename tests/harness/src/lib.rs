@@ -23,7 +23,7 @@
 //! | start a server | [`Server::start`], [`Server::builder`] |
 //! | talk to it | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
-//! | look at a lock | [`lock_info`], [`hold_of`] |
+//! | look at a lock | [`lock_info`], [`hold_of`]; at all of them: [`Snapshot`] |
 //! | put requests into queues | [`waiter!`], [`Server::waiters`], [`granted`], [`queue_of`], [`holders_of`] |
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
@@ -56,6 +56,7 @@ mod queue;
 mod replication;
 mod server;
 mod setup;
+mod snapshot;
 mod value;
 mod version;
 mod work_dir;
@@ -75,5 +76,6 @@ pub use queue::{granted, holders_of, queue_of};
 pub use redis;
 pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_over};
 pub use server::{Server, Shutdown};
+pub use snapshot::Snapshot;
 pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};
