@@ -1,0 +1,375 @@
+//! RESTORE of bytes that nobody dumped: refused whole, without harm, or a lock like any other.
+
+mod payload;
+
+use mortise_harness::{
+    Conn, Server, bytes, cmd, hold_of, int, is_nil, lock_info, text, wall_micros,
+};
+
+use payload::{Envelope, FOOT, Hold, Payload};
+
+const HOUR: i64 = 3_600_000_000;
+const PAST_THE_LAST_TOKEN: u64 = 1 << 53;
+
+struct Scene {
+    server: Server,
+    conn: Conn,
+    envelope: Envelope,
+    digest: String,
+}
+
+impl Scene {
+    /// A server with a lock and the envelope of its dumps.
+    fn set_up() -> Scene {
+        let server = Server::builder().config("rdbcompression", "no").start();
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.RLOCK", "held", "a", 600_000);
+        cmd!(conn, "LOCK.RLOCK", "held", "b", 600_000);
+        let dump = bytes(&cmd!(conn, "DUMP", "held"));
+        let envelope = Envelope::of(&dump);
+        assert_eq!(
+            envelope.around(&envelope.open(&dump)),
+            dump,
+            "as the server makes it"
+        );
+        let digest = text(&cmd!(conn, "DEBUG", "DIGEST"));
+        Scene {
+            server,
+            conn,
+            envelope,
+            digest,
+        }
+    }
+
+    /// Fails unless the dump is refused, under a new name and over a lock, and nothing has changed.
+    #[track_caller]
+    fn assert_refused(&mut self, dump: &[u8], what: &str) {
+        for words in [
+            [&b"RESTORE"[..], b"new", b"0", dump].as_slice(),
+            &[b"RESTORE", b"held", b"0", dump, b"REPLACE"],
+        ] {
+            match self.conn.try_cmd(words) {
+                Ok(reply) => panic!("{what}: {reply:?}"),
+                Err(error) => assert!(error.starts_with("ERR "), "{what}: {error}"),
+            }
+        }
+        let digest = text(&cmd!(self.conn, "DEBUG", "DIGEST"));
+        assert_eq!(digest, self.digest, "{what}");
+    }
+
+    #[track_caller]
+    fn restore(&mut self, payload: &Payload) {
+        let dump = self.envelope.around(&payload.body());
+        cmd!(self.conn, "RESTORE", "new", 0, dump, "REPLACE");
+    }
+}
+
+#[test]
+fn a_payload_made_by_hand_is_the_lock_it_says() {
+    let mut scene = Scene::set_up();
+    scene.restore(&Payload::of(vec![Hold::writer("w").but(|hold| {
+        (hold.write, hold.read, hold.token) = (3, 2, 4_321);
+    })]));
+    let lock = lock_info(&mut scene.conn, "new").unwrap();
+    assert_eq!(lock.mode, "write");
+    assert_eq!(lock.facts(), [(b"w".to_vec(), 3, 2, 4_321)]);
+    assert!((30_000..=60_000).contains(&lock.holds[0].lease));
+    assert!((10..30_000).contains(&lock.holds[0].held));
+    assert_eq!(lock.holds[0].client, 0);
+
+    let most = i32::MAX as u64;
+    let many = Hold::reader("r").but(|hold| hold.read = most);
+    scene.restore(&Payload::of(vec![Hold::reader("q"), many]));
+    let lock = lock_info(&mut scene.conn, "new").unwrap();
+    let expected = [
+        (b"q".to_vec(), 0, 1, 4_000),
+        (b"r".to_vec(), 0, most as i64, 4_000),
+    ];
+    assert_eq!(
+        (lock.mode.as_str(), lock.facts()),
+        ("read", expected.to_vec())
+    );
+}
+
+#[test]
+fn the_lease_of_a_restored_hold_begins_anew_whatever_clock_it_was_dumped_by() {
+    let mut scene = Scene::set_up();
+    let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let digits: String = here.chars().filter(char::is_ascii_hexdigit).collect();
+    let mut this_boot = [0; 16];
+    for (byte, pair) in this_boot.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    }
+    for boot_id in [*b"0123456789abcdef", this_boot] {
+        for boot_ms in [0, 1_000, 1 << 53] {
+            for wall_ms in [0, 1_700_000_000_000, 1 << 53] {
+                scene.restore(&Payload::of(vec![Hold::writer("w")]).but(|payload| {
+                    (payload.boot_id, payload.boot_ms, payload.wall_ms) =
+                        (boot_id, boot_ms, wall_ms);
+                }));
+                let hold = hold_of(&mut scene.conn, "new", "w").expect("it has just begun");
+                assert!((30_000..=60_000).contains(&hold.lease), "{hold:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restored_lease_that_is_over_holds_nothing() {
+    let mut scene = Scene::set_up();
+    scene.restore(&Payload::of(vec![
+        Hold::reader("long"),
+        Hold::reader("over").but(|hold| hold.left = 0),
+    ]));
+    let lock = lock_info(&mut scene.conn, "new").unwrap();
+    assert_eq!((lock.holders, &lock.holds[0].owner[..]), (1, &b"long"[..]));
+    scene.restore(&Payload::of(vec![
+        Hold::writer("over").but(|hold| hold.left = 0),
+    ]));
+    assert_eq!(lock_info(&mut scene.conn, "new"), None);
+    assert!(!is_nil(&cmd!(
+        scene.conn,
+        "LOCK.ACQUIRE",
+        "new",
+        "next",
+        60_000
+    )));
+}
+
+#[test]
+fn the_longest_times_are_restored_without_overflow() {
+    let mut scene = Scene::set_up();
+    scene.restore(&Payload::of(vec![Hold::writer("w").but(|hold| {
+        (hold.left, hold.held) = (1 << 53, 1 << 53);
+    })]));
+    let hold = hold_of(&mut scene.conn, "new", "w").unwrap();
+    assert!(hold.lease > 1 << 52, "{hold:?}");
+    cmd!(scene.conn, "LOCK.RENEW", "new", "w", 1_000);
+    cmd!(scene.conn, "LOCK.ACQUIRE", "new", "w", 1_000);
+    cmd!(scene.conn, "DEBUG", "RELOAD");
+    assert!(hold_of(&mut scene.conn, "new", "w").unwrap().lease > 1 << 52);
+    assert_eq!(int(&cmd!(scene.conn, "LOCK.RELEASE", "new", "w", "ALL")), 0);
+}
+
+/// One thing that is wrong with a payload.
+type Fault = (&'static str, Payload);
+
+fn faults_of_the_whole() -> Vec<Fault> {
+    let good = || Payload::of(vec![Hold::reader("a"), Hold::reader("b")]);
+    vec![
+        ("version 0", good().but(|p| p.version = 0)),
+        ("a newer version", good().but(|p| p.version = 2)),
+        ("the newest version", good().but(|p| p.version = 255)),
+        ("no holds", Payload::of(Vec::new())),
+        ("none said", good().but(|p| p.said = 0)),
+        ("fewer said", good().but(|p| p.said = 1)),
+        ("more said", good().but(|p| p.said = 3)),
+        (
+            "far more said",
+            good().but(|p| p.said = u64::from(u32::MAX)),
+        ),
+        ("no such number", good().but(|p| p.said = u64::MAX)),
+        ("something behind", good().but(|p| p.tail = vec![0])),
+        ("boot time", good().but(|p| p.boot_ms = (1 << 53) + 1)),
+        ("wall time", good().but(|p| p.wall_ms = u64::MAX)),
+        ("last token", good().but(|p| p.last = PAST_THE_LAST_TOKEN)),
+        ("last token of all", good().but(|p| p.last = u64::MAX)),
+    ]
+}
+
+fn faults_of_a_hold() -> Vec<Fault> {
+    let with =
+        |what, change: fn(&mut Hold)| (what, Payload::of(vec![Hold::writer("a").but(change)]));
+    vec![
+        with("no owner", |hold| hold.owner.clear()),
+        with("an owner too long", |hold| hold.owner = vec![b'x'; 256]),
+        with("no counts", |hold| (hold.write, hold.read) = (0, 0)),
+        with("a write count", |hold| hold.write = 1 << 31),
+        with("a read count", |hold| hold.read = 1 << 31),
+        with("a count of 2^32", |hold| hold.write = 1 << 32),
+        with("a count of 2^64", |hold| hold.read = u64::MAX),
+        with("token 0", |hold| hold.token = 0),
+        with("token 2^53", |hold| hold.token = PAST_THE_LAST_TOKEN),
+        with("token 2^64", |hold| hold.token = u64::MAX),
+        with("token ahead", |hold| {
+            hold.token = (wall_micros() + HOUR + HOUR / 60) as u64;
+        }),
+        with("the last token", |hold| {
+            hold.token = PAST_THE_LAST_TOKEN - 1
+        }),
+        with("a lease", |hold| hold.left = (1 << 53) + 1),
+        with("a lease of 2^64", |hold| hold.left = u64::MAX),
+        with("an age", |hold| hold.held = (1 << 53) + 1),
+        with("an age of 2^64", |hold| hold.held = u64::MAX),
+    ]
+}
+
+fn faults_of_several_holds() -> Vec<Fault> {
+    let (r, w) = (Hold::reader, Hold::writer);
+    let both = |owner: &str| w(owner).but(|hold| hold.read = 1);
+    let holds = |what, holds| (what, Payload::of(holds));
+    vec![
+        holds("a writer beside a reader", vec![w("a"), r("b")]),
+        holds("a reader beside a writer", vec![r("a"), w("b")]),
+        holds("two writers", vec![w("a"), w("b")]),
+        holds(
+            "a writer that reads beside a reader",
+            vec![both("a"), r("b")],
+        ),
+        holds("a writer among readers", vec![r("a"), w("b"), r("c")]),
+        holds("an owner twice", vec![r("a"), r("a")]),
+        holds("a writer twice", vec![w("a"), w("a")]),
+        holds("an owner twice, not in a row", vec![r("a"), r("b"), r("a")]),
+        holds("owners in disorder", vec![r("b"), r("a")]),
+    ]
+}
+
+#[test]
+fn well_formed_nonsense_is_refused_and_changes_nothing() {
+    let mut scene = Scene::set_up();
+    let faults = [
+        faults_of_the_whole(),
+        faults_of_a_hold(),
+        faults_of_several_holds(),
+    ];
+    for (what, payload) in faults.concat() {
+        let dump = scene.envelope.around(&payload.body());
+        scene.assert_refused(&dump, what);
+    }
+    assert!(scene.server.log().contains("refused"), "the log says why");
+}
+
+#[test]
+fn numbers_written_in_a_longer_way_than_they_need_are_refused() {
+    let mut scene = Scene::set_up();
+    let good = Payload::of(vec![Hold::writer("a")]).body();
+    // The last number is the age, ten milliseconds: one byte.
+    for longer in [
+        &[0x8a, 0x00][..],
+        &[0x8a, 0x80, 0x00],
+        &[0xff; 10],
+        &[0xff; 11],
+    ] {
+        let body = [&good[..good.len() - 1], longer].concat();
+        let dump = scene.envelope.around(&body);
+        scene.assert_refused(&dump, &format!("an age of {longer:x?}"));
+    }
+}
+
+#[test]
+fn a_payload_cut_short_anywhere_is_refused() {
+    let mut scene = Scene::set_up();
+    let holds = vec![Hold::reader("a"), Hold::reader("some longer name")];
+    let body = Payload::of(holds).body();
+    for len in 0..body.len() {
+        let dump = scene.envelope.around(&body[..len]);
+        scene.assert_refused(&dump, &format!("{len} of {} bytes", body.len()));
+    }
+}
+
+#[test]
+fn a_payload_whose_envelope_is_wrong_is_refused() {
+    let mut scene = Scene::set_up();
+    let body = Payload::of(vec![Hold::writer("a")]).body();
+    let good = scene.envelope.around(&body);
+    let inner = &good[scene.envelope.head.len()..good.len() - FOOT];
+    // Where less is missing, the server takes its own version and checksum for the rest, and by chance they may be one.
+    for len in 0..inner.len() - FOOT {
+        let dump = scene.envelope.around_all(&inner[..len]);
+        scene.assert_refused(&dump, &format!("{len} of {} bytes", inner.len()));
+    }
+    for (what, inner) in [
+        ("a whole number instead of a string", vec![2, 7, 0]),
+        ("a float instead of a string", vec![3, 0, 0, 0, 0, 0]),
+        (
+            "a string too many",
+            [&inner[..inner.len() - 1], &[5, 1, b'x', 0]].concat(),
+        ),
+        (
+            "a string longer than all",
+            vec![5, 0x80, 0xff, 0xff, 0xff, 0xff, 1],
+        ),
+        ("an unknown opcode", vec![9, 1, 0]),
+    ] {
+        let dump = scene.envelope.around_all(&inner);
+        scene.assert_refused(&dump, what);
+    }
+    let mut newer = scene.envelope.clone();
+    *newer.head.last_mut().unwrap() += 1;
+    scene.assert_refused(&newer.around(&body), "a newer encoding");
+    let mut other = scene.envelope.clone();
+    other.head[3] ^= 0x55;
+    scene.assert_refused(&other.around(&body), "another module's type");
+}
+
+#[test]
+fn a_payload_with_any_bit_flipped_is_refused_or_is_a_sound_lock() {
+    let mut scene = Scene::set_up();
+    let holds = vec![
+        Hold::reader("a"),
+        Hold::reader("bb").but(|hold| hold.read = 300),
+        Hold::reader("ccc"),
+    ];
+    let mut restored = 0;
+    for holds in [holds, vec![Hold::writer("w").but(|hold| hold.read = 2)]] {
+        let body = Payload::of(holds).body();
+        for bit in 0..8 * body.len() {
+            let mut body = body.clone();
+            body[bit / 8] ^= 1 << (bit % 8);
+            let dump = scene.envelope.around(&body);
+            if scene
+                .conn
+                .try_cmd(&[&b"RESTORE"[..], b"new", b"0", &dump])
+                .is_ok()
+            {
+                restored += 1;
+                assert_sound(&mut scene.conn);
+            }
+        }
+    }
+    assert!(
+        restored > 100,
+        "most of a name and of a number may be different"
+    );
+    assert_eq!(text(&cmd!(scene.conn, "DEBUG", "DIGEST")), scene.digest);
+}
+
+/// Fails unless `new` is a lock as the rules allow it; takes it apart.
+#[track_caller]
+fn assert_sound(conn: &mut Conn) {
+    let Some(lock) = lock_info(conn, "new") else {
+        // Its leases were over.
+        cmd!(conn, "DEL", "new");
+        return;
+    };
+    let writers = lock.holds.iter().filter(|hold| hold.write > 0).count();
+    assert!(writers == 0 || lock.holds.len() == 1, "{lock:?}");
+    let bound = wall_micros() + HOUR;
+    for hold in &lock.holds {
+        assert!(hold.write + hold.read > 0, "{lock:?}");
+        assert!((1..=bound).contains(&hold.token), "{lock:?}");
+        assert!((1..=255).contains(&hold.owner.len()), "{lock:?}");
+    }
+    for hold in &lock.holds {
+        let released = cmd!(conn, "LOCK.RELEASE", "new", &hold.owner, "ALL");
+        assert_eq!(int(&released), 0, "{lock:?}");
+    }
+    // A hold whose lease was over may be left until it is met.
+    cmd!(conn, "DEL", "new");
+}
+
+#[test]
+fn a_restored_token_clock_cannot_use_the_number_space_up() {
+    let mut scene = Scene::set_up();
+    let last = PAST_THE_LAST_TOKEN - 1;
+    scene.restore(&Payload::of(vec![Hold::writer("w")]).but(|payload| payload.last = last));
+    let next = int(&cmd!(scene.conn, "LOCK.ACQUIRE", "other", "a", 60_000));
+    assert!(next <= wall_micros() + HOUR + 1, "{next}");
+    // Nor by being restored again and again.
+    for _ in 0..5 {
+        scene.restore(&Payload::of(vec![Hold::writer("w")]).but(|payload| payload.last = last));
+    }
+    cmd!(scene.conn, "LOCK.RELEASE", "other", "a");
+    let next = int(&cmd!(scene.conn, "LOCK.ACQUIRE", "other", "a", 60_000));
+    assert!(next <= wall_micros() + HOUR + 1, "{next}");
+}
