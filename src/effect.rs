@@ -48,6 +48,23 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
     });
 }
 
+/// Tells of every hold of a lock that came by RESTORE. The server passes the RESTORE on as it came, stamped with the
+/// time of the DUMP, but the leases began anew: an AOF that is loaded later would end them early.
+pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
+    if !STATE.with(|state| state.listening.get()) {
+        return;
+    }
+    let stamp = clock::stamp_at(now);
+    BUFFER.with_borrow_mut(|buffer| {
+        for (owner, stake) in lock.holds() {
+            buffer.clear();
+            let effect = Effect::Put(owner.as_ref(), stake);
+            codec::encode_effect(&effect, state::last_token(), &stamp, buffer);
+            ctx.replicate_named(APPLY, name, buffer);
+        }
+    });
+}
+
 /// Tells replicas and the AOF how far the token clock has come.
 pub(crate) fn send_token_clock(ctx: &Context<'_>) {
     let mut bytes = Vec::new();
@@ -57,7 +74,7 @@ pub(crate) fn send_token_clock(ctx: &Context<'_>) {
         &clock::stamp(),
         &mut bytes,
     );
-    ctx.replicate_keyless(APPLY, &bytes);
+    ctx.replicate_named(APPLY, b"", &bytes);
 }
 
 /// From the cron: clears `listening` if nobody does.

@@ -2,6 +2,7 @@
 //! and a timer looks at what is marked before the event loop turns.
 
 use crate::clock;
+use crate::effect;
 use crate::evictions;
 use crate::ffi::{Access, Context, Refusal};
 use crate::leases;
@@ -13,19 +14,25 @@ use crate::waiters;
 
 /// A lock came to a key other than by a command of ours, or left it.
 pub(crate) fn mark(db: i32, name: &[u8]) {
-    push(db, name, true);
+    push(db, name, true, false);
+}
+
+/// A lock came to a key by RESTORE.
+pub(crate) fn mark_restored(db: i32, name: &[u8]) {
+    push(db, name, true, true);
 }
 
 /// A waiter has left the queue of the key, or a hold is over there.
 pub(crate) fn mark_queue(db: i32, name: &[u8]) {
-    push(db, name, false);
+    push(db, name, false, false);
 }
 
-fn push(db: i32, name: &[u8], strangers: bool) {
+fn push(db: i32, name: &[u8], strangers: bool, restored: bool) {
     let mark = Mark {
         db,
         name: name.into(),
         strangers,
+        restored,
     };
     STATE.with(|state| {
         let mut marks = state.marks.borrow_mut();
@@ -60,7 +67,7 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
     // They are held back anew if need be; in a cluster this is done again and again while a gate is closed.
     state.held_back.borrow_mut().retain(|mark| {
         let found = mark.db as u32;
-        !wanted(found) || queues.get(found, &mark.name).is_none()
+        mark.restored || !wanted(found) || queues.get(found, &mark.name).is_none()
     });
     let mut marks = state.marks.borrow_mut();
     for (found, name, _) in queues.iter() {
@@ -69,6 +76,7 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
                 db: found as i32,
                 name: (**name).into(),
                 strangers: true,
+                restored: false,
             });
         }
     }
@@ -96,9 +104,15 @@ pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
         db,
         ref name,
         strangers,
+        restored,
     } = mark;
+    let retells = restored && state.primary.get();
+    if retells && ctx.avoid_replication_traffic() {
+        state.held_back.borrow_mut().push_back(mark);
+        return true;
+    }
     if strangers {
-        enter(ctx, db, name);
+        enter(ctx, db, name, retells);
     }
     if !waiters::wait_at(state, db, name) && !waiters::owe_at(state, db, name) {
         return true;
@@ -140,11 +154,15 @@ pub(crate) fn try_held_back(ctx: &Context<'_>, state: &State) {
     }
 }
 
-/// Takes a lock that came by COPY, RESTORE or a load into the lease order.
-fn enter(ctx: &Context<'_>, db: i32, name: &[u8]) {
+/// Takes a lock that came by COPY, RESTORE or a load into the lease order, and retells it if asked to.
+fn enter(ctx: &Context<'_>, db: i32, name: &[u8], retells: bool) {
     ctx.select(db);
     let mut key = ctx.open_named(name, Access::Read);
     if let Some(value) = key.value() {
-        leases::follow(db, name, value, clock::now());
+        let now = clock::now();
+        leases::follow(db, name, value, now);
+        if retells {
+            effect::retell(ctx, name, &value.lock, now);
+        }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Mark {
     /// The key's value may have changed other than by a command of ours, so that its lock may
     /// have owners who neither came through the queue nor by a command.
     pub(crate) strangers: bool,
+    /// It came by RESTORE, so that replicas and the AOF are to be told of its leases.
+    pub(crate) restored: bool,
 }
 
 pub(crate) struct State {

@@ -168,16 +168,17 @@ impl Context<'_> {
         }
     }
 
-    /// Sends an effect about no key to the AOF and to every replica.
-    pub(crate) fn replicate_keyless(&self, command: &CStr, effect: &[u8]) {
-        // SAFETY: the format names a C string and a buffer with its length.
+    /// Sends an effect to the AOF and to every replica, on a key whose name is not an argument.
+    pub(crate) fn replicate_named(&self, command: &CStr, key: &[u8], effect: &[u8]) {
+        // SAFETY: the format names two buffers, each with its length.
         unsafe {
             api!(
                 RedisModule_Replicate,
                 self.ctx,
                 command.as_ptr(),
-                c"cb".as_ptr(),
-                c"".as_ptr(),
+                c"bb".as_ptr(),
+                key.as_ptr(),
+                key.len(),
                 effect.as_ptr(),
                 effect.len(),
             );

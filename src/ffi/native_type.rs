@@ -88,13 +88,14 @@ unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
 unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
     // SAFETY: the server's context for this load, which stays its own.
     let ctx = unsafe { Context::new(api!(RedisModule_GetContextFromIO, io)) };
+    let source = Source::of(&ctx);
     let loaded = catch("loading a lock", || {
         if encoding > ENCODING {
             return Err(format!("encoding {encoding} is newer than {ENCODING}"));
         }
         // SAFETY: `io` lives for the call.
         let bytes = unsafe { load_bytes(io) }.ok_or("the bytes of a lock end too early")?;
-        value::from_bytes(&bytes, Source::of(&ctx)).map_err(|error| format!("a lock: {error}"))
+        value::from_bytes(&bytes, source).map_err(|error| format!("a lock: {error}"))
     });
     let value = match loaded {
         Some(Ok(value)) => value,
@@ -120,7 +121,11 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
             let name = api!(RedisModule_GetKeyNameFromIO, io);
             if !name.is_null() {
                 let db = api!(RedisModule_GetDbIdFromIO, io);
-                crate::marks::mark(db, Arg::new(name.cast_mut()).bytes());
+                let name = Arg::new(name.cast_mut()).bytes();
+                match source {
+                    Source::Client => crate::marks::mark_restored(db, name),
+                    Source::File | Source::Primary => crate::marks::mark(db, name),
+                }
             }
         }
     });
