@@ -1,0 +1,342 @@
+//! What the append-only file brings back after more than a plain history: key-space commands, other boots, cut ends,
+//! rewrites in the middle of things.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Conn, Server, Snapshot, bytes, cmd, eventually, hold_of, int, is_nil, lock_info,
+};
+
+fn appending() -> Server {
+    Server::builder()
+        .config("appendonly", "yes")
+        .config("appendfsync", "always")
+        .start()
+}
+
+/// Power is lost and comes back.
+fn revive(server: &mut Server) {
+    server.sigkill();
+    server.start_again();
+}
+
+fn await_rewrite(server: &Server) {
+    eventually("the rewrite is done", || {
+        let state = server.info("persistence");
+        let done = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+            .iter()
+            .all(|name| state[*name] == "0")
+            && state["aof_last_bgrewrite_status"] == "ok";
+        if done { Ok(()) } else { Err(state) }
+    });
+}
+
+/// Commands of all kinds on fifty locks of a few owners, the `n`th of them; the same in every run.
+fn random_step(conn: &mut Conn, n: u64) {
+    // The finaliser of SplitMix64.
+    let mut dice = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    dice = (dice ^ (dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    dice = (dice ^ (dice >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let mut roll = |sides: u64| {
+        let face = dice % sides;
+        dice /= sides;
+        face
+    };
+    let (key, owner) = (format!("lock:{}", roll(50)), format!("owner:{}", roll(4)));
+    match roll(12) {
+        0..3 => cmd!(conn, "LOCK.WLOCK", key, owner, 600_000),
+        3..6 => cmd!(conn, "LOCK.RLOCK", key, owner, 600_000),
+        6 => cmd!(conn, "LOCK.RELEASE", key, owner, "ALL"),
+        7 => cmd!(conn, "LOCK.RELEASE", key, owner, "HOLDS", 0, "READ"),
+        8 => cmd!(conn, "LOCK.RENEW", key, owner, 700_000),
+        9 => cmd!(conn, "COPY", key, format!("copy:{}", roll(20)), "REPLACE"),
+        10 => cmd!(conn, "DEL", key),
+        _ => cmd!(conn, "LOCK.RLOCK", key, owner, 1),
+    };
+}
+
+#[test]
+fn what_key_space_commands_did_to_locks_is_done_again() {
+    let mut server = appending();
+    let mut conn = server.connect();
+    for key in [
+        "renamed",
+        "onto",
+        "moved",
+        "copied",
+        "deleted",
+        "unlinked",
+        "overwritten",
+        "dumped",
+    ] {
+        for n in 0..3 {
+            cmd!(
+                conn,
+                "LOCK.RLOCK",
+                key,
+                format!("{key}:{n}"),
+                600_000,
+                "HOLDS",
+                n + 1
+            );
+        }
+    }
+    cmd!(conn, "RENAME", "renamed", "onto");
+    cmd!(conn, "MOVE", "moved", 3);
+    cmd!(conn, "COPY", "copied", "copy");
+    cmd!(conn, "COPY", "copied", "copy", "DB", 4);
+    cmd!(conn, "LOCK.RELEASE", "copied", "copied:1", "ALL");
+    cmd!(conn, "DEL", "deleted");
+    cmd!(conn, "UNLINK", "unlinked");
+    cmd!(conn, "SET", "overwritten", "value");
+    let dump = bytes(&cmd!(conn, "DUMP", "dumped"));
+    cmd!(conn, "LOCK.RELEASE", "dumped", "dumped:0");
+    cmd!(conn, "RESTORE", "dumped", 0, &dump[..], "REPLACE");
+    cmd!(conn, "RESTORE", "restored", 0, &dump[..]);
+    cmd!(conn, "SWAPDB", 0, 7);
+    cmd!(conn, "LOCK.ACQUIRE", "onto", "after", 600_000);
+    cmd!(conn, "SELECT", 5);
+    cmd!(conn, "LOCK.ACQUIRE", "flushed", "a", 600_000);
+    cmd!(conn, "FLUSHDB");
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.ACQUIRE", "in a transaction", "a", 600_000);
+    cmd!(conn, "LOCK.ACQUIRE", "in a transaction", "a", 600_000);
+    cmd!(conn, "LOCK.RLOCK", "in a transaction", "a", 600_000);
+    cmd!(conn, "EXEC");
+    let script = "for i = 1, 5 do redis.call('LOCK.RLOCK', KEYS[1], 'a' .. i, 600000) end \
+                  return redis.call('LOCK.RELEASE', KEYS[1], 'a3')";
+    cmd!(conn, "EVAL", script, 1, "in a script");
+
+    let before = Snapshot::take(&server);
+    assert_eq!(before.facts().len(), 10);
+    revive(&mut server);
+    Snapshot::take(&server).assert_continues(&before);
+    cmd!(server.connect(), "BGREWRITEAOF");
+    await_rewrite(&server);
+    revive(&mut server);
+    Snapshot::take(&server).assert_continues(&before);
+}
+
+#[test]
+fn a_lock_restored_from_an_old_dump_keeps_the_lease_that_began_when_it_was_restored() {
+    let mut server = appending();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let dump = bytes(&cmd!(conn, "DUMP", "key"));
+    eventually("the dump is older than the restored lock will be", || {
+        hold_of(&mut conn, "key", "a").unwrap().held > 1_500
+    });
+    cmd!(conn, "RESTORE", "key", 0, dump, "REPLACE");
+    let before = Snapshot::take(&server);
+    revive(&mut server);
+    Snapshot::take(&server).assert_no_lease_is_shorter(&before);
+}
+
+#[test]
+fn holds_that_ended_before_the_end_of_the_file_do_not_come_back() {
+    let mut server = appending();
+    let mut conn = server.connect();
+    for n in 0..20 {
+        cmd!(conn, "LOCK.RLOCK", "read", format!("short:{n}"), 20 + n);
+        cmd!(conn, "LOCK.ACQUIRE", format!("lock:{n}"), "a", 20 + n);
+    }
+    cmd!(conn, "LOCK.RLOCK", "read", "long", 600_000);
+    eventually("the short leases have been swept", || {
+        int(&cmd!(conn, "DBSIZE")) == 1 && server.gauge("holders") == 1
+    });
+    revive(&mut server);
+    // At once, not only when they are swept again.
+    assert_eq!(int(&cmd!(server.connect(), "DBSIZE")), 1);
+    assert_eq!(lock_info(&mut server.connect(), "read").unwrap().holders, 1);
+}
+
+/// The append-only files of the server, its manifest aside, that hold commands or data.
+fn files(server: &Server) -> Vec<PathBuf> {
+    let dir = server.dir().join("appendonlydir");
+    let files = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files
+        .filter(|path| !path.to_string_lossy().ends_with("manifest"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The kernel's boot id as the module writes it down.
+fn boot_id() -> [u8; 16] {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap().to_be_bytes()
+}
+
+#[test]
+fn after_another_boot_the_wall_clock_tells_how_much_of_a_lease_is_left() {
+    for preamble in ["yes", "no"] {
+        let mut server = Server::builder()
+            .config("appendonly", "yes")
+            .config("appendfsync", "always")
+            .config("aof-use-rdb-preamble", preamble)
+            .config("rdbcompression", "no")
+            .config("rdbchecksum", "no")
+            .start();
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.ACQUIRE", "rewritten", "a", 60_000);
+        cmd!(conn, "LOCK.ACQUIRE", "short", "a", 300);
+        cmd!(conn, "BGREWRITEAOF");
+        await_rewrite(&server);
+        cmd!(conn, "LOCK.ACQUIRE", "appended", "a", 60_000);
+        let leases = |conn: &mut Conn| {
+            ["rewritten", "appended"].map(|key| hold_of(conn, key, "a").unwrap().lease)
+        };
+        let asked = Instant::now();
+        let before = leases(&mut conn);
+        let answered = Instant::now();
+        server.sigkill();
+        for file in files(&server) {
+            let mut bytes = fs::read(&file).unwrap();
+            replace_all(
+                &mut bytes,
+                &boot_id(),
+                b"of another kernel"[..16].try_into().unwrap(),
+            );
+            fs::write(file, bytes).unwrap();
+        }
+        eventually("the short lease is over", || {
+            answered.elapsed() > Duration::from_millis(400)
+        });
+        let revived = Instant::now();
+        server.start_again();
+        let mut conn = server.connect();
+        for (before, after) in before.into_iter().zip(leases(&mut conn)) {
+            let passed = before - after;
+            let millis = |passed: Duration| passed.as_millis() as i64;
+            // The wall clock is not the one the test goes by.
+            let least = millis(revived.duration_since(answered)) - 20;
+            let most = millis(asked.elapsed()) + 20;
+            assert!((least..=most).contains(&passed), "{least} {passed} {most}");
+        }
+        assert_eq!(lock_info(&mut conn, "short"), None);
+    }
+}
+
+/// Replaces each `old` by `new`; fails if there is none in a file that should have it.
+fn replace_all(bytes: &mut [u8], old: &[u8; 16], new: &[u8; 16]) {
+    let places: Vec<usize> = (0..bytes.len().saturating_sub(15))
+        .filter(|at| bytes[*at..].starts_with(old))
+        .collect();
+    assert!(!places.is_empty() || bytes.is_empty(), "it is written down");
+    for at in places {
+        bytes[at..at + 16].copy_from_slice(new);
+    }
+}
+
+#[test]
+fn a_file_cut_short_anywhere_gives_the_state_after_some_command() {
+    let mut server = Server::builder()
+        .config("appendonly", "yes")
+        .config("appendfsync", "always")
+        .config("aof-load-truncated", "yes")
+        .start();
+    let mut conn = server.connect();
+    let steps: [&[&str]; 11] = [
+        &["LOCK.ACQUIRE", "key", "a", "600000"],
+        &["LOCK.RLOCK", "key", "a", "600000"],
+        &["LOCK.RELEASE", "key", "a", "WRITE"],
+        &["LOCK.RLOCK", "key", "b", "600000"],
+        &["LOCK.RLOCK", "other", "c", "600000", "HOLDS", "5"],
+        &["LOCK.RELEASE", "key", "a"],
+        &["LOCK.WLOCK", "key", "b", "600000"],
+        &["RENAME", "key", "new"],
+        &["COPY", "other", "key"],
+        &["LOCK.RELEASE", "other", "c", "ALL"],
+        &["LOCK.RELEASE", "new", "b", "ALL"],
+    ];
+    let mut states = vec![BTreeMap::new()];
+    for step in steps {
+        assert!(!is_nil(&conn.cmd(step)), "{step:?}");
+        states.push(Snapshot::take(&server).facts());
+    }
+    server.sigkill();
+    let file = files(&server).pop().unwrap();
+    let whole = fs::read(&file).unwrap();
+    let mut seen = 0;
+    for tenth in 0..=20 {
+        let len = whole.len() * tenth / 20;
+        fs::write(&file, &whole[..len]).unwrap();
+        server.start_again();
+        let facts = Snapshot::take(&server).facts();
+        let place = states[seen..].iter().position(|state| *state == facts);
+        let place = place.unwrap_or_else(|| panic!("{len} bytes: {facts:?} was never so"));
+        seen += place;
+        server.sigkill();
+    }
+    assert_eq!(seen, steps.len(), "the whole file is the last state");
+}
+
+#[test]
+fn a_rewrite_amid_changes_loses_none_of_them() {
+    for preamble in ["yes", "no"] {
+        let mut server = Server::builder()
+            .config("appendonly", "yes")
+            .config("aof-use-rdb-preamble", preamble)
+            .config("appendfsync", "no")
+            .start();
+        let mut conn = server.connect();
+        for n in 0..6_000 {
+            if n % 1_000 == 500 {
+                await_rewrite(&server);
+                cmd!(conn, "BGREWRITEAOF");
+            }
+            random_step(&mut conn, n);
+        }
+        await_rewrite(&server);
+        await_short_leases(&server, &mut conn);
+        let before = Snapshot::take(&server);
+        assert!(before.facts().len() > 10);
+        server.terminate();
+        server.start_again();
+        Snapshot::take(&server).assert_continues(&before);
+    }
+}
+
+#[test]
+fn a_file_that_is_begun_amid_changes_has_all_of_them() {
+    for preamble in ["yes", "no"] {
+        let mut server = Server::builder()
+            .config("aof-use-rdb-preamble", preamble)
+            .start();
+        let mut conn = server.connect();
+        let started = Instant::now();
+        let mut n = 0;
+        // Long enough that nobody has listened for a while.
+        while started.elapsed() < Duration::from_millis(2_500) {
+            random_step(&mut conn, n);
+            n += 1;
+        }
+        cmd!(conn, "CONFIG", "SET", "appendonly", "yes");
+        for n in n..n + 2_000 {
+            random_step(&mut conn, n);
+        }
+        await_rewrite(&server);
+        await_short_leases(&server, &mut conn);
+        let before = Snapshot::take(&server);
+        server.set_config("appendonly", "yes");
+        server.terminate();
+        server.start_again();
+        Snapshot::take(&server).assert_continues(&before);
+    }
+}
+
+/// Waits until the leases of a millisecond have been swept, so that no snapshot comes between.
+fn await_short_leases(server: &Server, conn: &mut Conn) {
+    cmd!(conn, "LOCK.ACQUIRE", "witness", "w", 100);
+    eventually("the witness is swept", || {
+        int(&cmd!(conn, "EXISTS", "witness")) == 0
+    });
+    let facts = Snapshot::take(server).facts();
+    assert_eq!(server.gauge("locks") as usize, facts.len());
+}
