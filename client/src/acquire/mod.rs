@@ -247,10 +247,9 @@ impl Attempt<'_> {
             .or_else(|| earlier.and_then(|hold| hold.state().unanswered[node].clone()))
     }
 
-    /// Whether an earlier request on the same hold may still reach a server, and undo what a new one does.
-    pub(crate) fn is_unsettled(&self, node: usize) -> bool {
-        let hold = self.existing.as_ref();
-        hold.is_some_and(|hold| hold.state().unanswered[node].is_some())
+    /// The connection on which an earlier request for the same hold may still reach a server.
+    pub(crate) fn unsettled(&self, node: usize) -> Option<Link> {
+        self.existing.as_ref()?.state().unanswered[node].clone()
     }
 
     /// A server is about to be asked.

@@ -214,6 +214,12 @@ fn majority_token(tokens: impl Iterator<Item = Token>, majority: usize) -> Optio
 }
 
 impl Attempt<'_> {
+    /// Whether a grant counts towards the majority. To enter a lock again, only one by the token that the server is known
+    /// to hold it by: another would be a new hold.
+    pub(crate) fn counts(&self, node: usize, token: Token) -> bool {
+        self.reentry_token().is_none() || self.known.get(node) == Some(&Some(token))
+    }
+
     /// The same attempt under another name, unless it is to join a hold that has one.
     fn next_round(&self) -> Attempt<'_> {
         let owner = match &self.existing {

@@ -15,6 +15,9 @@ use crate::node::Node;
 use crate::token::Token;
 use crate::wire::{self, Queue};
 
+/// The number of a connection whose failure says nothing of the shared one.
+const NOT_SHARED: u64 = u64::MAX;
+
 /// What one server said.
 #[derive(Debug, Clone)]
 pub(crate) enum Said {
@@ -50,7 +53,10 @@ pub(crate) async fn ask(
     while let Some((node, said)) = answers.next().await {
         refused += usize::from(!matches!(said, Said::Granted(..)));
         round.said.insert(node, said);
-        if held + round.granted().count() >= core.majority() {
+        let counted = round
+            .granted()
+            .filter(|(node, token, _)| attempt.counts(*node, *token));
+        if held + counted.count() >= core.majority() {
             return round;
         }
         if refused > core.nodes.len() - core.majority() {
@@ -69,15 +75,18 @@ pub(crate) async fn ask(
 }
 
 async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> Said {
-    if attempt.is_unsettled(index) {
-        return Said::Silent;
-    }
     let (request, node) = (attempt.request, &attempt.request.core.nodes[index]);
     let terms = (request.terms.mode, request.terms.lease);
     let cmd = wire::acquire(attempt.who(), terms, attempt.holds, Queue::No, fence);
-    let mut again = true;
+    // Behind an earlier request for the same hold that has not been answered: it, or its release, may still come.
+    let mut behind = attempt.unsettled(index);
+    let mut again = behind.is_none();
     loop {
-        let (link, number) = match node.link().await {
+        let link = match behind.take() {
+            Some(link) => Ok((link, NOT_SHARED)),
+            None => node.link().await,
+        };
+        let (link, number) = match link {
             Ok(link) => link,
             Err(error) if error.is_timeout() => return Said::Silent,
             Err(error) => return Said::Failed(Error::Connection(error)),
