@@ -158,7 +158,7 @@ impl Grants {
     /// Whether a majority has been entered again, rather than anew: with the token it was held by.
     fn rejoin(&mut self, attempt: &Attempt<'_>) -> bool {
         self.0
-            .retain(|node, (token, _)| attempt.known.get(*node).copied().flatten() == Some(*token));
+            .retain(|node, (token, _)| attempt.counts(*node, *token));
         self.0.len() >= attempt.request.core.majority()
     }
 
