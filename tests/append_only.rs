@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Conn, Server, Snapshot, bytes, cmd, eventually, hold_of, int, is_nil, lock_info,
+    Conn, Server, Snapshot, boot_id, bytes, cmd, eventually, hold_of, int, is_nil, lock_info,
 };
 
 fn appending() -> Server {
@@ -164,13 +164,6 @@ fn files(server: &Server) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
-}
-
-/// The kernel's boot id as the module writes it down.
-fn boot_id() -> [u8; 16] {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).unwrap().to_be_bytes()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod payload;
 
 use mortise_harness::{
-    Conn, Server, bytes, cmd, hold_of, int, is_nil, lock_info, text, wall_micros,
+    Conn, Server, boot_id, bytes, cmd, hold_of, int, is_nil, lock_info, text, wall_micros,
 };
 
 use payload::{Envelope, FOOT, Hold, Payload};
@@ -94,13 +94,7 @@ fn a_payload_made_by_hand_is_the_lock_it_says() {
 #[test]
 fn the_lease_of_a_restored_hold_begins_anew_whatever_clock_it_was_dumped_by() {
     let mut scene = Scene::set_up();
-    let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let digits: String = here.chars().filter(char::is_ascii_hexdigit).collect();
-    let mut this_boot = [0; 16];
-    for (byte, pair) in this_boot.iter_mut().zip(digits.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    }
-    for boot_id in [*b"0123456789abcdef", this_boot] {
+    for boot_id in [*b"0123456789abcdef", boot_id()] {
         for boot_ms in [0, 1_000, 1 << 53] {
             for wall_ms in [0, 1_700_000_000_000, 1 << 53] {
                 scene.restore(&Payload::of(vec![Hold::writer("w")]).but(|payload| {

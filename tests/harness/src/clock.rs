@@ -1,5 +1,6 @@
-//! The wall clock as the server sees it.
+//! The clocks of the machine as the server sees them.
 
+use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Microseconds since 1970 by the wall clock, from which tokens are made.
@@ -11,4 +12,16 @@ pub fn wall_micros() -> i64 {
         .duration_since(UNIX_EPOCH)
         .expect("a wall clock past 1970");
     i64::try_from(since.as_micros()).expect("a wall clock before the year 290000")
+}
+
+/// The kernel's boot id, in the bytes in which the module writes it down.
+///
+/// # Panics
+/// If the kernel has none.
+pub fn boot_id() -> [u8; 16] {
+    let text =
+        fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a kernel with a boot id");
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let number = u128::from_str_radix(&digits, 16).expect("a boot id of 32 digits");
+    number.to_be_bytes()
 }

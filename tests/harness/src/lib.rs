@@ -62,7 +62,7 @@ mod version;
 mod work_dir;
 
 pub use builder::{Builder, StartError};
-pub use clock::wall_micros;
+pub use clock::{boot_id, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol};

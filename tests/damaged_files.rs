@@ -1,0 +1,113 @@
+//! Files that are damaged, or written by a newer version: the server says what it cannot read, and does not crash.
+
+use std::fs;
+use std::path::PathBuf;
+
+use mortise_harness::{Server, Shutdown, Snapshot, boot_id, cmd, lock_info};
+
+/// Found again in a file.
+const OWNER: &[u8] = b"an owner of its own";
+
+/// A server that was shut down and left a file with a few locks.
+fn shut_down_with_locks() -> (Server, Snapshot, PathBuf) {
+    let mut server = Server::builder()
+        // So that the module's own refusal is met, not the server's.
+        .config("rdbchecksum", "no")
+        .config("rdbcompression", "no")
+        .start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "before", "a", 600_000);
+    cmd!(conn, "LOCK.ACQUIRE", "key", OWNER, 600_000, "HOLDS", 7);
+    cmd!(conn, "LOCK.RLOCK", "read", "a", 600_000);
+    cmd!(conn, "LOCK.RLOCK", "read", "b", 600_000);
+    let locks = Snapshot::take(&server);
+    server.shutdown(Shutdown::Save);
+    let file = server.dir().join("dump.rdb");
+    (server, locks, file)
+}
+
+/// Where `part` stands in `bytes` for the last time.
+#[track_caller]
+fn find(bytes: &[u8], part: &[u8]) -> usize {
+    let found = bytes.windows(part.len()).rposition(|window| window == part);
+    found.unwrap_or_else(|| panic!("'{}' is in the file", part.escape_ascii()))
+}
+
+#[test]
+fn an_rdb_file_with_a_lock_that_cannot_be_read_keeps_the_server_from_starting_and_the_log_says_why()
+{
+    let (mut server, locks, file) = shut_down_with_locks();
+    let good = fs::read(&file).unwrap();
+    let owner = find(&good, OWNER);
+    let write_count = owner + OWNER.len();
+    assert_eq!(
+        good[write_count..][..2],
+        [7, 0],
+        "the counts follow the owner"
+    );
+    let version = find(&good[..owner], &boot_id()) - 1;
+    assert_eq!(good[version], 1, "the version comes before the boot id");
+    let damages: [(&str, usize, u8); 4] = [
+        ("no counts", write_count, 0),
+        ("an owner cut off", owner - 1, 3),
+        ("an owner too long", owner - 1, 0x7f),
+        ("a newer version", version, 2),
+    ];
+    for (what, at, byte) in damages {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        fs::write(&file, bad).unwrap();
+        let error = server.try_start_again().expect_err(what);
+        let refusal = error.log.lines().rfind(|line| line.contains("refused: "));
+        assert!(refusal.is_some(), "{what}: {}", error.log);
+    }
+    // Nothing was lost by refusing.
+    fs::write(&file, &good).unwrap();
+    server.start_again();
+    Snapshot::take(&server).assert_continues(&locks);
+}
+
+#[test]
+fn an_rdb_file_cut_short_anywhere_keeps_the_server_from_starting() {
+    let (mut server, locks, file) = shut_down_with_locks();
+    let good = fs::read(&file).unwrap();
+    let first = find(&good, b"before") - 10;
+    for len in (first..good.len() - 9).step_by(13) {
+        fs::write(&file, &good[..len]).unwrap();
+        let started = server.try_start_again();
+        assert!(started.is_err(), "{len} of {} bytes", good.len());
+    }
+    fs::write(&file, &good).unwrap();
+    server.start_again();
+    Snapshot::take(&server).assert_continues(&locks);
+}
+
+#[test]
+fn an_effect_that_cannot_be_read_is_said_to_be_critical_and_the_others_are_done() {
+    let mut server = Server::builder()
+        .config("appendonly", "yes")
+        .config("appendfsync", "always")
+        .start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "before", "a", 600_000);
+    cmd!(conn, "LOCK.ACQUIRE", "key", OWNER, 600_000);
+    cmd!(conn, "LOCK.ACQUIRE", "after", "a", 600_000);
+    server.sigkill();
+    let file = server.dir().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let mut bytes = fs::read(&file).unwrap();
+    let owner = find(&bytes, OWNER);
+    // The effect's version: the first byte behind the length of the effect.
+    let start = find(&bytes[..owner], b"\r\n\x01") + 2;
+    bytes[start] = 9;
+    fs::write(&file, bytes).unwrap();
+    server.start_again();
+    let log = server.log();
+    let said = log.lines().find(|line| line.contains("CRITICAL"));
+    assert!(
+        said.is_some_and(|line| line.contains("newer version")),
+        "{log}"
+    );
+    let mut conn = server.connect();
+    assert!(lock_info(&mut conn, "before").is_some());
+    assert!(lock_info(&mut conn, "after").is_some());
+}
