@@ -4,9 +4,8 @@
 //! in a map by owner, with their deadlines in order beside it, so that everything about one of
 //! them stays O(log n).
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use crate::types::{Instant, Mode, Owner, Token};
+use crate::readers::{self, Readers};
+use crate::types::{Instant, Mode, Owner, OwnerRef, Token};
 
 /// One owner's stake in one lock: what the contract calls a hold, less its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +78,16 @@ impl Stake {
         u64::from(self.write) + u64::from(self.read)
     }
 
+    /// Its token is `token`, if one is asked for.
+    pub(crate) fn has_token(&self, token: Option<Token>) -> bool {
+        token.is_none_or(|token| token == self.token)
+    }
+
+    /// Leaves nothing of it.
+    pub(crate) fn clear(&mut self) {
+        (self.write, self.read) = (0, 0);
+    }
+
     /// Its lease is over.
     pub fn is_over(&self, now: Instant) -> bool {
         self.deadline <= now
@@ -95,35 +104,12 @@ pub(crate) enum Store {
     Many(Box<Readers>),
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Readers {
-    by_owner: BTreeMap<Owner, Stake>,
-    by_deadline: BTreeSet<(Instant, Owner)>,
-}
-
-impl Readers {
-    fn insert(&mut self, owner: Owner, stake: Stake) {
-        self.by_deadline.insert((stake.deadline, owner.clone()));
-        if let Some(old) = self.by_owner.insert(owner.clone(), stake)
-            && old.deadline != stake.deadline
-        {
-            self.by_deadline.remove(&(old.deadline, owner));
-        }
-    }
-
-    fn remove(&mut self, owner: &[u8]) -> Option<Stake> {
-        let (owner, stake) = self.by_owner.remove_entry(owner)?;
-        self.by_deadline.remove(&(stake.deadline, owner));
-        Some(stake)
-    }
-}
-
 impl Store {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Free => 0,
             Self::One(..) => 1,
-            Self::Many(readers) => readers.by_owner.len(),
+            Self::Many(readers) => readers.len(),
         }
     }
 
@@ -132,67 +118,65 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(_, stake) => usize::from(!stake.is_over(now)),
-            Self::Many(readers) => {
-                let over = readers
-                    .by_deadline
-                    .iter()
-                    .take_while(|(deadline, _)| *deadline <= now);
-                readers.by_owner.len() - over.count()
-            }
+            Self::Many(readers) => readers.len() - readers.over(now),
         }
     }
 
-    pub(crate) fn get(&self, owner: &[u8]) -> Option<&Stake> {
+    pub(crate) fn get(&self, owner: OwnerRef<'_>) -> Option<&Stake> {
         match self {
             Self::Free => None,
-            Self::One(holder, stake) => (holder.as_bytes() == owner).then_some(stake),
-            Self::Many(readers) => readers.by_owner.get(owner),
-        }
-    }
-
-    /// Replaces a stake that is there. The deadline order follows.
-    pub(crate) fn update(&mut self, owner: &[u8], stake: Stake) {
-        match self {
-            Self::One(holder, old) if holder.as_bytes() == owner => *old = stake,
-            Self::Many(readers) => {
-                let Some((holder, old)) = readers.by_owner.get_key_value(owner) else {
-                    return;
-                };
-                if old.deadline == stake.deadline {
-                    if let Some(old) = readers.by_owner.get_mut(owner) {
-                        *old = stake;
-                    }
-                } else {
-                    let holder = holder.clone();
-                    readers.insert(holder, stake);
-                }
-            }
-            _ => {}
+            Self::One(holder, stake) => (holder.as_ref() == owner).then_some(stake),
+            Self::Many(readers) => readers.get(owner),
         }
     }
 
     /// Adds a hold of an owner that has none. Beside others it must be a reader's, and so theirs.
     pub(crate) fn insert(&mut self, owner: Owner, stake: Stake) {
-        match std::mem::take(self) {
+        match self {
             Self::Free => *self = Self::One(owner, stake),
-            Self::One(first, first_stake) => {
+            Self::One(..) => {
                 let mut readers = Box::<Readers>::default();
-                readers.insert(first, first_stake);
+                if let Self::One(first, first_stake) = std::mem::take(self) {
+                    readers.insert(first, first_stake);
+                }
                 readers.insert(owner, stake);
                 *self = Self::Many(readers);
             }
-            Self::Many(mut readers) => {
-                readers.insert(owner, stake);
-                *self = Self::Many(readers);
+            Self::Many(readers) => readers.insert(owner, stake),
+        }
+    }
+
+    /// Changes the hold of `owner`, which goes if nothing of it is left. `None` if there is none.
+    pub(crate) fn alter<T>(
+        &mut self,
+        owner: OwnerRef<'_>,
+        act: impl FnOnce(&mut Stake) -> T,
+    ) -> Option<T> {
+        match self {
+            Self::Free => None,
+            Self::One(holder, stake) => {
+                if holder.as_ref() != owner {
+                    return None;
+                }
+                let outcome = act(stake);
+                if stake.total() == 0 {
+                    *self = Self::Free;
+                }
+                Some(outcome)
+            }
+            Self::Many(readers) => {
+                let outcome = readers.alter(owner, act);
+                self.shrink();
+                outcome
             }
         }
     }
 
-    pub(crate) fn remove(&mut self, owner: &[u8]) -> Option<Stake> {
+    pub(crate) fn remove(&mut self, owner: OwnerRef<'_>) -> Option<Stake> {
         match self {
             Self::Free => None,
             Self::One(holder, stake) => {
-                let stake = (holder.as_bytes() == owner).then_some(*stake)?;
+                let stake = (holder.as_ref() == owner).then_some(*stake)?;
                 *self = Self::Free;
                 Some(stake)
             }
@@ -204,12 +188,12 @@ impl Store {
         }
     }
 
-    /// A map of one becomes the one.
+    /// One reader needs no map.
     fn shrink(&mut self) {
         if let Self::Many(readers) = self
-            && readers.by_owner.len() <= 1
+            && readers.len() <= 1
         {
-            *self = match readers.by_owner.pop_first() {
+            *self = match readers.pop_next() {
                 Some((owner, stake)) => Self::One(owner, stake),
                 None => Self::Free,
             };
@@ -220,7 +204,7 @@ impl Store {
         match self {
             Self::Free => None,
             Self::One(_, stake) => Some(stake.deadline),
-            Self::Many(readers) => readers.by_deadline.first().map(|(deadline, _)| *deadline),
+            Self::Many(readers) => readers.next_deadline(),
         }
     }
 
@@ -236,8 +220,7 @@ impl Store {
                 _ => None,
             },
             Self::Many(readers) => {
-                let (_, owner) = readers.by_deadline.pop_first()?;
-                let gone = readers.by_owner.remove_entry(&owner);
+                let gone = readers.pop_next();
                 self.shrink();
                 gone
             }
@@ -248,7 +231,7 @@ impl Store {
         Holds(match self {
             Self::Free => Iter::One(None),
             Self::One(owner, stake) => Iter::One(Some((owner, stake))),
-            Self::Many(readers) => Iter::Many(readers.by_owner.iter()),
+            Self::Many(readers) => Iter::Many(readers.iter()),
         })
     }
 
@@ -257,16 +240,7 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(owner, _) => owner.heap_size(),
-            Self::Many(readers) => {
-                // The nodes of a B-tree have room for 11 entries, and are about two thirds full.
-                let entry = size_of::<(Owner, Stake)>() + size_of::<(Instant, Owner)>();
-                let owners: usize = match readers.by_owner.first_key_value() {
-                    Some((owner, _)) => 2 * owner.heap_size() * readers.by_owner.len(),
-                    None => 0,
-                };
-                let room = 11 + readers.by_owner.len() * 3 / 2;
-                size_of::<Readers>() + room * entry + owners
-            }
+            Self::Many(readers) => readers.size(),
         }
     }
 }
@@ -278,7 +252,7 @@ pub struct Holds<'a>(Iter<'a>);
 #[derive(Clone, Debug)]
 enum Iter<'a> {
     One(Option<(&'a Owner, &'a Stake)>),
-    Many(std::collections::btree_map::Iter<'a, Owner, Stake>),
+    Many(readers::Iter<'a>),
 }
 
 impl<'a> Iterator for Holds<'a> {

@@ -22,6 +22,7 @@ mod lease;
 mod lock;
 mod queue;
 mod queues;
+mod readers;
 mod token;
 mod types;
 

@@ -148,7 +148,7 @@ impl Lock {
 
     /// The hold of `owner`, whose lease may be over.
     pub fn hold(&self, owner: OwnerRef<'_>) -> Option<&Stake> {
-        self.store.get(owner.as_bytes())
+        self.store.get(owner)
     }
 
     /// Bytes allocated outside the lock itself.
@@ -195,16 +195,14 @@ impl Lock {
         if contradicts {
             self.store = Store::Free;
         }
-        if self.hold(owner).is_some() {
-            self.store.update(owner.as_bytes(), stake);
-        } else {
+        if self.store.alter(owner, |old| *old = stake).is_none() {
             self.store.insert(owner.to_owner(), stake);
         }
     }
 
     /// Drops the hold of `owner`, as decided elsewhere.
     pub fn remove(&mut self, owner: OwnerRef<'_>) -> Option<Stake> {
-        self.store.remove(owner.as_bytes())
+        self.store.remove(owner)
     }
 
     /// Drops every hold, as decided elsewhere.
@@ -266,8 +264,12 @@ impl Live<'_> {
         tokens: &mut TokenClock,
         wall: Micros,
     ) -> Result<Grant, AcquireError> {
-        match self.lock.hold(request.owner) {
-            Some(stake) => self.acquire_more(*stake, request, tokens, wall),
+        let (alone, now) = (self.lock.len() == 1, self.now);
+        let more = self.lock.store.alter(request.owner, |stake| {
+            grant_more(stake, request, alone, now, tokens, wall)
+        });
+        match more {
+            Some(outcome) => outcome,
             None => self.acquire_first(request, tokens, wall),
         }
     }
@@ -302,81 +304,18 @@ impl Live<'_> {
         Ok(Grant::New(token))
     }
 
-    fn acquire_more(
-        &mut self,
-        mut stake: Stake,
-        request: &Request<'_>,
-        tokens: &mut TokenClock,
-        wall: Micros,
-    ) -> Result<Grant, AcquireError> {
-        let upgrade = request.mode == Mode::Write && stake.write == 0;
-        if upgrade && self.lock.len() > 1 {
-            return Err(AcquireError::Busy(Busy::Upgrade));
-        }
-        let count = match request.holds {
-            Some(count) => count,
-            None => Count::new(stake.count(request.mode) + 1).ok_or(AcquireError::CountTooHigh)?,
-        };
-        if upgrade {
-            stake.token = tokens
-                .next(wall, request.fence)
-                .ok_or(AcquireError::OutOfTokens)?;
-        }
-        *stake.count_mut(request.mode) = count.get();
-        stake.deadline = stake
-            .deadline
-            .max(self.now.after(request.lease.as_millis()));
-        stake.touched = stake.touched.again(Some(request.client));
-        self.lock.store.update(request.owner.as_bytes(), stake);
-        Ok(if upgrade {
-            Grant::Upgrade(stake.token)
-        } else {
-            Grant::Reentry(stake.token)
-        })
-    }
-
     /// Takes away from a hold, or all of it.
     ///
     /// # Errors
     /// [`ReleaseError`]; nothing has changed.
     pub fn release(&mut self, release: &Release<'_>) -> Result<Released, ReleaseError> {
-        let mut stake = self
-            .stake(release.owner, release.token)
-            .ok_or(ReleaseError::NotHeld)?;
-        let (mode, target) = match release.how {
-            How::All => {
-                self.lock.store.remove(release.owner.as_bytes());
-                return Ok(Released {
-                    left: 0,
-                    changed: true,
-                });
+        let released = self.lock.store.alter(release.owner, |stake| {
+            if !stake.has_token(release.token) {
+                return Err(ReleaseError::NotHeld);
             }
-            How::One(mode) => (mode, None),
-            How::LeaveAt(count, mode) => (mode, Some(count)),
-        };
-        let mode = match mode {
-            Some(mode) => mode,
-            None if stake.write > 0 && stake.read > 0 => return Err(ReleaseError::ModeNotNamed),
-            None if stake.write > 0 => Mode::Write,
-            None => Mode::Read,
-        };
-        let count = stake.count_mut(mode);
-        if *count == 0 {
-            return Err(ReleaseError::NotHeld);
-        }
-        let target = target.unwrap_or(*count - 1).min(*count);
-        let changed = target != *count;
-        *count = target;
-        stake.touched = stake.touched.again(None);
-        if stake.total() == 0 {
-            self.lock.store.remove(release.owner.as_bytes());
-        } else {
-            self.lock.store.update(release.owner.as_bytes(), stake);
-        }
-        Ok(Released {
-            left: stake.total(),
-            changed,
-        })
+            take_away(stake, release.how)
+        });
+        released.unwrap_or(Err(ReleaseError::NotHeld))
     }
 
     /// The lease becomes max(what is left, `lease`). Answers the stake after it; `None` if the
@@ -387,11 +326,16 @@ impl Live<'_> {
         lease: Lease,
         token: Option<Token>,
     ) -> Option<Stake> {
-        let mut stake = self.stake(owner, token)?;
-        stake.deadline = stake.deadline.max(self.now.after(lease.as_millis()));
-        stake.touched = stake.touched.again(None);
-        self.lock.store.update(owner.as_bytes(), stake);
-        Some(stake)
+        let until = self.now.after(lease.as_millis());
+        let renewed = self.lock.store.alter(owner, |stake| {
+            if !stake.has_token(token) {
+                return None;
+            }
+            stake.deadline = stake.deadline.max(until);
+            stake.touched = stake.touched.again(None);
+            Some(*stake)
+        });
+        renewed.flatten()
     }
 
     /// Raises the hold's token to `token` if it is lower, and the token clock with it. Answers
@@ -407,43 +351,94 @@ impl Live<'_> {
         wall: Micros,
     ) -> Result<Option<Stake>, TokenTooHigh> {
         tokens.check(token, wall)?;
-        let Some(mut stake) = self.stake(owner, None) else {
-            return Ok(None);
-        };
-        tokens.raise(token);
-        stake.token = stake.token.max(token);
-        stake.touched = stake.touched.again(None);
-        self.lock.store.update(owner.as_bytes(), stake);
-        Ok(Some(stake))
+        Ok(self.lock.store.alter(owner, |stake| {
+            tokens.raise(token);
+            stake.token = stake.token.max(token);
+            stake.touched = stake.touched.again(None);
+            *stake
+        }))
     }
 
     /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`.
     /// Does nothing, and says so, if the hold has been touched since it was `granted`.
     pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
-        let Some(stake) = self.lock.hold(owner).copied() else {
-            return false;
-        };
-        if stake.touched != granted {
-            return false;
-        }
-        match before {
-            None => {
-                self.lock.store.remove(owner.as_bytes());
+        let undone = self.lock.store.alter(owner, |stake| {
+            if stake.touched != granted {
+                return false;
             }
-            Some(before) => {
-                let deadline = stake.deadline.max(before.deadline);
-                self.lock
-                    .store
-                    .update(owner.as_bytes(), Stake { deadline, ..before });
+            match before {
+                None => stake.clear(),
+                Some(before) => {
+                    let deadline = stake.deadline.max(before.deadline);
+                    *stake = Stake { deadline, ..before };
+                }
             }
-        }
-        true
+            true
+        });
+        undone.unwrap_or(false)
     }
+}
 
-    fn stake(&self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Stake> {
-        let stake = self.lock.hold(owner)?;
-        token
-            .is_none_or(|token| token == stake.token)
-            .then_some(*stake)
+/// Grants `request` to an owner that holds already; `alone` if nobody else does.
+fn grant_more(
+    stake: &mut Stake,
+    request: &Request<'_>,
+    alone: bool,
+    now: Instant,
+    tokens: &mut TokenClock,
+    wall: Micros,
+) -> Result<Grant, AcquireError> {
+    let upgrade = request.mode == Mode::Write && stake.write == 0;
+    if upgrade && !alone {
+        return Err(AcquireError::Busy(Busy::Upgrade));
     }
+    let count = match request.holds {
+        Some(count) => count,
+        None => Count::new(stake.count(request.mode) + 1).ok_or(AcquireError::CountTooHigh)?,
+    };
+    if upgrade {
+        stake.token = tokens
+            .next(wall, request.fence)
+            .ok_or(AcquireError::OutOfTokens)?;
+    }
+    *stake.count_mut(request.mode) = count.get();
+    stake.deadline = stake.deadline.max(now.after(request.lease.as_millis()));
+    stake.touched = stake.touched.again(Some(request.client));
+    Ok(if upgrade {
+        Grant::Upgrade(stake.token)
+    } else {
+        Grant::Reentry(stake.token)
+    })
+}
+
+fn take_away(stake: &mut Stake, how: How) -> Result<Released, ReleaseError> {
+    let (mode, target) = match how {
+        How::All => {
+            stake.clear();
+            return Ok(Released {
+                left: 0,
+                changed: true,
+            });
+        }
+        How::One(mode) => (mode, None),
+        How::LeaveAt(count, mode) => (mode, Some(count)),
+    };
+    let mode = match mode {
+        Some(mode) => mode,
+        None if stake.write > 0 && stake.read > 0 => return Err(ReleaseError::ModeNotNamed),
+        None if stake.write > 0 => Mode::Write,
+        None => Mode::Read,
+    };
+    let count = stake.count_mut(mode);
+    if *count == 0 {
+        return Err(ReleaseError::NotHeld);
+    }
+    let target = target.unwrap_or(*count - 1).min(*count);
+    let changed = target != *count;
+    *count = target;
+    stake.touched = stake.touched.again(None);
+    Ok(Released {
+        left: stake.total(),
+        changed,
+    })
 }

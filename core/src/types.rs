@@ -212,8 +212,20 @@ impl PartialOrd for Owner {
     }
 }
 
+/// By bytes.
 impl Ord for Owner {
     fn cmp(&self, other: &Self) -> Ordering {
+        // The first eight bytes of two UUIDs differ, and comparing them as one number is several
+        // times faster than comparing slices. Behind a short owner there are zeros, so that two
+        // numbers that differ order as the bytes do.
+        if let (Repr::Inline { bytes: a, .. }, Repr::Inline { bytes: b, .. }) = (&self.0, &other.0)
+            && let (Some(a), Some(b)) = (a.first_chunk(), b.first_chunk())
+        {
+            let (a, b) = (u64::from_be_bytes(*a), u64::from_be_bytes(*b));
+            if a != b {
+                return a.cmp(&b);
+            }
+        }
         self.as_bytes().cmp(other.as_bytes())
     }
 }
