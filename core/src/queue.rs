@@ -226,15 +226,10 @@ impl Queue {
         wall: Micros,
     ) -> Settled {
         let mut settled = Settled::default();
+        self.answer_lost_upgrades(live, &mut settled);
         while let Some((&place, waiter)) = self.waiters.first_key_value() {
-            let lost = place.rank == Rank::Upgrade && live.hold(waiter.owner.as_ref()).is_none();
-            let verdict = if lost {
-                Verdict::UpgradeLost
-            } else {
-                match decide(waiter, live, tokens, wall) {
-                    Ok(verdict) => verdict,
-                    Err(_) => break,
-                }
+            let Ok(verdict) = decide(waiter, live, tokens, wall) else {
+                break;
             };
             let Some(waiter) = self.take(place) else {
                 break;
@@ -246,6 +241,26 @@ impl Queue {
             }
         }
         settled
+    }
+
+    /// Upgrades whose owner holds no more, wherever they stand.
+    fn answer_lost_upgrades(&mut self, live: &Live<'_>, settled: &mut Settled) {
+        let upgrades = Place::FIRST..=Place {
+            rank: Rank::Upgrade,
+            ..Place::LAST
+        };
+        let lost: Vec<Place> = self
+            .waiters
+            .range(upgrades)
+            .filter(|(_, waiter)| live.hold(waiter.owner.as_ref()).is_none())
+            .map(|(place, _)| *place)
+            .collect();
+        for place in lost {
+            if let Some(waiter) = self.take(place) {
+                let verdict = Verdict::UpgradeLost;
+                settled.decided.push(Decided { waiter, verdict });
+            }
+        }
     }
 
     /// `owner` has come to hold: its own requests are decided as if asked now.
