@@ -20,10 +20,14 @@ pub struct KeyId {
     pub name: Rc<[u8]>,
 }
 
+/// Waiters for whom there is room when all have gone.
+const ROOM_KEPT: usize = 64;
+
 /// Every queue of a server.
 #[derive(Debug, Default)]
 pub struct Queues {
-    by_db: Vec<HashMap<Rc<[u8]>, Queue>>,
+    /// No database and no queue is kept in which nobody waits.
+    by_db: BTreeMap<u32, HashMap<Rc<[u8]>, Queue>>,
     keys: HashMap<WaiterId, KeyId>,
     /// Where each owner waits, and how often there.
     pub(crate) owners: BTreeMap<Owner, BTreeMap<KeyId, usize>>,
@@ -55,22 +59,19 @@ impl Queues {
 
     /// The queue of a key, if anybody waits there.
     pub fn get(&self, db: u32, name: &[u8]) -> Option<&Queue> {
-        self.by_db.get(db as usize)?.get(name)
+        self.by_db.get(&db)?.get(name)
     }
 
     /// Every key where somebody waits, with its queue.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Rc<[u8]>, &Queue)> {
-        (0_u32..)
-            .zip(&self.by_db)
-            .flat_map(|(db, queues)| queues.iter().map(move |(name, queue)| (db, name, queue)))
+        self.by_db
+            .iter()
+            .flat_map(|(db, queues)| queues.iter().map(|(name, queue)| (*db, name, queue)))
     }
 
     /// The keys of database `db` where somebody waits.
     pub fn keys_of(&self, db: u32) -> impl Iterator<Item = &Rc<[u8]>> {
-        self.by_db
-            .get(db as usize)
-            .into_iter()
-            .flat_map(HashMap::keys)
+        self.by_db.get(&db).into_iter().flat_map(HashMap::keys)
     }
 
     /// The id for the next waiter.
@@ -81,10 +82,7 @@ impl Queues {
 
     /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
     pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
-        if self.by_db.len() <= db as usize {
-            self.by_db.resize_with(db as usize + 1, HashMap::new);
-        }
-        let queues = &mut self.by_db[db as usize];
+        let queues = self.by_db.entry(db).or_default();
         let name = match queues.get_key_value(name) {
             Some((name, _)) => Rc::clone(name),
             None => Rc::from(name),
@@ -106,8 +104,9 @@ impl Queues {
         queues.entry(name).or_default().push(Box::new(waiter), rank);
     }
 
-    /// The lock of a key with waiters loses its first hold at `deadline`. [`Queues::settle`] sees to it by itself; this
-    /// is for the waiter that is the first one at its key, which no settle has looked at yet.
+    /// The lock of a key with waiters loses its first hold at `deadline`. [`Queues::settle`] sees
+    /// to it by itself; this is for the waiter that is the first one at its key, which no settle
+    /// has looked at yet.
     pub fn expect(&mut self, key: &KeyId, deadline: Option<Instant>) {
         let waits = self.get(key.db, &key.name).is_some();
         self.set_deadline(key, deadline.filter(|_| waits));
@@ -116,14 +115,10 @@ impl Queues {
     /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
     pub fn remove(&mut self, id: WaiterId) -> Option<(KeyId, Box<Waiter>)> {
         let key = self.keys.get(&id)?.clone();
-        let queues = self.by_db.get_mut(key.db as usize)?;
-        let queue = queues.get_mut(&key.name)?;
+        let queue = self.by_db.get_mut(&key.db)?.get_mut(&key.name)?;
         let waiter = queue.remove(id)?;
-        if queue.is_empty() {
-            queues.remove(&key.name);
-            self.set_deadline(&key, None);
-        }
         self.forget(&waiter, &key);
+        self.drop_if_empty(&key);
         Some((key, waiter))
     }
 
@@ -139,7 +134,7 @@ impl Queues {
         wall: Micros,
         strangers: bool,
     ) -> Settled {
-        let Some(queues) = self.by_db.get_mut(db as usize) else {
+        let Some(queues) = self.by_db.get_mut(&db) else {
             return Settled::default();
         };
         let Some((name, _)) = queues.get_key_value(name) else {
@@ -164,15 +159,12 @@ impl Queues {
         let rest = queue.settle(live, tokens, wall);
         settled.decided.extend(rest.decided);
         settled.upgrading.extend(rest.upgrading);
-        let waits = !queue.is_empty();
-        if !waits {
-            queues.remove(&name);
-        }
         let key = KeyId { db, name };
-        self.set_deadline(&key, live.next_deadline().filter(|_| waits));
+        self.set_deadline(&key, live.next_deadline());
         for decided in &settled.decided {
             self.forget(&decided.waiter, &key);
         }
+        self.drop_if_empty(&key);
         settled
     }
 
@@ -228,8 +220,26 @@ impl Queues {
         Some((key, queue.get(queue.place_of(id)?)?))
     }
 
+    fn drop_if_empty(&mut self, key: &KeyId) {
+        let Some(queues) = self.by_db.get_mut(&key.db) else {
+            return;
+        };
+        if !queues.get(&key.name).is_some_and(Queue::is_empty) {
+            return;
+        }
+        queues.remove(&key.name);
+        if queues.is_empty() {
+            self.by_db.remove(&key.db);
+        }
+        self.set_deadline(key, None);
+    }
+
     fn forget(&mut self, waiter: &Waiter, key: &KeyId) {
         self.keys.remove(&waiter.id);
+        if self.keys.is_empty() {
+            // Of a crowd that has gone no memory is kept.
+            self.keys.shrink_to(ROOM_KEPT);
+        }
         if let Some(limit) = waiter.limit {
             self.limits.remove(&(limit, waiter.id));
         }
