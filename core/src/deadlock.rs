@@ -4,10 +4,16 @@
 //! stands ahead of it with an incompatible request. The search walks from the request that is
 //! about to wait, breadth first, and ends where it meets its own owner again: a shortest cycle.
 //!
-//! It is made only when a request is about to wait, and it is kept small by two observations.
-//! Whoever waits in one queue only waits for nobody but its holders and those ahead, so a walk
-//! along a queue needs to stop only at *roamers*, who wait in several. And a holder matters only
-//! if it waits somewhere itself. So a thousand waiters of one lock cost a look at its holder.
+//! It is made only when a request is about to wait, and it is kept small by these observations.
+//!
+//! * Whoever waits in one queue only waits for nobody but its holders and those ahead. So a walk
+//!   along a queue needs to stop only at *roamers*, who wait in several: a thousand waiters of one
+//!   lock cost a look at the lock.
+//! * A reader waits for the last writer ahead of it and, through that writer, for all that a
+//!   writer in the same place waits for. So a walk is told whole by how far it goes, and no queue
+//!   is walked twice over the same stretch.
+//! * A holder matters only if it waits somewhere itself, and whoever waits in the line of a lock
+//!   does not hold it. So thousands that read a lock cost nothing unless as many wait elsewhere.
 //!
 //! An owner's later requests in one queue stand, for this purpose, where its first one does: they
 //! are decided when that is granted, so nobody in between is waited for.
@@ -15,7 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::lock::Lock;
-use crate::queue::{Place, Rank, WaiterId};
+use crate::place::{Place, Rank, Standing};
+use crate::queue::Queue;
 use crate::queues::{KeyId, Queues};
 use crate::types::{Instant, Mode, Owner};
 
@@ -33,9 +40,13 @@ pub struct Wait {
 }
 
 impl Queues {
-    /// The keys of a cycle that `wait` closes, from its own key on; `None` if it closes none.
+    /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes
+    /// none.
     ///
     /// `look` is asked for the lock of a key, and calls back with it if somebody holds there.
+    ///
+    /// Where the owner waits for the same key already, `wait` stands ahead of others, who come to
+    /// wait for it: there a cycle counts by whichever of the owner's waits it goes.
     pub fn find_cycle(
         &self,
         wait: &Wait,
@@ -47,161 +58,256 @@ impl Queues {
         } else {
             Rank::Line
         };
-        let end = Place {
-            rank,
-            id: WaiterId(u64::MAX),
-        };
-        let place = self
-            .place_in(&wait.key, &wait.owner)
-            .map_or(end, |first| first.min(end));
+        let end = Place::end_of(rank);
+        let stands = self
+            .standing(&wait.key, &wait.owner)
+            .and_then(Standing::first);
         let mut search = Search {
             queues: self,
-            target: &wait.owner,
+            wait,
+            place: stands.map_or(end, |first| first.min(end)),
             now,
             look,
             reached: BTreeMap::new(),
             pending: VecDeque::new(),
-            walked: BTreeSet::new(),
+            walked: BTreeMap::new(),
         };
-        search.walk(&wait.owner, &wait.key, wait.mode, place);
-        while let Some(owner) = search.pending.pop_front() {
-            if owner == wait.owner {
-                return Some(search.path());
-            }
-            for key in self.owners.get(&owner).into_iter().flat_map(BTreeMap::keys) {
-                let Some(queue) = self.get(key.db, &key.name) else {
-                    continue;
-                };
-                let Some(first) = queue.places_of(&owner).next() else {
-                    continue;
-                };
-                for place in queue.places_of(&owner) {
-                    if let Some(waiter) = queue.get(place) {
-                        search.walk(&owner, key, waiter.mode, first);
-                    }
-                }
-            }
+        search.walk(&wait.owner, &wait.key, wait.mode, search.place);
+        if stands.is_some() {
+            search.walk_from(&wait.owner);
         }
-        None
+        while !search.reached.contains_key(&wait.owner) {
+            let owner = search.pending.pop_front()?;
+            search.walk_from(owner);
+        }
+        Some(search.path())
     }
 
-    fn place_in(&self, key: &KeyId, owner: &Owner) -> Option<Place> {
-        self.get(key.db, &key.name)?.places_of(owner).next()
+    fn standing(&self, key: &KeyId, owner: &Owner) -> Option<&Standing> {
+        self.get(key.db, &key.name)?.standing(owner)
     }
 }
 
 struct Search<'a, L> {
     queues: &'a Queues,
-    target: &'a Owner,
+    wait: &'a Wait,
+    /// Where `wait` stands, or is to stand.
+    place: Place,
     now: Instant,
     look: L,
     /// Every owner that is waited for, with who waits for it and where.
-    reached: BTreeMap<Owner, (Owner, KeyId)>,
-    pending: VecDeque<Owner>,
-    /// What has been walked already, so that no queue is walked twice for the same.
-    walked: BTreeSet<(KeyId, bool, Place)>,
+    reached: BTreeMap<&'a Owner, (&'a Owner, &'a KeyId)>,
+    pending: VecDeque<&'a Owner>,
+    walked: BTreeMap<&'a KeyId, Walked>,
 }
 
-impl<L: FnMut(&KeyId, &mut dyn FnMut(&Lock))> Search<'_, L> {
-    /// Reaches whom a request of `owner` for `mode` at `place` waits for.
-    fn walk(&mut self, owner: &Owner, key: &KeyId, mode: Mode, place: Place) {
-        if !self
-            .walked
-            .insert((key.clone(), mode == Mode::Write, place))
-        {
-            return;
-        }
-        self.walk_queue(owner, key, mode, place);
-        self.walk_holders(owner, key, mode);
-        if mode == Mode::Read
-            && let Some(queue) = self.queues.get(key.db, &key.name)
-            && let Some(writer) = queue.writer_ahead_of(place)
-            && queue
-                .get(writer)
-                .is_some_and(|waiter| waiter.owner != *owner)
-        {
-            // Through the writer it waits for all that the writer waits for.
-            self.walk(owner, key, Mode::Write, writer);
-        }
-    }
+/// Whom of a key the search has reached already.
+#[derive(Clone, Copy)]
+struct Walked {
+    /// Everybody who stands ahead of this.
+    ahead_of: Place,
+    holders: Holders,
+}
 
-    fn walk_queue(&mut self, owner: &Owner, key: &KeyId, mode: Mode, place: Place) {
-        let Some(queue) = self.queues.get(key.db, &key.name) else {
-            return;
-        };
-        let ahead = |other: &Owner| {
-            queue
-                .places_of(other)
-                .take_while(|other| *other < place)
-                .any(|other| {
-                    let writes = queue
-                        .get(other)
-                        .is_some_and(|waiter| waiter.mode == Mode::Write);
-                    mode == Mode::Write || writes
-                })
-        };
-        let candidates = std::iter::once(self.target).chain(&self.queues.roamers);
-        let found: Vec<Owner> = candidates
-            .filter(|other| *other != owner && ahead(other))
-            .cloned()
-            .collect();
-        for other in found {
-            self.reach(&other, owner, key);
-        }
-    }
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Holders {
+    None,
+    /// The one that holds write, if one does.
+    Writer,
+    All,
+}
 
-    fn walk_holders(&mut self, owner: &Owner, key: &KeyId, mode: Mode) {
-        let (owners, target, now) = (&self.queues.owners, self.target, self.now);
-        let mut found: Vec<Owner> = Vec::new();
-        (self.look)(key, &mut |lock| {
-            let counts = |other: &Owner| {
-                let waits = other == target || owners.contains_key(other);
-                let stake = lock.hold(other.as_ref());
-                let conflicts = stake.is_some_and(|stake| {
-                    !stake.is_over(now) && (mode == Mode::Write || stake.write > 0)
-                });
-                waits && conflicts && other != owner
-            };
-            if lock.len() <= owners.len() {
-                found.extend(
-                    lock.holds()
-                        .map(|(other, _)| other)
-                        .filter(|o| counts(o))
-                        .cloned(),
-                );
-            } else {
-                let candidates = std::iter::once(target).chain(owners.keys());
-                found.extend(candidates.filter(|other| counts(other)).cloned());
+impl<'a, L: FnMut(&KeyId, &mut dyn FnMut(&Lock))> Search<'a, L> {
+    /// Reaches whom any of `owner`'s waits waits for.
+    fn walk_from(&mut self, owner: &'a Owner) {
+        for key in self
+            .queues
+            .owners
+            .get(owner)
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+        {
+            if let Some(standing) = self.queues.standing(key, owner)
+                && let Some(first) = standing.first()
+            {
+                self.walk(owner, key, standing.mode(), first);
             }
+        }
+    }
+
+    /// Reaches whom `owner` waits for with a request for `mode` at `place`.
+    fn walk(&mut self, owner: &'a Owner, key: &'a KeyId, mode: Mode, place: Place) {
+        let queue = self.queues.get(key.db, &key.name);
+        // Where its waits are those of a writer, and how far they go.
+        let ahead_of = match mode {
+            Mode::Write => Some(place),
+            Mode::Read => self.writer_ahead_of(key, queue, place).map(Place::behind),
+        };
+        let wanted = Walked {
+            ahead_of: ahead_of.unwrap_or(Place::FIRST),
+            holders: ahead_of.map_or(Holders::Writer, |_| Holders::All),
+        };
+        let walked = self.walked.get(key).copied().unwrap_or(Walked {
+            ahead_of: Place::FIRST,
+            holders: Holders::None,
         });
-        for other in found {
-            self.reach(&other, owner, key);
+        if wanted.ahead_of <= walked.ahead_of && wanted.holders <= walked.holders {
+            return;
         }
-    }
-
-    fn reach(&mut self, other: &Owner, from: &Owner, key: &KeyId) {
-        if !self.reached.contains_key(other) {
-            self.reached
-                .insert(other.clone(), (from.clone(), key.clone()));
-            self.pending.push_back(other.clone());
-        }
-    }
-
-    /// The keys from the target's wait round to the target, each once.
-    fn path(&self) -> Vec<KeyId> {
-        let mut keys: Vec<KeyId> = Vec::new();
-        let mut named: BTreeSet<&KeyId> = BTreeSet::new();
-        let mut owner = self.target;
-        while let Some((from, key)) = self.reached.get(owner) {
-            if named.insert(key) {
-                keys.push(key.clone());
+        if wanted.holders > walked.holders {
+            let holders = self.look_at_holders(owner, key, queue, place, wanted.holders);
+            let Some(holders) = holders else { return };
+            for holder in holders {
+                self.reach(holder, owner, key);
             }
+        }
+        self.reach_queue(owner, key, queue, walked.ahead_of, wanted.ahead_of);
+        let is_target = *owner == self.wait.owner;
+        self.walked.insert(
+            key,
+            Walked {
+                ahead_of: wanted.ahead_of.max(walked.ahead_of),
+                // The target does not reach itself, and somebody else may.
+                holders: if is_target {
+                    walked.holders
+                } else {
+                    wanted.holders.max(walked.holders)
+                },
+            },
+        );
+    }
+
+    fn writer_ahead_of(&self, key: &KeyId, queue: Option<&Queue>, place: Place) -> Option<Place> {
+        let queued = queue.and_then(|queue| queue.writer_ahead_of(place));
+        let is_own = self.wait.mode == Mode::Write && self.place < place && *key == self.wait.key;
+        queued.max(is_own.then_some(self.place))
+    }
+
+    /// Reaches roamers and the target where they stand in the queue from `from` to before `to`.
+    fn reach_queue(
+        &mut self,
+        owner: &'a Owner,
+        key: &'a KeyId,
+        queue: Option<&'a Queue>,
+        from: Place,
+        to: Place,
+    ) {
+        if to <= from {
+            return;
+        }
+        let target = &self.wait.owner;
+        let stands = if *key == self.wait.key {
+            Some(self.place)
+        } else {
+            queue
+                .and_then(|queue| queue.standing(target))
+                .and_then(Standing::first)
+        };
+        if stands.is_some_and(|place| (from..to).contains(&place)) {
+            self.reach(target, owner, key);
+        }
+        for roamer in queue.into_iter().flat_map(|queue| queue.roamers(from..to)) {
+            self.reach(roamer, owner, key);
+        }
+    }
+
+    /// Those of `which` holders that wait somewhere, or are the target; `None` if `owner`, whose
+    /// request stands at `place`, waits for nobody.
+    fn look_at_holders(
+        &mut self,
+        owner: &Owner,
+        key: &KeyId,
+        queue: Option<&'a Queue>,
+        place: Place,
+        which: Holders,
+    ) -> Option<Vec<&'a Owner>> {
+        let (queues, target, now) = (self.queues, &self.wait.owner, self.now);
+        let mut found = Some(Vec::new());
+        (self.look)(key, &mut |lock| {
+            if place.rank == Rank::Line && holds(lock, owner, now) {
+                // Only a grace makes it wait, and when that is over it is decided first.
+                found = None;
+                return;
+            }
+            let mut holders = waiting_holders(queues, target, key, queue, lock, which, now);
+            holders.retain(|holder| *holder != owner);
+            found = Some(holders);
+        });
+        found
+    }
+
+    fn reach(&mut self, other: &'a Owner, from: &'a Owner, key: &'a KeyId) {
+        if !self.reached.contains_key(other) {
+            self.reached.insert(other, (from, key));
+            self.pending.push_back(other);
+        }
+    }
+
+    /// The keys of the cycle, from the target round to the target.
+    fn path(&self) -> Vec<KeyId> {
+        let target = &self.wait.owner;
+        let mut keys: Vec<&KeyId> = Vec::new();
+        let mut owner = target;
+        while let Some((from, key)) = self.reached.get(owner) {
+            keys.push(key);
             owner = from;
-            if owner == self.target {
+            if owner == target {
                 break;
             }
         }
         keys.reverse();
-        keys
+        if let Some(own) = keys.iter().position(|key| **key == self.wait.key) {
+            keys.rotate_left(own);
+        }
+        let mut seen = BTreeSet::new();
+        keys.retain(|key| seen.insert(*key));
+        keys.into_iter().cloned().collect()
     }
+}
+
+fn holds(lock: &Lock, owner: &Owner, now: Instant) -> bool {
+    let stake = lock.hold(owner.as_ref());
+    stake.is_some_and(|stake| !stake.is_over(now))
+}
+
+/// Those of `which` that hold `lock` and wait somewhere or are the target.
+fn waiting_holders<'a>(
+    queues: &'a Queues,
+    target: &'a Owner,
+    key: &KeyId,
+    queue: Option<&'a Queue>,
+    lock: &Lock,
+    which: Holders,
+    now: Instant,
+) -> Vec<&'a Owner> {
+    let line = queue.map_or(0, |queue| queue.len() - queue.upgraders_len());
+    let elsewhere = queues.len() - line;
+    if which == Holders::All && lock.len() > elsewhere {
+        let others = queues
+            .iter()
+            .filter(|(db, name, _)| (*db, &***name) != (key.db, &*key.name))
+            .flat_map(|(_, _, queue)| queue.owners());
+        let upgraders = queue.into_iter().flat_map(Queue::upgraders);
+        let waiting = others.chain(upgraders).chain([target]);
+        let mut found: Vec<&Owner> = waiting.filter(|owner| holds(lock, owner, now)).collect();
+        // The queues come in no order, and of cycles equally short always the same is to be told.
+        found.sort_unstable();
+        return found;
+    }
+    let holders = match which {
+        Holders::All => lock.len(),
+        // A writer is alone, so the first tells for all.
+        _ => 1,
+    };
+    lock.holds()
+        .take(holders)
+        .filter(|(_, stake)| which == Holders::All || stake.write > 0)
+        .filter(|(_, stake)| !stake.is_over(now))
+        .filter_map(|(holder, _)| {
+            if holder == target {
+                return Some(target);
+            }
+            queues.owners.get_key_value(holder).map(|(owner, _)| owner)
+        })
+        .collect()
 }

@@ -20,6 +20,7 @@ mod histogram;
 mod hold;
 mod lease;
 mod lock;
+mod place;
 mod queue;
 mod queues;
 mod readers;

@@ -234,6 +234,11 @@ impl Live<'_> {
         self.lock.hold(owner)
     }
 
+    /// Every hold, by owner in byte order.
+    pub(crate) fn holds(&self) -> Holds<'_> {
+        self.lock.holds()
+    }
+
     /// When the first lease is over; `None` if nobody holds.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.lock.next_deadline()

@@ -14,11 +14,13 @@
 //! whom it kept out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::hold::Stake;
 use crate::lock::{AcquireError, Busy, Grant, Live, Request};
+use crate::place::{Place, Rank, Standing};
 use crate::token::TokenClock;
-use crate::types::{Count, Instant, Lease, Micros, Mode, Owner, OwnerRef, Token};
+use crate::types::{Count, Instant, Lease, Micros, Mode, Owner, Token};
 
 /// A waiter, the same for as long as the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,31 +61,6 @@ impl Waiter {
             client: self.client,
         }
     }
-}
-
-/// Upgrades stand ahead of the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rank {
-    Upgrade,
-    Line,
-}
-
-/// Where a waiter stands: lower is further ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) rank: Rank,
-    pub(crate) id: WaiterId,
-}
-
-impl Place {
-    pub(crate) const FIRST: Self = Self {
-        rank: Rank::Upgrade,
-        id: WaiterId(0),
-    };
-    pub(crate) const LAST: Self = Self {
-        rank: Rank::Line,
-        id: WaiterId(u64::MAX),
-    };
 }
 
 /// A waiter that left the queue with an answer.
@@ -128,8 +105,13 @@ pub struct Settled {
 #[derive(Debug, Default)]
 pub struct Queue {
     waiters: BTreeMap<Place, Box<Waiter>>,
-    by_owner: BTreeSet<(Owner, Place)>,
+    standings: BTreeMap<Owner, Standing>,
+    /// Where owners stand that have asked for write,
     writers: BTreeSet<Place>,
+    /// that wait in other queues, too,
+    roamers: BTreeSet<Place>,
+    /// and that stand ahead of the line.
+    upgraders: BTreeSet<Place>,
 }
 
 impl Queue {
@@ -177,18 +159,34 @@ impl Queue {
             .find(|place| self.waiters.contains_key(place))
     }
 
-    /// The places of `owner`, the first one first.
-    pub(crate) fn places_of(&self, owner: &Owner) -> impl Iterator<Item = Place> {
-        let (from, to) = ((owner.clone(), Place::FIRST), (owner.clone(), Place::LAST));
-        self.by_owner.range(from..=to).map(|(_, place)| *place)
+    /// What `owner` waits for here.
+    pub(crate) fn standing(&self, owner: &Owner) -> Option<&Standing> {
+        self.standings.get(owner)
     }
 
-    /// Who waits, each owner as often as it does.
+    /// Who waits, by owner in byte order.
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Owner> {
-        self.by_owner.iter().map(|(owner, _)| owner)
+        self.standings.keys()
     }
 
-    /// The last writer ahead of `place`.
+    /// Who stands ahead of the line.
+    pub(crate) fn upgraders(&self) -> impl Iterator<Item = &Owner> {
+        let places = self.upgraders.iter();
+        places.filter_map(|place| self.get(*place).map(|waiter| &waiter.owner))
+    }
+
+    /// How many owners stand ahead of the line.
+    pub(crate) fn upgraders_len(&self) -> usize {
+        self.upgraders.len()
+    }
+
+    /// Who stands at `places` and waits in other queues, too.
+    pub(crate) fn roamers(&self, places: Range<Place>) -> impl Iterator<Item = &Owner> {
+        let places = self.roamers.range(places);
+        places.filter_map(|place| self.get(*place).map(|waiter| &waiter.owner))
+    }
+
+    /// Where the last owner ahead of `place` stands that has asked for write.
     pub(crate) fn writer_ahead_of(&self, place: Place) -> Option<Place> {
         self.writers.range(..place).next_back().copied()
     }
@@ -199,10 +197,11 @@ impl Queue {
             rank,
             id: waiter.id,
         };
-        self.by_owner.insert((waiter.owner.clone(), place));
-        if waiter.mode == Mode::Write {
-            self.writers.insert(place);
-        }
+        let writes = usize::from(waiter.mode == Mode::Write);
+        self.restand(&waiter.owner, |standing| {
+            standing.places.insert(place);
+            standing.writes += writes;
+        });
         self.waiters.insert(place, waiter);
     }
 
@@ -213,20 +212,76 @@ impl Queue {
 
     fn take(&mut self, place: Place) -> Option<Box<Waiter>> {
         let waiter = self.waiters.remove(&place)?;
-        self.by_owner.remove(&(waiter.owner.clone(), place));
-        self.writers.remove(&place);
+        let writes = usize::from(waiter.mode == Mode::Write);
+        self.restand(&waiter.owner, |standing| {
+            standing.places.remove(&place);
+            standing.writes -= writes;
+        });
         Some(waiter)
     }
 
+    /// The waiter at `place`, in the line so far, stands ahead of it from now on.
+    fn move_ahead(&mut self, place: Place) -> Option<WaiterId> {
+        let waiter = self.waiters.remove(&place)?;
+        let id = waiter.id;
+        let ahead = Place {
+            rank: Rank::Upgrade,
+            id,
+        };
+        self.restand(&waiter.owner, |standing| {
+            standing.places.remove(&place);
+            standing.places.insert(ahead);
+        });
+        self.waiters.insert(ahead, waiter);
+        Some(id)
+    }
+
+    /// Whether `owner` waits in other queues, too.
+    pub(crate) fn set_roams(&mut self, owner: &Owner, roams: bool) {
+        if self.standing(owner).is_some_and(|s| s.roams != roams) {
+            self.restand(owner, |standing| standing.roams = roams);
+        }
+    }
+
+    /// Changes what `owner` waits for here, and the indexes with it.
+    fn restand(&mut self, owner: &Owner, change: impl FnOnce(&mut Standing)) {
+        let standing = self.standings.entry(owner.clone()).or_default();
+        if let Some(first) = standing.first() {
+            self.writers.remove(&first);
+            self.roamers.remove(&first);
+            self.upgraders.remove(&first);
+        }
+        change(standing);
+        let Some(first) = standing.first() else {
+            self.standings.remove(owner);
+            return;
+        };
+        if standing.writes > 0 {
+            self.writers.insert(first);
+        }
+        if standing.roams {
+            self.roamers.insert(first);
+        }
+        if first.rank == Rank::Upgrade {
+            self.upgraders.insert(first);
+        }
+    }
+
     /// Lets in whom the lock admits. Afterwards the head, if there is one, conflicts with a hold.
+    /// `strangers`: see [`crate::Queues::settle`].
     pub(crate) fn settle(
         &mut self,
         live: &mut Live<'_>,
         tokens: &mut TokenClock,
         wall: Micros,
+        strangers: bool,
     ) -> Settled {
         let mut settled = Settled::default();
         self.answer_lost_upgrades(live, &mut settled);
+        if strangers {
+            let places = self.places_of_holders(live);
+            self.decide_own(&places, live, tokens, wall, &mut settled);
+        }
         while let Some((&place, waiter)) = self.waiters.first_key_value() {
             let Ok(verdict) = decide(waiter, live, tokens, wall) else {
                 break;
@@ -234,28 +289,52 @@ impl Queue {
             let Some(waiter) = self.take(place) else {
                 break;
             };
-            let owner = waiter.owner.clone();
+            let own: Vec<Place> = match self.standings.get(&waiter.owner) {
+                Some(standing) if matches!(verdict, Verdict::Granted { .. }) => {
+                    standing.places.iter().copied().collect()
+                }
+                _ => Vec::new(),
+            };
             settled.decided.push(Decided { waiter, verdict });
-            if matches!(verdict, Verdict::Granted { .. }) {
-                self.decide_own(owner.as_ref(), live, tokens, wall, &mut settled);
-            }
+            self.decide_own(&own, live, tokens, wall, &mut settled);
         }
         settled
     }
 
+    /// Where owners wait that hold, the first one first.
+    fn places_of_holders(&self, live: &Live<'_>) -> Vec<Place> {
+        let holding: Vec<&Standing> = if live.len() < self.standings.len() {
+            let holders = live.holds().map(|(owner, _)| owner);
+            holders
+                .filter_map(|owner| self.standings.get(owner))
+                .collect()
+        } else {
+            let standings = self.standings.iter();
+            standings
+                .filter(|(owner, _)| live.hold(owner.as_ref()).is_some())
+                .map(|(_, standing)| standing)
+                .collect()
+        };
+        let places = holding.into_iter().flat_map(|standing| &standing.places);
+        let mut places: Vec<Place> = places.copied().collect();
+        places.sort_unstable();
+        places
+    }
+
     /// Upgrades whose owner holds no more, wherever they stand.
     fn answer_lost_upgrades(&mut self, live: &Live<'_>, settled: &mut Settled) {
-        let upgrades = Place::FIRST..=Place {
-            rank: Rank::Upgrade,
-            ..Place::LAST
+        let lost = |place: &&Place| {
+            self.get(**place)
+                .is_some_and(|waiter| live.hold(waiter.owner.as_ref()).is_none())
         };
-        let lost: Vec<Place> = self
-            .waiters
-            .range(upgrades)
-            .filter(|(_, waiter)| live.hold(waiter.owner.as_ref()).is_none())
-            .map(|(place, _)| *place)
-            .collect();
-        for place in lost {
+        let mut places: Vec<Place> = Vec::new();
+        for first in self.upgraders.iter().filter(lost) {
+            let standing = self.get(*first).and_then(|w| self.standings.get(&w.owner));
+            let all = standing.into_iter().flat_map(|standing| &standing.places);
+            places.extend(all.filter(|place| place.rank == Rank::Upgrade));
+        }
+        places.sort_unstable();
+        for place in places {
             if let Some(waiter) = self.take(place) {
                 let verdict = Verdict::UpgradeLost;
                 settled.decided.push(Decided { waiter, verdict });
@@ -263,17 +342,16 @@ impl Queue {
         }
     }
 
-    /// `owner` has come to hold: its own requests are decided as if asked now.
-    pub(crate) fn decide_own(
+    /// Decides the requests at `places`, whose owners hold, as if they were asked now.
+    fn decide_own(
         &mut self,
-        owner: OwnerRef<'_>,
+        places: &[Place],
         live: &mut Live<'_>,
         tokens: &mut TokenClock,
         wall: Micros,
         settled: &mut Settled,
     ) {
-        let places: Vec<Place> = self.places_of(&owner.to_owner()).collect();
-        for place in places {
+        for &place in places {
             let Some(waiter) = self.waiters.get(&place) else {
                 continue;
             };
@@ -284,10 +362,7 @@ impl Queue {
                     }
                 }
                 Err(Busy::Upgrade) if place.rank == Rank::Line => {
-                    if let Some(waiter) = self.take(place) {
-                        settled.upgrading.push(waiter.id);
-                        self.push(waiter, Rank::Upgrade);
-                    }
+                    settled.upgrading.extend(self.move_ahead(place));
                 }
                 Err(_) => {}
             }

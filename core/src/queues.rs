@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use crate::lock::Live;
-use crate::queue::{Queue, Rank, Settled, Waiter, WaiterId};
+use crate::place::Rank;
+use crate::queue::{Queue, Settled, Waiter, WaiterId};
 use crate::token::TokenClock;
 use crate::types::{Instant, Micros, Owner};
 
@@ -31,9 +32,6 @@ pub struct Queues {
     keys: HashMap<WaiterId, KeyId>,
     /// Where each owner waits, and how often there.
     pub(crate) owners: BTreeMap<Owner, BTreeMap<KeyId, usize>>,
-    /// Owners that wait in more than one queue: only through them can a chain of waits leave a
-    /// queue other than through its holders.
-    pub(crate) roamers: BTreeSet<Owner>,
     limits: BTreeSet<(Instant, WaiterId)>,
     /// When the locks with waiters lose their first hold, as of the last settle.
     deadlines: BTreeMap<KeyId, Instant>,
@@ -91,17 +89,14 @@ impl Queues {
             db,
             name: Rc::clone(&name),
         };
+        let (id, owner) = (waiter.id, waiter.owner.clone());
         if let Some(limit) = waiter.limit {
-            self.limits.insert((limit, waiter.id));
+            self.limits.insert((limit, id));
         }
-        let waits = self.owners.entry(waiter.owner.clone()).or_default();
-        *waits.entry(key.clone()).or_default() += 1;
-        if waits.len() == 2 {
-            self.roamers.insert(waiter.owner.clone());
-        }
-        self.keys.insert(waiter.id, key);
         let rank = if upgrade { Rank::Upgrade } else { Rank::Line };
         queues.entry(name).or_default().push(Box::new(waiter), rank);
+        self.keys.insert(id, key.clone());
+        self.remember(&owner, key);
     }
 
     /// The lock of a key with waiters loses its first hold at `deadline`. [`Queues::settle`] sees
@@ -115,8 +110,7 @@ impl Queues {
     /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
     pub fn remove(&mut self, id: WaiterId) -> Option<(KeyId, Box<Waiter>)> {
         let key = self.keys.get(&id)?.clone();
-        let queue = self.by_db.get_mut(&key.db)?.get_mut(&key.name)?;
-        let waiter = queue.remove(id)?;
+        let waiter = self.queue_mut(&key)?.remove(id)?;
         self.forget(&waiter, &key);
         self.drop_if_empty(&key);
         Some((key, waiter))
@@ -144,21 +138,7 @@ impl Queues {
         let Some(queue) = queues.get_mut(&name) else {
             return Settled::default();
         };
-        let mut settled = Settled::default();
-        if strangers {
-            let mut holding: Vec<Owner> = Vec::new();
-            for owner in queue.owners() {
-                if holding.last() != Some(owner) && live.hold(owner.as_ref()).is_some() {
-                    holding.push(owner.clone());
-                }
-            }
-            for owner in holding {
-                queue.decide_own(owner.as_ref(), live, tokens, wall, &mut settled);
-            }
-        }
-        let rest = queue.settle(live, tokens, wall);
-        settled.decided.extend(rest.decided);
-        settled.upgrading.extend(rest.upgrading);
+        let settled = queue.settle(live, tokens, wall, strangers);
         let key = KeyId { db, name };
         self.set_deadline(&key, live.next_deadline());
         for decided in &settled.decided {
@@ -220,6 +200,10 @@ impl Queues {
         Some((key, queue.get(queue.place_of(id)?)?))
     }
 
+    fn queue_mut(&mut self, key: &KeyId) -> Option<&mut Queue> {
+        self.by_db.get_mut(&key.db)?.get_mut(&key.name)
+    }
+
     fn drop_if_empty(&mut self, key: &KeyId) {
         let Some(queues) = self.by_db.get_mut(&key.db) else {
             return;
@@ -234,6 +218,19 @@ impl Queues {
         self.set_deadline(key, None);
     }
 
+    /// `owner` waits once more at `key`. Once it waits at two keys, both queues know that it roams.
+    fn remember(&mut self, owner: &Owner, key: KeyId) {
+        let waits = self.owners.entry(owner.clone()).or_default();
+        *waits.entry(key.clone()).or_default() += 1;
+        let roams: Vec<KeyId> = match waits.len() {
+            0 | 1 => Vec::new(),
+            2 => waits.keys().cloned().collect(),
+            _ => vec![key],
+        };
+        self.set_roams(owner, &roams, true);
+    }
+
+    /// The other way round.
     fn forget(&mut self, waiter: &Waiter, key: &KeyId) {
         self.keys.remove(&waiter.id);
         if self.keys.is_empty() {
@@ -252,11 +249,23 @@ impl Queues {
                 waits.remove(key);
             }
         }
-        if waits.len() < 2 {
-            self.roamers.remove(&waiter.owner);
+        match waits.len() {
+            0 => {
+                self.owners.remove(&waiter.owner);
+            }
+            1 => {
+                let last: Vec<KeyId> = waits.keys().cloned().collect();
+                self.set_roams(&waiter.owner, &last, false);
+            }
+            _ => {}
         }
-        if waits.is_empty() {
-            self.owners.remove(&waiter.owner);
+    }
+
+    fn set_roams(&mut self, owner: &Owner, keys: &[KeyId], roams: bool) {
+        for key in keys {
+            if let Some(queue) = self.queue_mut(key) {
+                queue.set_roams(owner, roams);
+            }
         }
     }
 }
