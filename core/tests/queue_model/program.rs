@@ -1,0 +1,115 @@
+//! Random programs: what clients, time and the key space do to a server.
+
+use proptest::prelude::*;
+
+use super::server::{Asked, DBS, KEYS, Patience};
+
+pub(crate) const OWNERS: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Ask {
+        key: usize,
+        asked: Asked,
+        patience: Patience,
+    },
+    Release {
+        key: usize,
+        owner: usize,
+        write: bool,
+        all: bool,
+    },
+    Renew {
+        key: usize,
+        owner: usize,
+        lease: u64,
+    },
+    /// Time passes, and nothing has looked at it yet.
+    Pass(u64),
+    /// The timers look at leases, limits and marked keys.
+    Timers,
+    /// One of the waiters goes away.
+    Leave(usize),
+    /// One of the last grants to a waiter could not be told.
+    Undo(usize),
+    /// What happens to locks in the key space only marks their keys.
+    KeySpace(KeySpace),
+    Grace(bool),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeySpace {
+    Delete(usize),
+    Rename { from: usize, to: usize },
+    Copy { from: usize, to: usize },
+    SwapDb,
+    Flush(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) ignore_cycles: bool,
+    pub(crate) ops: Vec<Op>,
+}
+
+pub(crate) fn programs() -> impl Strategy<Value = Program> {
+    // On fewer keys more requests meet.
+    (1..=KEYS, any::<bool>()).prop_flat_map(|(keys, ignore_cycles)| {
+        prop::collection::vec(op(keys), 1..100).prop_map(move |ops| Program { ignore_cycles, ops })
+    })
+}
+
+fn op(keys: usize) -> impl Strategy<Value = Op> {
+    prop_oneof![
+        30 => (0..keys, asked(), patience())
+            .prop_map(|(key, asked, patience)| Op::Ask { key, asked, patience }),
+        16 => (0..keys, 0..OWNERS, any::<bool>(), any::<bool>())
+            .prop_map(|(key, owner, write, all)| Op::Release { key, owner, write, all }),
+        2 => (0..keys, 0..OWNERS, 1..60_u64)
+            .prop_map(|(key, owner, lease)| Op::Renew { key, owner, lease }),
+        6 => (0..20_u64).prop_map(Op::Pass),
+        4 => Just(Op::Timers),
+        4 => (0..64_usize).prop_map(Op::Leave),
+        4 => (0..4_usize).prop_map(Op::Undo),
+        4 => key_space(keys).prop_map(Op::KeySpace),
+        1 => prop::bool::weighted(0.3).prop_map(Op::Grace),
+    ]
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let lease = prop_oneof![3 => 1..80_u64, 2 => Just(100_000)];
+    let holds = prop_oneof![
+        6 => Just(None),
+        1 => (1..4_u32).prop_map(Some),
+        1 => Just(Some((1 << 31) - 1)),
+    ];
+    let fence = prop_oneof![4 => Just(None), 1 => (1..3_000_000_u64).prop_map(Some)];
+    (0..OWNERS, any::<bool>(), lease, holds, fence).prop_map(
+        |(owner, write, lease, holds, fence)| Asked {
+            owner,
+            write,
+            lease,
+            holds,
+            fence,
+            client: 0,
+        },
+    )
+}
+
+fn patience() -> impl Strategy<Value = Patience> {
+    prop_oneof![
+        1 => Just(Patience::None),
+        2 => (1..60_u64).prop_map(Patience::Millis),
+        3 => Just(Patience::Endless),
+    ]
+}
+
+fn key_space(keys: usize) -> impl Strategy<Value = KeySpace> {
+    prop_oneof![
+        3 => (0..keys).prop_map(KeySpace::Delete),
+        3 => (0..keys, 0..keys).prop_map(|(from, to)| KeySpace::Rename { from, to }),
+        2 => (0..keys, 0..keys).prop_map(|(from, to)| KeySpace::Copy { from, to }),
+        1 => Just(KeySpace::SwapDb),
+        1 => (0..DBS).prop_map(KeySpace::Flush),
+    ]
+}
