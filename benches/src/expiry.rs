@@ -59,24 +59,25 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
 fn hold_until_one_moment(scheme: &Scheme, server: &Server, count: usize) -> Instant {
     let mut clients = Clients::connect(server);
     let step = count / 20;
-    let mut take = |first, lease| {
-        let began = Instant::now();
-        clients.run(&scheme.acquires(first, step, lease, key));
-        began.elapsed()
-    };
-    // How far ahead the moment must lie depends on how fast this machine is today.
-    let first_step = take(0, LONG_LEASE);
-    cmd!(server.connect(), "FLUSHALL");
-    let end = Instant::now() + first_step * 40 + Duration::from_millis(500);
-    for first in (0..count).step_by(step) {
-        let lease = end.saturating_duration_since(Instant::now()).as_millis();
-        assert!(
-            lease > 0,
-            "the machine has become too slow to fill the server in time"
-        );
-        take(first, lease as u64);
+    // How far ahead the moment must lie depends on how fast this machine is just now.
+    let began = Instant::now();
+    clients.run(&scheme.acquires(0, step, LONG_LEASE, key));
+    let mut ahead = began.elapsed() * 40 + Duration::from_millis(500);
+    loop {
+        cmd!(server.connect(), "FLUSHALL");
+        let end = Instant::now() + ahead;
+        let in_time = (0..count).step_by(step).all(|first| {
+            let lease = end.saturating_duration_since(Instant::now()).as_millis() as u64;
+            if lease > 0 {
+                clients.run(&scheme.acquires(first, step, lease, key));
+            }
+            lease > 0
+        });
+        if in_time {
+            return end;
+        }
+        ahead *= 2;
     }
-    end
 }
 
 /// Pings from the end of the leases on until the database is empty.
