@@ -148,7 +148,11 @@ fn crowd(server: &Server, scale: &Scale, report: &mut Report) {
         ),
         ("on as many locks", |n| format!("crowded:{n}")),
     ] {
-        for (what, wait) in [("time out", 1), ("are cut off", 0)] {
+        for (what, wait) in [("time out", 1), ("are cut off", 0), ("are served", 0)] {
+            if what == "are served" && key_of(0) == key_of(1) {
+                // One at a time, as `queue` measures it.
+                continue;
+            }
             let mut holder = server.connect();
             for n in 0..waiters {
                 cmd!(
@@ -173,7 +177,12 @@ fn crowd(server: &Server, scale: &Scale, report: &mut Report) {
                 })
                 .collect();
             await_waiters(server, waiters);
-            if wait == 0 {
+            if what == "are served" {
+                (0..waiters).for_each(|n| send!(holder, "LOCK.RELEASE", key_of(n), "holder"));
+                tell_pings(server, report, waiters, what, place);
+                (0..waiters).for_each(|_| drop(holder.recv()));
+                drop(conns);
+            } else if wait == 0 {
                 // Closing them is the event.
                 let closing = std::thread::spawn(move || drop(conns));
                 tell_pings(server, report, waiters, what, place);
