@@ -91,9 +91,11 @@ impl<'c> Place<'c> {
     }
 
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
-    /// its table, or a callback has marked something that no timer has looked at yet.
+    /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
     fn may_have_strangers(&mut self) -> bool {
-        let marked = STATE.with(|state| !state.marks.borrow().is_empty());
+        let marked = STATE.with(|state| {
+            !state.marks.borrow().is_empty() || !state.held_back.borrow().is_empty()
+        });
         let value = self.key.value();
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }

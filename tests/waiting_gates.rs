@@ -3,8 +3,8 @@
 use std::fs;
 
 use mortise_harness::{
-    Conn, Server, assert_same_data, cmd, eventually, granted, hold_of, holders_of, int, is_nil,
-    lock_info, queue_of, send, text, try_cmd, wait_for_sync, waiter,
+    Conn, Server, assert_same_data, cmd, command, eventually, granted, hold_of, holders_of, int,
+    is_nil, lock_info, queue_of, send, text, try_cmd, wait_for_sync, waiter,
 };
 
 /// A primary with one replica, as many as it demands.
@@ -115,9 +115,9 @@ fn a_grant_lost_while_replicas_become_too_few_is_given_back_later() {
     let b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
     a.pipeline(&[
-        mortise_harness::command!("LOCK.RELEASE", "key", "a"),
-        mortise_harness::command!("CLIENT", "KILL", "ID", b.client_id()),
-        mortise_harness::command!("CONFIG", "SET", "min-replicas-to-write", 2),
+        command!("LOCK.RELEASE", "key", "a"),
+        command!("CLIENT", "KILL", "ID", b.client_id()),
+        command!("CONFIG", "SET", "min-replicas-to-write", 2),
     ]);
     assert_eq!(queue_of(&mut a, "key"), ["c"]);
     demand(&primary, 1);
@@ -135,7 +135,7 @@ fn many_locks_held_back_are_all_handed_over_when_writes_are_accepted_again() {
     }
     let asking = names
         .iter()
-        .map(|name| mortise_harness::command!("LOCK.ACQUIRE", name, "b", 60_000, "WAIT", 0));
+        .map(|name| command!("LOCK.ACQUIRE", name, "b", 60_000, "WAIT", 0));
     let mut waiting = primary.waiters(asking);
     demand(&primary, 2);
     eventually("all are held back", || {
@@ -219,4 +219,33 @@ fn a_key_held_back_in_a_cluster_is_remembered_once() {
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
     demand(&server, 0);
     granted(&mut b);
+}
+
+#[test]
+fn a_command_just_after_the_gate_has_opened_sees_what_came_while_it_was_closed() {
+    let (primary, _replica) = with_replica();
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(a, "LOCK.ACQUIRE", "other", "b", 60_000);
+    let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    // b comes to hold, but by the time its own request is looked at, nothing may be written.
+    a.pipeline(&[
+        command!("COPY", "other", "key", "REPLACE"),
+        command!("CONFIG", "SET", "min-replicas-to-write", 2),
+    ]);
+    eventually("it is held back", || primary.gauge("held_back") == 1);
+    let replies = a.pipeline(&[
+        command!("CONFIG", "SET", "min-replicas-to-write", 1),
+        command!("LOCK.RELEASE", "key", "b"),
+    ]);
+    assert_eq!(
+        int(replies[1].as_ref().unwrap()),
+        1,
+        "its own request comes before its release"
+    );
+    granted(&mut b);
+    assert_eq!(queue_of(&mut a, "key"), ["c"]);
+    cmd!(a, "LOCK.RELEASE", "key", "b");
+    granted(&mut c);
 }
