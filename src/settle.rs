@@ -93,9 +93,8 @@ impl<'c> Place<'c> {
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
     fn may_have_strangers(&mut self) -> bool {
-        let marked = STATE.with(|state| {
-            !state.marks.borrow().is_empty() || !state.held_back.borrow().is_empty()
-        });
+        let marked = STATE
+            .with(|state| !state.marks.borrow().is_empty() || !state.held_back.borrow().is_empty());
         let value = self.key.value();
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }
@@ -139,7 +138,9 @@ impl<'c> Place<'c> {
             return;
         }
         STATE.with(|state| {
-            if !state.grace.forbids_grants(self.now) {
+            if state.grace.forbids_grants(self.now) {
+                self.settle_lost(state);
+            } else {
                 while !self.settle_once(state, strangers) {}
             }
             timers::arm_due(self.ctx, state);
@@ -167,6 +168,18 @@ impl<'c> Place<'c> {
             settled &= self.check_upgrade(state, id);
         }
         settled
+    }
+
+    /// While nothing is granted: an upgrade whose read hold has ended is answered all the same.
+    fn settle_lost(&mut self, state: &State) {
+        let (db, name) = (self.ctx.db(), self.name.bytes());
+        let settled = self.with_live(|live| {
+            let mut queues = state.queues.borrow_mut();
+            queues.settle_lost(db as u32, name, live)
+        });
+        for decided in &settled.decided {
+            waiters::decide(state, db, name, decided);
+        }
     }
 
     /// Tells everybody but the waiter of a decision. True if it was a grant.

@@ -1,5 +1,7 @@
 //! Waiting while nothing is granted: `lock.grace` after a start.
 
+use std::time::Duration;
+
 use mortise_harness::{
     Server, Shutdown, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of, try_cmd,
     waiter,
@@ -84,6 +86,44 @@ fn a_reentry_and_an_upgrade_wait_out_the_grace() {
     assert_eq!(queue_of(&mut conn, "key"), ["b"]);
     cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
     granted(&mut b);
+}
+
+#[test]
+fn an_upgrade_whose_read_hold_is_released_in_the_grace_is_answered_null_at_once() {
+    let mut server = in_grace();
+    let mut read = waiter!(server, "LOCK.RLOCK", "key", "a", 600_000, "WAIT", 0);
+    granted(&mut read);
+    server.set_module_arg("grace", "60000");
+    server.restart(Shutdown::AsConfigured);
+    let mut conn = server.connect();
+    let mut ahead = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
+    let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
+    // As at any other time, it stands ahead of the line.
+    assert_eq!(queue_of(&mut conn, "key"), ["a", "b"]);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    assert!(is_nil(&upgrade.recv()));
+    assert!(server.gauge("grace_left_ms") > 0);
+    assert_eq!(queue_of(&mut conn, "key"), ["b"]);
+    assert!(ahead.recv_within(Duration::from_millis(50)).is_none());
+}
+
+#[test]
+fn an_upgrade_whose_read_lease_ends_in_the_grace_is_answered_null_at_once() {
+    let mut server = in_grace();
+    let mut first = waiter!(server, "LOCK.RLOCK", "key", "a", 600_000, "WAIT", 0);
+    let mut second = waiter!(server, "LOCK.RLOCK", "key", "b", 4_000, "WAIT", 0);
+    granted(&mut first);
+    granted(&mut second);
+    server.set_module_arg("grace", "60000");
+    server.restart(Shutdown::AsConfigured);
+    let mut conn = server.connect();
+    let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
+    // A hold that ends meanwhile is looked at, and so are those that end after it.
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    assert!(is_nil(&upgrade.recv()));
+    assert!(server.gauge("grace_left_ms") > 0);
+    assert!(queue_of(&mut conn, "key").is_empty());
+    assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
 }
 
 #[test]

@@ -322,7 +322,7 @@ impl Queue {
     }
 
     /// Upgrades whose owner holds no more, wherever they stand.
-    fn answer_lost_upgrades(&mut self, live: &Live<'_>, settled: &mut Settled) {
+    pub(crate) fn answer_lost_upgrades(&mut self, live: &Live<'_>, settled: &mut Settled) {
         let lost = |place: &&Place| {
             self.get(**place)
                 .is_some_and(|waiter| live.hold(waiter.owner.as_ref()).is_none())

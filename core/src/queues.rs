@@ -128,6 +128,27 @@ impl Queues {
         wall: Micros,
         strangers: bool,
     ) -> Settled {
+        self.settle_with(db, name, live, |queue, live| {
+            queue.settle(live, tokens, wall, strangers)
+        })
+    }
+
+    /// While nothing is granted: lets nobody in, but answers the upgrades whose read hold has ended.
+    pub fn settle_lost(&mut self, db: u32, name: &[u8], live: &mut Live<'_>) -> Settled {
+        self.settle_with(db, name, live, |queue, live| {
+            let mut settled = Settled::default();
+            queue.answer_lost_upgrades(live, &mut settled);
+            settled
+        })
+    }
+
+    fn settle_with(
+        &mut self,
+        db: u32,
+        name: &[u8],
+        live: &mut Live<'_>,
+        settle: impl FnOnce(&mut Queue, &mut Live<'_>) -> Settled,
+    ) -> Settled {
         let Some(queues) = self.by_db.get_mut(&db) else {
             return Settled::default();
         };
@@ -138,7 +159,7 @@ impl Queues {
         let Some(queue) = queues.get_mut(&name) else {
             return Settled::default();
         };
-        let settled = queue.settle(live, tokens, wall, strangers);
+        let settled = settle(queue, live);
         let key = KeyId { db, name };
         self.set_deadline(&key, live.next_deadline());
         for decided in &settled.decided {

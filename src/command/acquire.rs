@@ -127,7 +127,7 @@ fn acquire(place: &mut Place<'_>, request: &Request<'_>) -> Result<Grant, Acquir
                 .map_err(AcquireError::TokenTooHigh)?;
         }
         if state.grace.forbids_grants(now) {
-            return Err(AcquireError::Busy(Busy::Held));
+            return Err(AcquireError::Busy(busy_in_grace(place, request)));
         }
         place.with_live(|live| {
             // Nobody overtakes the queue but an owner that holds already.
@@ -137,4 +137,15 @@ fn acquire(place: &mut Place<'_>, request: &Request<'_>) -> Result<Grant, Acquir
             live.acquire(request, &mut state.tokens.borrow_mut(), wall)
         })
     })
+}
+
+/// What a request waits for while nothing is granted. A reader that asks for write waits as an upgrade then, too.
+fn busy_in_grace(place: &mut Place<'_>, request: &Request<'_>) -> Busy {
+    let stake = place
+        .live()
+        .and_then(|live| live.hold(request.owner).copied());
+    match stake {
+        Some(stake) if request.mode == Mode::Write && stake.write == 0 => Busy::Upgrade,
+        _ => Busy::Held,
+    }
 }
