@@ -8,7 +8,7 @@ use mortise_harness::{
 };
 
 /// Long enough for a slow machine to queue up in.
-const GRACE: &str = "1500";
+const GRACE: &str = "3000";
 
 fn in_grace() -> Server {
     let server = Server::builder()
@@ -111,7 +111,7 @@ fn an_upgrade_whose_read_hold_is_released_in_the_grace_is_answered_null_at_once(
 fn an_upgrade_whose_read_lease_ends_in_the_grace_is_answered_null_at_once() {
     let mut server = in_grace();
     let mut first = waiter!(server, "LOCK.RLOCK", "key", "a", 600_000, "WAIT", 0);
-    let mut second = waiter!(server, "LOCK.RLOCK", "key", "b", 4_000, "WAIT", 0);
+    let mut second = waiter!(server, "LOCK.RLOCK", "key", "b", 5_000, "WAIT", 0);
     granted(&mut first);
     granted(&mut second);
     server.set_module_arg("grace", "60000");
