@@ -3,13 +3,15 @@
 mod payload;
 
 use mortise_harness::{
-    Conn, Server, boot_id, bytes, cmd, hold_of, int, is_nil, lock_info, text, wall_micros,
+    Conn, Envelope, Server, boot_id, bytes, cmd, hold_of, int, is_nil, lock_info, text, wall_micros,
 };
 
-use payload::{Envelope, FOOT, Hold, Payload};
+use payload::{Hold, Payload};
 
 const HOUR: i64 = 3_600_000_000;
 const PAST_THE_LAST_TOKEN: u64 = 1 << 53;
+/// The length of what the server puts at the end of a payload.
+const VERSION_AND_CHECKSUM: usize = 2 + 8;
 
 struct Scene {
     server: Server,
@@ -28,7 +30,7 @@ impl Scene {
         let dump = bytes(&cmd!(conn, "DUMP", "held"));
         let envelope = Envelope::of(&dump);
         assert_eq!(
-            envelope.around(&envelope.open(&dump)),
+            envelope.around(&Envelope::open(&dump)),
             dump,
             "as the server makes it"
         );
@@ -266,9 +268,9 @@ fn a_payload_whose_envelope_is_wrong_is_refused() {
     let mut scene = Scene::set_up();
     let body = Payload::of(vec![Hold::writer("a")]).body();
     let good = scene.envelope.around(&body);
-    let inner = &good[scene.envelope.head.len()..good.len() - FOOT];
+    let inner = Envelope::inner(&good);
     // Where less is missing, the server takes its own version and checksum for the rest, and by chance they may be one.
-    for len in 0..inner.len() - FOOT {
+    for len in 0..inner.len() - VERSION_AND_CHECKSUM {
         let dump = scene.envelope.around_all(&inner[..len]);
         scene.assert_refused(&dump, &format!("{len} of {} bytes", inner.len()));
     }

@@ -32,6 +32,7 @@
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | look for two clients inside | [`Contenders`], [`Record`] |
+//! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
@@ -45,6 +46,7 @@ mod clock_shim;
 mod cluster;
 mod conn;
 mod contenders;
+mod dump;
 mod eventually;
 mod link;
 mod lock;
@@ -67,6 +69,7 @@ pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol};
 pub use contenders::{Contenders, Record, Role, Stint};
+pub use dump::Envelope;
 pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
