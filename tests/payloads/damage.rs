@@ -1,0 +1,288 @@
+//! Payloads that are cut, flipped and spliced at random, by the ten thousand: refused whole, or sound.
+//!
+//! The checksum is put right each time, so that it is the module that meets the damage. A hundred thousand with
+//! `MORTISE_LONG=1`.
+
+use std::env;
+
+use mortise_harness::redis::Value;
+use mortise_harness::{Conn, Envelope, LockInfo, bytes, cmd, int, lock_info, text, wall_micros};
+
+use super::payload::{Hold, Payload};
+use super::{HOUR, Scene};
+
+#[test]
+fn a_payload_cut_short_anywhere_is_refused() {
+    let mut scene = Scene::set_up();
+    let holds = vec![Hold::reader("a"), Hold::reader("some longer name")];
+    let body = Payload::of(holds).body();
+    for len in 0..body.len() {
+        let dump = scene.envelope.around(&body[..len]);
+        scene.assert_refused(&dump, &format!("{len} of {} bytes", body.len()));
+    }
+}
+
+#[test]
+fn a_payload_with_any_bit_flipped_is_refused_or_is_a_sound_lock() {
+    let mut scene = Scene::set_up();
+    let holds = vec![
+        Hold::reader("a"),
+        Hold::reader("bb").but(|hold| hold.read = 300),
+        Hold::reader("ccc"),
+    ];
+    let mut restored = 0;
+    for holds in [holds, vec![Hold::writer("w").but(|hold| hold.read = 2)]] {
+        let body = Payload::of(holds).body();
+        for bit in 0..8 * body.len() {
+            let mut body = body.clone();
+            body[bit / 8] ^= 1 << (bit % 8);
+            let dump = scene.envelope.around(&body);
+            restored += usize::from(scene.is_refused_or_sound(&dump));
+        }
+    }
+    assert!(
+        restored > 100,
+        "most of a name and of a number may be different"
+    );
+    assert_eq!(scene.digest_now(), scene.digest);
+}
+
+/// How many payloads are damaged for each kind of damage.
+fn rounds() -> u64 {
+    if env::var_os("MORTISE_LONG").is_some() {
+        100_000
+    } else {
+        10_000
+    }
+}
+
+#[test]
+fn ten_thousand_payloads_damaged_within_are_refused_or_sound() {
+    let mut scene = Scene::set_up();
+    let bodies: Vec<_> = dumps(&mut scene)
+        .iter()
+        .map(|dump| Envelope::open(dump))
+        .collect();
+    let mut dice = Dice(1);
+    let mut restored = 0;
+    for round in 0..rounds() {
+        let body = damaged(&bodies, &mut dice);
+        let dump = scene.envelope.around(&body);
+        restored += u64::from(scene.is_refused_or_sound(&dump));
+        // All that there is, now and then.
+        if round % 50 == 0 {
+            assert_eq!(scene.digest_now(), scene.digest, "{}", dump.escape_ascii());
+        }
+    }
+    assert_eq!(scene.digest_now(), scene.digest);
+    println!("{restored} of {} were sound", rounds());
+    assert!(
+        (rounds() / 100..rounds() / 2).contains(&restored),
+        "{restored}"
+    );
+    assert_nothing_is_left(&mut scene);
+}
+
+#[test]
+fn ten_thousand_payloads_whose_envelope_is_damaged_too_are_refused_or_sound() {
+    let mut scene = Scene::set_up();
+    let inners: Vec<_> = dumps(&mut scene)
+        .iter()
+        .map(|dump| Envelope::inner(dump).to_vec())
+        .collect();
+    let mut dice = Dice(2);
+    for _ in 0..rounds() {
+        let inner = damaged(&inners, &mut dice);
+        let dump = scene.envelope.around_all(&inner);
+        scene.is_refused_or_sound(&dump);
+    }
+    assert_eq!(scene.digest_now(), scene.digest);
+    assert_nothing_is_left(&mut scene);
+}
+
+#[test]
+fn a_thousand_payloads_whose_checksum_was_not_put_right_are_refused() {
+    let mut scene = Scene::set_up();
+    let dumps = dumps(&mut scene);
+    let mut dice = Dice(3);
+    for _ in 0..1_000 {
+        let dump = damaged(&dumps, &mut dice);
+        if !dumps.contains(&dump) {
+            scene.assert_refused(&dump, &dump.escape_ascii().to_string());
+        }
+    }
+}
+
+impl Scene {
+    fn digest_now(&mut self) -> String {
+        text(&cmd!(self.conn, "DEBUG", "DIGEST"))
+    }
+
+    /// Fails unless the dump is refused and no key made, or is a lock as the rules allow it. True in this case; the lock
+    /// has been taken apart.
+    #[track_caller]
+    fn is_refused_or_sound(&mut self, dump: &[u8]) -> bool {
+        let what = || dump.escape_ascii().to_string();
+        match self.conn.try_cmd(&[&b"RESTORE"[..], b"new", b"0", dump]) {
+            Ok(_) => {
+                assert_sound(&mut self.conn);
+                true
+            }
+            Err(error) => {
+                assert!(error.starts_with("ERR "), "{error}: {}", what());
+                assert_eq!(int(&cmd!(self.conn, "EXISTS", "new")), 0, "{}", what());
+                false
+            }
+        }
+    }
+}
+
+/// Fails unless `new` is a lock as the rules allow it, and so is what a dump of it makes; takes it apart.
+#[track_caller]
+fn assert_sound(conn: &mut Conn) {
+    let Some(lock) = lock_info(conn, "new") else {
+        // Its leases were over.
+        cmd!(conn, "DEL", "new");
+        return;
+    };
+    assert_possible(&lock);
+    let again = cmd!(conn, "DUMP", "new");
+    if let Value::BulkString(again) = again {
+        cmd!(conn, "RESTORE", "again", 0, again, "REPLACE");
+        // Damage may have left a lease of a few milliseconds, which ends meanwhile.
+        let facts = lock_info(conn, "again").map_or(Vec::new(), |lock| lock.facts());
+        assert!(
+            facts.iter().all(|hold| lock.facts().contains(hold)),
+            "{facts:?} of {lock:?}"
+        );
+        cmd!(conn, "DEL", "again");
+    }
+    for hold in &lock.holds {
+        let released = cmd!(conn, "LOCK.RELEASE", "new", &hold.owner, "ALL");
+        // Null if its lease has ended meanwhile.
+        assert!(released == Value::Int(0) || hold.lease < 20_000, "{lock:?}");
+    }
+    // A hold whose lease was over may be left until it is met.
+    cmd!(conn, "DEL", "new");
+}
+
+#[track_caller]
+fn assert_possible(lock: &LockInfo) {
+    let writers = lock.holds.iter().filter(|hold| hold.write > 0).count();
+    assert!(writers == 0 || lock.holds.len() == 1, "{lock:?}");
+    assert_eq!(lock.holders as usize, lock.holds.len());
+    let bound = wall_micros() + HOUR;
+    for hold in &lock.holds {
+        assert!(hold.write + hold.read > 0, "{lock:?}");
+        assert!((1..=bound).contains(&hold.token), "{lock:?}");
+        assert!((1..=255).contains(&hold.owner.len()), "{lock:?}");
+        assert!(hold.lease > 0, "{lock:?}");
+    }
+    let mut owners: Vec<_> = lock.holds.iter().map(|hold| &hold.owner).collect();
+    owners.sort();
+    owners.dedup();
+    assert_eq!(owners.len(), lock.holds.len(), "an owner twice: {lock:?}");
+}
+
+/// Fails unless the scene's own lock is all there is, and locks are given out as ever.
+#[track_caller]
+fn assert_nothing_is_left(scene: &mut Scene) {
+    assert_eq!(int(&cmd!(scene.conn, "DBSIZE")), 1);
+    assert_eq!(
+        (scene.server.gauge("locks"), scene.server.gauge("holders")),
+        (1, 2)
+    );
+    let token = int(&cmd!(scene.conn, "LOCK.ACQUIRE", "new", "a", 60_000));
+    assert!(token <= wall_micros() + HOUR + 1, "{token}");
+    assert_eq!(int(&cmd!(scene.conn, "LOCK.RELEASE", "new", "a")), 0);
+}
+
+/// What the server dumps for locks of all kinds.
+fn dumps(scene: &mut Scene) -> Vec<Vec<u8>> {
+    let conn = &mut scene.conn;
+    cmd!(conn, "LOCK.ACQUIRE", "write", "a", 60_000);
+    cmd!(
+        conn,
+        "LOCK.ACQUIRE",
+        "both",
+        "an owner of some length",
+        60_000,
+        "HOLDS",
+        70_000
+    );
+    cmd!(
+        conn,
+        "LOCK.RLOCK",
+        "both",
+        "an owner of some length",
+        60_000,
+        "HOLDS",
+        i32::MAX
+    );
+    cmd!(conn, "LOCK.ACQUIRE", "long", vec![0xff_u8; 255], 60_000);
+    for n in 0..40 {
+        if n < 3 {
+            cmd!(conn, "LOCK.RLOCK", "few", format!("r{n}"), 60_000 + n);
+        }
+        cmd!(
+            conn,
+            "LOCK.RLOCK",
+            "many",
+            format!("r{n}"),
+            60_000,
+            "HOLDS",
+            n + 1
+        );
+    }
+    ["write", "both", "long", "few", "many"]
+        .map(|key| {
+            let dump = bytes(&cmd!(conn, "DUMP", key));
+            cmd!(conn, "DEL", key);
+            dump
+        })
+        .to_vec()
+}
+
+/// One of `good`, damaged in one to three places.
+fn damaged(good: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = dice.pick(good).clone();
+    for _ in 0..=dice.roll(3) {
+        let len = bytes.len() as u64;
+        if len == 0 {
+            return bytes;
+        }
+        let at = dice.roll(len) as usize;
+        let end = at + dice.roll((len - at as u64).min(12)) as usize;
+        match dice.roll(8) {
+            0 => bytes.truncate(at),
+            1 => drop(bytes.drain(at..end)),
+            2 => bytes[at] = dice.roll(256) as u8,
+            3 => bytes[at] = *dice.pick(&[0, 1, 0x7f, 0x80, 0xff]),
+            4 => drop(bytes.splice(at..at, bytes[at..end].to_vec())),
+            5 => {
+                let other = dice.pick(good);
+                bytes.truncate(at);
+                bytes.extend(&other[at.min(other.len())..]);
+            }
+            _ => bytes[at] ^= 1 << dice.roll(8),
+        }
+    }
+    bytes
+}
+
+/// SplitMix64, by Sebastiano Vigna: the same damage in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut face = self.0;
+        face = (face ^ (face >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        face = (face ^ (face >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (face ^ (face >> 31)) % sides
+    }
+
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.roll(of.len() as u64) as usize]
+    }
+}
