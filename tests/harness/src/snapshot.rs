@@ -94,6 +94,27 @@ impl Snapshot {
         }
     }
 
+    /// Fails unless every hold of `earlier` that cannot have ended meanwhile is here, the same, and ends no earlier than
+    /// it did there. For locks whose leases end while they are being looked at.
+    ///
+    /// # Panics
+    /// If one is not.
+    #[track_caller]
+    pub fn assert_keeps(&self, earlier: &Snapshot) {
+        let passed = self.passed_since(earlier);
+        for (name, before) in &earlier.locks {
+            for before in before.holds.iter().filter(|hold| hold.lease > passed.most) {
+                let here = self.locks.get(name);
+                let mut holds = here.iter().flat_map(|info| &info.holds);
+                let now = holds.find(|hold| hold.facts() == before.facts());
+                assert!(
+                    now.is_some_and(|now| before.lease - now.lease <= passed.most),
+                    "{name:?}: {here:?} after {before:?} and {passed:?} ms"
+                );
+            }
+        }
+    }
+
     fn holds_beside<'a>(
         &'a self,
         earlier: &'a Snapshot,

@@ -1,0 +1,151 @@
+//! A replica has every hold, however it came to know of it, and its own files have them, too.
+
+use mortise_harness::{
+    Server, Shutdown, Snapshot, assert_same_data, cmd, eventually, hold_of, int, is_nil, lock_info,
+    wait_for_sync, wall_micros,
+};
+
+use super::{assert_same_holds, make_history, replica_of};
+
+#[test]
+fn a_replica_that_attaches_later_has_every_hold() {
+    for diskless in ["yes", "no"] {
+        let primary = Server::builder()
+            .config("repl-diskless-sync", diskless)
+            .start();
+        make_history(&mut primary.connect());
+        let replica = replica_of(&primary);
+        assert_same_holds(&primary, &replica);
+        assert_eq!(Snapshot::take(&replica).facts().len(), 2 * 9);
+    }
+}
+
+#[test]
+fn a_replica_that_is_attached_follows_every_change() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    make_history(&mut primary.connect());
+    assert_same_holds(&primary, &replica);
+    for (name, value) in [("locks", 18), ("last_token", primary.gauge("last_token"))] {
+        assert_eq!(replica.gauge(name), value, "{name}");
+    }
+}
+
+#[test]
+fn a_replica_of_a_replica_follows_too() {
+    let primary = Server::start();
+    let middle = replica_of(&primary);
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "before", "a", 600_000);
+    let last = replica_of(&middle);
+    make_history(&mut conn);
+    assert_same_holds(&primary, &middle);
+    assert_same_holds(&middle, &last);
+    cmd!(conn, "LOCK.ACQUIRE", "short", "a", 20);
+    eventually("its end reaches the last", || {
+        lock_info(&mut conn, "short").is_none()
+            && int(&cmd!(last.connect(), "EXISTS", "short")) == 0
+    });
+    assert_same_holds(&primary, &middle);
+    assert_same_holds(&middle, &last);
+}
+
+#[test]
+fn transactions_and_scripts_reach_a_replica_with_all_they_did() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    let mut conn = primary.connect();
+    cmd!(conn, "MULTI");
+    for n in 0..5 {
+        cmd!(conn, "LOCK.ACQUIRE", format!("lock:{n}"), "a", 600_000);
+        cmd!(conn, "LOCK.ACQUIRE", "lock:0", "a", 600_000);
+        cmd!(conn, "SET", format!("string:{n}"), n);
+    }
+    cmd!(conn, "LOCK.RELEASE", "lock:3", "a");
+    cmd!(conn, "EXEC");
+    let script = "for i = 1, 5 do redis.call('LOCK.RLOCK', KEYS[1], 'a' .. i, 600000) end \
+                  redis.call('LOCK.RELEASE', KEYS[1], 'a3') \
+                  return redis.call('LOCK.ACQUIRE', KEYS[2], 'b', 600000)";
+    assert!(is_nil(&cmd!(conn, "EVAL", script, 2, "read", "lock:1")));
+    assert_same_holds(&primary, &replica);
+    assert_eq!(
+        lock_info(&mut replica.connect(), "read").unwrap().holders,
+        4
+    );
+}
+
+#[test]
+fn a_refused_request_is_no_traffic() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+    wait_for_sync(&primary, &replica);
+    let applied = |server: &Server| {
+        server
+            .info("commandstats")
+            .get("cmdstat_LOCK.APPLY")
+            .cloned()
+    };
+    let before = applied(&replica);
+    assert!(before.is_some());
+    for _ in 0..50 {
+        cmd!(conn, "LOCK.ACQUIRE", "key", "b", 600_000);
+        cmd!(conn, "LOCK.RELEASE", "key", "b");
+        cmd!(conn, "LOCK.RENEW", "key", "b", 600_000);
+        cmd!(conn, "LOCK.INFO", "key");
+    }
+    wait_for_sync(&primary, &replica);
+    assert_eq!(applied(&replica), before);
+}
+
+#[test]
+fn a_replica_has_no_bounds_of_its_own() {
+    let primary = Server::start();
+    let replica = Server::builder()
+        .replica_of(&primary)
+        .config("lock.max-lease", "1000")
+        .config("lock.grace", "60000")
+        .start();
+    let ahead = wall_micros() + 1_800_000_000;
+    cmd!(
+        primary.connect(),
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        86_400_000,
+        "FENCE",
+        ahead
+    );
+    assert_same_holds(&primary, &replica);
+    assert_eq!(
+        hold_of(&mut replica.connect(), "key", "a").unwrap().token,
+        ahead
+    );
+}
+
+#[test]
+fn a_replicas_own_append_only_file_has_the_effects() {
+    for preamble in ["yes", "no"] {
+        let mut primary = Server::start();
+        let mut replica = Server::builder()
+            .config("appendonly", "yes")
+            .replica_of(&primary)
+            .config("aof-use-rdb-preamble", preamble)
+            .start();
+        wait_for_sync(&primary, &replica);
+        make_history(&mut primary.connect());
+        cmd!(primary.connect(), "LOCK.RELEASE", "upgraded", "a", "ALL");
+        assert_same_data(&primary, &replica);
+        eventually("the replica's first rewrite is done", || {
+            let state = replica.info("persistence");
+            state["aof_rewrite_in_progress"] == "0" && state["aof_rewrite_scheduled"] == "0"
+        });
+        let before = Snapshot::take(&primary);
+        replica.shutdown(Shutdown::NoSave);
+        primary.sigkill();
+        replica.start_again();
+        Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
+        assert_eq!(before.facts().len(), 17);
+    }
+}

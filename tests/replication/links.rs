@@ -1,0 +1,98 @@
+//! Replicas that come and go while locks change.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{Server, assert_same_data, cmd, eventually, send};
+
+use super::{assert_same_holds, replica_of, stat};
+
+/// Takes, re-enters and releases on a hundred locks until told to stop.
+fn load(server: &Server, stop: &AtomicBool) {
+    let mut conn = server.connect();
+    let mut rounds = 0;
+    while !stop.load(Relaxed) {
+        for n in 0..100_u64 {
+            let (key, owner) = (
+                format!("lock:{n}"),
+                format!("owner:{}", (rounds * 7 + n) % 5),
+            );
+            match (rounds + n) % 6 {
+                0 => send!(conn, "LOCK.ACQUIRE", key, owner, 600_000),
+                1 | 2 => send!(conn, "LOCK.RLOCK", key, owner, 600_000),
+                3 => send!(conn, "LOCK.RELEASE", key, owner, "ALL"),
+                4 => send!(conn, "LOCK.RLOCK", key, owner, 1),
+                _ => send!(conn, "LOCK.RELEASE", key, owner, "HOLDS", 0, "READ"),
+            }
+        }
+        (0..100).for_each(|_| drop(conn.recv()));
+        rounds += 1;
+    }
+}
+
+/// Stops the load also where a test fails: the scope would wait for it for ever.
+struct StopAtLast<'a>(&'a AtomicBool);
+
+impl Drop for StopAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Runs `meanwhile` while locks change; then the two must have the same holds.
+#[track_caller]
+fn assert_agree_after(primary: &Server, meanwhile: impl FnOnce() -> Server) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| load(primary, &stop));
+        let stopped = StopAtLast(&stop);
+        let replica = meanwhile();
+        drop(stopped);
+        load.join().unwrap();
+        // Leases of a millisecond are still being swept.
+        eventually("the same holds are left", || {
+            assert_same_data(primary, &replica);
+            primary.gauge("holders") == replica.gauge("holders")
+        });
+        assert_same_holds(primary, &replica);
+    });
+}
+
+#[test]
+fn a_replica_that_attaches_amid_changes_agrees_in_the_end() {
+    for diskless in ["yes", "no"] {
+        let primary = Server::builder()
+            .config("repl-diskless-sync", diskless)
+            .start();
+        assert_agree_after(&primary, || {
+            // Long enough that nobody has listened for a while.
+            let started = Instant::now();
+            eventually("time passes", || started.elapsed() > Duration::from_secs(2));
+            let first = replica_of(&primary);
+            drop(first);
+            replica_of(&primary)
+        });
+    }
+}
+
+/// How often a replica has been synchronised, in part or in full.
+fn syncs(primary: &Server) -> i64 {
+    stat(primary, "sync_full") + stat(primary, "sync_partial_ok")
+}
+
+#[test]
+fn a_replica_that_loses_its_link_amid_changes_agrees_in_the_end() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    assert_agree_after(&primary, || {
+        for _ in 0..5 {
+            let (granted, synced) = (primary.gauge("total_grants"), syncs(&primary));
+            cmd!(primary.connect(), "CLIENT", "KILL", "TYPE", "slave");
+            eventually("the replica is back and much has happened", || {
+                syncs(&primary) > synced && primary.gauge("total_grants") > granted + 500
+            });
+        }
+        replica
+    });
+}

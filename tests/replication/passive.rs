@@ -1,0 +1,89 @@
+//! A replica changes nothing: it refuses, and waits for its primary to say what has ended.
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::{Server, Snapshot, cmd, eventually, int, lock_info, wait_for_sync};
+
+use super::{assert_same_holds, replica_of};
+
+#[test]
+fn a_replica_refuses_every_change_though_it_be_writable() {
+    for read_only in ["yes", "no"] {
+        let primary = Server::start();
+        let replica = Server::builder()
+            .replica_of(&primary)
+            .config("replica-read-only", read_only)
+            .start();
+        cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 600_000);
+        wait_for_sync(&primary, &replica);
+        let before = Snapshot::take(&replica);
+        let mut conn = replica.connect();
+        for command in [
+            ["LOCK.ACQUIRE", "key", "a", "600000"].as_slice(),
+            &["LOCK.ACQUIRE", "free", "a", "600000"],
+            &["LOCK.WLOCK", "key", "b", "600000"],
+            &["LOCK.RLOCK", "key", "b", "600000", "WAIT", "0"],
+            &["LOCK.RELEASE", "key", "a"],
+            &["LOCK.RELEASE", "key", "b", "ALL"],
+            &["LOCK.RENEW", "key", "a", "86400000"],
+            &["LOCK.FENCE", "key", "a", "1"],
+        ] {
+            let error = conn.try_cmd(command).unwrap_err();
+            assert!(error.starts_with("READONLY "), "{command:?}: {error}");
+        }
+        for internal in [
+            ["LOCK.APPLY", "key", "\x01\x01F"],
+            ["LOCK.SETTLE", "key", "x"],
+        ] {
+            assert!(conn.try_cmd(&internal).is_err(), "{internal:?}");
+        }
+        Snapshot::take(&replica).assert_continues(&before);
+        assert_same_holds(&primary, &replica);
+    }
+}
+
+#[test]
+fn the_end_of_a_lease_reaches_a_replica_as_the_primarys_decision() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    let (mut conn, mut there) = (primary.connect(), replica.connect());
+    cmd!(conn, "LOCK.RLOCK", "read", "long", 600_000);
+    cmd!(conn, "LOCK.RLOCK", "read", "short", 50);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
+    eventually("the replica has dropped what has ended", || {
+        int(&cmd!(there, "EXISTS", "key")) == 0 && replica.gauge("holders") == 1
+    });
+    assert_same_holds(&primary, &replica);
+}
+
+#[test]
+fn a_replica_shows_no_hold_whose_lease_is_over_and_drops_none_by_itself() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    let mut there = replica.connect();
+    // Once more if this machine was too slow to freeze the primary before the lease was over.
+    eventually("the primary is frozen and the lease runs", || {
+        cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 300);
+        wait_for_sync(&primary, &replica);
+        primary.stop_signal();
+        let runs = lock_info(&mut there, "key").is_some();
+        if !runs {
+            primary.cont_signal();
+        }
+        runs
+    });
+    eventually("the lease is over there", || {
+        lock_info(&mut there, "key").is_none()
+    });
+    // Long enough for any sweep.
+    let over = Instant::now();
+    eventually("time passes", || {
+        over.elapsed() > Duration::from_millis(400)
+    });
+    let there_still = int(&cmd!(there, "EXISTS", "key"));
+    primary.cont_signal();
+    assert_eq!(there_still, 1, "the primary has not said so");
+    eventually("the primary says so", || {
+        int(&cmd!(there, "EXISTS", "key")) == 0
+    });
+}
