@@ -15,6 +15,11 @@ pub(crate) fn wall() -> Micros {
     Micros(ffi::wall_micros())
 }
 
+/// The wall clock when the command that runs now was called. Tokens need no better one.
+pub(crate) fn command_wall() -> Micros {
+    Micros(ffi::command_wall_micros())
+}
+
 /// Here and now, for bytes that leave or reach the process.
 pub(crate) fn stamp() -> Stamp {
     stamp_at(now())

@@ -21,7 +21,7 @@ use crate::command::docs::{self, Docs};
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
 use crate::leases;
-use crate::state::{self, STATE, State};
+use crate::state::{self, State};
 use crate::value::Value;
 
 /// The command that carries effects.
@@ -36,11 +36,10 @@ thread_local! {
 
 /// Sends `effect`, decided at `now`, to whoever listens; the key counts as changed.
 pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effect<'_>) {
-    ctx.signal_modified(key);
-    if !STATE.with(|state| state.listening.get()) {
-        ctx.replicate_verbatim();
+    if sent_unheard(ctx, key) {
         return;
     }
+    ctx.signal_modified(key);
     BUFFER.with_borrow_mut(|buffer| {
         buffer.clear();
         codec::encode_effect(effect, state::last_token(), &clock::stamp_at(now), buffer);
@@ -48,10 +47,20 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
     });
 }
 
+/// True if nobody listens, so that no effect need be made: the key counts as changed.
+pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
+    if ctx.state().listening.get() {
+        return false;
+    }
+    ctx.signal_modified(key);
+    ctx.replicate_verbatim();
+    true
+}
+
 /// Tells of every hold of a lock that came by RESTORE. The server passes the RESTORE on as it came, stamped with the
 /// time of the DUMP, but the leases began anew: an AOF that is loaded later would end them early.
 pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
-    if !STATE.with(|state| state.listening.get()) {
+    if !ctx.state().listening.get() {
         return;
     }
     let stamp = clock::stamp_at(now);
@@ -133,7 +142,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         return Ok(());
     }
     if let Fact::Put(_, stake) | Fact::Sole(_, stake) = fact {
-        STATE.with(|state| state.note_deadline(stake.deadline));
+        ctx.state().note_deadline(stake.deadline);
     }
     let mut key = ctx.open(name, Access::Write);
     if key.kind() == Kind::Other {
@@ -145,7 +154,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
             let mut lock = Lock::free();
             lock.put(*owner, *stake);
             let value = Value::new(lock);
-            leases::follow(ctx.db(), name.bytes(), &value, now);
+            leases::follow(ctx.state(), ctx.db(), name.bytes(), &value, now);
             key.set(value);
         }
         return Ok(());
@@ -165,7 +174,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     if value.lock.is_free() {
         key.delete();
     } else {
-        leases::follow(ctx.db(), name.bytes(), value, now);
+        leases::follow(ctx.state(), ctx.db(), name.bytes(), value, now);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 use mortise_core::{Instant, LeaseId, LeaseOrder};
 
 use crate::name::ShortName;
-use crate::state::{STATE, State};
+use crate::state::State;
 use crate::value::Value;
 
 /// The locks of one database.
@@ -58,40 +58,36 @@ pub(crate) const fn entry_size(name_len: usize) -> usize {
 }
 
 /// Brings the table in step with a lock that somebody holds.
-pub(crate) fn follow(db: i32, name: &[u8], value: &Value, now: Instant) {
+pub(crate) fn follow(state: &State, db: i32, name: &[u8], value: &Value, now: Instant) {
     let Some(deadline) = value.lock.next_deadline() else {
         return;
     };
-    STATE.with(|state| {
-        with_table(state, db, |table| {
-            // An entry that is not of this name would be another lock's by now.
-            let mine = |id: &LeaseId| table.order.get(*id).is_some_and(|entry| **entry == *name);
-            match value.lease.get().filter(mine) {
-                Some(id) => table.order.reschedule(id, deadline),
-                None => {
-                    let id = table.order.insert(now, deadline, name.into());
-                    value.lease.set(Some(id));
-                    value.counted.set(0);
-                }
+    with_table(state, db, |table| {
+        // An entry that is not of this name would be another lock's by now.
+        let mine = |id: &LeaseId| table.order.get(*id).is_some_and(|entry| **entry == *name);
+        match value.lease.get().filter(mine) {
+            Some(id) => table.order.reschedule(id, deadline),
+            None => {
+                let id = table.order.insert(now, deadline, name.into());
+                value.lease.set(Some(id));
+                value.counted.set(0);
             }
-            let holders = value.lock.len() as u32;
-            let counted = value.counted.replace(holders);
-            table.holders = (table.holders + u64::from(holders)).saturating_sub(counted.into());
-        });
+        }
+        let holders = value.lock.len() as u32;
+        let counted = value.counted.replace(holders);
+        table.holders = (table.holders + u64::from(holders)).saturating_sub(counted.into());
     });
 }
 
 /// The lock has left the key: takes it out of the table.
-pub(crate) fn forget(db: i32, name: &[u8], value: &Value) {
+pub(crate) fn forget(state: &State, db: i32, name: &[u8], value: &Value) {
     let Some(id) = value.lease.take() else { return };
     let counted = u64::from(value.counted.take());
-    STATE.with(|state| {
-        with_table(state, db, |table| {
-            if table.order.get(id).is_some_and(|entry| **entry == *name) {
-                table.order.remove(id);
-                table.holders = table.holders.saturating_sub(counted);
-            }
-        });
+    with_table(state, db, |table| {
+        if table.order.get(id).is_some_and(|entry| **entry == *name) {
+            table.order.remove(id);
+            table.holders = table.holders.saturating_sub(counted);
+        }
     });
 }
 

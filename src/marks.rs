@@ -47,8 +47,8 @@ fn push(db: i32, name: &[u8], strangers: bool, restored: bool) {
 
 /// The key lost its lock, or the lock its key (RENAME, MOVE).
 pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
-    leases::forget(db, name, value);
     let waited_at = STATE.with(|state| {
+        leases::forget(state, db, name, value);
         evictions::on_unlinked(state, db, name);
         waiters::wait_at(state, db, name)
     });
@@ -160,7 +160,7 @@ fn enter(ctx: &Context<'_>, db: i32, name: &[u8], retells: bool) {
     let mut key = ctx.open_named(name, Access::Read);
     if let Some(value) = key.value() {
         let now = clock::now();
-        leases::follow(db, name, value, now);
+        leases::follow(ctx.state(), db, name, value, now);
         if retells {
             effect::retell(ctx, name, &value.lock, now);
         }

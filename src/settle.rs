@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
 use crate::grace;
 use crate::leases;
-use crate::state::{STATE, State};
+use crate::state::State;
 use crate::timers;
 use crate::value::Value;
 use crate::waiters::{self, Debt};
@@ -44,7 +44,7 @@ impl<'c> Place<'c> {
             return Err(Error::WrongType);
         }
         let now = clock::now();
-        STATE.with(|state| grace::look_for_stall(ctx, state, now));
+        grace::look_for_stall(ctx, ctx.state(), now);
         let mut place = Self {
             ctx,
             name,
@@ -83,9 +83,8 @@ impl<'c> Place<'c> {
         let mut lock = Lock::free();
         let outcome = act(&mut lock.at(self.now, |_, _| {}));
         if !lock.is_free() {
-            let value = Value::new(lock);
-            leases::follow(self.ctx.db(), self.name.bytes(), &value, self.now);
-            self.key.set(value);
+            // `close` takes it into the lease order.
+            self.key.set(Value::new(lock));
         }
         outcome
     }
@@ -93,23 +92,25 @@ impl<'c> Place<'c> {
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
     fn may_have_strangers(&mut self) -> bool {
-        let marked = STATE
-            .with(|state| !state.marks.borrow().is_empty() || !state.held_back.borrow().is_empty());
+        let state = self.ctx.state();
+        let marked = !state.marks.borrow().is_empty() || !state.held_back.borrow().is_empty();
         let value = self.key.value();
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }
 
     /// Somebody waits here.
     pub(crate) fn has_waiters(&self) -> bool {
-        STATE.with(|state| {
-            // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
-            !state.queues.borrow().is_empty()
-                && waiters::wait_at(state, self.ctx.db(), self.name.bytes())
-        })
+        let state = self.ctx.state();
+        // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
+        !state.queues.borrow().is_empty()
+            && waiters::wait_at(state, self.ctx.db(), self.name.bytes())
     }
 
     /// Tells everybody of the hold that `owner` has now.
     pub(crate) fn announce(&mut self, owner: OwnerRef<'_>) {
+        if effect::sent_unheard(self.ctx, self.name) {
+            return;
+        }
         let Some(value) = self.key.value() else {
             return;
         };
@@ -122,6 +123,9 @@ impl<'c> Place<'c> {
 
     /// Tells everybody that `owner` holds nothing any more.
     pub(crate) fn announce_end(&mut self, owner: OwnerRef<'_>) {
+        if effect::sent_unheard(self.ctx, self.name) {
+            return;
+        }
         let free = self.key.value().is_none_or(|value| value.lock.is_free());
         let effect = if free {
             Effect::Free
@@ -137,14 +141,13 @@ impl<'c> Place<'c> {
         if !self.has_waiters() {
             return;
         }
-        STATE.with(|state| {
-            if state.grace.forbids_grants(self.now) {
-                self.settle_lost(state);
-            } else {
-                while !self.settle_once(state, strangers) {}
-            }
-            timers::arm_due(self.ctx, state);
-        });
+        let state = self.ctx.state();
+        if state.grace.forbids_grants(self.now) {
+            self.settle_lost(state);
+        } else {
+            while !self.settle_once(state, strangers) {}
+        }
+        timers::arm_due(self.ctx, state);
     }
 
     /// False if a cycle was broken, so that others may get in.
@@ -255,7 +258,7 @@ impl<'c> Place<'c> {
         if value.lock.is_free() {
             self.key.delete();
         } else {
-            leases::follow(ctx.db(), name.bytes(), value, now);
+            leases::follow(ctx.state(), ctx.db(), name.bytes(), value, now);
         }
     }
 }
@@ -281,16 +284,15 @@ fn announce(
     } else {
         Effect::Put(owner, stake)
     };
-    STATE.with(|state| state.note_deadline(stake.deadline));
+    ctx.state().note_deadline(stake.deadline);
     effect::send(ctx, name, now, &effect);
 }
 
 fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
-    STATE.with(|state| {
-        state.totals.expiries.add_one();
-        let held = stake.deadline.millis_since(stake.since);
-        state.hold_times.borrow_mut().record(held);
-    });
+    let state = ctx.state();
+    state.totals.expiries.add_one();
+    let held = stake.deadline.millis_since(stake.since);
+    state.hold_times.borrow_mut().record(held);
     effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
     ctx.notify(c"lock.expire", name);
 }
@@ -309,12 +311,11 @@ pub(crate) fn call(
     strangers: bool,
 ) -> Result<(), Refusal> {
     ctx.select(db);
-    STATE.with(|state| {
-        state.settling.set(Some(strangers));
-        let outcome = ctx.call_write(SETTLE, name);
-        state.settling.set(None);
-        outcome
-    })
+    let state = ctx.state();
+    state.settling.set(Some(strangers));
+    let outcome = ctx.call_write(SETTLE, name);
+    state.settling.set(None);
+    outcome
 }
 
 /// `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
@@ -329,23 +330,22 @@ impl Command for Settle {
         let Some(name) = args.get(1) else {
             return Err(Error::Arity);
         };
-        STATE.with(|state| {
-            let Some(strangers) = state.settling.get() else {
-                return Err(Error::Internal(Self::NAME));
-            };
-            let debts = waiters::take_debts(state, ctx.db(), name.bytes());
-            match Place::open(ctx, name) {
-                Ok(mut place) => {
-                    place.live();
-                    place.pay(debts);
-                    place.settle(strangers);
-                    place.close();
-                }
-                // The key holds something else by now, so nobody can get a lock here.
-                Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),
+        let state = ctx.state();
+        let Some(strangers) = state.settling.get() else {
+            return Err(Error::Internal(Self::NAME));
+        };
+        let debts = waiters::take_debts(state, ctx.db(), name.bytes());
+        match Place::open(ctx, name) {
+            Ok(mut place) => {
+                place.live();
+                place.pay(debts);
+                place.settle(strangers);
+                place.close();
             }
-            ctx.reply_null();
-            Ok(())
-        })
+            // The key holds something else by now, so nobody can get a lock here.
+            Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),
+        }
+        ctx.reply_null();
+        Ok(())
     }
 }

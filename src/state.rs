@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::mem::ManuallyDrop;
 
 use mortise_core::{Histogram, Instant, Queues, Token, TokenClock};
@@ -68,6 +69,7 @@ pub(crate) struct State {
     pub(crate) last_unlinked: RefCell<(i32, Vec<u8>)>,
     /// A SETTLE that runs now is the module's own, and whether to look for strangers.
     pub(crate) settling: Cell<Option<bool>>,
+    pub(crate) connections: Connections,
     pub(crate) totals: Totals,
     /// How long those waited who were granted out of a queue, in milliseconds.
     pub(crate) wait_times: RefCell<Histogram>,
@@ -90,6 +92,32 @@ pub(crate) struct Totals {
     pub(crate) evictions: Total,
 }
 
+/// Ids of clients that are connections, not scripts: asking the server is dearer than looking here.
+/// An id is never given twice, so what was once known stays true.
+pub(crate) struct Connections([Cell<u64>; Self::ROOM]);
+
+impl Connections {
+    const ROOM: usize = 256;
+
+    const fn new() -> Self {
+        Self([const { Cell::new(0) }; Self::ROOM])
+    }
+
+    /// `id` is one of them; 0 never is.
+    pub(crate) fn knows(&self, id: u64) -> bool {
+        id != 0 && self.place(id).get() == id
+    }
+
+    /// `id` is one of them. Forgets another in its place.
+    pub(crate) fn learn(&self, id: u64) {
+        self.place(id).set(id);
+    }
+
+    fn place(&self, id: u64) -> &Cell<u64> {
+        &self.0[id as usize % Self::ROOM]
+    }
+}
+
 /// A number that only grows.
 #[derive(Default)]
 pub(crate) struct Total(Cell<u64>);
@@ -107,6 +135,12 @@ impl Total {
 thread_local! {
     // Never dropped, so that an access costs no check whether it has been.
     pub(crate) static STATE: ManuallyDrop<State> = ManuallyDrop::new(State::new());
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
 }
 
 impl State {
@@ -134,6 +168,7 @@ impl State {
             watches_evictions: Cell::new(false),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),
+            connections: Connections::new(),
             totals: Totals::default(),
             wait_times: RefCell::default(),
             hold_times: RefCell::default(),

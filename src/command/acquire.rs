@@ -9,7 +9,6 @@ use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
 use crate::settle::{self, Place};
-use crate::state::STATE;
 use crate::waiters;
 
 pub(crate) struct Acquire;
@@ -53,8 +52,8 @@ struct Call<'c> {
     wait: Option<u64>,
 }
 
-fn parse<'c>(args: Args<'c>, mode: Mode) -> Result<Call<'c>, Error> {
-    let mut parse = Parse::new(args);
+fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, Error> {
+    let mut parse = Parse::new(ctx, args);
     let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
     let (mut wait, mut holds, mut fence) = (None, None, None);
     while let Some(option) = parse.option() {
@@ -80,24 +79,26 @@ fn parse<'c>(args: Args<'c>, mode: Mode) -> Result<Call<'c>, Error> {
 }
 
 fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
-    check_primary()?;
+    check_primary(ctx)?;
     let Call {
         key,
         mut request,
         wait,
-    } = parse(args, mode)?;
+    } = parse(ctx, args, mode)?;
     request.client = ctx.client_id();
     let mut place = Place::open(ctx, key)?;
     let now = place.now;
     let outcome = acquire(&mut place, &request);
     if outcome.is_ok() {
+        let deadline = now.after(request.lease.as_millis());
+        ctx.state().note_deadline(deadline);
         place.announce(request.owner);
     }
     place.close();
     match outcome {
         Ok(grant) => {
             ctx.notify(c"lock.acquire", key);
-            STATE.with(|state| settle::count_grant(state, grant));
+            settle::count_grant(ctx.state(), grant);
             ctx.reply_integer(grant.token().get() as i64);
             Ok(())
         }
@@ -107,7 +108,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
                 waiters::wait(ctx, key.bytes(), &request, upgrade, wait, now)
             }
             _ => {
-                STATE.with(|state| state.totals.denied.add_one());
+                ctx.state().totals.denied.add_one();
                 ctx.reply_null();
                 Ok(())
             }
@@ -117,25 +118,24 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
 }
 
 fn acquire(place: &mut Place<'_>, request: &Request<'_>) -> Result<Grant, AcquireError> {
-    let (now, wall) = (place.now, clock::wall());
+    let (now, wall) = (place.now, clock::command_wall());
     let others_wait = place.has_waiters();
-    STATE.with(|state| {
-        if let Some(fence) = request.fence {
-            let tokens = state.tokens.borrow();
-            tokens
-                .check(fence, wall)
-                .map_err(AcquireError::TokenTooHigh)?;
+    let state = place.ctx.state();
+    if let Some(fence) = request.fence {
+        let tokens = state.tokens.borrow();
+        tokens
+            .check(fence, wall)
+            .map_err(AcquireError::TokenTooHigh)?;
+    }
+    if state.grace.forbids_grants(now) {
+        return Err(AcquireError::Busy(busy_in_grace(place, request)));
+    }
+    place.with_live(|live| {
+        // Nobody overtakes the queue but an owner that holds already.
+        if others_wait && live.hold(request.owner).is_none() {
+            return Err(AcquireError::Busy(Busy::Held));
         }
-        if state.grace.forbids_grants(now) {
-            return Err(AcquireError::Busy(busy_in_grace(place, request)));
-        }
-        place.with_live(|live| {
-            // Nobody overtakes the queue but an owner that holds already.
-            if others_wait && live.hold(request.owner).is_none() {
-                return Err(AcquireError::Busy(Busy::Held));
-            }
-            live.acquire(request, &mut state.tokens.borrow_mut(), wall)
-        })
+        live.acquire(request, &mut state.tokens.borrow_mut(), wall)
     })
 }
 

@@ -9,7 +9,6 @@ use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::settle::Place;
-use crate::state::STATE;
 
 pub(crate) struct Fence;
 
@@ -19,20 +18,23 @@ impl Command for Fence {
     const DOCS: &'static Docs = &docs::FENCE;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary()?;
-        let mut parse = Parse::new(args);
+        check_primary(ctx)?;
+        let mut parse = Parse::new(ctx, args);
         let (key, owner, token) = (parse.key()?, parse.owner()?, parse.token()?);
         if let Some(option) = parse.option() {
             return Err(option.unknown());
         }
         let mut place = Place::open(ctx, key)?;
-        check_renewable(place.now)?;
+        check_renewable(ctx, place.now)?;
         let wall = clock::wall();
         let fenced = match place.live() {
-            Some(mut live) => {
-                STATE.with(|state| live.fence(owner, token, &mut state.tokens.borrow_mut(), wall))
-            }
-            None => STATE.with(|state| state.tokens.borrow().check(token, wall).map(|()| None)),
+            Some(mut live) => live.fence(owner, token, &mut ctx.state().tokens.borrow_mut(), wall),
+            None => ctx
+                .state()
+                .tokens
+                .borrow()
+                .check(token, wall)
+                .map(|()| None),
         };
         if let Ok(Some(_)) = fenced {
             place.announce(owner);

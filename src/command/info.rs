@@ -25,7 +25,7 @@ impl Command for Info {
     const DOCS: &'static Docs = &docs::INFO;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        let mut parse = Parse::new(args);
+        let mut parse = Parse::new(ctx, args);
         let name = parse.key()?;
         let (mut wanted, mut count) = (None, None);
         while let Some(option) = parse.option() {
@@ -47,7 +47,7 @@ impl Command for Info {
             && value.lease.get().is_none()
         {
             // RENAME or MOVE brought it here, and only now is its name known: from now on it is swept.
-            leases::follow(ctx.db(), name.bytes(), value, now);
+            leases::follow(ctx.state(), ctx.db(), name.bytes(), value, now);
         }
         let lock = value.map(|value| &value.lock);
         match wanted {

@@ -20,11 +20,11 @@ pub(crate) use top::Top;
 use mortise_core::Instant;
 
 use crate::error::Error;
-use crate::state::STATE;
+use crate::ffi::Context;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
-fn check_primary() -> Result<(), Error> {
-    if STATE.with(|state| state.primary.get()) {
+fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
+    if ctx.state().primary.get() {
         Ok(())
     } else {
         Err(Error::ReadOnly)
@@ -32,8 +32,8 @@ fn check_primary() -> Result<(), Error> {
 }
 
 /// Refuses to renew while another primary may still be granting.
-fn check_renewable(now: Instant) -> Result<(), Error> {
-    match STATE.with(|state| state.grace.forbids_renewals(now)) {
+fn check_renewable(ctx: &Context<'_>, now: Instant) -> Result<(), Error> {
+    match ctx.state().grace.forbids_renewals(now) {
         0 => Ok(()),
         left => Err(Error::TryAgain(left)),
     }

@@ -3,8 +3,7 @@
 use mortise_core::{Count, Lease, OwnerRef, Token};
 
 use crate::error::Error;
-use crate::ffi::{Arg, Args};
-use crate::state::STATE;
+use crate::ffi::{Arg, Args, Context};
 
 /// The largest wait: 2^53 milliseconds.
 const LONGEST_WAIT: u64 = 1 << 53;
@@ -25,12 +24,17 @@ pub(crate) fn integer(bytes: &[u8]) -> Option<u64> {
 pub(crate) struct Parse<'c> {
     args: Args<'c>,
     next: usize,
+    max_lease: u64,
 }
 
 impl<'c> Parse<'c> {
     /// Behind the command's name.
-    pub(crate) fn new(args: Args<'c>) -> Self {
-        Self { args, next: 1 }
+    pub(crate) fn new(ctx: &Context<'_>, args: Args<'c>) -> Self {
+        Self {
+            args,
+            next: 1,
+            max_lease: ctx.state().max_lease.get(),
+        }
     }
 
     fn take(&mut self) -> Option<Arg<'c>> {
@@ -58,7 +62,7 @@ impl<'c> Parse<'c> {
 
     pub(crate) fn lease(&mut self) -> Result<Lease, Error> {
         let arg = self.required()?;
-        let max = STATE.with(|state| state.max_lease.get());
+        let max = self.max_lease;
         within(arg, "lease", 1, max)
             .ok()
             .and_then(Lease::from_millis)

@@ -8,7 +8,6 @@ use super::parse::{Parse, once};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
 use crate::settle::Place;
-use crate::state::STATE;
 
 pub(crate) struct Release;
 
@@ -17,8 +16,8 @@ struct Call<'c> {
     release: mortise_core::Release<'c>,
 }
 
-fn parse(args: Args<'_>) -> Result<Call<'_>, Error> {
-    let mut parse = Parse::new(args);
+fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
+    let mut parse = Parse::new(ctx, args);
     let (key, owner) = (parse.key()?, parse.owner()?);
     let (mut mode, mut holds, mut all, mut token) = (None, None, None, None);
     while let Some(option) = parse.option() {
@@ -64,8 +63,8 @@ impl Command for Release {
     const DOCS: &'static Docs = &docs::RELEASE;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary()?;
-        let Call { key, release } = parse(args)?;
+        check_primary(ctx)?;
+        let Call { key, release } = parse(ctx, args)?;
         let mut place = Place::open(ctx, key)?;
         let now = place.now;
         let (released, since) = match place.live() {
@@ -83,9 +82,9 @@ impl Command for Release {
             } else {
                 place.announce_end(release.owner);
                 let held = since.map_or(0, |since| now.millis_since(since));
-                STATE.with(|state| state.hold_times.borrow_mut().record(held));
+                ctx.state().hold_times.borrow_mut().record(held);
             }
-            STATE.with(|state| state.totals.releases.add_one());
+            ctx.state().totals.releases.add_one();
             ctx.notify(c"lock.release", key);
         }
         place.close();

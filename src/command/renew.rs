@@ -6,7 +6,6 @@ use super::{check_primary, check_renewable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::settle::Place;
-use crate::state::STATE;
 
 pub(crate) struct Renew;
 
@@ -16,8 +15,8 @@ impl Command for Renew {
     const DOCS: &'static Docs = &docs::RENEW;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary()?;
-        let mut parse = Parse::new(args);
+        check_primary(ctx)?;
+        let mut parse = Parse::new(ctx, args);
         let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
         let mut token = None;
         while let Some(option) = parse.option() {
@@ -27,13 +26,15 @@ impl Command for Renew {
             parse.token_into("TOKEN", &mut token)?;
         }
         let mut place = Place::open(ctx, key)?;
-        check_renewable(place.now)?;
+        check_renewable(ctx, place.now)?;
         let renewed = place
             .live()
             .and_then(|mut live| live.renew(owner, lease, token));
         if renewed.is_some() {
+            let deadline = place.now.after(lease.as_millis());
+            ctx.state().note_deadline(deadline);
             place.announce(owner);
-            STATE.with(|state| state.totals.renewals.add_one());
+            ctx.state().totals.renewals.add_one();
         }
         place.close();
         match renewed {

@@ -30,7 +30,7 @@ impl Command for Top {
     const DOCS: &'static Docs = &docs::TOP;
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        let mut parse = Parse::new(args);
+        let mut parse = Parse::new(ctx, args);
         let mut count = None;
         while let Some(option) = parse.option() {
             if !option.is("COUNT") {

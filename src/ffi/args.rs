@@ -1,35 +1,32 @@
 //! The arguments of a command: byte strings that live as long as the call.
 
-use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::slice;
 
 use redis_module::raw;
 
-/// One argument.
+/// One argument. Its bytes are asked for once, because a command looks at its key several times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arg<'c> {
     string: *mut raw::RedisModuleString,
-    call: PhantomData<&'c ()>,
+    bytes: &'c [u8],
 }
 
 impl<'c> Arg<'c> {
     /// SAFETY: `string` is a string of the server that lives for `'c`.
     pub(super) unsafe fn new(string: *mut raw::RedisModuleString) -> Self {
-        Self {
-            string,
-            call: PhantomData,
-        }
+        let mut len = 0;
+        // SAFETY: `string` lives for 'c, and so do the bytes: arguments are not changed in place.
+        let bytes = unsafe {
+            let bytes = api!(RedisModule_StringPtrLen, string, &raw mut len);
+            slice::from_raw_parts(bytes.cast(), len)
+        };
+        Self { string, bytes }
     }
 
     /// Its bytes.
     pub(crate) fn bytes(self) -> &'c [u8] {
-        let mut len = 0;
-        // SAFETY: `string` lives for 'c, and so do the bytes: arguments are not changed in place.
-        unsafe {
-            let bytes = api!(RedisModule_StringPtrLen, self.string, &raw mut len);
-            slice::from_raw_parts(bytes.cast(), len)
-        }
+        self.bytes
     }
 
     pub(super) fn as_ptr(self) -> *mut raw::RedisModuleString {

@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::OnceLock;
 
 use libc::{CLOCK_REALTIME, clock_gettime, timespec};
+use redis_module::raw;
 
 #[cfg(target_os = "linux")]
 const BOOT_CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
@@ -20,6 +21,16 @@ pub(crate) fn boot_millis() -> u64 {
 pub(crate) fn wall_micros() -> u64 {
     let time = read(CLOCK_REALTIME);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
+/// The same, as the server read it when it called the command that runs now. Before Redis 7.2 it does not tell.
+pub(crate) fn command_wall_micros() -> u64 {
+    // SAFETY: no arguments; a function that an older server lacks is null.
+    match unsafe { raw::RedisModule_CachedMicroseconds } {
+        // SAFETY: as above.
+        Some(cached) => u64::try_from(unsafe { cached() }).unwrap_or(0),
+        None => wall_micros(),
+    }
 }
 
 fn read(clock: libc::clockid_t) -> timespec {

@@ -10,11 +10,13 @@ use redis_module::raw;
 
 use super::args::Arg;
 use super::key::{Access, Key};
+use crate::state::{STATE, State};
 
 /// The context of one call of the server into the module.
 #[derive(Debug)]
 pub(crate) struct Context<'c> {
     ctx: *mut raw::RedisModuleCtx,
+    state: &'static State,
     call: PhantomData<&'c ()>,
 }
 
@@ -37,14 +39,22 @@ impl Context<'_> {
     pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
         Self {
             ctx,
+            state: main_state(),
             call: PhantomData,
         }
+    }
+
+    /// What the module knows besides the keys. Looked up once a call, because a thread-local of a
+    /// shared library costs a call of its own each time.
+    pub(crate) fn state(&self) -> &'static State {
+        self.state
     }
 
     /// The context that is kept from load time on. Its database is whatever was selected last.
     pub(super) fn detached() -> Context<'static> {
         Context {
             ctx: DETACHED.get(),
+            state: main_state(),
             call: PhantomData,
         }
     }
@@ -78,11 +88,17 @@ impl Context<'_> {
 
     /// The connection that sent the command; 0 if there is none, or a script stands between.
     pub(crate) fn client_id(&self) -> u64 {
+        // SAFETY: see the module's head.
+        let id = unsafe { api!(RedisModule_GetClientId, self.ctx) };
+        if self.state.connections.knows(id) {
+            return id;
+        }
+        // A script's client has an id, too, but never that of a connection.
         if self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0 {
             return 0;
         }
-        // SAFETY: see the module's head.
-        unsafe { api!(RedisModule_GetClientId, self.ctx) }
+        self.state.connections.learn(id);
+        id
     }
 
     pub(super) fn flags(&self) -> c_int {
@@ -270,6 +286,13 @@ impl Context<'_> {
             );
         }
     }
+}
+
+/// The state of the main thread, on which the server calls everything but `free`.
+fn main_state() -> &'static State {
+    // SAFETY: it is never dropped, and the main thread ends with the process. A context holds a
+    // raw pointer and so stays on its thread.
+    STATE.with(|state| unsafe { &*ptr::from_ref::<State>(state) })
 }
 
 /// `text` as a C string; an inner NUL would end it, so it is shown as `?`.

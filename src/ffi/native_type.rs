@@ -1,7 +1,8 @@
 //! The data type: what the server calls with values of it.
 
-use std::cell::Cell;
 use std::os::raw::{c_int, c_void};
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::{ptr, slice};
 
 use mortise_core::codec::Arrival;
@@ -17,13 +18,12 @@ const NAME: &std::ffi::CStr = c"mort-lock";
 /// The version of the encoding that goes into RDB files beside the codec's own.
 const ENCODING: c_int = 1;
 
-thread_local! {
-    static TYPE: Cell<*mut raw::RedisModuleType> = const { Cell::new(ptr::null_mut()) };
-}
+/// Written once, at load time.
+static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
 
 /// The type; null before `register`.
 pub(super) fn get() -> *mut raw::RedisModuleType {
-    TYPE.get()
+    TYPE.load(Relaxed)
 }
 
 /// Makes the type known to the server; false if it refuses.
@@ -60,7 +60,7 @@ pub(super) fn register(ctx: &Context<'_>) -> bool {
             &raw mut methods
         )
     };
-    TYPE.set(created);
+    TYPE.store(created, Relaxed);
     !created.is_null()
 }
 
