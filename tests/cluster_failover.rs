@@ -1,0 +1,134 @@
+//! Cluster: a replica takes over from a primary that dies, freezes, is cut off, or hands over.
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Builder, Cluster, Conn, Contenders, Role, Server, cmd, eventually_within, hold_of, int,
+    queue_of, try_cmd, wait_for_sync, waiter,
+};
+
+/// Longest lease, node time-out and 3 seconds.
+const MAX_LEASE: u64 = 1_000;
+const NODE_TIMEOUT: u64 = 2_000;
+const GRACE: u64 = MAX_LEASE + NODE_TIMEOUT + 3_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn node() -> Builder {
+    Server::builder().config("cluster-node-timeout", &NODE_TIMEOUT.to_string())
+}
+
+#[track_caller]
+fn assert_unblocked(waiter: &mut Conn, within: Duration) {
+    let since = Instant::now();
+    let reply = waiter.recv_within(PATIENCE).expect("an answer");
+    let error = reply.expect_err("sent away");
+    assert!(error.starts_with("UNBLOCKED "), "{error}");
+    assert!(since.elapsed() < within, "after {:?}", since.elapsed());
+}
+
+#[test]
+fn a_manual_failover_hands_holds_over_and_sends_waiters_away() {
+    let cluster = Cluster::start_with_replicas(3, node);
+    let home = cluster.home_of("key");
+    let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);
+    let mut conn = old.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    let mut b = waiter!(old, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    wait_for_sync(old, new);
+    cmd!(new.connect(), "CLUSTER", "FAILOVER");
+    assert_unblocked(&mut b, Duration::from_secs(20));
+    wait_for_sync(new, old);
+    let mut conn = new.connect();
+    assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, token);
+    assert_eq!(old.gauge("waiters"), 0);
+    assert!(queue_of(&mut conn, "key").is_empty());
+    let error = try_cmd!(old.connect(), "LOCK.ACQUIRE", "key", "b", 1_000).unwrap_err();
+    assert!(error.starts_with("MOVED "), "{error}");
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)) > token);
+}
+
+#[test]
+fn a_primary_that_dies_leaves_no_two_inside() {
+    let mut cluster = Cluster::start_with_replicas(3, || {
+        node()
+            .module_arg("max-lease", &MAX_LEASE.to_string())
+            .module_arg("grace", &GRACE.to_string())
+    });
+    for node in cluster.nodes() {
+        let lines = node.info("lock");
+        assert_eq!(lines["lock_failover_missing"], "");
+        assert_eq!(lines["lock_failover_safe"], "1");
+    }
+    let home = cluster.home_of("key");
+    let roles = [Role::Mover, Role::Mover, Role::Loyal];
+    let old = cluster.primaries[home].port();
+    let clients = Contenders::start(&roles, "key", old, Duration::from_millis(MAX_LEASE));
+    assert!(
+        clients.await_grants(old, 4, PATIENCE),
+        "{:?}",
+        clients.refusals()
+    );
+    cluster.primaries[home].sigkill();
+    let new = &cluster.replicas[home];
+    eventually_within(PATIENCE, "the replica has taken over", || {
+        new.info("replication")["role"] == "master"
+    });
+    clients.go_to(new.port());
+    assert!(
+        clients.await_grants(new.port(), 4, PATIENCE),
+        "{:?}",
+        clients.refusals()
+    );
+    // It comes back as a replica of its successor, by itself.
+    cluster.primaries[home].start_again();
+    let new = &cluster.replicas[home];
+    eventually_within(PATIENCE, "the old primary is a replica", || {
+        cluster.primaries[home].info("replication")["role"] == "slave"
+    });
+    wait_for_sync(new, &cluster.primaries[home]);
+    clients.stop().assert_exclusive();
+}
+
+// A primary that the majority cannot hear stops by itself.
+//
+//   primary    ──grants──❄❄❄❄❄❄❄ wakes: knows neither of its successor nor that it was away
+//   replica            (node time-out) elected ··· grace ··· grants
+#[test]
+fn a_primary_that_was_frozen_while_its_replica_was_elected_grants_nothing() {
+    let cluster = Cluster::start_with_replicas(3, || {
+        node()
+            .module_arg("max-lease", &MAX_LEASE.to_string())
+            .module_arg("grace", &GRACE.to_string())
+    });
+    let home = cluster.home_of("key");
+    let roles = [Role::Mover, Role::Loyal, Role::Loyal];
+    let old = &cluster.primaries[home];
+    let clients = Contenders::start(&roles, "key", old.port(), Duration::from_millis(MAX_LEASE));
+    assert!(
+        clients.await_grants(old.port(), 4, PATIENCE),
+        "{:?}",
+        clients.refusals()
+    );
+    old.stop_signal();
+    let new = &cluster.replicas[home];
+    eventually_within(PATIENCE, "the replica has taken over", || {
+        new.info("replication")["role"] == "master"
+    });
+    clients.go_to(new.port());
+    assert!(
+        clients.await_grants(new.port(), 2, PATIENCE),
+        "{:?}",
+        clients.refusals()
+    );
+    old.cont_signal();
+    eventually_within(PATIENCE, "the old primary is a replica", || {
+        old.info("replication")["role"] == "slave"
+    });
+    assert!(
+        clients.await_grants(new.port(), 3, PATIENCE),
+        "{:?}",
+        clients.refusals()
+    );
+    clients.stop().assert_exclusive();
+}

@@ -1,0 +1,243 @@
+//! Cluster: holds move with their slots, and waiters are told to ask elsewhere.
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Cluster, Conn, Server, asking, cmd, command, eventually, granted, hold_of, int, node_id, text,
+    try_cmd, waiter,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[track_caller]
+fn assert_unblocked(waiter: &mut Conn, within: Duration) {
+    let since = Instant::now();
+    let reply = waiter.recv_within(PATIENCE).expect("an answer");
+    let error = reply.expect_err("sent away");
+    assert!(error.starts_with("UNBLOCKED "), "{error}");
+    assert!(since.elapsed() < within, "after {:?}", since.elapsed());
+}
+
+/// The contract says 200 ms; a machine that is busy elsewhere may take as long again.
+const SOON: Duration = Duration::from_millis(500);
+
+/// Opens the way for `slot` from one node to the other.
+fn begin_migration(slot: u16, from: &Server, to: &Server) {
+    cmd!(
+        to.connect(),
+        "CLUSTER",
+        "SETSLOT",
+        slot,
+        "IMPORTING",
+        node_id(from)
+    );
+    cmd!(
+        from.connect(),
+        "CLUSTER",
+        "SETSLOT",
+        slot,
+        "MIGRATING",
+        node_id(to)
+    );
+}
+
+fn migrate(key: &str, from: &Server, to: &Server) {
+    let reply = cmd!(
+        from.connect(),
+        "MIGRATE",
+        "127.0.0.1",
+        to.port(),
+        key,
+        0,
+        5_000
+    );
+    assert_eq!(text(&reply), "OK");
+}
+
+fn end_migration(slot: u16, from: &Server, to: &Server) {
+    for server in [to, from] {
+        cmd!(
+            server.connect(),
+            "CLUSTER",
+            "SETSLOT",
+            slot,
+            "NODE",
+            node_id(to)
+        );
+    }
+}
+
+#[test]
+fn a_hold_moves_with_its_slot_and_its_waiters_are_sent_after_it() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    let mut conn = from.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(from, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
+    begin_migration(slot, from, to);
+    // The key is still here, and so they wait on.
+    assert!(b.recv_within(Duration::from_millis(400)).is_none());
+    let before = (Instant::now(), hold_of(&mut conn, "key", "a").unwrap());
+    migrate("key", from, to);
+    assert_unblocked(&mut b, SOON);
+    assert_unblocked(&mut c, SOON);
+    let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000).unwrap_err();
+    assert!(error.starts_with(&format!("ASK {slot} ")), "{error}");
+    let mut there = to.connect();
+    let reply = asking(
+        &mut there,
+        &command!("LOCK.RENEW", "key", "a", 1, "TOKEN", token),
+    );
+    assert_eq!(int(&reply.unwrap()), token);
+    end_migration(slot, from, to);
+    let hold = hold_of(&mut there, "key", "a").unwrap();
+    assert_eq!((hold.counts(), hold.token), ((2, 1), token));
+    let gone = i64::try_from(before.0.elapsed().as_millis()).unwrap() + 1;
+    assert!(
+        (before.1.lease - gone..=60_000).contains(&hold.lease),
+        "{hold:?}"
+    );
+    let mut b = waiter!(to, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(there, "LOCK.RELEASE", "key", "a", "ALL");
+    assert!(granted(&mut b) > token);
+    assert_eq!(from.gauge("waiters"), 0);
+    assert_eq!(from.gauge("locks"), 0);
+}
+
+#[test]
+fn a_lock_released_in_a_slot_that_is_leaving_lets_nobody_in_there() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    let mut conn = from.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    begin_migration(slot, from, to);
+    // Whoever asks now finds no key and is sent on, so nobody may be let in here either, unless it happens at once.
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    let answer = b.recv_within(Duration::from_secs(2)).expect("answered");
+    match answer {
+        Ok(token) => {
+            assert_eq!(hold_of(&mut conn, "key", "b").unwrap().token, int(&token));
+            migrate("key", from, to);
+            end_migration(slot, from, to);
+            assert_eq!(
+                hold_of(&mut to.connect(), "key", "b").unwrap().token,
+                int(&token)
+            );
+        }
+        Err(error) => {
+            assert!(error.starts_with("UNBLOCKED "), "{error}");
+            let reply = asking(
+                &mut to.connect(),
+                &command!("LOCK.ACQUIRE", "key", "b", 60_000),
+            );
+            int(&reply.unwrap());
+            end_migration(slot, from, to);
+        }
+    }
+    assert_eq!(from.gauge("waiters"), 0);
+}
+
+#[test]
+fn a_lease_that_ends_in_a_slot_that_is_leaving_lets_nobody_in_there() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    let mut conn = from.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    begin_migration(slot, from, to);
+    // The key is gone, nobody sent a command of the module.
+    cmd!(conn, "DEL", "key");
+    assert_unblocked(&mut b, SOON);
+    end_migration(slot, from, to);
+}
+
+#[test]
+fn a_waiter_of_a_slot_that_was_given_away_is_sent_away() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    cmd!(from.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(from.connect(), "DEBUG", "SLEEP", 0);
+    begin_migration(cluster.slot_of("key"), from, to);
+    migrate("key", from, to);
+    end_migration(cluster.slot_of("key"), from, to);
+    assert_unblocked(&mut b, SOON);
+    let error = try_cmd!(b, "LOCK.ACQUIRE", "key", "b", 1_000).unwrap_err();
+    assert!(error.starts_with("MOVED "), "{error}");
+}
+
+#[test]
+fn holds_move_with_an_atomic_slot_migration_and_waiters_are_sent_after_them() {
+    if !Server::start().version().is_valkey_from(9, 0) {
+        return;
+    }
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    let mut conn = from.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let before = (Instant::now(), hold_of(&mut conn, "key", "a").unwrap());
+    cmd!(
+        conn,
+        "CLUSTER",
+        "MIGRATESLOTS",
+        "SLOTSRANGE",
+        slot,
+        slot,
+        "NODE",
+        node_id(to)
+    );
+    let mut there = to.connect();
+    let moved = || try_cmd!(there, "LOCK.INFO", "key").is_ok();
+    eventually("the slot has moved", moved);
+    assert_unblocked(&mut b, SOON);
+    let hold = hold_of(&mut there, "key", "a").unwrap();
+    assert_eq!((hold.counts(), hold.token), ((2, 0), token));
+    let gone = i64::try_from(before.0.elapsed().as_millis()).unwrap() + 1;
+    assert!(
+        (before.1.lease - gone..=60_000).contains(&hold.lease),
+        "{hold:?}"
+    );
+    let mut b = waiter!(to, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(there, "LOCK.RELEASE", "key", "a", "ALL");
+    assert!(granted(&mut b) > token);
+}
+
+#[test]
+fn tokens_grow_over_a_migration_to_a_node_that_has_granted_nothing() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    let ahead = mortise_harness::wall_micros() + 1_000_000_000;
+    let mut conn = from.connect();
+    let token = int(&cmd!(
+        conn,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        60_000,
+        "FENCE",
+        ahead
+    ));
+    begin_migration(slot, from, to);
+    migrate("key", from, to);
+    end_migration(slot, from, to);
+    let mut conn = to.connect();
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)) > token);
+}

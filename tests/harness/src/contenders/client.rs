@@ -1,0 +1,255 @@
+//! A client that acquires, is inside for a while, renews meanwhile and releases, again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::{Role, Shared, Stay, Stint};
+use crate::conn::Conn;
+
+/// One of those who contend.
+pub(super) struct Client {
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// A loyal one whom the old primary has refused.
+    pub(super) disappointed: bool,
+    pub(super) requests: u64,
+    pub(super) random: u64,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// A connection and where it leads.
+struct Line {
+    port: u16,
+    conn: Conn,
+}
+
+impl Client {
+    pub(super) fn run(&mut self) {
+        while !self.shared.stopped() {
+            let port = self.port();
+            match Conn::to_port(port) {
+                Ok(conn) => self.contend(Line { port, conn }),
+                Err(error) => {
+                    self.refused(port, &format!("no connection: {error}"));
+                    thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// Where this client looks for the primary now.
+    fn port(&self) -> u16 {
+        if self.role == Role::Loyal && !self.disappointed {
+            self.shared.old
+        } else {
+            self.shared.current.load(Ordering::SeqCst)
+        }
+    }
+
+    fn refused(&mut self, port: u16, line: &str) {
+        // While there is no other primary, a refusal is a mood: a busy machine has replicas that answer late.
+        if port == self.shared.old && port != self.shared.current.load(Ordering::SeqCst) {
+            self.disappointed = true;
+        }
+        self.shared.record().refusals.push((port, line.to_owned()));
+    }
+
+    /// Acquires again and again, until the connection is no longer the right one.
+    fn contend(&mut self, mut line: Line) {
+        while !self.shared.stopped() && line.port == self.port() {
+            self.requests += 1;
+            let owner = format!("{}-{}", self.name, self.requests);
+            let lease = self.shared.lease.as_millis() as u64;
+            let mut sent = Instant::now();
+            line.conn.submit_or_lose(&crate::command!(
+                "LOCK.ACQUIRE",
+                &self.shared.key,
+                &owner,
+                lease,
+                "WAIT",
+                1_000
+            ));
+            let port = line.port;
+            let mut reply = self.await_reply(&mut line, None);
+            // After a long wait the time since the request says little: a confirmation does.
+            if matches!(reply, Some(Ok(Value::Int(_)))) && sent.elapsed() > self.shared.lease / 10 {
+                sent = Instant::now();
+                line.conn.submit_or_lose(&crate::command!(
+                    "LOCK.RENEW",
+                    &self.shared.key,
+                    &owner,
+                    lease
+                ));
+                reply = self.await_reply(&mut line, None);
+            }
+            match reply {
+                Some(Ok(Value::Int(token))) => {
+                    let grant = Grant {
+                        owner,
+                        token,
+                        port,
+                        until: self.belief(sent),
+                    };
+                    match self.work(line, &grant, sent) {
+                        Some(same) => line = same,
+                        None => return,
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    self.refused(port, &error);
+                    thread::sleep(Duration::from_millis(5));
+                    if error.starts_with("connection closed") {
+                        return;
+                    }
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Until when a lease lasts for certain that was asked for at `sent`.
+    fn belief(&self, sent: Instant) -> Instant {
+        let drift = self.shared.lease / 100 + Duration::from_millis(2);
+        sent + self.shared.lease - drift
+    }
+
+    /// The reply, however long it takes while the client has a reason to wait there.
+    fn await_reply(
+        &self,
+        line: &mut Line,
+        until: Option<Instant>,
+    ) -> Option<Result<Value, String>> {
+        loop {
+            let slice = Duration::from_millis(20);
+            let left = until.map_or(slice, |until| {
+                until.saturating_duration_since(Instant::now()).min(slice)
+            });
+            if let Some(reply) = line.conn.recv_within(left) {
+                return Some(reply);
+            }
+            let over = until.is_some_and(|until| Instant::now() >= until);
+            if over || self.shared.stopped() || line.port != self.port() {
+                return None;
+            }
+        }
+    }
+
+    /// Is inside, renewing, for a while; then releases. Returns the connection if it can be used again.
+    fn work(&mut self, mut line: Line, grant: &Grant, mut sent: Instant) -> Option<Line> {
+        let begin = Instant::now();
+        let mut until = grant.until;
+        let leave = begin + self.some_time();
+        let lease = self.shared.lease.as_millis() as u64;
+        let mut next = match self.shared.stay {
+            Stay::Silent => until,
+            _ => sent + self.shared.lease / 3,
+        };
+        loop {
+            let now = Instant::now();
+            if now >= until.min(leave) || self.shared.stopped() {
+                break;
+            }
+            if now < next {
+                let wake = next
+                    .min(leave)
+                    .min(until)
+                    .min(now + Duration::from_millis(20));
+                thread::sleep(wake.saturating_duration_since(now));
+                continue;
+            }
+            next = now + self.shared.lease / 20;
+            if line.port != self.port() {
+                let Ok(conn) = Conn::to_port(self.port()) else {
+                    continue;
+                };
+                line = Line {
+                    port: self.port(),
+                    conn,
+                };
+            }
+            sent = now;
+            line.conn.submit_or_lose(&crate::command!(
+                "LOCK.RENEW",
+                &self.shared.key,
+                &grant.owner,
+                lease,
+                "TOKEN",
+                grant.token
+            ));
+            match self.await_reply(&mut line, Some(until)) {
+                Some(Ok(Value::Int(_))) => {
+                    until = self.belief(sent);
+                    next = sent + self.shared.lease / 3;
+                }
+                Some(Ok(_)) => {
+                    // Told that it is lost, and not before.
+                    self.write_down(grant, begin, Instant::now().min(until));
+                    return Some(line);
+                }
+                // It may be refused for a while only; the belief lasts.
+                Some(Err(error)) => {
+                    self.refused(line.port, &error);
+                    if error.starts_with("connection closed") {
+                        line.conn = Conn::to_port(line.port).unwrap_or(line.conn);
+                    }
+                }
+                // The reply may come late and answer something else.
+                None => line.conn = Conn::to_port(line.port).unwrap_or(line.conn),
+            }
+        }
+        self.write_down(grant, begin, Instant::now().min(until));
+        line.conn.submit_or_lose(&crate::command!(
+            "LOCK.RELEASE",
+            &self.shared.key,
+            &grant.owner,
+            "TOKEN",
+            grant.token
+        ));
+        let answered = self.await_reply(&mut line, Some(Instant::now() + self.shared.lease));
+        answered.and_then(Result::ok).map(|_| line)
+    }
+
+    fn some_time(&mut self) -> Duration {
+        // Xorshift, by George Marsaglia.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let lease = self.shared.lease;
+        match self.shared.stay {
+            Stay::Renewing => return lease * 3 / 2,
+            Stay::Silent => return lease,
+            Stay::Mixed => {}
+        }
+        match self.random % 8 {
+            0..3 => lease / 50,
+            3..5 => lease / 4,
+            _ => lease * 3 / 2,
+        }
+    }
+
+    fn write_down(&self, grant: &Grant, begin: Instant, end: Instant) {
+        if begin < end {
+            self.shared.record().stints.push(Stint {
+                owner: grant.owner.clone(),
+                token: grant.token,
+                port: grant.port,
+                begin,
+                end,
+            });
+        }
+    }
+}
+
+/// What a client was granted.
+struct Grant {
+    owner: String,
+    token: i64,
+    port: u16,
+    /// How long it believes, unless it renews.
+    until: Instant,
+}

@@ -1,0 +1,77 @@
+//! What clients that contend have lived through.
+
+use std::time::Instant;
+
+/// The time one client was inside, on one grant.
+#[derive(Debug, Clone)]
+pub struct Stint {
+    /// Who.
+    pub owner: String,
+    /// The grant's fencing token.
+    pub token: i64,
+    /// The port of the server that granted.
+    pub port: u16,
+    /// From here on.
+    pub begin: Instant,
+    /// Until here.
+    pub end: Instant,
+}
+
+/// What the clients have lived through.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// Sorted by their beginnings once the clients have been stopped.
+    pub stints: Vec<Stint>,
+    /// Error lines, and from which port.
+    pub refusals: Vec<(u16, String)>,
+}
+
+impl Record {
+    /// The pairs of stints of which the second began before the first was over.
+    pub fn overlaps(&self) -> Vec<(&Stint, &Stint)> {
+        let mut overlaps = Vec::new();
+        let mut last: Option<&Stint> = None;
+        for stint in &self.stints {
+            if let Some(last) = last
+                && stint.begin < last.end
+            {
+                overlaps.push((last, stint));
+            }
+            if last.is_none_or(|last| last.end < stint.end) {
+                last = Some(stint);
+            }
+        }
+        overlaps
+    }
+
+    /// How many stints were granted by the server on `port`.
+    pub fn granted_by(&self, port: u16) -> usize {
+        self.stints
+            .iter()
+            .filter(|stint| stint.port == port)
+            .count()
+    }
+
+    /// Whether the server on `port` has refused with an error that begins with `code`.
+    pub fn was_refused(&self, port: u16, code: &str) -> bool {
+        self.refusals
+            .iter()
+            .any(|(by, line)| *by == port && line.starts_with(code))
+    }
+
+    /// Checks that nobody was inside beside somebody else, and that tokens grew with time.
+    ///
+    /// # Panics
+    /// If not.
+    #[track_caller]
+    pub fn assert_exclusive(&self) {
+        let overlaps = self.overlaps();
+        assert!(overlaps.is_empty(), "two inside: {overlaps:#?}");
+        for pair in self.stints.windows(2) {
+            assert!(
+                pair[0].token < pair[1].token,
+                "a token went back: {pair:#?}"
+            );
+        }
+    }
+}
