@@ -1,0 +1,180 @@
+//! The guard of a server that was frozen, or whose wall clock was set back: it does not trust what it knew of its
+//! replicas.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::ClockStep::Back;
+use mortise_harness::{
+    Builder, Conn, Link, Server, cmd, eventually, granted, int, is_nil, queue_of, try_cmd,
+    wait_for_sync_over, waiter,
+};
+
+fn with_grace(grace: u64, max_lease: u64) -> Builder {
+    Server::builder()
+        .module_arg("grace", &grace.to_string())
+        .module_arg("max-lease", &max_lease.to_string())
+}
+
+fn grace_left(server: &Server) -> i64 {
+    server.gauge("grace_left_ms")
+}
+
+/// The server reckons in whole milliseconds, so what takes 2,000 may take 1,999 and a bit.
+fn millis(since: Instant) -> i64 {
+    i64::try_from(since.elapsed().as_millis()).unwrap()
+}
+
+#[track_caller]
+fn assert_try_again(reply: Result<mortise_harness::redis::Value, String>) {
+    let error = reply.expect_err("refused for now");
+    assert!(error.starts_with("TRYAGAIN "), "{error}");
+}
+
+/// Freezes the server for a while and lets it go on.
+fn freeze(server: &Server, time: Duration) {
+    server.stop_signal();
+    thread::sleep(time);
+    server.cont_signal();
+}
+
+/// A server whose grace is over and who knows the lag it has to reckon with.
+fn guarded() -> Server {
+    let server = with_grace(1_500, 1_000)
+        .config("min-replicas-max-lag", "1")
+        .start();
+    eventually("the grace is over", || grace_left(&server) == 0);
+    server
+}
+
+const FROZEN: Duration = Duration::from_millis(1_600);
+
+#[test]
+fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_replicas() {
+    let server = guarded();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 500);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    freeze(&server, FROZEN);
+    let since = Instant::now();
+    // The very first command notices.
+    assert_try_again(try_cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000)));
+    assert!(
+        is_nil(&cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 1_000)),
+        "re-entry"
+    );
+    assert_try_again(try_cmd!(conn, "LOCK.FENCE", "mine", "a", 1));
+    assert!((3_000..=4_000).contains(&grace_left(&server)));
+    assert_eq!(queue_of(&mut conn, "key"), ["b"]);
+    assert!(server.log().contains("the event loop was away"));
+    granted(&mut b);
+    assert!((3_900..5_500).contains(&millis(since)), "{since:?}");
+    int(&cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
+    int(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000));
+}
+
+#[test]
+fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
+    // No client sends anything: the timers that are overdue must notice, too.
+    let server = guarded();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 500);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    freeze(&server, FROZEN);
+    assert!(b.recv_within(Duration::from_millis(3_500)).is_none());
+    granted(&mut b);
+}
+
+#[test]
+fn a_frozen_server_still_takes_a_lock_back() {
+    let server = guarded();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    freeze(&server, FROZEN);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    assert!(grace_left(&server) > 0);
+}
+
+#[test]
+fn a_server_without_a_grace_trusts_itself_after_a_freeze() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    freeze(&server, FROZEN);
+    int(&cmd!(conn, "LOCK.RENEW", "key", "a", 60_000));
+    int(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000));
+    assert_eq!(grace_left(&server), 0);
+}
+
+#[test]
+fn a_short_pause_is_no_freeze() {
+    let server = guarded();
+    freeze(&server, Duration::from_millis(200));
+    let mut conn: Conn = server.connect();
+    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
+    assert!(!server.log().contains("the event loop was away"));
+}
+
+#[test]
+fn a_command_that_takes_more_than_a_second_is_a_freeze() {
+    let server = guarded();
+    let mut conn = server.connect();
+    cmd!(conn, "DEBUG", "SLEEP", "1.5");
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
+    assert!(grace_left(&server) > 3_000);
+}
+
+/// A primary with a clock that can be stepped, and the link over which its one replica is attached.
+fn watched_by_a_replica(grace: u64) -> (Server, Server, Link) {
+    let primary = with_grace(0, 1_000)
+        .clock_shim()
+        .config("min-replicas-max-lag", "1")
+        .start();
+    let link = Link::to(&primary);
+    let replica = Server::builder().replica_over(&link).start();
+    wait_for_sync_over(&link, &primary, &replica);
+    let mut conn = primary.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.grace", grace);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    eventually("the replica counts", || {
+        try_cmd!(conn, "SET", "x", "y").is_ok()
+    });
+    (primary, replica, link)
+}
+
+#[test]
+fn a_replica_that_only_a_clock_set_back_makes_look_alive_does_not_count() {
+    let (primary, _replica, link) = watched_by_a_replica(5_000);
+    let mut conn = primary.connect();
+    link.cut();
+    primary.step_clock(Back(Duration::from_secs(3_600)));
+    eventually("the primary mistrusts itself", || grace_left(&primary) > 0);
+    // The server itself would go on for an hour.
+    for _ in 0..8 {
+        thread::sleep(Duration::from_millis(500));
+        cmd!(conn, "SET", "x", "y");
+        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
+    }
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    link.mend();
+    granted(&mut b);
+}
+
+#[test]
+fn a_clock_set_back_beside_a_living_replica_stops_a_primary_for_a_moment_only() {
+    let (primary, _replica, _link) = watched_by_a_replica(5_000);
+    primary.step_clock(Back(Duration::from_secs(3_600)));
+    let mut conn = primary.connect();
+    // The replica says every second that it is there.
+    let since = Instant::now();
+    thread::sleep(Duration::from_millis(300));
+    eventually(
+        "locks are granted",
+        || matches!(try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000), Ok(token) if !is_nil(&token)),
+    );
+    assert!(millis(since) < 5_000);
+}
