@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,12 +50,34 @@ impl Builder {
 
     /// Makes the server a replica of `primary`. [`wait_for_sync`](crate::wait_for_sync) waits until it has caught up.
     pub fn replica_of(self, primary: &Server) -> Self {
-        self.config("replicaof", &format!("127.0.0.1 {}", primary.port()))
+        self.replica_at(primary.port())
     }
 
     /// Makes the server a replica of whatever `link` leads to.
     pub fn replica_over(self, link: &Link) -> Self {
-        self.config("replicaof", &format!("127.0.0.1 {}", link.port()))
+        self.replica_at(link.port())
+    }
+
+    /// Makes the server a replica of whatever listens on `port` of 127.0.0.1.
+    pub fn replica_at(self, port: u16) -> Self {
+        self.config("replicaof", &format!("127.0.0.1 {port}"))
+    }
+
+    /// Calls others from `address`, and lets them call `port`, or `bus` on the bus of a cluster.
+    pub(crate) fn announced(self, address: IpAddr, port: u16, bus: u16) -> Self {
+        let port = port.to_string();
+        let builder = self.config("bind-source-addr", &address.to_string());
+        if builder.setup.sentinel {
+            return builder
+                .config("sentinel", "announce-ip 127.0.0.1")
+                .config("sentinel", &format!("announce-port {port}"));
+        }
+        builder
+            .config("replica-announce-ip", "127.0.0.1")
+            .config("replica-announce-port", &port)
+            .config("cluster-announce-ip", "127.0.0.1")
+            .config("cluster-announce-port", &port)
+            .config("cluster-announce-bus-port", &bus.to_string())
     }
 
     /// Starts a Sentinel instead of a server that holds data; [`Builder::watching`] says of what.
@@ -63,9 +86,9 @@ impl Builder {
         self.without_module()
     }
 
-    /// For a Sentinel: watches `primary` under `name` with others, `quorum` of whom must agree that it is down.
-    pub fn watching(self, name: &str, primary: &Server, quorum: u32) -> Self {
-        let port = primary.port();
+    /// For a Sentinel: watches the primary on `port` under `name` with others, `quorum` of whom must agree that it is
+    /// down.
+    pub fn watching(self, name: &str, port: u16, quorum: u32) -> Self {
         self.config(
             "sentinel",
             &format!("monitor {name} 127.0.0.1 {port} {quorum}"),

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use crate::builder::Builder;
 use crate::conn::Conn;
 use crate::eventually::eventually_within;
-use crate::replication::wait_for_sync;
+use crate::network::Network;
+use crate::replication::wait_for_sync_at;
 use crate::server::Server;
 use crate::value::{info, int, text};
 
@@ -22,6 +23,8 @@ pub struct Cluster {
     pub primaries: Vec<Server>,
     /// The replica of each primary, in the same order; empty if there are none.
     pub replicas: Vec<Server>,
+    /// What is between them, if it can be cut.
+    pub network: Option<Network>,
 }
 
 impl Cluster {
@@ -31,7 +34,7 @@ impl Cluster {
     /// If they do not come to agree.
     #[track_caller]
     pub fn start(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
-        Cluster::launch(primaries, false, node)
+        Cluster::launch(primaries, false, None, node)
     }
 
     /// The same, with a replica for each.
@@ -40,18 +43,37 @@ impl Cluster {
     /// If they do not come to agree.
     #[track_caller]
     pub fn start_with_replicas(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
-        Cluster::launch(primaries, true, node)
+        Cluster::launch(primaries, true, None, node)
+    }
+
+    /// The same, over a network that can be cut.
+    ///
+    /// # Panics
+    /// If they do not come to agree.
+    #[track_caller]
+    pub fn start_over_network(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
+        Cluster::launch(primaries, true, Some(Network::new()), node)
     }
 
     #[track_caller]
-    fn launch(primaries: usize, replicated: bool, node: impl Fn() -> Builder) -> Cluster {
-        let start = || {
-            let nodes = (0..primaries).map(|_| node().config("cluster-enabled", "yes").start());
-            nodes.collect::<Vec<Server>>()
+    fn launch(
+        primaries: usize,
+        replicated: bool,
+        network: Option<Network>,
+        node: impl Fn() -> Builder,
+    ) -> Cluster {
+        let start_one = |_| {
+            let node = node().config("cluster-enabled", "yes");
+            match &network {
+                Some(network) => network.start(node),
+                None => node.start(),
+            }
         };
+        let start = || (0..primaries).map(start_one).collect::<Vec<Server>>();
         let cluster = Cluster {
             primaries: start(),
             replicas: if replicated { start() } else { Vec::new() },
+            network,
         };
         for (n, node) in cluster.nodes().enumerate() {
             let mut conn = node.connect();
@@ -67,7 +89,7 @@ impl Cluster {
         cluster.await_agreement(0);
         for (primary, replica) in cluster.primaries.iter().zip(&cluster.replicas) {
             crate::cmd!(replica.connect(), "CLUSTER", "REPLICATE", node_id(primary));
-            wait_for_sync(primary, replica);
+            wait_for_sync_at(cluster.port_of(primary), primary, replica);
         }
         cluster.await_agreement(cluster.replicas.len());
         cluster
@@ -98,10 +120,22 @@ impl Cluster {
         u16::try_from(slot).expect("a slot is less than 16384")
     }
 
+    /// The port at which the others find `node`.
+    pub fn port_of(&self, node: &Server) -> u16 {
+        match &self.network {
+            Some(network) => network.port_of(node),
+            None => node.port(),
+        }
+    }
+
     /// Introduces a node to the first one.
     fn meet(&self, conn: &mut Conn) {
-        let first = self.primaries[0].port();
-        crate::cmd!(conn, "CLUSTER", "MEET", "127.0.0.1", first);
+        let first = &self.primaries[0];
+        let (port, bus) = match &self.network {
+            Some(network) => (network.port_of(first), network.bus_port_of(first)),
+            None => (first.port(), first.bus_port()),
+        };
+        crate::cmd!(conn, "CLUSTER", "MEET", "127.0.0.1", port, bus);
     }
 
     /// Waits until every node knows every other, and `replicas` of them as replicas, and serves.

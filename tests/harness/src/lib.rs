@@ -29,6 +29,7 @@
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
 //! | cut the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
+//! | cut a cluster, or servers and their Sentinels, in two | [`Network`], [`Cluster::start_over_network`] |
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | look for two clients inside | [`Contenders`], [`Record`] |
@@ -46,12 +47,14 @@ mod clock_shim;
 mod cluster;
 mod conn;
 mod contenders;
+mod door;
 mod dump;
 mod eventually;
 mod link;
 mod lock;
 mod log;
 mod module;
+mod network;
 mod port;
 mod process;
 mod queue;
@@ -68,16 +71,17 @@ pub use clock::{boot_id, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol};
-pub use contenders::{Contenders, Record, Role, Stint};
+pub use contenders::{Contenders, Record, Role, Stay, Stint};
 pub use dump::Envelope;
 pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use module::module_path;
+pub use network::Network;
 pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values replies are.
 pub use redis;
-pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_over};
+pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_at, wait_for_sync_over};
 pub use server::{Server, Shutdown};
 pub use snapshot::Snapshot;
 pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};

@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// after a restart; a cluster's bus port, 10000 higher, stays below 65536.
 const FIRST: u16 = 11_000;
 const COUNT: u16 = 11_000;
+/// How much higher than a node's port its port for the cluster's bus is.
+pub(crate) const BUS: u16 = 10_000;
 
 /// A port that was free a moment ago. Another process may be quicker: be ready to ask again.
 pub(crate) fn free_port() -> u16 {
@@ -24,7 +26,7 @@ pub(crate) fn free_port() -> u16 {
     for _ in 0..COUNT {
         let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if free(port) && free(port + 10_000) {
+        if free(port) && free(port + BUS) {
             return port;
         }
     }

@@ -14,7 +14,7 @@ use crate::value::{info, text};
 /// If that takes more than 10 seconds.
 #[track_caller]
 pub fn wait_for_sync(primary: &Server, replica: &Server) {
-    wait_until_caught_up(primary, primary.port(), replica);
+    wait_for_sync_at(primary.port(), primary, replica);
 }
 
 /// The same for a replica that is attached over `link`.
@@ -23,11 +23,15 @@ pub fn wait_for_sync(primary: &Server, replica: &Server) {
 /// If that takes more than 10 seconds.
 #[track_caller]
 pub fn wait_for_sync_over(link: &Link, primary: &Server, replica: &Server) {
-    wait_until_caught_up(primary, link.port(), replica);
+    wait_for_sync_at(link.port(), primary, replica);
 }
 
+/// The same for a replica that finds its primary on `port`.
+///
+/// # Panics
+/// If that takes more than 10 seconds.
 #[track_caller]
-fn wait_until_caught_up(primary: &Server, port: u16, replica: &Server) {
+pub fn wait_for_sync_at(port: u16, primary: &Server, replica: &Server) {
     let mut primary_conn = primary.connect();
     let mut replica_conn = replica.connect();
     eventually("the replica is attached", || {

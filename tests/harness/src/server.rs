@@ -14,7 +14,7 @@ use crate::builder::{Builder, StartError};
 use crate::conn::{Conn, Protocol};
 use crate::eventually::eventually;
 use crate::log::{Log, crash_line, tail};
-use crate::port::free_port;
+use crate::port::{BUS, free_port};
 use crate::process::Process;
 use crate::setup::{Setup, socket_path};
 use crate::value::{info, text};
@@ -85,6 +85,11 @@ impl Server {
     /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port on 127.0.0.1 for the other nodes of a cluster.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.port + BUS
     }
 
     /// The address as `127.0.0.1:port`.

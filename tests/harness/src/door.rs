@@ -1,0 +1,144 @@
+//! A port that leads to a server, as long as it is let through.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+/// How often a connection that is held up looks whether it may go on.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Carries connections to a server; gone, with all of them, when dropped.
+///
+/// What is not let through is in a black hole: connections stay open, nothing arrives, in neither direction, and nobody
+/// hears of the other's end. What was under way arrives later, as TCP would send it again.
+#[derive(Debug)]
+pub(crate) struct Door {
+    port: u16,
+    state: Arc<State>,
+}
+
+struct State {
+    target: AtomicU16,
+    closed: AtomicBool,
+    lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Door {
+    /// A door that asks `lets_through`, again and again, about the address a connection comes from.
+    ///
+    /// # Panics
+    /// If no port can be had.
+    pub(crate) fn new(lets_through: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Door {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port can be had");
+        let port = listener
+            .local_addr()
+            .expect("a listener has an address")
+            .port();
+        let state = Arc::new(State {
+            target: AtomicU16::new(0),
+            closed: AtomicBool::new(false),
+            lets_through: Box::new(lets_through),
+            streams: Mutex::default(),
+        });
+        let shared = Arc::clone(&state);
+        thread::spawn(move || shared.serve(&listener));
+        Door { port, state }
+    }
+
+    /// From here on it leads to `port` of 127.0.0.1; before that, to nothing.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.state.target.store(port, Ordering::SeqCst);
+    }
+
+    /// The port on 127.0.0.1 to come in by.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.state.closed.store(true, Ordering::SeqCst);
+        for stream in self.state.streams().iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Lets the thread that accepts look at `closed`.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl State {
+    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.streams
+            .lock()
+            .expect("no thread panics with the list in hand")
+    }
+
+    fn serve(self: &Arc<State>, listener: &TcpListener) {
+        for stream in listener.incoming() {
+            if self.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok(stream) = stream else { continue };
+            let Ok(from) = stream.peer_addr() else {
+                continue;
+            };
+            let state = Arc::clone(self);
+            thread::spawn(move || state.join(stream, from.ip()));
+        }
+    }
+
+    /// Connects one client with the server, once it is let through.
+    fn join(self: &Arc<State>, client: TcpStream, from: IpAddr) {
+        if !self.await_passage(from) {
+            return;
+        }
+        let target = self.target.load(Ordering::SeqCst);
+        let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else {
+            return;
+        };
+        for stream in [&client, &server] {
+            let _ = stream.set_nodelay(true);
+        }
+        let copy = |stream: &TcpStream| stream.try_clone().expect("a socket can be shared");
+        self.streams().extend([copy(&client), copy(&server)]);
+        let back = (copy(&server), copy(&client));
+        let state = Arc::clone(self);
+        thread::spawn(move || state.pump(back.0, back.1, from));
+        self.pump(client, server, from);
+    }
+
+    /// Carries bytes, and the end of the stream, one way.
+    fn pump(&self, mut source: TcpStream, mut sink: TcpStream, from: IpAddr) {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let read = source.read(&mut buffer).unwrap_or(0);
+            if !self.await_passage(from) || read == 0 || sink.write_all(&buffer[..read]).is_err() {
+                let _ = source.shutdown(Shutdown::Both);
+                let _ = sink.shutdown(Shutdown::Both);
+                return;
+            }
+        }
+    }
+
+    /// Waits until what comes from there is let through. False if the door is no more.
+    fn await_passage(&self, from: IpAddr) -> bool {
+        while !(self.lets_through)(from) && !self.closed.load(Ordering::SeqCst) {
+            thread::sleep(LOOK_EVERY);
+        }
+        !self.closed.load(Ordering::SeqCst)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! A network of servers that can fall into two parts, with processes alive on both sides.
+//!
+//! ```text
+//!   a ──127.0.1.1──▶ [door of b] ──▶ b        Each server calls from an address of its own and announces its door
+//!   c ──127.0.1.3──▶ [door of b] ──▶ b        instead of itself. So a door knows who knocks, and where it leads to.
+//! ```
+//!
+//! It needs neither root nor network namespaces. Clients of the test go straight to a server's own port, so they are on
+//! the side of the server that they talk to.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+
+use crate::builder::Builder;
+use crate::door::Door;
+use crate::server::Server;
+
+/// Servers that reach each other only as long as they are on one side.
+#[derive(Debug, Default)]
+pub struct Network {
+    members: Mutex<Vec<Member>>,
+    /// Who is on the other side.
+    cut_off: Arc<Mutex<BTreeSet<IpAddr>>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    server: u16,
+    address: IpAddr,
+    door: Door,
+    bus: Door,
+}
+
+impl Network {
+    /// A network without servers, in one piece.
+    pub fn new() -> Network {
+        Network::default()
+    }
+
+    /// Starts a server (a node of a cluster, a replica, a Sentinel) that others reach through this network.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start(&self, builder: Builder) -> Server {
+        let number = self.members().len() + 1;
+        let number = u8::try_from(number).expect("a network of a few servers");
+        let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
+        let (door, bus) = (self.door_of(address), self.door_of(address));
+        let server = builder.announced(address, door.port(), bus.port()).start();
+        door.lead_to(server.port());
+        bus.lead_to(server.bus_port());
+        self.members().push(Member {
+            server: server.port(),
+            address,
+            door,
+            bus,
+        });
+        server
+    }
+
+    fn door_of(&self, address: IpAddr) -> Door {
+        let cut_off = Arc::clone(&self.cut_off);
+        Door::new(move |from| {
+            let cut_off = cut_off.lock().expect("nobody panics with the set in hand");
+            cut_off.contains(&from) == cut_off.contains(&address)
+        })
+    }
+
+    /// The port at which others find `server`.
+    ///
+    /// # Panics
+    /// If it was not started by this network.
+    #[track_caller]
+    pub fn port_of(&self, server: &Server) -> u16 {
+        self.with(server, |member| member.door.port())
+    }
+
+    /// The port at which other nodes of a cluster find `server`.
+    ///
+    /// # Panics
+    /// If it was not started by this network.
+    #[track_caller]
+    pub fn bus_port_of(&self, server: &Server) -> u16 {
+        self.with(server, |member| member.bus.port())
+    }
+
+    /// Cuts the network in two: `servers`, who still hear each other, and the rest.
+    ///
+    /// # Panics
+    /// If one of them was not started by this network.
+    #[track_caller]
+    pub fn cut_off(&self, servers: &[&Server]) {
+        let addresses = servers
+            .iter()
+            .map(|server| self.with(server, |member| member.address));
+        let addresses = addresses.collect();
+        *self
+            .cut_off
+            .lock()
+            .expect("nobody panics with the set in hand") = addresses;
+    }
+
+    /// Everybody hears everybody again, and what was held up arrives.
+    pub fn mend(&self) {
+        self.cut_off(&[]);
+    }
+
+    #[track_caller]
+    fn with<T>(&self, server: &Server, look: impl FnOnce(&Member) -> T) -> T {
+        let members = self.members();
+        let member = members.iter().find(|member| member.server == server.port());
+        look(member.expect("a server that this network started"))
+    }
+
+    fn members(&self) -> std::sync::MutexGuard<'_, Vec<Member>> {
+        self.members
+            .lock()
+            .expect("nobody panics with the list in hand")
+    }
+}
