@@ -12,6 +12,9 @@ SERVERS ?= $(shell scripts/servers names)
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libmortise.so
 MODULE := $(abspath target/release/libmortise.so)
 
+# The client's features bring connections of their own, and tests of them; all features only add.
+TEST_CLIENT := cargo test --package mortise-client --all-features
+
 # Where rustup puts cargo; a shell that is no login shell may not know it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export MORTISE_MODULE := $(MODULE)
@@ -43,7 +46,8 @@ port-is-free:
 
 .PHONY: test
 test: build ## Run all tests
-	cargo test --workspace
+	cargo test --workspace --exclude mortise-client
+	$(TEST_CLIENT)
 
 .PHONY: test-servers
 test-servers: build ## Run the tests against each server: make test-servers [SERVERS="redis-sid valkey-sid"]
@@ -53,7 +57,9 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	@failed=; \
 	for name in $(SERVERS); do \
 	    echo "== $$name"; \
-	    MORTISE_SERVER=$$(scripts/servers path $$name) cargo test --workspace --exclude mortise-core || failed+=" $$name"; \
+	    export MORTISE_SERVER=$$(scripts/servers path $$name); \
+	    cargo test --workspace --exclude mortise-core --exclude mortise-client-model --exclude mortise-client \
+	        && $(TEST_CLIENT) || failed+=" $$name"; \
 	done; \
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 
@@ -68,6 +74,7 @@ fmt: ## Format the code
 .PHONY: lint
 lint: setup ## Check the code with clippy
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --package mortise-client --all-features --all-targets -- -D warnings
 
 .PHONY: clean
 clean: ## Remove target/: what was built, the servers fetched and the data of make run
