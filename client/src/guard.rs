@@ -173,7 +173,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Connection`] or [`Error::NoQuorum`] if the servers did not answer: the release is tried again in the
-    /// background until the lease is over.
+    /// background until the lease is over. On one server, an [`Owner`](crate::Owner) that was named holds the key for
+    /// so long ([`Error::AlreadyHeld`]).
     pub async fn release(mut self) -> Result<Released, Error> {
         self.give_back().await.map_err(|_| Error::Closed)?
     }
@@ -189,12 +190,13 @@ impl Guard {
 
     /// Makes a reader a writer, ahead of everybody who queues, as soon as the other readers have left. The token changes.
     ///
-    /// Dropped or failed, it leaves the guard the reader that it was. The read hold is renewed while it waits. Two
-    /// readers who both ask wait for each other, so the second is told [`Error::Deadlock`]: release, and take the lock
-    /// for writing.
+    /// Dropped or failed, it leaves the guard the reader that it was; only if the servers fall silent after the grant,
+    /// while the read hold is given back, it is a writer already and this an error all the same:
+    /// [`mode`](Held::mode) tells. The read hold is renewed while it waits. Two readers who both ask wait for each
+    /// other, so the second is told [`Error::Deadlock`]: release, and take the lock for writing.
     ///
     /// # Errors
-    /// As for [`Lock::acquire`](crate::Lock::acquire), and [`Error::Lost`].
+    /// As for [`Lock::acquire`](crate::Lock::acquire), [`Error::Lost`] and [`Error::NotHeld`].
     pub async fn upgrade(&mut self) -> Result<(), Error> {
         self.change(Mode::Write, Wait::Forever).await
     }
@@ -215,8 +217,9 @@ impl Guard {
     /// Makes a writer a reader without letting another writer in between; readers who queue get in at once.
     ///
     /// # Errors
-    /// [`Error::Lost`] or [`Error::NotHeld`] if the lock is not held any more, [`Error::Connection`] or
-    /// [`Error::NoQuorum`].
+    /// [`Error::Lost`] or [`Error::NotHeld`] if the lock is not held any more; [`Error::Connection`] or
+    /// [`Error::NoQuorum`] if the servers do not answer. Where [`mode`](Held::mode) is read by then, the write hold is
+    /// given back in the background, and until that has come through, nobody else gets in.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         self.change(Mode::Read, Wait::No).await
     }
@@ -248,8 +251,12 @@ impl Guard {
         .await?;
         let mut old = std::mem::replace(self, changed);
         // Both modes are held now. What is left of the old one is given back in any case, waited for or not.
-        let _ = old.give_back().await;
-        Ok(())
+        let released = old.give_back().await.map_err(|_| Error::Closed)??;
+        match (self.loss(), released) {
+            (Some(loss), _) => Err(Error::Lost(loss)),
+            (None, Released::Lost) => Err(Error::NotHeld),
+            (None, _) => Ok(()),
+        }
     }
 }
 

@@ -13,6 +13,9 @@ use crate::error::{Error, is_passing};
 use crate::link::Link;
 use crate::wire;
 
+/// The number of a connection whose failure says nothing of the shared one.
+pub(crate) const NOT_SHARED: u64 = u64::MAX;
+
 /// One server, or what counts as one: a Sentinel group, a cluster.
 pub(crate) struct Node {
     name: String,

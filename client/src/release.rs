@@ -14,7 +14,7 @@ use crate::error::{Error, Loss, NodeFailure, NodeReason};
 use crate::hold::Hold;
 use crate::link::Link;
 use crate::mode::Mode;
-use crate::node::Node;
+use crate::node::{NOT_SHARED, Node};
 use crate::trace;
 use crate::wire;
 
@@ -50,9 +50,11 @@ pub(crate) struct Part {
 
 /// What to tell one server.
 struct Delivery {
-    node: Arc<Node>,
+    hold: Arc<Hold>,
+    server: usize,
+    mode: Mode,
     cmd: Cmd,
-    link: Option<Link>,
+    is_last: bool,
 }
 
 /// Starts giving a part back; the answer may be waited for or not.
@@ -85,16 +87,24 @@ async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
             && let Some(reply) = reply.take()
         {
             turn = None;
+            if result == Released::Lost {
+                // Whatever other guards share it.
+                hold.lose(Loss::Denied);
+            }
             let _ = reply.send(Ok(result));
         }
     }
     drop(answers);
-    drop(turn);
+    if !is_last {
+        turn = None;
+    }
     if let Some(reply) = reply {
         let _ = reply.send(Err(tally.error(core)));
     }
     let undelivered = tally.failed.into_iter().map(|(delivery, _)| delivery);
-    futures_util::future::join_all(undelivered.map(|it| insist(hold, it, until))).await;
+    futures_util::future::join_all(undelivered.map(|it| insist(it, until))).await;
+    // Only now may the owner ask again: the server would take that for the hold that is to end.
+    drop(turn);
 }
 
 /// Whether the owner has taken the lock anew since this hold was lost: then nothing of it may be released.
@@ -107,33 +117,35 @@ fn is_superseded(hold: &Arc<Hold>, current: Option<Arc<Hold>>) -> bool {
 /// Takes a part out of the hold, and says what to tell the servers, and whether it was the last part.
 fn leave(part: &Part) -> (Vec<Delivery>, bool) {
     let hold = &part.hold;
-    let (left, nodes, links) = {
+    let is_last = {
         let mut state = hold.state();
         let left = state.count(part.mode).saturating_sub(1);
         state.set_count(part.mode, left);
         state.renewing -= u32::from(part.renews).min(state.renewing);
-        (left, state.nodes.clone(), state.unanswered.clone())
-    };
-    let is_last = {
-        let state = hold.state();
         state.write == 0 && state.read == 0
     };
     if is_last {
         hold.lose(Loss::Released);
     }
-    let deliveries = hold
-        .core
-        .nodes
-        .iter()
-        .zip(nodes)
-        .zip(links)
-        .map(|((node, token), link)| Delivery {
-            node: node.clone(),
-            cmd: wire::release(hold.who(), part.mode, left, token),
-            link,
+    let deliveries = (0..hold.core.nodes.len())
+        .map(|server| Delivery {
+            hold: hold.clone(),
+            server,
+            mode: part.mode,
+            cmd: command(hold, server, part.mode),
+            is_last,
         })
         .collect();
     (deliveries, is_last)
+}
+
+/// Leaves the count of a mode where it is to be now.
+fn command(hold: &Hold, server: usize, mode: Mode) -> Cmd {
+    let (left, token) = {
+        let state = hold.state();
+        (state.count(mode), state.nodes[server])
+    };
+    wire::release(hold.who(), mode, left, token)
 }
 
 struct Answer {
@@ -144,46 +156,67 @@ struct Answer {
     repeated: bool,
 }
 
-/// One attempt; a second one if the shared connection turns out to be dead.
-async fn deliver(mut delivery: Delivery) -> Answer {
-    let name = delivery.node.name().to_owned();
-    let limit = delivery.node.config().response_timeout;
+/// One attempt; a second one if the connection turns out to be dead.
+async fn deliver(delivery: Delivery) -> Answer {
     // Behind the acquire that has not been answered, so that it cannot come after its own release.
-    if let Some(link) = delivery.link.take() {
-        let reply = link.ask(&delivery.cmd, limit).await;
-        let left = wire::integer(reply, &name);
-        return Answer {
-            delivery,
-            left,
-            repeated: false,
-        };
-    }
-    let mut left = delivery.node.ask_once(&delivery.cmd).await;
+    let behind = delivery.hold.state().unanswered[delivery.server].clone();
+    let mut left = delivery.attempt(behind).await;
     let repeated = matches!(&left, Err(Error::Connection(error)) if !error.is_timeout());
     if repeated {
-        left = delivery.node.ask_once(&delivery.cmd).await;
+        left = delivery.attempt(None).await;
     }
     Answer {
-        left: left.and_then(|value| wire::integer(Ok(value), &name)),
         delivery,
+        left,
         repeated,
     }
 }
 
-/// Tries again until the lease is over and there is nothing left to release.
-async fn insist(hold: &Arc<Hold>, delivery: Delivery, until: BootInstant) {
+impl Delivery {
+    fn node(&self) -> &Arc<Node> {
+        &self.hold.core.nodes[self.server]
+    }
+
+    async fn attempt(&self, behind: Option<Link>) -> Result<Option<u64>, Error> {
+        let node = self.node();
+        let (link, number) = match behind {
+            Some(link) => (link, NOT_SHARED),
+            None => node.link().await.map_err(Error::Connection)?,
+        };
+        let note = |link: Option<Link>| self.hold.state().unanswered[self.server] = link;
+        if !self.is_last {
+            // The owner may ask for more of the same hold before this is answered: then behind it.
+            note(Some(link.clone()));
+        }
+        let reply = node.ask_on(&link, number, &self.cmd).await;
+        if !matches!(&reply, Err(Error::Connection(error)) if error.is_timeout()) {
+            note(None);
+        }
+        wire::integer(Ok(reply?), node.name())
+    }
+}
+
+/// Tries again until the lease is over and there is nothing left to release; for part of a hold, as long as the hold lives.
+async fn insist(mut delivery: Delivery, until: BootInstant) {
     let mut pause = FIRST_PAUSE;
     loop {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-        let turn = hold.slot.clone().lock_owned().await;
-        if is_superseded(hold, turn.upgrade()) {
+        let hold = &delivery.hold;
+        // The last part still has its turn, over a quorum it needs none.
+        let turn = match delivery.is_last {
+            true => None,
+            false => Some(hold.slot.clone().lock_owned().await),
+        };
+        if is_superseded(hold, turn.as_ref().and_then(|turn| turn.upgrade())) {
             return;
         }
-        match delivery.node.ask_once(&delivery.cmd).await {
+        // The owner may have taken more of the hold since: that is not to be undone.
+        delivery.cmd = command(hold, delivery.server, delivery.mode);
+        match delivery.node().ask_once(&delivery.cmd).await {
             Ok(_) => return,
-            Err(error) if BootInstant::now() >= until => {
-                trace::abandoned(delivery.node.name(), &hold.key, &error);
+            Err(error) if BootInstant::now() >= until && hold.loss().is_some() => {
+                trace::abandoned(delivery.node().name(), &hold.key, &error);
                 return;
             }
             Err(_) => {}
@@ -226,7 +259,7 @@ impl Tally {
 
     fn error(&self, core: &Core) -> Error {
         let failure = |(delivery, error): &(Delivery, Error)| NodeFailure {
-            server: delivery.node.name().to_owned(),
+            server: delivery.node().name().to_owned(),
             reason: NodeReason::Failed(Box::new(error.clone())),
         };
         match self.failed.first() {

@@ -8,9 +8,9 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::acquire::{Attempt, Wait};
 use crate::clock::BootInstant;
-use crate::error::{Error, is_passing};
+use crate::error::{Error, Loss, is_passing};
 use crate::hold::Grant;
-use crate::node::{Node, WaitLink};
+use crate::node::{NOT_SHARED, Node, WaitLink};
 use crate::token::Token;
 use crate::wire::{self, Queue};
 
@@ -60,6 +60,9 @@ fn is_over(attempt: &Attempt<'_>) -> bool {
 fn grant(attempt: &Attempt<'_>, token: Token, sent: BootInstant) -> Result<Grant, Error> {
     if attempt.reentry_token().is_some_and(|known| known != token) {
         // The outer hold was over already, and this is another one.
+        if let Some(outer) = &attempt.existing {
+            outer.lose(Loss::Denied);
+        }
         return Err(Error::NotHeld);
     }
     attempt.trail.clear(0);
@@ -118,9 +121,14 @@ fn command(attempt: &Attempt<'_>, queue: Queue) -> Cmd {
 
 async fn try_once(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error> {
     let cmd = command(attempt, Queue::No);
+    // Behind a release of the same hold that has not been answered: it must not come after what is asked for now.
+    let mut behind = attempt.unsettled(0);
     let mut again = true;
     loop {
-        let (link, number) = node.link().await.map_err(Error::Connection)?;
+        let (link, number) = match behind.take() {
+            Some(link) => (link, NOT_SHARED),
+            None => node.link().await.map_err(Error::Connection)?,
+        };
         let sent = BootInstant::now();
         attempt.leave_trace(0, &link, false);
         let reply = node.ask_on(&link, number, &cmd).await;

@@ -11,12 +11,9 @@ use futures_util::stream::FuturesUnordered;
 use crate::acquire::Attempt;
 use crate::clock::BootInstant;
 use crate::error::{Error, NodeFailure, NodeReason};
-use crate::node::Node;
+use crate::node::{NOT_SHARED, Node};
 use crate::token::Token;
 use crate::wire::{self, Queue};
-
-/// The number of a connection whose failure says nothing of the shared one.
-const NOT_SHARED: u64 = u64::MAX;
 
 /// What one server said.
 #[derive(Debug, Clone)]

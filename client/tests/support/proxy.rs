@@ -1,12 +1,14 @@
-//! A TCP proxy between client and server that can fall silent, cut its connections, or throw replies away.
+//! A TCP proxy between client and server that can fall silent, be slow, cut its connections, or throw replies away.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// What happens to bytes on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,10 @@ pub(crate) enum Traffic {
     Flows,
     /// They stay where they are, both ways, as behind a broken switch; connecting works.
     Stalls,
+    /// The connections there are stall; ones opened from now on flow.
+    StallsOld,
+    /// Each way takes so long, in order.
+    Takes(Duration),
     /// Requests pass, replies are thrown away.
     LosesReplies,
     /// Connections are closed, and new ones as soon as they are opened.
@@ -72,29 +78,66 @@ async fn join(client: TcpStream, target: SocketAddr, traffic: Arc<watch::Sender<
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
     let mut cut = traffic.subscribe();
+    let is_new = *traffic.borrow() == Traffic::StallsOld;
+    let way = |replies| Way {
+        traffic: traffic.subscribe(),
+        is_new,
+        replies,
+    };
     tokio::select! {
         _ = cut.wait_for(|traffic| *traffic == Traffic::Cut) => {}
-        _ = pass(from_client, to_server, traffic.subscribe(), false) => {}
-        _ = pass(from_server, to_client, traffic.subscribe(), true) => {}
+        () = way(false).pass(from_client, to_server) => {}
+        () = way(true).pass(from_server, to_client) => {}
     }
 }
 
-async fn pass(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mut traffic: watch::Receiver<Traffic>,
+/// One direction of a connection.
+struct Way {
+    traffic: watch::Receiver<Traffic>,
+    /// Opened while the older ones stalled.
+    is_new: bool,
     replies: bool,
-) {
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(n @ 1..) = from.read(&mut buffer).await {
-        if traffic.wait_for(|it| *it != Traffic::Stalls).await.is_err() {
-            return;
-        }
-        if replies && *traffic.borrow() == Traffic::LosesReplies {
-            continue;
-        }
-        if to.write_all(&buffer[..n]).await.is_err() {
-            return;
-        }
+}
+
+impl Way {
+    async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+        let (sender, mut due) = mpsc::unbounded_channel();
+        let traffic = self.traffic.clone();
+        let read = async move {
+            let mut buffer = vec![0; 16 * 1024];
+            while let Ok(n @ 1..) = from.read(&mut buffer).await {
+                let delay = match *traffic.borrow() {
+                    Traffic::Takes(time) => time,
+                    _ => Duration::ZERO,
+                };
+                let _ = sender.send((Instant::now() + delay, buffer[..n].to_vec()));
+            }
+        };
+        let write = async move {
+            while let Some((at, bytes)) = due.recv().await {
+                tokio::time::sleep_until(at).await;
+                if !self.opens().await {
+                    return;
+                }
+                if self.replies && *self.traffic.borrow() == Traffic::LosesReplies {
+                    continue;
+                }
+                if to.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::join!(read, write);
+    }
+
+    /// Waits until bytes may pass; `false` when the proxy is gone.
+    async fn opens(&mut self) -> bool {
+        let is_new = self.is_new;
+        let stalls = move |it: &Traffic| match it {
+            Traffic::Stalls => true,
+            Traffic::StallsOld => !is_new,
+            _ => false,
+        };
+        self.traffic.wait_for(|it| !stalls(it)).await.is_ok()
     }
 }
