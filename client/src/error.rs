@@ -162,7 +162,7 @@ impl fmt::Display for Error {
             ),
             Error::Refused(line) => write!(f, "the server refused the command: {line}"),
             Error::Invalid(text) => f.write_str(text),
-            Error::Connection(error) => write!(f, "no answer from the server: {error}"),
+            Error::Connection(error) => write!(f, "could not talk to the server: {error}"),
             Error::Closed => f.write_str("the runtime that the client was built in is gone"),
         }
     }
