@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{RedisResult, Value};
+use tokio::sync::oneshot;
 
 use crate::clock::BootInstant;
 use crate::core::Core;
@@ -24,7 +25,7 @@ pub(crate) struct Request {
 }
 
 /// What came of it; the hold knows it by then.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     /// A majority has confirmed it.
     Renewed,
@@ -63,8 +64,22 @@ struct Tally {
     outcome: Option<Outcome>,
 }
 
-/// Renews holds of one client, all servers asked at the same time.
+/// Renews holds of one client, all servers asked at the same time. Who has not answered when all is decided is not waited
+/// for; it goes on by itself.
 pub(crate) async fn renew(core: &Arc<Core>, requests: Vec<Request>) -> Vec<(Arc<Hold>, Outcome)> {
+    if requests.is_empty() {
+        return Vec::new();
+    }
+    let (reply, outcomes) = oneshot::channel();
+    core.runtime.spawn(ask(core.clone(), requests, reply));
+    outcomes.await.unwrap_or_default()
+}
+
+async fn ask(
+    core: Arc<Core>,
+    requests: Vec<Request>,
+    reply: oneshot::Sender<Vec<(Arc<Hold>, Outcome)>>,
+) {
     let sent = BootInstant::now();
     let mut tallies: Vec<Tally> = requests.iter().map(|_| Tally::default()).collect();
     let mut answers: FuturesUnordered<_> = (0..core.nodes.len())
@@ -77,6 +92,7 @@ pub(crate) async fn renew(core: &Arc<Core>, requests: Vec<Request>) -> Vec<(Arc<
             async move { (index, node.ask_all(cmds).await) }
         })
         .collect();
+    let mut reply = Some(reply);
     while let Some((index, answer)) = answers.next().await {
         if let Err(error) = &answer {
             trace::renewal_failed(core.nodes[index].name(), requests.len(), error);
@@ -87,15 +103,16 @@ pub(crate) async fn renew(core: &Arc<Core>, requests: Vec<Request>) -> Vec<(Arc<
                 Ok(replies) => replies.next().ok_or(Error::Closed),
                 Err(error) => Err(error.clone()),
             };
-            tally.count(core, request, index, reply);
-            tally.decide(core, request, sent);
+            tally.count(&core, request, index, reply);
+            tally.decide(&core, request, sent);
+        }
+        let is_over = answers.is_empty() || tallies.iter().all(|tally| tally.outcome.is_some());
+        if is_over && let Some(reply) = reply.take() {
+            let outcomes = requests.iter().zip(&tallies);
+            let outcomes = outcomes.map(|(it, tally)| (it.hold.clone(), tally.settle(&core)));
+            let _ = reply.send(outcomes.collect());
         }
     }
-    requests
-        .into_iter()
-        .zip(tallies)
-        .map(|(request, tally)| (request.hold, tally.settle(core)))
-        .collect()
 }
 
 impl Tally {
@@ -148,18 +165,16 @@ impl Tally {
         }
     }
 
-    fn settle(self, core: &Core) -> Outcome {
-        self.outcome.unwrap_or_else(|| {
-            Outcome::Failed(match self.failures {
-                failures if core.is_quorum() => Error::NoQuorum {
+    fn settle(&self, core: &Core) -> Outcome {
+        self.outcome.clone().unwrap_or_else(|| {
+            Outcome::Failed(match self.failures.last().map(|failure| &failure.reason) {
+                _ if core.is_quorum() => Error::NoQuorum {
                     needed: core.majority(),
                     granted: self.confirmed,
-                    nodes: failures,
+                    nodes: self.failures.clone(),
                 },
-                mut failures => match failures.pop().map(|failure| failure.reason) {
-                    Some(NodeReason::Failed(error)) => *error,
-                    _ => Error::Closed,
-                },
+                Some(NodeReason::Failed(error)) => (**error).clone(),
+                _ => Error::Closed,
             })
         })
     }

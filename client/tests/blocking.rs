@@ -14,12 +14,12 @@ use support::quorum::Servers;
 fn a_thread_takes_renews_changes_and_gives_back_a_lock() {
     let server = Server::start();
     let client = Client::connect(server.url()).unwrap();
-    let mut guard = client.lock("k").lease(ms(300)).read().unwrap();
+    let mut guard = client.lock("k").lease(ms(900)).read().unwrap();
     guard.upgrade().unwrap();
     assert_eq!(guard.mode(), Mode::Write);
     assert!(client.lock("k").try_acquire().unwrap().is_none());
-    guard.renew_for(ms(400)).unwrap();
-    assert_eq!(guard.wait_lost(ms(700)), None);
+    guard.renew_for(ms(1000)).unwrap();
+    assert_eq!(guard.wait_lost(ms(2000)), None);
     guard.downgrade().unwrap();
     assert!(client.lock("k").try_read().unwrap().is_some());
     assert_eq!(guard.release().unwrap(), Released::Held);

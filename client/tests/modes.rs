@@ -23,7 +23,7 @@ async fn readers_share_and_writers_do_not() {
 async fn the_last_reader_upgrades_at_once_with_a_new_token_and_downgrades_with_the_same() {
     let server = Server::start();
     let client = client(&server).await;
-    let mut guard = client.lock("k").lease(ms(300)).read().await.unwrap();
+    let mut guard = client.lock("k").lease(ms(900)).read().await.unwrap();
     let read_token = guard.token();
     guard.upgrade().await.unwrap();
     assert_eq!(guard.mode(), Mode::Write);
@@ -35,7 +35,7 @@ async fn the_last_reader_upgrades_at_once_with_a_new_token_and_downgrades_with_t
     let other = client.lock("k").try_read().await.unwrap();
     assert!(other.is_some());
     // Both changes have left it renewed and releasable.
-    tokio::time::sleep(ms(600)).await;
+    tokio::time::sleep(ms(2000)).await;
     assert!(guard.is_valid());
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }
@@ -45,8 +45,8 @@ async fn an_upgrade_waits_for_the_other_reader_and_is_renewed_meanwhile() {
     let server = Server::start();
     let client = client(&server).await;
     let other = client.lock("k").read().await.unwrap();
-    let mut guard = client.lock("k").lease(ms(300)).read().await.unwrap();
-    let error = guard.upgrade_within(ms(700)).await.unwrap_err();
+    let mut guard = client.lock("k").lease(ms(900)).read().await.unwrap();
+    let error = guard.upgrade_within(ms(2000)).await.unwrap_err();
     assert!(error.is_busy(), "{error:?}");
     assert!(guard.is_valid() && guard.mode() == Mode::Read);
     let upgrade = tokio::spawn(async move {

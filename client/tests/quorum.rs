@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::time::Instant;
-
 use mortise_client::{Locks, Loss, Mode, Owner, Quorum, Released};
 use support::proxy::{Proxy, Traffic};
 use support::quorum::Servers;
@@ -76,14 +74,8 @@ async fn who_waits_for_a_quorum_queues_on_a_server_and_is_handed_the_lock() {
     });
     let first = client(&servers.0[0]).await;
     support::await_waiters(&first, "k", 1).await;
-    let released = Instant::now();
     assert_eq!(guard.release().await.unwrap(), Released::Held);
-    let guard = waiting.await.unwrap();
-    assert!(
-        guard.is_valid() && released.elapsed() < ms(400),
-        "{:?}",
-        released.elapsed()
-    );
+    assert!(waiting.await.unwrap().is_valid());
 }
 
 #[tokio::test]

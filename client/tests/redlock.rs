@@ -1,13 +1,14 @@
-//! What the Redlock algorithm demands, point by point: "Distributed Locks with Redis" in the Redis documentation.
+//! What the Redlock algorithm demands, point by point: "Distributed Locks with Redis" in the Redis documentation. The
+//! last point, fencing, is in `redlock_tokens.rs`.
 
 mod support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use mortise_client::{BootInstant, Error, Loss, NodeReason, Owner, Quorum, Released};
-use mortise_harness::{Server, cmd, int};
+use mortise_client::{BootInstant, Error, Held, Loss, NodeReason, Owner, Quorum, Released};
+use mortise_harness::{Server, cmd};
 use support::quorum::Servers;
-use support::{client, eventually, ms};
+use support::{LATE, client, eventually, ms};
 
 #[tokio::test]
 async fn requirement_1_the_servers_are_independent_an_odd_number_and_none_twice() {
@@ -96,15 +97,18 @@ async fn requirement_5_all_servers_are_asked_at_once_with_the_same_key_and_owner
 #[tokio::test]
 async fn requirement_6_a_paused_minority_costs_nothing_once_the_majority_has_answered() {
     let servers = Servers::start(5);
-    let quorum = servers.quorum_with(ms(2000)).await;
+    let node_timeout = ms(8000);
+    let quorum = servers.quorum_with(node_timeout).await;
+    let lock = quorum.lock("k").lease(node_timeout * 5);
     servers.0[0].stop_signal();
     servers.0[3].stop_signal();
     let started = Instant::now();
     for _ in 0..5 {
-        let guard = quorum.lock("k").acquire().await.unwrap();
+        let guard = lock.acquire().await.unwrap();
+        guard.renew().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Held);
     }
-    assert!(started.elapsed() < ms(1500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < node_timeout, "{:?}", started.elapsed());
     servers.0[0].cont_signal();
     servers.0[3].cont_signal();
     // What was on its way to them is followed by its own release.
@@ -114,13 +118,16 @@ async fn requirement_6_a_paused_minority_costs_nothing_once_the_majority_has_ans
 #[tokio::test]
 async fn requirement_6_a_dead_minority_costs_nothing() {
     let mut servers = Servers::start(5);
-    let quorum = servers.quorum_with(ms(2000)).await;
+    let node_timeout = ms(8000);
+    let quorum = servers.quorum_with(node_timeout).await;
+    let lock = quorum.lock("k").lease(node_timeout * 5);
     servers.0[1].sigkill();
     servers.0[4].sigkill();
     let started = Instant::now();
-    let guard = quorum.lock("k").acquire().await.unwrap();
+    let guard = lock.acquire().await.unwrap();
+    guard.renew().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Held);
-    assert!(started.elapsed() < ms(1500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < node_timeout, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -229,14 +236,24 @@ async fn requirement_11_a_lock_may_be_released_whatever_is_believed_about_it() {
     servers.await_free("k").await;
 }
 
+/// Tells, when the work is cancelled, how long its lock was over.
+struct End(Held, std::sync::mpsc::Sender<Duration>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0.deadline().elapsed());
+    }
+}
+
 #[tokio::test]
 async fn requirement_12_the_work_ends_within_the_validity() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(100)).await;
     let lock = quorum.lock("k").lease(ms(600));
-    let started = Instant::now();
+    let (told, ended) = std::sync::mpsc::channel();
     let error = lock
-        .run(|_| async {
+        .run(|held| async {
+            let _end = End(held, told);
             servers.0[0].stop_signal();
             servers.0[1].stop_signal();
             std::future::pending::<()>().await;
@@ -244,7 +261,8 @@ async fn requirement_12_the_work_ends_within_the_validity() {
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
-    assert!(started.elapsed() < ms(1200), "{:?}", started.elapsed());
+    let late = ended.recv().unwrap();
+    assert!(late < LATE, "the work went on for {late:?}");
 }
 
 #[tokio::test]
@@ -333,95 +351,4 @@ async fn requirement_14_a_majority_that_denies_is_a_loss_and_a_minority_is_not()
     assert_eq!(guard.loss(), Some(Loss::Denied));
     // What is left of it is not taken away behind the guard's back (a renewal that failed is no release).
     assert_eq!(servers.taken("k"), [1]);
-}
-
-#[tokio::test]
-async fn requirement_15_tokens_grow_from_one_majority_to_the_next_whichever_servers_it_is_of() {
-    let servers = Servers::start(5);
-    let mut last = 0;
-    let majorities = [[0, 1, 2], [2, 3, 4], [0, 1, 4], [1, 2, 3], [0, 3, 4]];
-    for (round, majority) in majorities.into_iter().enumerate() {
-        // A server of each majority is ahead of the others by less than would count as failed.
-        let key = format!("push:{round}");
-        let node = &servers.0[majority[round % 3]];
-        let mut conn = node.connect();
-        let token = int(&cmd!(conn, "LOCK.ACQUIRE", &key, "x", 1000));
-        cmd!(
-            conn,
-            "LOCK.FENCE",
-            &key,
-            "x",
-            token + 200_000 * (round as i64 + 1)
-        );
-        let others: Vec<usize> = (0..5).filter(|n| !majority.contains(n)).collect();
-        servers.occupy(&others, "k", 60_000);
-        // A client that knows nothing of the grants before.
-        let quorum = servers
-            .builder()
-            .node_timeout(ms(500))
-            .connect()
-            .await
-            .unwrap();
-        let guard = quorum.lock("k").acquire().await.unwrap();
-        assert!(
-            guard.token().get() > last,
-            "round {round}: {} after {last}",
-            guard.token()
-        );
-        last = guard.token().get();
-        let _ = guard.release().await.unwrap();
-        servers.vacate(&others, "k");
-        servers.await_free("k").await;
-    }
-}
-
-#[tokio::test]
-async fn requirement_15_a_server_far_ahead_of_the_majority_does_not_take_the_others_along() {
-    let servers = Servers::start(3);
-    let mut conn = servers.0[1].connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "x", "x", 1000));
-    cmd!(conn, "LOCK.FENCE", "x", "x", token + 1_800_000_000);
-    let quorum = servers.quorum().await;
-    for _ in 0..5 {
-        let guard = quorum.lock("k").acquire().await.unwrap();
-        // With only the two of them there is no telling who is ahead; with three there is.
-        eventually("all have granted", || async {
-            servers.taken("k").len() == 3
-        })
-        .await;
-        assert_eq!(guard.release().await.unwrap(), Released::Held);
-        servers.await_free("k").await;
-    }
-}
-
-#[tokio::test]
-async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
-    let fences = |servers: &Servers| -> i64 {
-        let calls = |server: &Server| {
-            let stats = server.info("commandstats");
-            let fence = stats
-                .iter()
-                .find(|(name, _)| name.to_lowercase().ends_with("lock.fence"));
-            fence.map_or(0, |(_, line)| {
-                let calls = line.trim_start_matches("calls=").split(',').next();
-                calls.unwrap().parse::<i64>().unwrap()
-            })
-        };
-        servers.0.iter().map(calls).sum()
-    };
-    for _ in 0..3 {
-        servers.warm(&quorum).await;
-    }
-    let before = fences(&servers);
-    for _ in 0..50 {
-        let guard = quorum.lock("k").acquire().await.unwrap();
-        assert_eq!(guard.release().await.unwrap(), Released::Held);
-    }
-    let written_back = fences(&servers) - before;
-    assert!(
-        written_back <= 20,
-        "{written_back} of 50 had to be written back"
-    );
 }

@@ -9,15 +9,15 @@ use std::time::Instant;
 use mortise_client::{BootInstant, Client, Error, Loss, Released};
 use mortise_harness::{Server, cmd};
 use support::proxy::{Proxy, Traffic};
-use support::{await_free, client, client_of, ms};
+use support::{LATE, await_free, client, client_of, ms};
 
 #[tokio::test]
 async fn a_guard_is_renewed_for_as_long_as_it_lives() {
     let server = Server::start();
     let client = client(&server).await;
-    let guard = client.lock("k").lease(ms(300)).acquire().await.unwrap();
+    let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
     let token = guard.token();
-    tokio::time::sleep(ms(1200)).await;
+    tokio::time::sleep(ms(2000)).await;
     assert!(guard.is_valid() && guard.token() == token);
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }
@@ -34,7 +34,7 @@ async fn a_guard_that_is_not_renewed_is_lost_at_its_deadline_before_the_server_l
         .await
         .unwrap();
     assert_eq!(guard.lost().await, Loss::Expired);
-    assert!(!guard.is_valid() && guard.deadline().elapsed() < ms(300));
+    assert!(!guard.is_valid() && guard.deadline().elapsed() < LATE);
     // Lost, and yet it may be given back: nobody else has had it.
     assert!(matches!(
         guard.renew().await,
@@ -49,9 +49,7 @@ async fn a_guard_whose_key_was_deleted_is_lost_with_the_next_renewal() {
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(600)).acquire().await.unwrap();
     cmd!(server.connect(), "DEL", "k");
-    let started = Instant::now();
     assert_eq!(guard.lost().await, Loss::Denied);
-    assert!(started.elapsed() < ms(600));
 }
 
 #[tokio::test]
@@ -63,7 +61,7 @@ async fn a_guard_of_a_frozen_server_is_lost_at_the_deadline() {
     server.stop_signal();
     assert_eq!(guard.lost().await, Loss::Expired);
     // Renewed at most once before the server froze.
-    assert!(deadline.elapsed() < ms(500) && !guard.is_valid());
+    assert!(deadline.elapsed() < LATE && !guard.is_valid());
     server.cont_signal();
     // Once lost, always lost, though the server may still have had it.
     tokio::time::sleep(ms(100)).await;
@@ -92,7 +90,7 @@ async fn a_guard_behind_a_broken_network_is_lost_at_the_deadline() {
     let guard = client.lock("k").lease(ms(500)).acquire().await.unwrap();
     proxy.set(Traffic::Stalls);
     assert_eq!(guard.lost().await, Loss::Expired);
-    assert!(guard.deadline().elapsed() < ms(300));
+    assert!(guard.deadline().elapsed() < LATE);
 }
 
 #[tokio::test]
@@ -104,7 +102,7 @@ async fn a_guard_of_a_killed_server_is_lost_at_the_deadline() {
     assert_eq!(guard.lost().await, Loss::Expired);
     let started = Instant::now();
     assert!(matches!(guard.release().await, Err(Error::Connection(_))));
-    assert!(started.elapsed() < ms(2000));
+    assert!(started.elapsed() < LATE);
 }
 
 #[tokio::test]
@@ -155,7 +153,7 @@ async fn a_hold_ends_at_its_cap_however_often_it_is_renewed() {
     let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.lost().await, Loss::HoldLimit);
     let held = started.elapsed();
-    assert!(held > ms(500) && held < ms(900), "{held:?}");
+    assert!(held > ms(500) && held < ms(600) + LATE, "{held:?}");
     await_free(&client, "k").await;
 }
 

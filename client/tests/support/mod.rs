@@ -11,6 +11,8 @@ use mortise_client::{Client, LockInfo};
 use mortise_harness::Server;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How late a busy machine may be with what is due.
+pub(crate) const LATE: Duration = Duration::from_secs(4);
 
 /// A client with time limits fit for a test: nothing waits for seconds.
 pub(crate) async fn client(server: &Server) -> Client {

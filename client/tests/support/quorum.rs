@@ -41,7 +41,12 @@ impl Servers {
 
     /// Has every connection opened.
     pub(crate) async fn warm(&self, quorum: &Quorum) {
-        let guard = quorum.lock("warm").acquire().await.unwrap();
+        let guard = quorum
+            .lock("warm")
+            .lease(ms(60_000))
+            .acquire()
+            .await
+            .unwrap();
         guard.release().await.unwrap();
         for server in &self.0 {
             super::await_free(&client(server).await, "warm").await;
@@ -80,6 +85,12 @@ impl Servers {
                 "ALL"
             );
         }
+    }
+
+    /// What a server's clock makes tokens of now, in microseconds.
+    pub(crate) async fn clock(&self, node: usize) -> u64 {
+        let guard = client(&self.0[node]).await.lock("clock").acquire().await;
+        guard.unwrap().token().get()
     }
 
     /// Waits until nobody holds or awaits a key on any of the servers.
