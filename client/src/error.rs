@@ -86,6 +86,9 @@ pub enum NodeReason {
     Busy,
     /// It did not answer within the time allowed for one server.
     Silent,
+    /// It granted the lock with a token more than a second ahead of the other servers': its clock is wrong, or theirs
+    /// are. It would take everybody's tokens along.
+    Ahead,
     /// It answered with an error, or could not be reached.
     Failed(Box<Error>),
 }
@@ -193,6 +196,7 @@ impl fmt::Display for NodeReason {
         match self {
             NodeReason::Busy => f.write_str("held by others"),
             NodeReason::Silent => f.write_str("no answer in time"),
+            NodeReason::Ahead => f.write_str("its tokens are more than a second ahead"),
             NodeReason::Failed(error) => error.fmt(f),
         }
     }

@@ -27,6 +27,9 @@ use crate::node::Node;
 /// owners, and there are no semaphores, because majorities of a counted resource need not overlap where it matters: two
 /// of five permits may be granted to three.
 ///
+/// Tokens are made of the servers' clocks, so these have to agree: a server whose token is more than a second ahead of the
+/// others' counts as failed ([`NodeReason::Ahead`]), and if only two answer, nobody can tell which of them is right.
+///
 /// All clients of the same locks must name the servers in the same order: that is the order in which they queue.
 ///
 /// ```no_run

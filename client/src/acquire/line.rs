@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::{Either, join_all, select};
 
+use crate::acquire::grants::{Grants, Vote};
 use crate::acquire::one::watched;
-use crate::acquire::quorum::{Grants, undo};
+use crate::acquire::quorum::undo;
 use crate::acquire::round;
 use crate::acquire::{Attempt, Wait};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::hold::Grant;
-use crate::token::Token;
 use crate::wire::{self, Queue};
 
 /// What queueing came to.
@@ -26,7 +26,7 @@ pub(crate) enum Stood {
 
 /// What waiting on one server came to.
 enum Waited {
-    Granted(Token, BootInstant),
+    Granted(Vote),
     /// It has fallen silent, or cannot be waited on.
     Gone,
     Over,
@@ -39,8 +39,8 @@ pub(crate) async fn stand(attempt: &Attempt<'_>, first: usize) -> Result<Stood, 
     let mut at = first;
     while at < core.nodes.len() {
         match wait_and_keep(attempt, at, &held).await? {
-            Waited::Granted(token, sent) => {
-                lock().0.insert(at, (token, sent));
+            Waited::Granted(vote) => {
+                lock().0.insert(at, vote);
             }
             Waited::Gone => {
                 at += 1;
@@ -51,10 +51,9 @@ pub(crate) async fn stand(attempt: &Attempt<'_>, first: usize) -> Result<Stood, 
         renew_old(attempt, &held).await;
         let mut grants = lock().clone();
         let asked = BootInstant::now();
-        let highest = grants.0.values().map(|(token, _)| *token).max();
-        let fence = core.proposal.propose(asked).max(highest);
+        let fence = grants.proposal(core.proposal.propose(asked));
         let others = (0..core.nodes.len()).filter(|node| !grants.0.contains_key(node));
-        let round = round::ask(attempt, others, grants.0.len(), fence).await;
+        let round = round::ask(attempt, others, &grants, fence).await;
         grants.add(&round);
         if let Some(grant) = grants.clone().settle(attempt, fence, asked).await {
             return Ok(Stood::Won(grant));
@@ -111,6 +110,7 @@ async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
     let Ok(reply) = watched(node, wait.link.send(&cmd), left).await else {
         return Ok(Waited::Gone);
     };
+    let made = BootInstant::now();
     match wire::token(reply, node.name()) {
         Ok(Some(token)) => {
             // The next one may wait on this connection, and a release must not stand behind him.
@@ -121,7 +121,7 @@ async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
             attempt.leave_trace(at, &shared, false);
             attempt.trail.answered(at);
             wait.keep();
-            Ok(Waited::Granted(token, sent))
+            Ok(Waited::Granted(Vote { token, sent, made }))
         }
         Ok(None) => {
             attempt.trail.clear(at);
@@ -139,23 +139,28 @@ async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
 /// Renews what was granted so long ago that much of its lease is used up.
 async fn renew_old(attempt: &Attempt<'_>, held: &Mutex<Grants>) {
     let old = attempt.request.terms.lease.confirm_after();
-    renew(attempt, held, |sent| sent.elapsed() > old).await;
+    renew(attempt, held, |vote| vote.sent.elapsed() > old).await;
 }
 
 /// Renews some of what is held; what is denied is held no more.
-async fn renew(attempt: &Attempt<'_>, held: &Mutex<Grants>, which: impl Fn(BootInstant) -> bool) {
+async fn renew(attempt: &Attempt<'_>, held: &Mutex<Grants>, which: impl Fn(&Vote) -> bool) {
     let core = &attempt.request.core;
     let lock = || held.lock().unwrap_or_else(PoisonError::into_inner);
     let grants = lock().clone();
-    let chosen = grants.0.into_iter().filter(|(_, (_, sent))| which(*sent));
-    join_all(chosen.map(|(index, (token, _))| async move {
+    let chosen = grants.0.into_iter().filter(|(_, vote)| which(vote));
+    join_all(chosen.map(|(index, vote)| async move {
         let node = &core.nodes[index];
-        let cmd = wire::renew(attempt.who(), attempt.request.terms.lease, Some(token));
+        let cmd = wire::renew(attempt.who(), attempt.request.terms.lease, Some(vote.token));
         let sent = BootInstant::now();
         let answer = node.ask(&cmd).await;
         match answer.and_then(|value| wire::token(Ok(value), node.name())) {
             Ok(Some(token)) => {
-                lock().0.insert(index, (token, sent));
+                let renewed = Vote {
+                    token,
+                    sent,
+                    ..vote
+                };
+                lock().0.insert(index, renewed);
             }
             Ok(None) => {
                 lock().0.remove(&index);

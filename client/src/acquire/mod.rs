@@ -1,6 +1,7 @@
 //! Taking a lock, in a task of its own: the caller's future only waits for what comes of it, so that dropping it at any
 //! point is the same as saying so. The task then undoes whatever it may have got.
 
+mod grants;
 mod line;
 mod one;
 mod quorum;

@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use crate::acquire::Attempt;
+use crate::acquire::grants::{Grants, Vote};
 use crate::clock::BootInstant;
 use crate::error::{Error, NodeFailure, NodeReason};
 use crate::node::{NOT_SHARED, Node};
@@ -19,9 +20,11 @@ use crate::wire::{self, Queue};
 #[derive(Debug, Clone)]
 pub(crate) enum Said {
     /// It has granted the request that was sent at this moment.
-    Granted(Token, BootInstant),
+    Granted(Vote),
     /// Others hold the lock there.
     Busy,
+    /// It has granted it by a token too far ahead of the others': kept, and released with the rest, but not relied on.
+    Ahead,
     /// Nothing in time: it may grant it yet.
     Silent,
     Failed(Error),
@@ -33,11 +36,12 @@ pub(crate) struct Round {
     pub(crate) said: BTreeMap<usize, Said>,
 }
 
-/// Asks `nodes`, of which a majority, together with the `held` ones, is needed.
+/// Asks `nodes`, of which a majority, together with the `held` ones, is needed. One whose token is far ahead of the others'
+/// does not count.
 pub(crate) async fn ask(
     attempt: &Attempt<'_>,
     nodes: impl Iterator<Item = usize>,
-    held: usize,
+    held: &Grants,
     fence: Option<Token>,
 ) -> Round {
     let core = &attempt.request.core;
@@ -50,10 +54,8 @@ pub(crate) async fn ask(
     while let Some((node, said)) = answers.next().await {
         refused += usize::from(!matches!(said, Said::Granted(..)));
         round.said.insert(node, said);
-        let counted = round
-            .granted()
-            .filter(|(node, token, _)| attempt.counts(*node, *token));
-        if held + counted.count() >= core.majority() {
+        if round.count(attempt, held) >= core.majority() {
+            round.mark_ahead(attempt, held);
             return round;
         }
         if refused > core.nodes.len() - core.majority() {
@@ -68,6 +70,7 @@ pub(crate) async fn ask(
         }
     };
     let _ = tokio::time::timeout(grace, rest).await;
+    round.mark_ahead(attempt, held);
     round
 }
 
@@ -94,7 +97,11 @@ async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> S
         match reply.and_then(|value| wire::token(Ok(value), node.name())) {
             Ok(Some(token)) => {
                 attempt.trail.answered(index);
-                return Said::Granted(token, sent);
+                return Said::Granted(Vote {
+                    token,
+                    sent,
+                    made: sent,
+                });
             }
             Ok(None) => {
                 attempt.trail.clear(index);
@@ -114,11 +121,37 @@ async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> S
 }
 
 impl Round {
-    pub(crate) fn granted(&self) -> impl Iterator<Item = (usize, Token, BootInstant)> {
+    pub(crate) fn granted(&self) -> impl Iterator<Item = (usize, Vote)> {
         self.said.iter().filter_map(|(node, said)| match said {
-            Said::Granted(token, sent) => Some((*node, *token, *sent)),
+            Said::Granted(vote) => Some((*node, *vote)),
             _ => None,
         })
+    }
+
+    /// How many servers count towards the majority, the `held` ones with them.
+    fn count(&self, attempt: &Attempt<'_>, held: &Grants) -> usize {
+        let granted = self
+            .granted()
+            .filter(|(node, vote)| attempt.counts(*node, vote.token));
+        held.0.len() + granted.count() - self.ahead(attempt, held).len()
+    }
+
+    fn ahead(&self, attempt: &Attempt<'_>, held: &Grants) -> Vec<usize> {
+        // To enter a lock again, a server answers with a token that is known.
+        if attempt.reentry_token().is_some() {
+            return Vec::new();
+        }
+        let mut all = held.clone();
+        all.add(self);
+        all.ahead()
+    }
+
+    fn mark_ahead(&mut self, attempt: &Attempt<'_>, held: &Grants) {
+        for node in self.ahead(attempt, held) {
+            if let Some(said) = self.said.get_mut(&node) {
+                *said = Said::Ahead;
+            }
+        }
     }
 
     /// The servers that answered, be it that they are busy.
@@ -148,6 +181,7 @@ impl Round {
             let reason = match self.said.get(&index) {
                 Some(Said::Granted(..)) => return None,
                 Some(Said::Busy) => NodeReason::Busy,
+                Some(Said::Ahead) => NodeReason::Ahead,
                 Some(Said::Failed(error)) => NodeReason::Failed(Box::new(error.clone())),
                 Some(Said::Silent) | None => NodeReason::Silent,
             };
