@@ -22,10 +22,7 @@ async fn requirement_15_tokens_grow_from_one_majority_to_the_next_whichever_serv
     let majorities = [[0, 1, 2], [2, 3, 4], [0, 1, 4], [1, 2, 3], [0, 3, 4]];
     for (round, majority) in majorities.into_iter().enumerate() {
         // A server of each majority is ahead of the others by less than would count as failed.
-        push_ahead(
-            &servers.0[majority[round % 3]],
-            50_000 * (round as i64 + 1),
-        );
+        push_ahead(&servers.0[majority[round % 3]], 50_000 * (round as i64 + 1));
         let others: Vec<usize> = (0..5).filter(|n| !majority.contains(n)).collect();
         servers.occupy(&others, "k", 60_000);
         // A client that knows nothing of the grants before.
