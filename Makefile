@@ -64,8 +64,8 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 
 .PHONY: bench
-bench: build ## Run the benchmarks: make bench [ARGS=...]
-	cargo run --release --package mortise-bench -- $(ARGS)
+bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"]
+	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -75,6 +75,7 @@ fmt: ## Format the code
 lint: setup ## Check the code with clippy
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --package mortise-client --all-features --all-targets -- -D warnings
+	cargo clippy --package mortise-bench --features clients -- -D warnings
 
 .PHONY: clean
 clean: ## Remove target/: what was built, the servers fetched and the data of make run

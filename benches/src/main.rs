@@ -1,18 +1,22 @@
 //! Side by side with what people use today.
 //!
 //! ```sh
-//! cargo run --release -p mortise-bench -- [NAME…] [--quick]
+//! make bench [ARGS="NAME… --quick"]
 //! ```
 //!
 //! Each comparison runs in one go on one build of a server, in rounds that take turns (A B A B …), because a shared
 //! machine is never equally fast twice: only ratios of neighbouring rounds mean anything. `MORTISE_SERVER` and
 //! `MORTISE_MODULE` name the server and the module, as for the tests. `--quick` shows that everything works, with counts
-//! too small to judge by.
+//! too small to judge by. The feature `clients` builds the comparison with other crates, and those crates.
 
 #![forbid(unsafe_code)]
+// Some of it is for the comparison with other crates alone.
+#![cfg_attr(not(feature = "clients"), allow(dead_code))]
 
 mod aof;
 mod bystanders;
+#[cfg(feature = "clients")]
+mod clients;
 mod contention;
 mod expiry;
 mod handoff;
@@ -45,6 +49,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("aof", aof::run),
     ("contention", contention::run),
     ("handoff", handoff::run),
+    #[cfg(feature = "clients")]
+    ("clients", clients::run),
 ];
 
 fn main() -> ExitCode {

@@ -13,7 +13,27 @@ use crate::samples::Samples;
 pub(crate) struct Report {
     head: Vec<String>,
     rows: Vec<Row>,
+    tables: Vec<Table>,
     raw: Vec<String>,
+}
+
+/// Several who did the same, ourselves first: one line for each, one column for each figure.
+#[derive(Debug)]
+struct Table {
+    title: String,
+    columns: Vec<String>,
+    lines: Vec<(String, Vec<String>)>,
+}
+
+/// A figure in which several are compared.
+#[derive(Debug)]
+pub(crate) struct Figure<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    /// Whether the ratio means something.
+    pub(crate) compared: bool,
+    /// In the order of those who are compared.
+    pub(crate) samples: Vec<&'a Samples>,
 }
 
 /// One comparison.
@@ -38,10 +58,7 @@ impl Report {
             .map(|path| format!("MORTISE_SERVER={path} "))
             .unwrap_or_default();
         let mut head = vec![
-            format!(
-                "command: `{chosen}cargo run --release -p mortise-bench -- {}`",
-                args.join(" ")
-            ),
+            format!("command: `{chosen}make bench ARGS='{}'`", args.join(" ")),
             format!("server: {}, {allocator}", server.version()),
             format!("machine: {}", machine()),
         ];
@@ -51,6 +68,7 @@ impl Report {
         Report {
             head,
             rows: Vec::new(),
+            tables: Vec::new(),
             raw: Vec::new(),
         }
     }
@@ -95,6 +113,33 @@ impl Report {
         });
     }
 
+    /// A comparison of several, `names`, of which the first is ours.
+    pub(crate) fn table(&mut self, title: impl Into<String>, names: &[String], figures: &[Figure]) {
+        let cell = |figure: &Figure, line: usize| {
+            let (ours, samples) = (figure.samples[0], figure.samples[line]);
+            let median = number(samples.median());
+            match ours.against(samples).median() {
+                ratio if figure.compared && line > 0 && ratio.is_finite() => {
+                    format!("{median} ({ratio:.3}×)")
+                }
+                _ => median,
+            }
+        };
+        let column = |figure: &Figure| match figure.unit {
+            "" => figure.name.to_owned(),
+            unit => format!("{}, {unit}", figure.name),
+        };
+        let line = |(number, name): (usize, &String)| {
+            let cells = figures.iter().map(|figure| cell(figure, number));
+            (name.clone(), cells.collect())
+        };
+        self.tables.push(Table {
+            title: title.into(),
+            columns: figures.iter().map(column).collect(),
+            lines: names.iter().enumerate().map(line).collect(),
+        });
+    }
+
     /// Raw figures of `what`: name, unit and samples of each.
     pub(crate) fn raw(&mut self, what: &str, figures: &[(&str, &str, &Samples)]) {
         let figures = figures
@@ -117,10 +162,15 @@ impl fmt::Display for Report {
             f,
             "\nMedian of the rounds (least–most). The ratio is the median of the ratios of the rounds.\n"
         )?;
-        writeln!(f, "| what | ours | theirs | ratio | at most | held? |")?;
-        writeln!(f, "| --- | --- | --- | --- | --- | --- |")?;
+        if !self.rows.is_empty() {
+            writeln!(f, "| what | ours | theirs | ratio | at most | held? |")?;
+            writeln!(f, "| --- | --- | --- | --- | --- | --- |")?;
+        }
         for row in &self.rows {
             writeln!(f, "{row}")?;
+        }
+        for table in &self.tables {
+            write!(f, "{table}")?;
         }
         writeln!(f, "\nRaw figures:\n")?;
         for line in &self.raw {
@@ -145,6 +195,22 @@ impl fmt::Display for Row {
             spread(&self.ours, self.unit),
             spread(&self.theirs, self.unit),
         )
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n{} (in brackets: ours divided by theirs)\n",
+            self.title
+        )?;
+        writeln!(f, "| | {} |", self.columns.join(" | "))?;
+        writeln!(f, "| --- |{}", " --- |".repeat(self.columns.len()))?;
+        for (name, cells) in &self.lines {
+            writeln!(f, "| {name} | {} |", cells.join(" | "))?;
+        }
+        Ok(())
     }
 }
 

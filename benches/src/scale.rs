@@ -29,6 +29,13 @@ pub(crate) struct Scale {
     pub(crate) handoffs: usize,
     /// Blocked clients, all together.
     pub(crate) waiters: usize,
+    /// Rounds of a comparison of client crates, and how long one crate has the servers in each.
+    pub(crate) crate_rounds: usize,
+    pub(crate) crate_span: Duration,
+    /// After that, a crate which has not answered is taken to be stuck.
+    pub(crate) patience: Duration,
+    /// How often a server stalls while a lock is being taken.
+    pub(crate) stalls: usize,
 }
 
 impl Scale {
@@ -45,6 +52,10 @@ impl Scale {
             contention_rounds: 3,
             handoffs: 2_000,
             waiters: 10_050,
+            crate_rounds: 15,
+            crate_span: Duration::from_millis(300),
+            patience: Duration::from_secs(5),
+            stalls: 5,
         }
     }
 
@@ -61,6 +72,10 @@ impl Scale {
             contention_rounds: 1,
             handoffs: 100,
             waiters: 300,
+            crate_rounds: 1,
+            crate_span: Duration::from_millis(100),
+            patience: Duration::from_secs(2),
+            stalls: 1,
         }
     }
 }

@@ -1,0 +1,145 @@
+//! What the guard costs beside the bare commands over the same kind of connection: one task that takes a lock and gives
+//! it back, and many that share a connection, each with a lock of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mortise_client::redis::aio::MultiplexedConnection;
+use mortise_client::redis::{self, Value};
+use mortise_client::{Client, Lock};
+use mortise_harness::Server;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::clients::load::LEASE;
+use crate::clients::rivals::Failure;
+use crate::clients::{millis, server};
+use crate::report::Report;
+use crate::samples::Samples;
+use crate::scale::Scale;
+
+/// How a lock is taken and given back.
+#[derive(Clone)]
+enum Way {
+    Guard(Lock),
+    Bare(MultiplexedConnection, String),
+}
+
+impl Way {
+    async fn pair(&mut self) -> Result<(), Failure> {
+        match self {
+            Way::Guard(lock) => {
+                lock.acquire().await?.release().await?;
+            }
+            Way::Bare(connection, key) => {
+                let token: Value = redis::cmd("LOCK.ACQUIRE")
+                    .arg(&*key)
+                    .arg("owner")
+                    .arg(LEASE.as_millis() as u64)
+                    .query_async(connection)
+                    .await?;
+                assert!(matches!(token, Value::Int(_)), "nobody else wants it");
+                let left: i64 = redis::cmd("LOCK.RELEASE")
+                    .arg(&*key)
+                    .arg("owner")
+                    .query_async(connection)
+                    .await?;
+                assert_eq!(left, 0, "held once");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rounds {
+    p50: Samples,
+    p99: Samples,
+    per_second: Samples,
+}
+
+pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
+    let server = server();
+    for (tasks, load) in [(1, "one task"), (32, "32 tasks on a connection")] {
+        let (mut guard, mut bare) = (Rounds::default(), Rounds::default());
+        // The first round warms up.
+        for round in 0..=scale.crate_rounds {
+            for (is_guard, rounds) in [(true, &mut guard), (false, &mut bare)] {
+                let measured = runtime
+                    .block_on(measure(is_guard, &server, tasks, scale.crate_span))
+                    .expect("a server that answers");
+                if round > 0 {
+                    let (pairs, elapsed) = measured;
+                    rounds
+                        .per_second
+                        .push(pairs.len() as f64 / elapsed.as_secs_f64());
+                    let pairs: Samples = pairs.into_iter().collect();
+                    rounds.p50.push(1e3 * pairs.median());
+                    rounds.p99.push(1e3 * pairs.quantile(0.99));
+                }
+            }
+        }
+        let what = |figure: &str| format!("guard against bare commands, {load}: {figure}");
+        report.shown(
+            what("p50 of acquire + release"),
+            "µs",
+            &guard.p50,
+            &bare.p50,
+        );
+        report.shown(
+            what("p99 of acquire + release"),
+            "µs",
+            &guard.p99,
+            &bare.p99,
+        );
+        report.shown(
+            what("locks per second"),
+            "/s",
+            &guard.per_second,
+            &bare.per_second,
+        );
+    }
+}
+
+/// Milliseconds of each pair, and how long all took.
+async fn measure(
+    is_guard: bool,
+    server: &Server,
+    tasks: usize,
+    span: Duration,
+) -> Result<(Vec<f64>, Duration), Failure> {
+    let connection = redis::Client::open(server.url())?
+        .get_multiplexed_async_connection()
+        .await?;
+    let client = Client::builder(server.url())?
+        .connection(connection.clone())
+        .build()?;
+    let over = Arc::new(AtomicBool::new(false));
+    let mut running = JoinSet::new();
+    let began = Instant::now();
+    for number in 0..tasks {
+        let key = format!("bare-{number}");
+        let mut way = match is_guard {
+            true => Way::Guard(client.lock(&key).lease(LEASE)),
+            false => Way::Bare(connection.clone(), key),
+        };
+        let over = over.clone();
+        running.spawn(async move {
+            let mut pairs = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                way.pair().await?;
+                pairs.push(millis(asked.elapsed()));
+            }
+            Ok::<_, Failure>(pairs)
+        });
+    }
+    tokio::time::sleep(span).await;
+    over.store(true, Ordering::Relaxed);
+    let mut all = Vec::new();
+    while let Some(pairs) = running.join_next().await {
+        all.append(&mut pairs??);
+    }
+    Ok((all, began.elapsed()))
+}

@@ -1,0 +1,75 @@
+//! What a lock is there for: a room that nobody shares. It counts who is inside, so that a lock which lets two in is seen.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Looks at the servers in the moment in which a lock has been handed out.
+type Probe = Box<dyn Fn() + Send + Sync>;
+
+/// Entered under the lock.
+#[derive(Default)]
+pub(crate) struct Room {
+    hold: Duration,
+    inside: AtomicUsize,
+    shared: AtomicUsize,
+    probe: Option<Probe>,
+}
+
+impl Room {
+    /// A room in which everybody stays for `hold`.
+    pub(crate) fn new(hold: Duration) -> Room {
+        Room {
+            hold,
+            ..Room::default()
+        }
+    }
+
+    /// A room where somebody looks whenever it is entered.
+    pub(crate) fn watched(probe: Probe) -> Room {
+        Room {
+            probe: Some(probe),
+            ..Room::default()
+        }
+    }
+
+    /// How often somebody came in while another was inside.
+    pub(crate) fn shared(&self) -> usize {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Comes, stays and goes; tells when it came.
+    pub(crate) async fn stay(&self) -> Instant {
+        let came = self.enter();
+        if !self.hold.is_zero() {
+            tokio::time::sleep(self.hold).await;
+        }
+        self.leave();
+        came
+    }
+
+    fn enter(&self) -> Instant {
+        let came = Instant::now();
+        if self.inside.fetch_add(1, Ordering::SeqCst) > 0 {
+            self.shared.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(probe) = &self.probe {
+            probe();
+        }
+        came
+    }
+
+    fn leave(&self) {
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room")
+            .field("hold", &self.hold)
+            .field("inside", &self.inside)
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
+    }
+}
