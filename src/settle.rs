@@ -197,7 +197,7 @@ impl<'c> Place<'c> {
             return false;
         };
         let owner = decided.waiter.owner.as_ref();
-        announce(self.ctx, self.name, self.now, owner, &stake, alone);
+        announce(self.ctx, self.name, self.now, owner, stake, alone);
         self.ctx.notify(c"lock.acquire", self.name);
         count_grant(state, grant);
         state.totals.handoffs.add_one();
@@ -234,16 +234,16 @@ impl<'c> Place<'c> {
     fn pay(&mut self, debts: Vec<Debt>) {
         for debt in debts {
             let owner = debt.owner.as_ref();
-            let undone = self
-                .live()
-                .is_some_and(|mut live| live.undo(owner, debt.granted, debt.before));
-            if undone {
-                match debt.before {
-                    Some(_) => self.announce(owner),
-                    None => self.announce_end(owner),
-                }
-                self.ctx.notify(c"lock.release", self.name);
+            let left = self.live().and_then(|mut live| {
+                let undone = live.undo(owner, debt.granted, debt.before);
+                undone.then(|| live.hold(owner).is_some())
+            });
+            match left {
+                None => continue,
+                Some(true) => self.announce(owner),
+                Some(false) => self.announce_end(owner),
             }
+            self.ctx.notify(c"lock.release", self.name);
         }
     }
 
@@ -276,7 +276,7 @@ fn announce(
     name: Arg<'_>,
     now: Instant,
     owner: OwnerRef<'_>,
-    stake: &Stake,
+    stake: Stake,
     alone: bool,
 ) {
     let effect = if alone {

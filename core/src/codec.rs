@@ -11,9 +11,10 @@
 
 use std::fmt;
 
-use crate::hold::{Stake, Touched};
 use crate::lock::Lock;
-use crate::types::{Count, Instant, OwnerRef, Token};
+use crate::owner::OwnerRef;
+use crate::stake::{Stake, Touched};
+use crate::types::{Count, Instant, Token};
 
 /// The version written. Older ones are read for ever; newer ones are refused.
 pub const VERSION: u8 = 1;
@@ -89,9 +90,9 @@ impl std::error::Error for DecodeError {}
 #[derive(Clone, Copy, Debug)]
 pub enum Effect<'a> {
     /// `owner` holds with `stake`; other holds stay unless they contradict it.
-    Put(OwnerRef<'a>, &'a Stake),
+    Put(OwnerRef<'a>, Stake),
     /// `owner` holds with `stake`, and nobody else does.
-    Sole(OwnerRef<'a>, &'a Stake),
+    Sole(OwnerRef<'a>, Stake),
     /// `owner` holds nothing any more.
     Drop(OwnerRef<'a>),
     /// Nobody holds any more.
@@ -125,7 +126,7 @@ pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
     put_number(out, last);
     put_number(out, lock.len() as u64);
     for (owner, stake) in lock.holds() {
-        put_hold(out, owner.as_ref(), stake, stamp.boot);
+        put_hold(out, owner.as_ref(), &stake, stamp.boot);
     }
 }
 
@@ -178,7 +179,7 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
         }
         Effect::Drop(owner) => {
             out.push(b'D');
-            put_bytes(out, owner.as_bytes());
+            put_bytes(out, &owner.text());
         }
         Effect::Free => out.push(b'F'),
         Effect::Clock => out.push(b'C'),
@@ -235,7 +236,7 @@ fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
 }
 
 fn put_hold(out: &mut Vec<u8>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
-    put_bytes(out, owner.as_bytes());
+    put_bytes(out, &owner.text());
     put_number(out, u64::from(stake.write));
     put_number(out, u64::from(stake.read));
     put_number(out, stake.token.get());

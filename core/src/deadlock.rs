@@ -21,10 +21,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::lock::Lock;
+use crate::owner::Owner;
 use crate::place::{Place, Rank, Standing};
 use crate::queue::Queue;
 use crate::queues::{KeyId, Queues};
-use crate::types::{Instant, Mode, Owner};
+use crate::types::{Instant, Mode};
 
 /// A wait that is about to begin, or that has just become an upgrade.
 #[derive(Clone, Debug)]

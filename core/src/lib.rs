@@ -20,21 +20,26 @@ mod histogram;
 mod hold;
 mod lease;
 mod lock;
+mod owner;
 mod place;
 mod queue;
 mod queues;
 mod readers;
+mod stake;
 mod token;
 mod types;
+mod uuid;
 
 pub use deadlock::Wait;
 pub use histogram::Histogram;
-pub use hold::{Holds, Stake, Touched};
+pub use hold::Holds;
 pub use lease::{LeaseId, LeaseOrder};
 pub use lock::{
     AcquireError, Busy, Grant, How, Live, Lock, Release, ReleaseError, Released, Request,
 };
+pub use owner::{Owner, OwnerRef, Text};
 pub use queue::{Decided, Queue, Settled, Verdict, Waiter, WaiterId};
 pub use queues::{KeyId, Queues};
+pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
-pub use types::{Count, Instant, Lease, Micros, Mode, Owner, OwnerRef, Token};
+pub use types::{Count, Instant, Lease, Micros, Mode, Token};

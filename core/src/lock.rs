@@ -6,9 +6,11 @@
 //! Every change goes through [`Live`], which drops the holds whose lease is over before anything
 //! else is looked at. So no rule below can forget that an ended hold counts for nothing.
 
-use crate::hold::{Holds, Stake, Store, Touched};
+use crate::hold::{Holds, Store};
+use crate::owner::{Owner, OwnerRef};
+use crate::stake::{Stake, Touched};
 use crate::token::{TokenClock, TokenTooHigh};
-use crate::types::{Count, Instant, Lease, Micros, Mode, Owner, OwnerRef, Token};
+use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
 
 /// The holds on one key.
 #[derive(Clone, Debug, Default)]
@@ -147,7 +149,7 @@ impl Lock {
     }
 
     /// The hold of `owner`, whose lease may be over.
-    pub fn hold(&self, owner: OwnerRef<'_>) -> Option<&Stake> {
+    pub fn hold(&self, owner: OwnerRef<'_>) -> Option<Stake> {
         self.store.get(owner)
     }
 
@@ -230,7 +232,7 @@ impl Live<'_> {
     }
 
     /// The hold of `owner`.
-    pub fn hold(&self, owner: OwnerRef<'_>) -> Option<&Stake> {
+    pub fn hold(&self, owner: OwnerRef<'_>) -> Option<Stake> {
         self.lock.hold(owner)
     }
 
@@ -364,19 +366,18 @@ impl Live<'_> {
         }))
     }
 
-    /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`.
-    /// Does nothing, and says so, if the hold has been touched since it was `granted`.
+    /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`, its
+    /// lease included; nothing if that is over by now. Does nothing, and says so, if the hold has
+    /// been touched since it was `granted`.
     pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
+        let now = self.now;
         let undone = self.lock.store.alter(owner, |stake| {
             if stake.touched != granted {
                 return false;
             }
-            match before {
+            match before.filter(|before| !before.is_over(now)) {
                 None => stake.clear(),
-                Some(before) => {
-                    let deadline = stake.deadline.max(before.deadline);
-                    *stake = Stake { deadline, ..before };
-                }
+                Some(before) => *stake = before,
             }
             true
         });

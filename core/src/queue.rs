@@ -16,11 +16,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::hold::Stake;
 use crate::lock::{AcquireError, Busy, Grant, Live, Request};
+use crate::owner::Owner;
 use crate::place::{Place, Rank, Standing};
+use crate::stake::Stake;
 use crate::token::TokenClock;
-use crate::types::{Count, Instant, Lease, Micros, Mode, Owner, Token};
+use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
 
 /// A waiter, the same for as long as the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -378,10 +379,10 @@ fn decide(
     wall: Micros,
 ) -> Result<Verdict, Busy> {
     let owner = waiter.owner.as_ref();
-    let before = live.hold(owner).copied();
+    let before = live.hold(owner);
     match live.acquire_within_bound(&waiter.request(), tokens, wall) {
         Ok(grant) => match live.hold(owner) {
-            Some(&stake) => Ok(Verdict::Granted {
+            Some(stake) => Ok(Verdict::Granted {
                 grant,
                 stake,
                 before,

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use crate::lock::Live;
+use crate::owner::Owner;
 use crate::place::Rank;
 use crate::queue::{Queue, Settled, Waiter, WaiterId};
 use crate::token::TokenClock;
-use crate::types::{Instant, Micros, Owner};
+use crate::types::{Instant, Micros};
 
 /// A key: its database and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

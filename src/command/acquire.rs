@@ -141,9 +141,7 @@ fn acquire(place: &mut Place<'_>, request: &Request<'_>) -> Result<Grant, Acquir
 
 /// What a request waits for while nothing is granted. A reader that asks for write waits as an upgrade then, too.
 fn busy_in_grace(place: &mut Place<'_>, request: &Request<'_>) -> Busy {
-    let stake = place
-        .live()
-        .and_then(|live| live.hold(request.owner).copied());
+    let stake = place.live().and_then(|live| live.hold(request.owner));
     match stake {
         Some(stake) if request.mode == Mode::Write && stake.write == 0 => Busy::Upgrade,
         _ => Busy::Held,

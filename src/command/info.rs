@@ -52,7 +52,7 @@ impl Command for Info {
         let lock = value.map(|value| &value.lock);
         match wanted {
             Some(wanted) => match lock.and_then(|lock| lock.hold(wanted)) {
-                Some(stake) if !stake.is_over(now) => hold(ctx, wanted, stake, now),
+                Some(stake) if !stake.is_over(now) => hold(ctx, wanted, &stake, now),
                 _ => ctx.reply_null(),
             },
             None => STATE.with(|state| {
@@ -89,7 +89,7 @@ fn whole(
     ctx.reply_array(holders.min(count));
     let holds = lock.into_iter().flat_map(Lock::holds);
     for (owner, stake) in holds.filter(|(_, stake)| !stake.is_over(now)).take(count) {
-        hold(ctx, owner.as_ref(), stake, now);
+        hold(ctx, owner.as_ref(), &stake, now);
     }
     ctx.reply_text(c"queue");
     ctx.reply_array(waiters.min(count));
@@ -109,7 +109,7 @@ pub(super) fn mode_name(mode: Option<Mode>) -> &'static CStr {
 fn hold(ctx: &Context<'_>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
     ctx.reply_map(7);
     ctx.reply_text(c"owner");
-    ctx.reply_bytes(owner.as_bytes());
+    ctx.reply_bytes(&owner.text());
     for (field, value) in [
         (c"write", u64::from(stake.write)),
         (c"read", u64::from(stake.read)),
@@ -129,7 +129,7 @@ fn waiter(ctx: &Context<'_>, waiter: &Waiter, now: Instant) {
         .map_or(-1, |limit| limit.millis_since(now) as i64);
     ctx.reply_map(6);
     ctx.reply_text(c"owner");
-    ctx.reply_bytes(waiter.owner.as_bytes());
+    ctx.reply_bytes(&waiter.owner.text());
     ctx.reply_text(c"mode");
     ctx.reply_text(mode_name(Some(waiter.mode)));
     for (field, value) in [

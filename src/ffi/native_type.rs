@@ -310,7 +310,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
         // SAFETY: a value of ours; the server copies the bytes.
         unsafe {
             for (owner, stake) in borrow(value).lock.holds() {
-                let owner = owner.as_bytes();
+                let owner = owner.text();
                 api!(
                     RedisModule_DigestAddStringBuffer,
                     digest,

@@ -108,14 +108,14 @@ fn effects_of_version_1_keep_their_bytes() {
         (
             PUT,
             LAST,
-            Effect::Put(reader, &stake),
+            Effect::Put(reader, stake),
             Fact::Put(reader, stake),
             spelling::effect(LAST, b'P', &[&hold]),
         ),
         (
             SOLE,
             LAST,
-            Effect::Sole(reader, &stake),
+            Effect::Sole(reader, stake),
             Fact::Sole(reader, stake),
             spelling::effect(LAST, b'S', &[&hold]),
         ),

@@ -24,8 +24,22 @@ fn owners() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 1..=255),
         prop::collection::vec(0..3_u8, 1..=3),
-        prop::collection::vec(any::<u8>(), 45..=48),
+        prop::collection::vec(any::<u8>(), 21..=24),
+        (any::<u128>(), prop::collection::vec(any::<u8>(), 0..=7)).prop_map(uuid),
     ]
+}
+
+/// A UUID in text, and what stands behind it.
+fn uuid((number, suffix): (u128, Vec<u8>)) -> Vec<u8> {
+    let digits = format!("{number:032x}");
+    let groups = [
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..],
+    ];
+    [groups.join("-").as_bytes(), &suffix].concat()
 }
 
 fn counts() -> impl Strategy<Value = u32> {
@@ -37,7 +51,7 @@ fn stakes(
     read: impl Strategy<Value = u32>,
 ) -> impl Strategy<Value = Stake> {
     let tokens = prop_oneof![1..1_u64 << 53, Just(1), Just((1 << 53) - 1)];
-    let leases = prop_oneof![0..200_u64, 0..86_400_000_u64, 0..1_u64 << 53];
+    let leases = prop_oneof![0..200_u64, 0..86_400_000_u64, 0..1_u64 << 41];
     (write, read, tokens, leases, 0..=WRITTEN.boot.as_millis()).prop_map(
         |(write, read, token, lease, since)| Stake {
             write,
@@ -81,8 +95,8 @@ proptest! {
         for (name, stake) in &held {
             let name = owner(name);
             for (effect, fact) in [
-                (Effect::Put(name, stake), Fact::Put(name, *stake)),
-                (Effect::Sole(name, stake), Fact::Sole(name, *stake)),
+                (Effect::Put(name, *stake), Fact::Put(name, *stake)),
+                (Effect::Sole(name, *stake), Fact::Sole(name, *stake)),
                 (Effect::Drop(name), Fact::Drop(name)),
                 (Effect::Free, Fact::Free),
                 (Effect::Clock, Fact::Clock),
@@ -116,7 +130,7 @@ fn the_connection_that_was_granted_stays_behind() {
     let mut stake = READER.stake();
     stake.touched = Touched::by(42).again(Some(43));
     let mut bytes = Vec::new();
-    encode_effect(&Effect::Put(owner(b"a"), &stake), 7, &WRITTEN, &mut bytes);
+    encode_effect(&Effect::Put(owner(b"a"), stake), 7, &WRITTEN, &mut bytes);
     let back = decode_effect(&bytes, Arrival::Live, &WRITTEN).expect("bytes of an effect");
     assert_eq!(back.0, Fact::Put(owner(b"a"), READER.stake()));
 }

@@ -110,7 +110,7 @@ pub(crate) fn lock_of(holds: &[(Vec<u8>, Stake)]) -> Lock {
 
 pub(crate) fn holds_of(lock: &Lock) -> Vec<(Vec<u8>, Stake)> {
     lock.holds()
-        .map(|(owner, stake)| (owner.as_bytes().to_vec(), *stake))
+        .map(|(owner, stake)| (owner.text().to_vec(), stake))
         .collect()
 }
 
@@ -127,6 +127,6 @@ pub(crate) fn assert_possible(lock: &Lock) {
         assert!(stake.total() > 0);
         assert!(stake.write == 0 || holds.len() == 1);
         assert!(stake.count(Mode::Read) < 1 << 31 && stake.count(Mode::Write) < 1 << 31);
-        assert_eq!(lock.hold(owner(name)), Some(stake));
+        assert_eq!(lock.hold(owner(name)), Some(*stake));
     }
 }

@@ -27,12 +27,12 @@ pub(crate) fn owner(bytes: &[u8]) -> OwnerRef<'_> {
 }
 
 pub(crate) fn stakes(lock: &Lock) -> Vec<(Vec<u8>, Stake)> {
-    let copy = |(owner, stake): (&Owner, &Stake)| (owner.as_bytes().to_vec(), *stake);
+    let copy = |(owner, stake): (&Owner, Stake)| (owner.text().to_vec(), stake);
     lock.holds().map(copy).collect()
 }
 
 pub(crate) fn as_hold(key: usize, owner: &Owner, stake: &Stake) -> Hold {
-    hold_of(key, owner.as_bytes(), stake)
+    hold_of(key, &owner.text(), stake)
 }
 
 pub(crate) fn hold_of(key: usize, owner: &[u8], stake: &Stake) -> Hold {
@@ -58,7 +58,7 @@ pub(crate) fn perform(
 ) -> Outcome {
     let mut ended = Vec::new();
     let mut live = lock.at(Instant::from_millis(now), |owner, stake| {
-        ended.push((owner.as_bytes().to_vec(), *stake));
+        ended.push((owner.text().to_vec(), *stake));
     });
     let wall = Micros(wall);
     let token = |value: u64| Token::new(value).expect("a token");
@@ -101,7 +101,7 @@ pub(crate) fn perform(
             token: named,
         } => {
             let stake = live.renew(owner(name), lease(*ms), named.map(token));
-            assert_eq!(stake.as_ref(), stake.and(lock.hold(owner(name))));
+            assert_eq!(stake, stake.and(lock.hold(owner(name))));
             stake.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
         }
         Call::Fence {
@@ -109,7 +109,7 @@ pub(crate) fn perform(
             token: wanted,
         } => match live.fence(owner(name), token(*wanted), tokens, wall) {
             Ok(stake) => {
-                assert_eq!(stake.as_ref(), stake.and(lock.hold(owner(name))));
+                assert_eq!(stake, stake.and(lock.hold(owner(name))));
                 stake.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
             }
             Err(error) => Reply::TokenTooHigh {

@@ -10,19 +10,23 @@ use proptest::prelude::*;
 use super::reference::{Call, Reference};
 
 pub(crate) const KEYS: usize = 2;
-const OWNERS: usize = 5;
+const OWNERS: usize = 9;
 const MAX_COUNT: u32 = (1 << 31) - 1;
 const MAX_TOKEN: u64 = (1 << 53) - 1;
 /// The largest connection id that a hold keeps.
-const MAX_CLIENT: u64 = (1 << 44) - 1;
+const MAX_CLIENT: u64 = (1 << 40) - 1;
 
 /// Owners on both sides of what fits into an `Owner` itself, some a prefix of others.
 pub(crate) fn owner(index: usize) -> Vec<u8> {
     match index {
         0 => b"a".to_vec(),
         1 => vec![0],
-        2 => vec![b'a'; 46],
-        3 => vec![b'a'; 47],
+        2 => vec![b'a'; 22],
+        3 => vec![b'a'; 23],
+        4 => b"0f8fad5b-d9cb-469f-a165-70867728950e".to_vec(),
+        5 => b"0f8fad5b-d9cb-469f-a165-70867728950e:12345".to_vec(),
+        6 => b"0f8fad5b-d9cb-469f-a165-70867728950e:123456".to_vec(),
+        7 => b"0F8FAD5B-D9CB-469F-A165-70867728950E".to_vec(),
         _ => vec![0xff; 255],
     }
 }

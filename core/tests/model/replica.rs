@@ -161,7 +161,7 @@ impl Replica {
         }
         assert_eq!(lock.next_deadline(), first);
         if let Some(name) = call.owner().filter(|_| heard) {
-            let counts = |stake: &Stake| (stake.write, stake.read, stake.token);
+            let counts = |stake: Stake| (stake.write, stake.read, stake.token);
             let here = lock.hold(owner(name)).map(counts);
             assert_eq!(here, primary.hold(owner(name)).map(counts));
         }

@@ -115,10 +115,10 @@ impl World {
                 .cloned()
                 .collect();
             expected.sort_by(|a, b| a.owner.cmp(&b.owner));
-            let actual: Vec<Hold> = lock.holds().map(|(o, s)| as_hold(key, o, s)).collect();
+            let actual: Vec<Hold> = lock.holds().map(|(o, s)| as_hold(key, o, &s)).collect();
             assert_eq!(actual, expected, "holds on key {key}");
             for hold in &expected {
-                let found = lock.hold(owner(&hold.owner)).map(Stake::total);
+                let found = lock.hold(owner(&hold.owner)).map(|stake| stake.total());
                 assert_eq!(found, Some(hold.write + hold.read));
             }
             assert!(lock.hold(owner(b"nobody")).is_none());
@@ -234,13 +234,13 @@ impl World {
         let (ended, reply) = perform(&mut twice, &mut tokens, self.now, self.wall, call);
         assert_eq!((ended.len(), reply), (0, Reply::Reentry(token)));
         let holds =
-            |lock: &Lock| -> Vec<Hold> { lock.holds().map(|(o, s)| as_hold(0, o, s)).collect() };
+            |lock: &Lock| -> Vec<Hold> { lock.holds().map(|(o, s)| as_hold(0, o, &s)).collect() };
         assert_eq!(holds(&twice), holds(after));
         assert_eq!(tokens.last(), self.tokens.last());
     }
 
-    /// A grant that is taken back leaves what was there before, for no shorter than it was granted;
-    /// one whose hold was touched since stays.
+    /// A grant that is taken back leaves what was there before; one whose hold was touched since
+    /// stays, and what ended meanwhile does not come back.
     fn check_undo(&self, before: &Lock, after: &Lock, reply: Reply, call: &Call) {
         let (Reply::New(_) | Reply::Reentry(_) | Reply::Upgrade(_), Some(name)) =
             (reply, call.owner())
@@ -250,26 +250,33 @@ impl World {
         let now = Instant::from_millis(self.now);
         let (mut expected, mut undone) = (before.clone(), after.clone());
         expected.at(now, |_, _| {});
-        let had = expected.hold(owner(name)).copied();
-        let granted = *after.hold(owner(name)).expect("granted");
+        let had = expected.hold(owner(name));
+        let granted = after.hold(owner(name)).expect("granted");
         assert!(
             undone
                 .at(now, |_, _| {})
                 .undo(owner(name), granted.touched, had)
         );
-        if let Some(had) = had {
-            let deadline = granted.deadline.max(had.deadline);
-            expected.put(owner(name), Stake { deadline, ..had });
-        }
         assert_eq!(stakes(&undone), stakes(&expected));
         assert_eq!(undone.next_deadline(), expected.next_deadline());
+
+        if let Some(had) = had {
+            let mut late = after.clone();
+            let mut live = late.at(now, |_, _| {});
+            let over = Stake {
+                deadline: now,
+                ..had
+            };
+            assert!(live.undo(owner(name), granted.touched, Some(over)));
+            assert_eq!(live.hold(owner(name)), None);
+        }
 
         let mut touched = after.clone();
         let mut live = touched.at(now, |_, _| {});
         let lease = Lease::from_millis(1).expect("a lease");
         let renewed = live.renew(owner(name), lease, None);
         assert!(!live.undo(owner(name), granted.touched, had));
-        assert_eq!(touched.hold(owner(name)), renewed.as_ref());
+        assert_eq!(touched.hold(owner(name)), renewed);
     }
 }
 

@@ -126,7 +126,7 @@ fn holds(server: &Server, model: &Reference, key: usize) {
     );
     for ((holder, held), hold) in lock.holds().zip(&expected) {
         assert_eq!(*holder, owner(hold.owner));
-        stake(held, hold);
+        stake(&held, hold);
     }
 }
 

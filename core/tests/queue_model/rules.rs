@@ -169,14 +169,14 @@ fn an_upgrade_that_cannot_be_told_leaves_the_read_hold_and_its_token() {
     let mut server = Server::default();
     takes(&mut server, 0, false);
     takes(&mut server, 1, false);
-    let before = *server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
+    let before = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
     waits(&mut server, 1, true);
     waits(&mut server, 2, false);
     server.release(0, 0, How::All).expect("it holds");
     let settled = server.settle(0, false);
     let handed = Handed::of(&settled.decided[0]).expect("a grant");
     assert!(server.undo(0, 1, handed));
-    let after = *server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
+    let after = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
     assert_eq!((after.write, after.read), (0, 1));
     assert_eq!(after.token, before.token);
     // A reader that had to wait for the writer gets in.

@@ -1,0 +1,366 @@
+//! Owners, and how they are kept.
+//!
+//! An owner is text that its caller made up, mostly a UUID, alone or with a task's number behind
+//! it. A million locks are kept in memory, so the UUID is kept as its 16 bytes instead of its 36
+//! characters. Nobody outside sees that: what comes out is what went in, and the order is that of
+//! the text.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+
+use crate::uuid::Uuid;
+
+/// The longest text behind a UUID that is kept beside it.
+const SUFFIX: usize = 6;
+
+/// A borrowed owner: 1 to 255 bytes, any bytes.
+#[derive(Clone, Copy)]
+pub struct OwnerRef<'a>(Ref<'a>);
+
+/// Each owner has one form only, so that two of different forms differ.
+#[derive(Clone, Copy)]
+enum Ref<'a> {
+    /// A UUID in lower case with up to [`SUFFIX`] bytes behind it.
+    Uuid(Tagged),
+    /// Anything else.
+    Text(&'a [u8]),
+}
+
+impl<'a> OwnerRef<'a> {
+    /// The longest owner, in bytes.
+    pub const MAX_LEN: usize = 255;
+
+    /// The owner `bytes`; `None` if empty or longer than [`Self::MAX_LEN`].
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
+            return None;
+        }
+        Some(Self(match Tagged::read(bytes) {
+            Some(tagged) => Ref::Uuid(tagged),
+            None => Ref::Text(bytes),
+        }))
+    }
+
+    /// Its bytes, 1 to 255.
+    pub fn text(self) -> Text<'a> {
+        Text(match self.0 {
+            Ref::Text(bytes) => TextRepr::Borrowed(bytes),
+            Ref::Uuid(tagged) => {
+                let (bytes, len) = tagged.write();
+                TextRepr::Written { bytes, len }
+            }
+        })
+    }
+
+    /// A copy of its own.
+    pub fn to_owner(self) -> Owner {
+        Owner(match self.0 {
+            Ref::Uuid(Tagged { uuid, suffix }) => {
+                let [suffix @ .., _] = suffix.to_be_bytes();
+                let uuid = uuid.to_bytes();
+                Repr::Uuid { suffix, uuid }
+            }
+            Ref::Text(bytes) => {
+                let mut room = [0; Owner::INLINE];
+                match room.get_mut(..bytes.len()) {
+                    Some(start) => {
+                        start.copy_from_slice(bytes);
+                        // At most INLINE bytes, so the length fits.
+                        let len = bytes.len() as u8;
+                        Repr::Inline { len, bytes: room }
+                    }
+                    None => Repr::Heap(bytes.into()),
+                }
+            }
+        })
+    }
+}
+
+impl PartialEq for OwnerRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.0, other.0) {
+            (Ref::Uuid(a), Ref::Uuid(b)) => a == b,
+            (Ref::Text(a), Ref::Text(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for OwnerRef<'_> {}
+
+impl PartialOrd for OwnerRef<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By bytes.
+impl Ord for OwnerRef<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self.0, other.0) {
+            (Ref::Uuid(a), Ref::Uuid(b)) => a.cmp(&b),
+            _ => self.text().cmp(&other.text()),
+        }
+    }
+}
+
+impl fmt::Debug for OwnerRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.text().escape_ascii())
+    }
+}
+
+/// An owner: 1 to 255 bytes, any bytes. A UUID with up to 6 bytes behind it and anything else of
+/// up to 22 bytes live in the value itself: the common lock needs no allocation for its owner.
+#[derive(Clone)]
+pub struct Owner(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    /// A [`Tagged`] in bytes, so that the tag of this enum finds room beside them.
+    Uuid {
+        suffix: [u8; SUFFIX + 1],
+        uuid: [u8; 16],
+    },
+    Inline {
+        len: u8,
+        bytes: [u8; Owner::INLINE],
+    },
+    Heap(Box<[u8]>),
+}
+
+impl Owner {
+    /// With the length and the tag, three words.
+    const INLINE: usize = 22;
+
+    /// Borrowed.
+    pub fn as_ref(&self) -> OwnerRef<'_> {
+        OwnerRef(match &self.0 {
+            Repr::Uuid { suffix, uuid } => {
+                let [a, b, c, d, e, f, len] = *suffix;
+                Ref::Uuid(Tagged {
+                    uuid: Uuid::from_bytes(*uuid),
+                    suffix: u64::from_be_bytes([a, b, c, d, e, f, len, 0]),
+                })
+            }
+            Repr::Inline { len, bytes } => Ref::Text(&bytes[..usize::from(*len)]),
+            Repr::Heap(bytes) => Ref::Text(bytes),
+        })
+    }
+
+    /// Its bytes, 1 to 255.
+    pub fn text(&self) -> Text<'_> {
+        self.as_ref().text()
+    }
+
+    /// Bytes it has allocated outside itself.
+    pub fn heap_size(&self) -> usize {
+        match &self.0 {
+            Repr::Uuid { .. } | Repr::Inline { .. } => 0,
+            Repr::Heap(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_ref() == other.as_ref()
+    }
+}
+
+impl Eq for Owner {}
+
+impl PartialOrd for Owner {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By bytes.
+impl Ord for Owner {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_ref().cmp(&other.as_ref())
+    }
+}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.as_ref().0 {
+            Ref::Uuid(tagged) => tagged.hash(state),
+            Ref::Text(bytes) => bytes.hash(state),
+        }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_ref().fmt(f)
+    }
+}
+
+/// The bytes of an owner, written out if they are kept in another form.
+#[derive(Clone)]
+pub struct Text<'a>(TextRepr<'a>);
+
+#[derive(Clone)]
+enum TextRepr<'a> {
+    Borrowed(&'a [u8]),
+    Written {
+        bytes: [u8; Uuid::TEXT + SUFFIX],
+        len: usize,
+    },
+}
+
+impl Deref for Text<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            TextRepr::Borrowed(bytes) => bytes,
+            TextRepr::Written { bytes, len } => &bytes[..*len],
+        }
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.escape_ascii())
+    }
+}
+
+/// A UUID with a few bytes behind it. Sorts as its text does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Tagged {
+    uuid: Uuid,
+    /// The bytes behind it, zeros up to [`SUFFIX`] of them, and how many there are: from the top.
+    suffix: u64,
+}
+
+impl Tagged {
+    fn read(text: &[u8]) -> Option<Self> {
+        let (uuid, suffix) = text.split_first_chunk()?;
+        let mut bytes = [0; 8];
+        if suffix.len() > SUFFIX {
+            return None;
+        }
+        if !suffix.is_empty() {
+            bytes[..suffix.len()].copy_from_slice(suffix);
+            // At most SUFFIX, so the length fits.
+            bytes[SUFFIX] = suffix.len() as u8;
+        }
+        Some(Self {
+            uuid: Uuid::read(uuid)?,
+            suffix: u64::from_be_bytes(bytes),
+        })
+    }
+
+    fn write(self) -> ([u8; Uuid::TEXT + SUFFIX], usize) {
+        let mut text = [0; Uuid::TEXT + SUFFIX];
+        let suffix = self.suffix.to_be_bytes();
+        text[..Uuid::TEXT].copy_from_slice(&self.uuid.write());
+        text[Uuid::TEXT..].copy_from_slice(&suffix[..SUFFIX]);
+        (text, Uuid::TEXT + usize::from(suffix[SUFFIX]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+
+    fn kept(text: &str) -> Owner {
+        OwnerRef::new(text.as_bytes())
+            .expect("in bounds")
+            .to_owner()
+    }
+
+    fn is_uuid(text: &str) -> bool {
+        matches!(kept(text).0, Repr::Uuid { .. })
+    }
+
+    #[test]
+    fn it_takes_three_words() {
+        assert_eq!(size_of::<Owner>(), 24);
+        assert_eq!(size_of::<Option<Owner>>(), 24);
+    }
+
+    #[test]
+    fn uuids_are_kept_as_numbers_and_come_out_as_they_were() {
+        for text in [
+            UUID.to_owned(),
+            format!("{UUID}:1"),
+            format!("{UUID}\0\0\0\0\0\0"),
+            "00000000-0000-0000-0000-000000000000".to_owned(),
+            "ffffffff-ffff-ffff-ffff-ffffffffffff".to_owned(),
+        ] {
+            assert!(is_uuid(&text), "{text}");
+            assert_eq!(&*kept(&text).text(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_uuid_but_is_none_comes_out_as_it_was() {
+        let mut others = vec![
+            UUID.to_uppercase(),
+            format!("{UUID}:123456"),
+            UUID[..35].to_owned(),
+            format!("{{{UUID}}}"),
+        ];
+        for at in 0..UUID.len() {
+            for wrong in ["g", "-", "0", "A", "\0", "/", ":", "`"] {
+                let mut text = UUID.to_owned();
+                text.replace_range(at..=at, wrong);
+                others.push(text);
+            }
+        }
+        for text in others {
+            assert_eq!(&*kept(&text).text(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn every_length_comes_out_as_it_was() {
+        for len in 1..=OwnerRef::MAX_LEN {
+            let bytes = vec![len as u8; len];
+            let owner = OwnerRef::new(&bytes).expect("in bounds").to_owner();
+            assert_eq!(*owner.text(), *bytes);
+        }
+        assert!(OwnerRef::new(&[]).is_none());
+        assert!(OwnerRef::new(&[0; OwnerRef::MAX_LEN + 1]).is_none());
+    }
+
+    #[test]
+    fn owners_are_in_the_order_of_their_bytes() {
+        let near = |at: usize, wrong: &str| {
+            let mut text = UUID.to_owned();
+            text.replace_range(at..=at, wrong);
+            text
+        };
+        let texts = [
+            UUID.to_owned(),
+            format!("{UUID}:1"),
+            format!("{UUID}:123456"),
+            UUID.to_uppercase(),
+            near(0, "f"),
+            near(0, "g"),
+            near(1, "F"),
+            near(14, "a"),
+            near(8, "0"),
+            near(35, "0"),
+            near(35, "d"),
+            "0".to_owned(),
+            "0f8fad5b-".to_owned(),
+            "z".to_owned(),
+        ];
+        for a in &texts {
+            for b in &texts {
+                let expected = a.as_bytes().cmp(b.as_bytes());
+                assert_eq!(kept(a).cmp(&kept(b)), expected, "{a} and {b}");
+                assert_eq!(kept(a) == kept(b), a == b, "{a} and {b}");
+            }
+        }
+    }
+}
