@@ -49,6 +49,51 @@ fn a_manual_failover_hands_holds_over_and_sends_waiters_away() {
 }
 
 #[test]
+fn info_tells_which_setting_is_wrong_in_a_cluster() {
+    let cluster = Cluster::start(1, || {
+        node()
+            .module_arg("max-lease", &MAX_LEASE.to_string())
+            .module_arg("grace", &GRACE.to_string())
+    });
+    let mut conn = cluster.primaries[0].connect();
+    let verdict = || {
+        let lines = cluster.primaries[0].info("lock");
+        let missing = lines["lock_failover_missing"].clone();
+        assert_eq!(lines["lock_failover_safe"] == "1", missing.is_empty());
+        missing
+    };
+    // No replicas need be demanded: the majority of the primaries takes their place.
+    assert_eq!(verdict(), "");
+    let wrong = [
+        ("lock.grace", 0, "lock.grace 0 is less than 6000"),
+        ("lock.grace", GRACE - 1, "lock.grace 5999 is less than 6000"),
+        (
+            "lock.max-lease",
+            MAX_LEASE + 1,
+            "lock.grace 6000 is less than 6001",
+        ),
+        (
+            "cluster-node-timeout",
+            NODE_TIMEOUT + 1,
+            "lock.grace 6000 is less than 6001",
+        ),
+    ];
+    let right = [
+        ("lock.grace", GRACE),
+        ("lock.max-lease", MAX_LEASE),
+        ("cluster-node-timeout", NODE_TIMEOUT),
+    ];
+    for (name, value, missing) in wrong {
+        cmd!(conn, "CONFIG", "SET", name, value);
+        assert_eq!(verdict(), missing);
+        for (name, value) in right {
+            cmd!(conn, "CONFIG", "SET", name, value);
+        }
+        assert_eq!(verdict(), "");
+    }
+}
+
+#[test]
 fn a_primary_that_dies_leaves_no_two_inside() {
     let mut cluster = Cluster::start_with_replicas(3, || {
         node()

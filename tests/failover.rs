@@ -303,6 +303,11 @@ fn info_says_whether_failover_is_safe_and_what_is_missing() {
     cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 0);
     assert_missing(&primary, Some("min-replicas-max-lag is 0"));
     cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 2);
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 0);
+    assert_missing(&primary, Some("lock.grace 0 is less than 6000"));
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 6_000);
+    assert_missing(&primary, None);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 2);
     cmd!(conn, "CONFIG", "SET", "lock.max-lease", 1_001);
     assert_missing(&primary, Some("lock.grace"));
 }
