@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Cluster, Conn, Server, asking, cmd, command, eventually, granted, hold_of, int, node_id, text,
-    try_cmd, waiter,
+    Cluster, Conn, Server, asking, begin_migration, cmd, command, end_migration, eventually,
+    granted, hold_of, int, migrate, node_id, try_cmd, waiter,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,52 +20,6 @@ fn assert_unblocked(waiter: &mut Conn, within: Duration) {
 
 /// The contract says 200 ms; a machine that is busy elsewhere may take as long again.
 const SOON: Duration = Duration::from_millis(500);
-
-/// Opens the way for `slot` from one node to the other.
-fn begin_migration(slot: u16, from: &Server, to: &Server) {
-    cmd!(
-        to.connect(),
-        "CLUSTER",
-        "SETSLOT",
-        slot,
-        "IMPORTING",
-        node_id(from)
-    );
-    cmd!(
-        from.connect(),
-        "CLUSTER",
-        "SETSLOT",
-        slot,
-        "MIGRATING",
-        node_id(to)
-    );
-}
-
-fn migrate(key: &str, from: &Server, to: &Server) {
-    let reply = cmd!(
-        from.connect(),
-        "MIGRATE",
-        "127.0.0.1",
-        to.port(),
-        key,
-        0,
-        5_000
-    );
-    assert_eq!(text(&reply), "OK");
-}
-
-fn end_migration(slot: u16, from: &Server, to: &Server) {
-    for server in [to, from] {
-        cmd!(
-            server.connect(),
-            "CLUSTER",
-            "SETSLOT",
-            slot,
-            "NODE",
-            node_id(to)
-        );
-    }
-}
 
 #[test]
 fn a_hold_moves_with_its_slot_and_its_waiters_are_sent_after_it() {

@@ -31,6 +31,7 @@
 //! | cut the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
 //! | cut a cluster, or servers and their Sentinels, in two | [`Network`], [`Cluster::start_over_network`] |
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
+//! | move a slot | [`begin_migration`], [`migrate`], [`end_migration`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | look for two clients inside | [`Contenders`], [`Record`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
@@ -61,6 +62,7 @@ mod queue;
 mod replication;
 mod server;
 mod setup;
+mod slots;
 mod snapshot;
 mod value;
 mod version;
@@ -83,6 +85,7 @@ pub use queue::{granted, holders_of, queue_of};
 pub use redis;
 pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_at, wait_for_sync_over};
 pub use server::{Server, Shutdown};
+pub use slots::{begin_migration, end_migration, migrate};
 pub use snapshot::Snapshot;
 pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};
