@@ -2,11 +2,18 @@
 
 mod watched;
 
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::redis::sentinel::{SentinelClient, SentinelServerType};
 use mortise_harness::{
-    Server, Stay, cmd, eventually, eventually_within, int, is_nil, try_cmd, waiter,
+    Server, Stay, cmd, command, eventually, eventually_within, hold_of, int, is_nil, queue_of,
+    try_cmd, waiter,
 };
 
-use watched::{NAME, PATIENCE, SAFE, Settings, Watched, assert_clean, assert_served, clients};
+use watched::{
+    LONG, NAME, PATIENCE, SAFE, Settings, Watched, assert_clean, assert_served, clients,
+};
 
 #[test]
 fn info_tells_which_setting_is_wrong_under_sentinel_also_after_a_failover() {
@@ -123,4 +130,41 @@ fn a_failover_that_sentinel_was_asked_for_leaves_no_two_inside_and_no_waiter_beh
     watched.await_demotion(&watched.primary, promoted);
     assert_eq!(int(&cmd!(promoted.connect(), "EXISTS", "other")), 0);
     assert_clean(&clients.stop(), old, promoted.port());
+}
+
+#[test]
+fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_granted() {
+    let watched = Watched::start(LONG);
+    let old = &watched.primary;
+    eventually_within(PATIENCE, "a holds", || {
+        !is_nil(&cmd!(old.connect(), "LOCK.ACQUIRE", "other", "a", 8_000))
+    });
+    let urls: Vec<String> = watched.sentinels.iter().map(Server::url).collect();
+    let mut sentinel =
+        SentinelClient::build(urls, NAME.to_owned(), None, SentinelServerType::Master)
+            .expect("urls");
+    let waiter = thread::spawn(move || {
+        let acquire = command!("LOCK.ACQUIRE", "other", "b", 8_000, "WAIT", 0, "HOLDS", 1);
+        let mut refusals = Vec::new();
+        let began = Instant::now();
+        loop {
+            // Asked each time who the primary is.
+            let conn = sentinel.get_connection();
+            match conn.and_then(|mut conn| acquire.query::<i64>(&mut conn)) {
+                Ok(token) => return (token, refusals),
+                Err(error) => refusals.push(error.to_string()),
+            }
+            assert!(began.elapsed() < PATIENCE, "{refusals:?}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    eventually_within(PATIENCE, "b waits", || {
+        queue_of(&mut old.connect(), "other") == ["b"]
+    });
+    cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
+    let (token, refusals) = waiter.join().expect("b is granted");
+    let new = watched.successor_of(old);
+    let hold = hold_of(&mut new.connect(), "other", "b").expect("b holds");
+    assert_eq!(hold.token, token);
+    assert!(!refusals.is_empty(), "b was sent away");
 }

@@ -1,0 +1,211 @@
+//! Cluster: clients that know nothing of the module bring every command to the node that has its key.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::redis::cluster::{ClusterClient, ClusterConnection};
+use mortise_harness::redis::{Cmd, Value};
+use mortise_harness::{
+    Cluster, Server, begin_migration, cmd, command, end_migration, eventually, eventually_within,
+    hold_of, migrate, queue_of, try_cmd, wait_for_sync,
+};
+
+/// What `a` asks in turn about a lock that it holds twice, and what it is answered; -1 for the token.
+fn conversation(key: &str) -> Vec<(Cmd, i64)> {
+    vec![
+        (command!("LOCK.ACQUIRE", key, "a", 60_000), -1),
+        (command!("LOCK.WLOCK", key, "a", 60_000, "HOLDS", 2), -1),
+        (command!("LOCK.RLOCK", key, "a", 60_000, "WAIT", 10), -1),
+        (command!("LOCK.RENEW", key, "a", 60_000), -1),
+        (command!("LOCK.FENCE", key, "a", 1), -1),
+        (command!("LOCK.RELEASE", key, "a", "WRITE"), 2),
+    ]
+}
+
+fn answer(conn: &mut ClusterConnection, command: &Cmd) -> Value {
+    command.query(conn).expect("an answer")
+}
+
+/// Holds the whole conversation, and looks at the lock.
+fn converse(key: &str, mut ask: impl FnMut(&Cmd) -> Value) {
+    let mut token = None;
+    for (command, expected) in conversation(key) {
+        let reply = ask(&command);
+        let Value::Int(reply) = reply else {
+            panic!("{key}: {reply:?}")
+        };
+        if expected == -1 {
+            assert_eq!(*token.get_or_insert(reply), reply, "one hold, one token");
+        } else {
+            assert_eq!(reply, expected);
+        }
+    }
+    let info = ask(&command!("LOCK.INFO", key, "OWNER", "a"));
+    let hold = mortise_harness::Hold::read(&info);
+    assert_eq!((hold.counts(), Some(hold.token)), ((1, 1), token));
+}
+
+fn client_of(cluster: &Cluster) -> ClusterConnection {
+    // Told of one node only.
+    let client = ClusterClient::new(vec![cluster.primaries[0].url()]).expect("a url");
+    client.get_connection().expect("the cluster answers")
+}
+
+/// How often the server has answered with an error of this code.
+fn errors(server: &Server, code: &str) -> u64 {
+    let lines = server.info("errorstats");
+    let line = lines.get(&format!("errorstat_{code}"));
+    line.map_or(0, |line| {
+        let count = line.strip_prefix("count=").expect("a count");
+        count.parse().expect("a number")
+    })
+}
+
+#[test]
+fn a_cluster_client_brings_every_command_to_the_node_that_has_the_key() {
+    let cluster = Cluster::start(3, Server::builder);
+    let mut conn = client_of(&cluster);
+    for n in 0..30 {
+        converse(&format!("key-{n}"), |command| answer(&mut conn, command));
+    }
+    for node in &cluster.primaries {
+        assert!(node.gauge("locks") > 0, "each has some of them");
+        assert_eq!(errors(node, "MOVED"), 0, "and nobody was sent on");
+    }
+}
+
+#[test]
+fn a_cluster_client_follows_moved_with_every_command() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    // Each of them knows the slots as they were.
+    let mut stale: Vec<ClusterConnection> = (0..7).map(|_| client_of(&cluster)).collect();
+    begin_migration(slot, from, to);
+    end_migration(slot, from, to);
+    converse("key", |command| {
+        let mut conn = stale.pop().expect("one for each command");
+        answer(&mut conn, command)
+    });
+    assert!(errors(from, "MOVED") >= 7, "{}", errors(from, "MOVED"));
+    assert!(hold_of(&mut to.connect(), "key", "a").is_some());
+}
+
+#[test]
+fn a_cluster_client_follows_ask_with_every_command() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    let mut conn = client_of(&cluster);
+    begin_migration(slot, from, to);
+    converse("key", |command| answer(&mut conn, command));
+    assert_eq!(errors(from, "ASK"), 7);
+    migrate("key", from, to);
+    end_migration(slot, from, to);
+    assert!(hold_of(&mut to.connect(), "key", "a").is_some());
+}
+
+/// `redis-cli` or `valkey-cli`: what lies beside the server under test, or is on the path.
+fn redis_cli() -> String {
+    let server = env::var("MORTISE_SERVER").unwrap_or_default();
+    let beside = Path::new(&server).with_file_name("redis-cli");
+    let beside = beside.to_string_lossy();
+    let names = [&*beside, "redis-cli", "valkey-cli"];
+    let runs = |name: &&&str| {
+        let trial = Command::new(name).arg("--version").output();
+        trial.is_ok_and(|output| output.status.success())
+    };
+    let found = names.iter().find(runs);
+    let found =
+        found.unwrap_or_else(|| panic!("none of {names:?} is here; scripts/setup installs one"));
+    (*found).to_owned()
+}
+
+/// Runs `redis-cli -c`, told of `node`.
+fn ask_by_hand(node: &Server, command: &Cmd) -> Value {
+    let words = command.args_iter().map(|word| match word {
+        mortise_harness::redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("{other:?}"),
+    });
+    let program = redis_cli();
+    let output = Command::new(&program)
+        .args(["-c", "--raw", "-p", &node.port().to_string()])
+        .args(words)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.expect("it ran a moment ago");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    match &lines[..] {
+        [line] => Value::Int(line.parse().unwrap_or_else(|_| panic!("{line}"))),
+        lines => Value::Array(lines.iter().map(|line| value(line)).collect()),
+    }
+}
+
+fn value(line: &str) -> Value {
+    let number = line.parse().map(Value::Int);
+    number.unwrap_or_else(|_| Value::BulkString(line.into()))
+}
+
+#[test]
+fn redis_cli_follows_moved_and_ask_with_every_command() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("key");
+    // The other node says where the key is.
+    converse("key", |command| ask_by_hand(to, command));
+    assert_eq!(errors(to, "MOVED"), 7);
+    assert!(hold_of(&mut from.connect(), "key", "a").is_some());
+    cmd!(from.connect(), "DEL", "key");
+    begin_migration(slot, from, to);
+    converse("key", |command| ask_by_hand(from, command));
+    assert_eq!(errors(from, "ASK"), 7);
+    end_migration(slot, from, to);
+    assert!(hold_of(&mut to.connect(), "key", "a").is_some());
+}
+
+#[test]
+fn a_waiter_that_a_failover_sends_away_asks_again_through_its_client_and_is_granted() {
+    let cluster = Cluster::start_with_replicas(3, Server::builder);
+    let home = cluster.home_of("key");
+    let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);
+    let mut conn = client_of(&cluster);
+    answer(&mut conn, &command!("LOCK.ACQUIRE", "key", "a", 60_000));
+    wait_for_sync(old, new);
+    let mut waiting = client_of(&cluster);
+    let waiter = thread::spawn(move || {
+        let acquire = command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0, "HOLDS", 1);
+        let mut refusals = Vec::new();
+        loop {
+            match acquire.query::<i64>(&mut waiting) {
+                Ok(token) => return (token, refusals),
+                Err(error) => refusals.push(error.to_string()),
+            }
+            assert!(refusals.len() < 1_000, "{refusals:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    eventually("b waits", || queue_of(&mut old.connect(), "key") == ["b"]);
+    cmd!(new.connect(), "CLUSTER", "FAILOVER");
+    let patience = Duration::from_secs(60);
+    eventually_within(patience, "b waits at the new primary", || {
+        let mut conn = new.connect();
+        try_cmd!(conn, "LOCK.INFO", "key").is_ok() && queue_of(&mut conn, "key") == ["b"]
+    });
+    let release = command!("LOCK.RELEASE", "key", "a");
+    eventually_within(patience, "a's client has found it, too", || {
+        release.query::<Option<i64>>(&mut conn) == Ok(Some(0))
+    });
+    let (token, refusals) = waiter.join().expect("b is granted");
+    assert_eq!(
+        hold_of(&mut new.connect(), "key", "b").unwrap().token,
+        token
+    );
+    assert!(!refusals.is_empty());
+}
