@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::ffi::CStr;
 
-use mortise_core::codec::{self, Arrival, Effect, Fact};
+use mortise_core::codec::{self, Arrival, Effect, Fact, Stamp};
 use mortise_core::{Instant, Lock};
 
 use crate::clock;
@@ -58,7 +58,8 @@ pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
 }
 
 /// Tells of every hold of a lock that came by RESTORE. The server passes the RESTORE on as it came, stamped with the
-/// time of the DUMP, but the leases began anew: an AOF that is loaded later would end them early.
+/// time of the DUMP, but the leases began anew: an AOF that is loaded later would end them early. The same after a full
+/// sync where the AOF begins with what the primary sent and stamped.
 pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
     if !ctx.state().listening.get() {
         return;
@@ -72,6 +73,14 @@ pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) 
             ctx.replicate_named(APPLY, name, buffer);
         }
     });
+}
+
+/// Whether this replica's AOF begins with the file that its primary sent (Valkey 9), not with one of its own.
+pub(crate) fn aof_begins_with_sync(ctx: &Context<'_>, state: &State) -> bool {
+    let rewrites = [c"aof_rewrite_in_progress", c"aof_rewrite_scheduled"];
+    !state.primary.get()
+        && ctx.has_aof()
+        && ctx.server_info(c"persistence", rewrites) == [Some(0), Some(0)]
 }
 
 /// Tells replicas and the AOF how far the token clock has come.
@@ -119,10 +128,10 @@ impl Command for Apply {
             return Err(Error::Arity);
         };
         // Commands that come while the server loads come from the AOF.
-        let arrival = if loading {
-            Arrival::File
-        } else {
-            Arrival::Live
+        let arrival = match (loading, ctx.is_replica()) {
+            (false, _) => Arrival::Live,
+            (true, false) => Arrival::File,
+            (true, true) => Arrival::ReplicaFile,
         };
         let here = clock::stamp();
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
@@ -130,11 +139,26 @@ impl Command for Apply {
         state::load_last_token(last);
         apply(ctx, name, &fact, here.boot)?;
         if !loading {
-            ctx.replicate_verbatim();
+            pass_on(ctx, name, &fact, last, &here);
         }
         ctx.reply_null();
         Ok(())
     }
+}
+
+/// Tells our own AOF; replicas of a replica hear the primary itself. What stands in an AOF is read when the clocks of this
+/// machine are all there is to go by, so it must not be stamped by those of another.
+fn pass_on(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, last: u64, here: &Stamp) {
+    let effect = match fact {
+        Fact::Put(owner, stake) if ctx.has_aof() => Effect::Put(*owner, *stake),
+        Fact::Sole(owner, stake) if ctx.has_aof() => Effect::Sole(*owner, *stake),
+        _ => return ctx.replicate_verbatim(),
+    };
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        codec::encode_effect(&effect, last, here, buffer);
+        ctx.replicate(APPLY, name, buffer);
+    });
 }
 
 fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Result<(), Error> {

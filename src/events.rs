@@ -64,6 +64,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             state.listening.set(true);
             state.tokens.borrow_mut().resume(clock::wall());
             state.grace.on_tick(clock::now());
+            state.loaded.set(true);
             marks::mark_queues(state, None);
             timers::soon(state);
         }

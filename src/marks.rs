@@ -17,7 +17,7 @@ pub(crate) fn mark(db: i32, name: &[u8]) {
     push(db, name, true, false);
 }
 
-/// A lock came to a key by RESTORE.
+/// A lock came to a key by RESTORE or in a full sync.
 pub(crate) fn mark_restored(db: i32, name: &[u8]) {
     push(db, name, true, true);
 }
@@ -106,7 +106,7 @@ pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
         strangers,
         restored,
     } = mark;
-    let retells = restored && state.primary.get();
+    let retells = restored && (state.primary.get() || state.retells_synced.get());
     if retells && ctx.avoid_replication_traffic() {
         state.held_back.borrow_mut().push_back(mark);
         return true;

@@ -27,7 +27,7 @@ pub(crate) struct Mark {
     /// The key's value may have changed other than by a command of ours, so that its lock may
     /// have owners who neither came through the queue nor by a command.
     pub(crate) strangers: bool,
-    /// It came by RESTORE, so that replicas and the AOF are to be told of its leases.
+    /// It came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of its leases.
     pub(crate) restored: bool,
 }
 
@@ -63,6 +63,10 @@ pub(crate) struct State {
     pub(crate) asked_for_replicas: Cell<Instant>,
     /// Replicas and the AOF are to be told how far the token clock has come.
     pub(crate) token_clock_due: Cell<bool>,
+    /// A load has come to its end since the last look at marks.
+    pub(crate) loaded: Cell<bool>,
+    /// The AOF is to be told of what came in the last full sync.
+    pub(crate) retells_synced: Cell<bool>,
     /// The server tells of evictions, see `evictions`.
     pub(crate) watches_evictions: Cell<bool>,
     /// The database and the name of the last key that lost its lock; kept while evictions are watched.
@@ -165,6 +169,8 @@ impl State {
             sweep_timer: Cell::new(None),
             asked_for_replicas: Cell::new(Instant::default()),
             token_clock_due: Cell::new(false),
+            loaded: Cell::new(false),
+            retells_synced: Cell::new(false),
             watches_evictions: Cell::new(false),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),

@@ -77,6 +77,11 @@ fn work_off(ctx: &Context<'_>, state: &State) {
             effect::send_token_clock(ctx);
         }
     }
+    if state.loaded.replace(false) {
+        state
+            .retells_synced
+            .set(effect::aof_begins_with_sync(ctx, state));
+    }
     let mut slice = Slice::begin();
     while marks::look_at_next(ctx, state) && !slice.is_over() {}
     // Waiters that a mark decided are woken now: another timer would come a millisecond later.

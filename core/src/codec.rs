@@ -43,6 +43,10 @@ pub enum Arrival {
     /// From a file, after a pause of unknown length: by the boot-time clock if this is the same
     /// boot, else by the wall clock, and never more than remained.
     File,
+    /// From a file of a replica, in which another machine's stamps may stand: by the boot-time
+    /// clock if this is the same boot, else as from a live server, because that machine's wall
+    /// clock may be off from ours.
+    ReplicaFile,
 }
 
 impl Arrival {
@@ -50,8 +54,9 @@ impl Arrival {
     fn left(self, remaining: u64, written: &Stamp, here: &Stamp) -> u64 {
         let passed = match self {
             Self::Live => 0,
-            Self::File if written.boot_id == here.boot_id => here.boot.millis_since(written.boot),
+            _ if written.boot_id == here.boot_id => here.boot.millis_since(written.boot),
             Self::File => here.wall_ms.saturating_sub(written.wall_ms),
+            Self::ReplicaFile => 0,
         };
         remaining.saturating_sub(passed)
     }

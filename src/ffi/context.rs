@@ -121,6 +121,11 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING as c_int != 0
     }
 
+    /// The server gets all data from its primary.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_REPLICA_IS_TRANSFERRING as c_int != 0
+    }
+
     /// The server appends to an AOF.
     pub(crate) fn has_aof(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_AOF as c_int != 0

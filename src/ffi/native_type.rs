@@ -123,8 +123,8 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
                 let db = api!(RedisModule_GetDbIdFromIO, io);
                 let name = Arg::new(name.cast_mut()).bytes();
                 match source {
-                    Source::Client => crate::marks::mark_restored(db, name),
-                    Source::File | Source::Primary => crate::marks::mark(db, name),
+                    Source::Client | Source::Primary => crate::marks::mark_restored(db, name),
+                    Source::File | Source::ReplicaFile => crate::marks::mark(db, name),
                 }
             }
         }
@@ -137,6 +137,8 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
 pub(crate) enum Source {
     /// The server's own files, at start-up or DEBUG RELOAD.
     File,
+    /// The same of a replica, whose files may have come from its primary.
+    ReplicaFile,
     /// The primary, in a full sync.
     Primary,
     /// A client: RESTORE, or MIGRATE from elsewhere.
@@ -146,7 +148,8 @@ pub(crate) enum Source {
 impl Source {
     fn of(ctx: &Context<'_>) -> Self {
         match (ctx.is_loading(), ctx.is_replica()) {
-            (true, true) => Self::Primary,
+            (true, true) if ctx.is_syncing() => Self::Primary,
+            (true, true) => Self::ReplicaFile,
             (true, false) => Self::File,
             (false, _) => Self::Client,
         }
@@ -156,6 +159,7 @@ impl Source {
     pub(crate) fn arrival(self) -> Arrival {
         match self {
             Self::File => Arrival::File,
+            Self::ReplicaFile => Arrival::ReplicaFile,
             Self::Primary | Self::Client => Arrival::Live,
         }
     }

@@ -1,20 +1,30 @@
 /* A wall clock that a test can step: loaded before the C library (LD_PRELOAD), it adds the microseconds that stand in
- * the file $MORTISE_CLOCK to what the process reads as the real time. It touches no other clock. */
+ * the file $MORTISE_CLOCK to what the process reads as the real time.
+ *
+ * Where $MORTISE_BOOT_ID names a file, the process is on a machine of its own: it reads that file for the kernel's boot
+ * id, and its boot-time clock began at another time. No other clock is touched. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+/* How much longer ago another machine was started, in seconds. */
+#define STARTED_EARLIER 1000000
+
 static volatile const int64_t *offset;
+static const char *boot_id;
 
 __attribute__((constructor)) static void find_offset(void) {
+    boot_id = getenv("MORTISE_BOOT_ID");
     const char *path = getenv("MORTISE_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
@@ -41,6 +51,7 @@ int clock_gettime(clockid_t id, struct timespec *time) {
     /* Past the C library, whose own function this one hides. */
     int result = (int)syscall(SYS_clock_gettime, id, time);
     if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) shift(time);
+    if (result == 0 && id == CLOCK_BOOTTIME && boot_id) time->tv_sec += STARTED_EARLIER;
     return result;
 }
 
@@ -58,6 +69,16 @@ time_t time(time_t *out) {
     clock_gettime(CLOCK_REALTIME, &now);
     if (out) *out = now.tv_sec;
     return now.tv_sec;
+}
+
+/* As Rust's library opens files. */
+int open64(const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (boot_id && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) path = boot_id;
+    return openat64(AT_FDCWD, path, flags, mode);
 }
 
 /* Some servers load modules so that these look into the C library first, and past this one. */

@@ -79,6 +79,19 @@ fn a_file_of_another_boot_is_read_by_the_wall_clock_alone() {
 }
 
 #[test]
+fn a_file_of_a_replica_is_read_by_the_boot_clock_or_brings_the_whole_remaining_lease() {
+    for wall in [0, WALL, WALL + 1_000, WALL * 2, u64::MAX] {
+        let arrive = |here| arrive(Arrival::ReplicaFile, &here);
+        let passed = (LEASE - 1_000, HELD + 1_000);
+        assert_eq!(arrive(same_boot(BOOT + 1_000, wall)), passed);
+        assert_eq!(arrive(same_boot(BOOT + LEASE, wall)).0, 0);
+        for boot in [10, BOOT, 1 << 41] {
+            assert_eq!(arrive(other_boot(boot, wall)), (LEASE, HELD));
+        }
+    }
+}
+
+#[test]
 fn a_hold_older_than_the_machine_it_arrives_on_began_when_that_started() {
     assert_eq!(arrive(Arrival::Live, &other_boot(2, WALL)), (LEASE, 2));
 }

@@ -1,7 +1,7 @@
 //! A wall clock of the server's own that a test can step, by a library loaded into the server.
 //!
 //! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks, and those of the test, go on
-//! as they are.
+//! as they are. The same library can let the server believe that it is on another machine.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::module::target_dir;
@@ -70,6 +71,19 @@ pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
         ("LD_PRELOAD".to_owned(), text(library())),
         ("MORTISE_CLOCK".to_owned(), text(&offset)),
     ]
+}
+
+/// The environment of a server in `dir` that is on a machine of its own.
+pub(crate) fn boot_env(dir: &Path) -> (String, String) {
+    static MACHINES: AtomicU32 = AtomicU32::new(0);
+    let file = dir.join("boot-id");
+    if !file.exists() {
+        let (test, number) = (process::id(), MACHINES.fetch_add(1, Relaxed));
+        let id = format!("{test:08x}-{number:04x}-4000-8000-000000000000\n");
+        fs::write(&file, id).expect("the server's folder can be written");
+    }
+    let path = file.to_str().expect("a path in UTF-8").to_owned();
+    ("MORTISE_BOOT_ID".to_owned(), path)
 }
 
 fn offset_file(dir: &Path) -> PathBuf {

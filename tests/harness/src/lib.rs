@@ -36,6 +36,7 @@
 //! | look for two clients inside | [`Contenders`], [`Record`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
+//! | put it on another machine | [`Builder::on_another_machine`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
 //! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders.

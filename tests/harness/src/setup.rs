@@ -17,6 +17,8 @@ pub(crate) struct Setup {
     pub(crate) sentinel: bool,
     /// How far its wall clock is off, if that can be stepped.
     pub(crate) clock: Option<ClockStep>,
+    /// It has a boot id and a boot-time clock of its own, as another machine has.
+    pub(crate) machine: bool,
 }
 
 impl Setup {
@@ -29,6 +31,7 @@ impl Setup {
             unix_socket: false,
             sentinel: false,
             clock: None,
+            machine: false,
         }
     }
 
@@ -46,6 +49,9 @@ impl Setup {
         let mut envs = self.envs.clone();
         if let Some(first) = self.clock {
             envs.extend(clock_shim::envs(dir, first));
+        }
+        if self.machine {
+            envs.push(clock_shim::boot_env(dir));
         }
         envs
     }

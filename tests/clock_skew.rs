@@ -1,0 +1,236 @@
+//! Servers on different machines: other boots, other boot-time clocks, and wall clocks that disagree by hours. No lease
+//! gets shorter by that, on whatever way it comes to a replica, and whatever becomes of it there.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::ClockStep::{Back, Forward};
+use mortise_harness::{
+    Builder, ClockStep, Conn, Server, Shutdown, Snapshot, cmd, eventually, hold_of, int, is_nil,
+    wait_for_sync,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+/// How far a replica's wall clock is off from its primary's.
+const SKEWS: [ClockStep; 4] = [Forward(HOUR), Back(HOUR), Forward(DAY), Back(DAY)];
+
+/// Runs `test` for all skews side by side, because it waits more than it works.
+fn side_by_side(test: impl Fn(ClockStep) + Sync) {
+    thread::scope(|scope| {
+        for skew in SKEWS {
+            let test = &test;
+            scope.spawn(move || test(skew));
+        }
+    });
+}
+
+fn elsewhere(skew: ClockStep) -> Builder {
+    Server::builder().on_another_machine(skew)
+}
+
+fn replica(primary: &Server, builder: Builder) -> Server {
+    let replica = builder.replica_of(primary).start();
+    wait_for_sync(primary, &replica);
+    replica
+}
+
+/// Takes locks of several kinds whose keys begin with `prefix`.
+fn take_locks(conn: &mut Conn, prefix: &str) {
+    let key = |name: &str| format!("{prefix}:{name}");
+    cmd!(conn, "LOCK.ACQUIRE", key("write"), "a", 600_000, "HOLDS", 3);
+    cmd!(conn, "LOCK.RLOCK", key("write"), "a", 600_000);
+    for owner in ["a", "b", "c"] {
+        cmd!(conn, "LOCK.RLOCK", key("read"), owner, 600_000);
+    }
+    cmd!(conn, "LOCK.RENEW", key("read"), "b", 1_200_000);
+    cmd!(conn, "LOCK.ACQUIRE", key("renamed away"), "a", 600_000);
+    cmd!(conn, "RENAME", key("renamed away"), key("renamed"));
+    cmd!(conn, "LOCK.RENEW", key("renamed"), "a", 700_000);
+    cmd!(conn, "COPY", key("read"), key("copy"));
+}
+
+/// Fails unless the replica has the primary's holds, and none ends earlier there, nor later than it began.
+#[track_caller]
+fn assert_no_lease_is_shorter(primary: &Server, replica: &Server) {
+    wait_for_sync(primary, replica);
+    let here = Snapshot::take(primary);
+    Snapshot::take(replica).assert_no_lease_is_shorter(&here);
+}
+
+#[test]
+fn a_full_sync_a_stream_a_partial_sync_and_a_promotion_shorten_no_lease() {
+    side_by_side(|skew| {
+        let mut primary = Server::start();
+        let mut conn = primary.connect();
+        take_locks(&mut conn, "full sync");
+        let replica = replica(&primary, elsewhere(skew));
+        assert_no_lease_is_shorter(&primary, &replica);
+        take_locks(&mut conn, "stream");
+        assert_no_lease_is_shorter(&primary, &replica);
+        // What is taken before the replica is back comes in part.
+        cmd!(conn, "CLIENT", "KILL", "TYPE", "replica");
+        take_locks(&mut conn, "partial sync");
+        assert_no_lease_is_shorter(&primary, &replica);
+        let stats = primary.info("stats");
+        assert_eq!(
+            (&stats["sync_full"][..], &stats["sync_partial_ok"][..]),
+            ("1", "1")
+        );
+
+        let before = Snapshot::take(&primary);
+        assert_eq!(before.facts().len(), 3 * 4);
+        let last = primary.gauge("last_token");
+        primary.sigkill();
+        cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+        Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
+        let mut conn = replica.connect();
+        for key in ["stream:write", "partial sync:write"] {
+            assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", key, "b", 1_000)));
+        }
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "b", 1_000));
+        assert!(token > last, "{token} is not past {last}");
+    });
+}
+
+#[test]
+fn a_replica_of_a_replica_shortens_no_lease_with_three_clocks_that_disagree() {
+    side_by_side(|skew| {
+        let primary = elsewhere(skew).start();
+        let mut conn = primary.connect();
+        take_locks(&mut conn, "before");
+        let middle = replica(&primary, Server::builder());
+        let opposite = match skew {
+            Forward(by) => Back(by),
+            Back(by) => Forward(by),
+        };
+        let last = replica(&middle, elsewhere(opposite));
+        take_locks(&mut conn, "after");
+        assert_no_lease_is_shorter(&primary, &middle);
+        assert_no_lease_is_shorter(&primary, &middle);
+        wait_for_sync(&middle, &last);
+        let here = Snapshot::take(&primary);
+        Snapshot::take(&last).assert_no_lease_is_shorter(&here);
+    });
+}
+
+#[test]
+fn a_lease_ends_on_a_replica_no_later_than_its_primary_says() {
+    side_by_side(|skew| {
+        let primary = Server::start();
+        let replica = replica(&primary, elsewhere(skew));
+        let mut conn = replica.connect();
+        // Once more if this machine was too slow to freeze the primary before the lease was over.
+        eventually("the primary is frozen and the lease runs", || {
+            cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 300);
+            wait_for_sync(&primary, &replica);
+            primary.stop_signal();
+            let runs = hold_of(&mut conn, "key", "a").is_some();
+            if !runs {
+                primary.cont_signal();
+            }
+            runs
+        });
+        // It answers so by itself; the key goes when the primary says so.
+        eventually("the lease is over on the replica", || {
+            hold_of(&mut conn, "key", "a").is_none()
+        });
+        let exists = int(&cmd!(conn, "EXISTS", "key"));
+        primary.cont_signal();
+        assert_eq!(exists, 1);
+    });
+}
+
+/// How a replica keeps what it gets.
+const KEPT: [&[(&str, &str)]; 3] = [
+    &[],
+    &[("appendonly", "yes"), ("appendfsync", "always")],
+    &[
+        ("appendonly", "yes"),
+        ("appendfsync", "always"),
+        ("aof-use-rdb-preamble", "no"),
+    ],
+];
+
+/// An append-only file begins anew after a full sync.
+fn await_rewrite(server: &Server) {
+    eventually("the rewrite is done", || {
+        let state = server.info("persistence");
+        state["aof_rewrite_in_progress"] == "0" && state["aof_rewrite_scheduled"] == "0"
+    });
+}
+
+/// A replica on another machine that keeps its data as `kept` says and has locks from a full sync and from the stream;
+/// and the primary's locks, whose process is gone.
+fn orphan(kept: &[(&str, &str)], skew: ClockStep) -> (Server, Snapshot) {
+    let mut primary = Server::start();
+    let mut conn = primary.connect();
+    take_locks(&mut conn, "full sync");
+    let builder = kept.iter().fold(elsewhere(skew), |builder, (name, value)| {
+        builder.config(name, value)
+    });
+    let replica = replica(&primary, builder);
+    await_rewrite(&replica);
+    if !kept.is_empty() {
+        take_locks(&mut conn, "stream");
+        wait_for_sync(&primary, &replica);
+    }
+    let locks = Snapshot::take(&primary);
+    primary.sigkill();
+    (replica, locks)
+}
+
+#[test]
+fn a_replica_that_restarts_with_its_files_and_is_promoted_shortens_no_lease() {
+    for kept in KEPT {
+        side_by_side(|skew| {
+            let (mut replica, locks) = orphan(kept, skew);
+            replica.sigkill();
+            replica.start_again();
+            Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
+            cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+            Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
+        });
+    }
+}
+
+#[test]
+fn a_promoted_replica_that_restarts_as_a_primary_shortens_no_lease() {
+    for kept in &KEPT[1..] {
+        side_by_side(|skew| {
+            let (mut replica, locks) = orphan(kept, skew);
+            cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+            replica.sigkill();
+            replica.set_config("replicaof", "no one");
+            replica.start_again();
+            Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
+        });
+    }
+}
+
+#[test]
+fn a_replica_that_restarts_on_the_same_boot_knows_how_much_of_a_lease_has_passed() {
+    let primary = Server::start();
+    for kept in KEPT {
+        let builder = kept
+            .iter()
+            .fold(Server::builder(), |builder, (name, value)| {
+                builder.config(name, value)
+            });
+        let mut replica = replica(&primary, builder.config("save", "3600 1"));
+        await_rewrite(&replica);
+        cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 600_000);
+        wait_for_sync(&primary, &replica);
+        let locks = Snapshot::take(&replica);
+        let began = Instant::now();
+        replica.shutdown(Shutdown::AsConfigured);
+        primary.stop_signal();
+        eventually("time passes", || {
+            began.elapsed() > Duration::from_millis(500)
+        });
+        replica.start_again();
+        let now = Snapshot::take(&replica);
+        primary.cont_signal();
+        now.assert_continues(&locks);
+    }
+}
