@@ -42,6 +42,12 @@ impl Builder {
         self
     }
 
+    /// Runs another server than all others are: one of [`other_servers`](crate::other_servers).
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.setup.program = Some(program.into());
+        self
+    }
+
     /// Starts the server without the module.
     pub fn without_module(mut self) -> Self {
         self.setup.module = false;

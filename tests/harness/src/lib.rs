@@ -21,6 +21,7 @@
 //! | to | use |
 //! | --- | --- |
 //! | start a server | [`Server::start`], [`Server::builder`] |
+//! | start one of another version | [`other_servers`], [`Builder::program`] |
 //! | talk to it | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
 //! | look at a lock | [`lock_info`], [`hold_of`]; at all of them: [`Snapshot`] |
@@ -79,7 +80,7 @@ pub use dump::Envelope;
 pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
-pub use module::module_path;
+pub use module::{module_path, other_servers};
 pub use network::Network;
 pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values replies are.

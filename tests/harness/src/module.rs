@@ -19,6 +19,31 @@ pub fn module_path() -> PathBuf {
     })
 }
 
+/// The servers that `scripts/servers fetch` has brought, by name.
+///
+/// # Panics
+/// If the folder cannot be read.
+pub fn other_servers() -> Vec<(String, PathBuf)> {
+    let Ok(home) = target_dir().join("servers").canonicalize() else {
+        return Vec::new();
+    };
+    let entries = home.read_dir().expect("the folder of servers can be read");
+    let dirs = entries.map(|entry| entry.expect("an entry of that folder").path());
+    // A server that is still being fetched has no version yet.
+    let mut found: Vec<_> = dirs
+        .filter(|dir| dir.join("version").exists())
+        .map(|dir| {
+            let name = dir.file_name().expect("a folder has a name");
+            (
+                name.to_string_lossy().into_owned(),
+                dir.join("redis-server"),
+            )
+        })
+        .collect();
+    found.sort();
+    found
+}
+
 /// Where cargo puts what it builds.
 pub(crate) fn target_dir() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

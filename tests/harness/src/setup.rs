@@ -1,7 +1,7 @@
 //! What a server is started with, and the `redis.conf` that says so.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::clock_shim::{self, ClockStep};
 use crate::module::module_path;
@@ -9,6 +9,8 @@ use crate::module::module_path;
 /// The part of a server's configuration that outlives a restart.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
+    /// Another program than all the other servers of the test run.
+    pub(crate) program: Option<PathBuf>,
     pub(crate) lines: Vec<(String, String)>,
     pub(crate) module: bool,
     pub(crate) module_args: Vec<(String, String)>,
@@ -24,6 +26,7 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn new() -> Setup {
         Setup {
+            program: None,
             lines: Vec::new(),
             module: true,
             module_args: Vec::new(),
@@ -42,6 +45,14 @@ impl Setup {
     pub(crate) fn set_module_arg(&mut self, name: &str, value: &str) {
         self.module_args.retain(|(known, _)| known != name);
         self.module_args.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// The program to run.
+    pub(crate) fn program(&self) -> String {
+        match &self.program {
+            Some(program) => program.to_string_lossy().into_owned(),
+            None => server_program(),
+        }
     }
 
     /// The environment of the server's process.
@@ -117,7 +128,7 @@ pub(crate) fn socket_path(dir: &Path) -> String {
 }
 
 /// The server to run: `MORTISE_SERVER` (a name on the path, a binary, or a script that runs one), else `redis-server`.
-pub(crate) fn server_program() -> String {
+fn server_program() -> String {
     env::var("MORTISE_SERVER")
         .ok()
         .filter(|program| !program.is_empty())

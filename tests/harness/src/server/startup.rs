@@ -8,7 +8,6 @@ use crate::builder::StartError;
 use crate::conn::Conn;
 use crate::eventually::within;
 use crate::process::Process;
-use crate::setup::server_program;
 use crate::value::info;
 
 impl Server {
@@ -17,7 +16,7 @@ impl Server {
         let conf = self.conf_path();
         let conf_text = self.setup.conf(self.dir(), self.port, self.log.logfile());
         fs::write(&conf, conf_text).expect("the server's folder can be written");
-        let program = server_program();
+        let program = self.setup.program();
         let stdout = self
             .log
             .stdout()
