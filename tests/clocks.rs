@@ -172,6 +172,51 @@ fn a_wait_ends_on_time_over_every_step() {
     }
 }
 
+/// How late something came that had to come `ms` after `since`.
+#[track_caller]
+fn assert_on_time(what: &str, since: Instant, ms: i64, step: ClockStep) {
+    let late = millis(since) - ms;
+    // Wrong by the step, it would be so by an hour.
+    assert!(
+        (-1..3_000).contains(&late),
+        "{what}: {late} ms late over {step:?}"
+    );
+}
+
+#[test]
+fn over_every_step_leases_and_waits_end_on_time_while_set_nx_px_loses_or_keeps_its_key() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    for step in STEPS {
+        cmd!(conn, "SET", "plain", "a", "NX", "PX", 60_000);
+        cmd!(conn, "LOCK.ACQUIRE", "held", "a", 60_000);
+        let mut limited = waiter!(server, "LOCK.ACQUIRE", "held", "b", 60_000, "WAIT", 600);
+        let asked = Instant::now();
+        cmd!(conn, "LOCK.ACQUIRE", "ends", "a", 500);
+        let since = Instant::now();
+        let mut next = waiter!(server, "LOCK.ACQUIRE", "ends", "b", 60_000, "WAIT", 0);
+        server.step_clock(step);
+        match step {
+            Forward(_) => eventually("SET NX PX has lost its key", || {
+                !is_nil(&cmd!(conn, "SET", "plain", "b", "NX", "PX", 60_000))
+            }),
+            Back(by) => eventually("SET NX PX keeps its key for longer than a minute", || {
+                int(&cmd!(conn, "PTTL", "plain")) > by.as_millis() as i64
+            }),
+        }
+        granted(&mut next);
+        assert_on_time("the hand-off", since, 500, step);
+        assert!(is_nil(&limited.recv()), "the wait is over");
+        assert_on_time("the end of the wait", asked, 600, step);
+        // The one that `SET NX PX` would have lost is held on.
+        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "held", "c", 60_000)));
+        for (key, owner) in [("held", "a"), ("ends", "b")] {
+            assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, owner)), 0);
+        }
+        cmd!(conn, "DEL", "plain");
+    }
+}
+
 /// Acquires and releases, and returns a token that has to be larger than `last`.
 #[track_caller]
 fn next_token(server: &Server, last: i64) -> i64 {
@@ -201,6 +246,56 @@ fn tokens_grow_over_backward_steps_flushes_and_reloads() {
     }
 }
 
+#[test]
+fn tokens_grow_whatever_happens_to_the_clock_to_the_keys_and_to_the_process() {
+    type Blow = fn(&mut Server);
+    let blows: [(&str, Blow); 9] = [
+        ("FLUSHALL", |server| {
+            drop(cmd!(server.connect(), "FLUSHALL"))
+        }),
+        ("FLUSHDB", |server| drop(cmd!(server.connect(), "FLUSHDB"))),
+        ("SWAPDB", |server| {
+            drop(cmd!(server.connect(), "SWAPDB", 0, 1))
+        }),
+        ("SIGKILL", |server| {
+            server.sigkill();
+            server.start_again();
+        }),
+        ("SHUTDOWN", |server| server.restart(Shutdown::AsConfigured)),
+        ("BGREWRITEAOF", |server| {
+            cmd!(server.connect(), "BGREWRITEAOF");
+            await_rewrite(server);
+        }),
+        ("SIGKILL again", |server| {
+            server.sigkill();
+            server.start_again();
+        }),
+        ("LOADAOF", |server| {
+            drop(cmd!(server.connect(), "DEBUG", "LOADAOF"))
+        }),
+        ("RELOAD", |server| {
+            drop(cmd!(server.connect(), "DEBUG", "RELOAD"))
+        }),
+    ];
+    for preamble in ["yes", "no"] {
+        let mut server = shimmed()
+            .config("appendonly", "yes")
+            .config("appendfsync", "always")
+            .config("aof-use-rdb-preamble", preamble)
+            .start();
+        let mut last = next_token(&server, 0);
+        for step in [Back(HOUR), Forward(DAY), Back(DAY), Back(DAY)] {
+            for (name, blow) in blows {
+                server.step_clock(step);
+                last = next_token(&server, last);
+                eprintln!("{name} after {step:?}, last {last}");
+                blow(&mut server);
+                last = next_token(&server, last);
+            }
+        }
+    }
+}
+
 /// Restarts in every way that keeps data, each time with the wall clock a day earlier.
 fn assert_tokens_survive_restarts(mut server: Server, how: Shutdown) {
     let mut last = next_token(&server, 0);
@@ -226,6 +321,17 @@ fn tokens_grow_over_a_restart_from_an_aof_with_the_clock_set_back() {
     assert_tokens_survive_restarts(server, Shutdown::AsConfigured);
 }
 
+#[track_caller]
+fn await_rewrite(server: &Server) {
+    eventually("the rewrite is over", || {
+        let state = server.info("persistence");
+        let idle = |name: &str| state[name] == "0";
+        idle("aof_rewrite_in_progress")
+            && idle("aof_rewrite_scheduled")
+            && state["aof_last_bgrewrite_status"] == "ok"
+    });
+}
+
 #[test]
 fn tokens_grow_over_an_aof_rewrite_without_preamble_and_a_restart_with_the_clock_set_back() {
     let mut server = shimmed()
@@ -238,15 +344,7 @@ fn tokens_grow_over_an_aof_rewrite_without_preamble_and_a_restart_with_the_clock
         last = next_token(&server, last);
         // Nothing holds, so no key carries a token into the new file.
         cmd!(server.connect(), "BGREWRITEAOF");
-        eventually("the rewrite is over", || {
-            let state = server.info("persistence");
-            let idle = |name: &str| state[name] == "0";
-            idle("aof_rewrite_in_progress") && idle("aof_rewrite_scheduled")
-        });
-        assert_eq!(
-            server.info("persistence")["aof_last_bgrewrite_status"],
-            "ok"
-        );
+        await_rewrite(&server);
         server.restart(Shutdown::AsConfigured);
         last = next_token(&server, last);
     }
@@ -273,15 +371,9 @@ fn a_token_an_hour_and_more_ahead_is_refused_by_the_server_s_own_clock() {
     let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000, "FENCE", ahead).unwrap_err();
     assert!(error.starts_with("ERR "), "{error}");
     server.step_clock(Forward(HOUR + HOUR));
-    assert!(
-        int(&cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            "key",
-            "a",
-            1_000,
-            "FENCE",
-            ahead
-        )) >= ahead
-    );
+    // Servers read the clock once a turn of their event loop.
+    let token = eventually("the server has seen the step", || {
+        try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000, "FENCE", ahead)
+    });
+    assert!(int(&token) >= ahead);
 }
