@@ -35,8 +35,17 @@ impl Samples {
 
     /// Round by round, this against `other`.
     pub(crate) fn against(&self, other: &Samples) -> Samples {
+        self.pairs(other).map(|(a, b)| a / b).collect()
+    }
+
+    /// Round by round, by how much this is more than `other`.
+    pub(crate) fn beyond(&self, other: &Samples) -> Samples {
+        self.pairs(other).map(|(a, b)| a - b).collect()
+    }
+
+    fn pairs(&self, other: &Samples) -> impl Iterator<Item = (f64, f64)> {
         assert_eq!(self.0.len(), other.0.len(), "rounds come in pairs");
-        Samples(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
+        self.0.iter().copied().zip(other.0.iter().copied())
     }
 }
 

@@ -126,6 +126,18 @@ fn compare(stands: &[Stand], report: &mut Report) {
             report.shown(what, "µs", &many.usec, &few.usec);
         }
     }
+    // Ours and SET alone: whatever scheme takes a new key, the server's own table of keys grows dearer.
+    let growth = |n: usize| many[n].acquire.beyond(&few[n].acquire);
+    report.shown(
+        format!(
+            "what LOCK.ACQUIRE takes more with {} held than with {}, against what SET takes more",
+            count(many[0].live),
+            count(few[0].live)
+        ),
+        "µs",
+        &growth(0),
+        &growth(1),
+    );
     let load = format!("{CONNECTIONS} connections × {PIPELINE} pipelined");
     for stand in stands {
         let name = format!("{}, {} held", stand.scheme.name, count(stand.live));

@@ -96,7 +96,9 @@ async fn through_sentinel() {
     use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
 
     let primary = bare();
-    let sentinel = Server::builder().sentinel().watching("locks", primary.port(), 1);
+    let sentinel = Server::builder()
+        .sentinel()
+        .watching("locks", primary.port(), 1);
     let sentinel = sentinel.start();
     let client = SentinelClient::build(
         vec![sentinel.url()],

@@ -106,6 +106,8 @@ pub struct Released {
     pub left: u64,
     /// The release gave something up: leaving the count as it was does not.
     pub changed: bool,
+    /// When the hold was first granted.
+    pub since: Instant,
 }
 
 /// Why a release changed nothing.
@@ -424,6 +426,7 @@ fn take_away(stake: &mut Stake, how: How) -> Result<Released, ReleaseError> {
             return Ok(Released {
                 left: 0,
                 changed: true,
+                since: stake.since,
             });
         }
         How::One(mode) => (mode, None),
@@ -446,5 +449,6 @@ fn take_away(stake: &mut Stake, how: How) -> Result<Released, ReleaseError> {
     Ok(Released {
         left: stake.total(),
         changed,
+        since: stake.since,
     })
 }

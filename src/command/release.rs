@@ -67,12 +67,9 @@ impl Command for Release {
         let Call { key, release } = parse(ctx, args)?;
         let mut place = Place::open(ctx, key)?;
         let now = place.now;
-        let (released, since) = match place.live() {
-            Some(mut live) => {
-                let since = live.hold(release.owner).map(|stake| stake.since);
-                (live.release(&release), since)
-            }
-            None => (Err(ReleaseError::NotHeld), None),
+        let released = match place.live() {
+            Some(mut live) => live.release(&release),
+            None => Err(ReleaseError::NotHeld),
         };
         if let Ok(released) = released
             && released.changed
@@ -81,7 +78,7 @@ impl Command for Release {
                 place.announce(release.owner);
             } else {
                 place.announce_end(release.owner);
-                let held = since.map_or(0, |since| now.millis_since(since));
+                let held = now.millis_since(released.since);
                 ctx.state().hold_times.borrow_mut().record(held);
             }
             ctx.state().totals.releases.add_one();
