@@ -1,18 +1,39 @@
 //! A client of one server.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::builder::{Builder, IntoServer};
 use crate::core::Core;
 use crate::error::Error;
-use crate::info::{LockInfo, TopEntry};
+use crate::info::{self, LockInfo, ServerAnswer, TopEntry};
 use crate::lock::Lock;
 
 /// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
 /// that asks for this can switch.
+///
+/// ```no_run
+/// use mortise_client::{Client, Error, Locks, Quorum};
+///
+/// async fn job(locks: &impl Locks) -> Result<(), Error> {
+///     locks.lock("job").run(|held| async move { println!("as number {}", held.token()) }).await
+/// }
+///
+/// # async fn example() -> Result<(), Error> {
+/// job(&Client::connect("redis://127.0.0.1/").await?).await?;
+/// job(&Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await?).await
+/// # }
+/// ```
 pub trait Locks: std::fmt::Debug + Send + Sync {
     /// The lock with this key. Nothing is sent yet.
     fn lock_of(&self, key: &[u8]) -> Lock;
+
+    /// Who holds a lock and who waits for it, at most 100 of each, as each server sees it: one answer from one server,
+    /// and of a quorum all of them, in their order. `None` where nobody does.
+    fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>>;
+
+    /// The locks with the most waiters now, at most `count`, the longest queue first, as each server sees it.
+    fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>>;
 
     /// The lock with this key, which may be anything made of bytes.
     fn lock(&self, key: impl AsRef<[u8]>) -> Lock
@@ -23,9 +44,22 @@ pub trait Locks: std::fmt::Debug + Send + Sync {
     }
 }
 
+/// What becomes the answer of each server; from [`Locks`]. It borrows nothing.
+pub type Answers<T> = Pin<Box<dyn Future<Output = Vec<ServerAnswer<T>>> + Send>>;
+
 impl Locks for Client {
     fn lock_of(&self, key: &[u8]) -> Lock {
         Lock::new(self.core.clone(), key)
+    }
+
+    fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>> {
+        let (core, cmd) = (self.core.clone(), info::info(key));
+        Box::pin(async move { core.ask_each(cmd, LockInfo::parse).await })
+    }
+
+    fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
+        let (core, cmd) = (self.core.clone(), info::top(count));
+        Box::pin(async move { core.ask_each(cmd, TopEntry::parse).await })
     }
 }
 
@@ -69,9 +103,7 @@ impl Client {
     /// # Errors
     /// [`Error::Connection`], [`Error::NoModule`], [`Error::Refused`].
     pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
-        let mut cmd = redis::cmd("LOCK.INFO");
-        cmd.arg(key.as_ref());
-        LockInfo::parse(self.ask(cmd).await?)
+        LockInfo::parse(self.ask(info::info(key.as_ref())).await?)
     }
 
     /// The locks with the most waiters now, at most `count`, the longest queue first.
@@ -79,9 +111,7 @@ impl Client {
     /// # Errors
     /// As for [`info`](Client::info).
     pub async fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        let mut cmd = redis::cmd("LOCK.TOP");
-        cmd.arg("COUNT").arg(count);
-        TopEntry::parse(self.ask(cmd).await?)
+        TopEntry::parse(self.ask(info::top(count)).await?)
     }
 
     async fn ask(&self, cmd: redis::Cmd) -> Result<redis::Value, Error> {

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
+use crate::error::Error;
+use crate::info::ServerAnswer;
 use crate::node::Node;
 use crate::proposal::Proposal;
 use crate::renewal::Renewal;
@@ -41,5 +44,26 @@ impl Core {
 
     pub(crate) fn is_quorum(&self) -> bool {
         self.nodes.len() > 1
+    }
+
+    /// Asks every server at the same time, each given as long as it may take to answer. In their order.
+    pub(crate) async fn ask_each<T>(
+        &self,
+        cmd: Cmd,
+        parse: fn(Value) -> Result<T, Error>,
+    ) -> Vec<ServerAnswer<T>> {
+        let cmd = Arc::new(cmd);
+        let asking = self.nodes.iter().map(|node| {
+            let (asked, cmd) = (node.clone(), cmd.clone());
+            let task = self.runtime.spawn(async move { asked.ask(&cmd).await });
+            async move {
+                let reply = task.await.unwrap_or(Err(Error::Closed));
+                ServerAnswer {
+                    server: node.name().to_owned(),
+                    answer: reply.and_then(parse),
+                }
+            }
+        });
+        futures_util::future::join_all(asking).await
     }
 }

@@ -3,12 +3,34 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::token::Token;
 use crate::wire::unexpected;
+
+/// What one server has answered.
+///
+/// ```no_run
+/// # async fn example(locks: &dyn mortise_client::Locks) {
+/// for there in locks.info_on_each(b"ledger").await {
+///     match there.answer {
+///         Ok(Some(info)) => println!("{}: {} hold it", there.server, info.holders),
+///         Ok(None) => println!("{}: free", there.server),
+///         Err(error) => println!("{}: {error}", there.server),
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerAnswer<T> {
+    /// The server's address.
+    pub server: String,
+    /// What it said, or why there is no answer.
+    pub answer: Result<T, Error>,
+}
 
 /// A lock as the server sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +86,7 @@ pub struct WaiterInfo {
     pub client: u64,
 }
 
-/// A lock with waiters, from [`Client::top`](crate::Client::top).
+/// A lock with waiters, from [`Client::top`](crate::Client::top) or [`Quorum::top`](crate::Quorum::top).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopEntry {
@@ -80,6 +102,20 @@ pub struct TopEntry {
     pub waiters: u64,
     /// How long the first of them has waited.
     pub oldest: Duration,
+}
+
+/// `LOCK.INFO`.
+pub(crate) fn info(key: &[u8]) -> Cmd {
+    let mut cmd = redis::cmd("LOCK.INFO");
+    cmd.arg(key);
+    cmd
+}
+
+/// `LOCK.TOP`.
+pub(crate) fn top(count: usize) -> Cmd {
+    let mut cmd = redis::cmd("LOCK.TOP");
+    cmd.arg("COUNT").arg(count);
+    cmd
 }
 
 impl LockInfo {

@@ -31,7 +31,7 @@
 //! | take it over several independent servers | [`Quorum`], with the same [`Lock`] and [`Guard`] |
 //! | write code for either | [`Locks`] |
 //! | run something under a lock | [`Lock::run`] |
-//! | see who holds and who waits | [`Client::info`], [`Client::top`] |
+//! | see who holds and who waits | [`Client::info`], [`Client::top`], [`Quorum::info`], [`Quorum::top`] |
 //! | do without a runtime | the module `blocking` (feature `blocking`) |
 //!
 //! Features, none on by default: `blocking`, `tls` (`rediss://`), `sentinel` (a `SentinelClient` is a
@@ -75,11 +75,11 @@ mod trace;
 mod wire;
 
 pub use builder::{Builder, IntoServer, Server};
-pub use client::{Client, Locks};
+pub use client::{Answers, Client, Locks};
 pub use clock::BootInstant;
 pub use error::{Error, Loss, NodeFailure, NodeReason};
 pub use guard::{Guard, Held};
-pub use info::{HoldInfo, LockInfo, TopEntry, WaiterInfo};
+pub use info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
 pub use lock::Lock;
 pub use mode::Mode;
 pub use owner::Owner;

@@ -9,10 +9,11 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 
 use crate::builder::{IntoServer, Server};
-use crate::client::Locks;
+use crate::client::{Answers, Locks};
 use crate::config::Config;
 use crate::core::Core;
 use crate::error::{Error, NodeFailure, NodeReason};
+use crate::info::{self, LockInfo, ServerAnswer, TopEntry};
 use crate::lock::Lock;
 use crate::node::Node;
 
@@ -75,11 +76,47 @@ impl Quorum {
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
         self.lock_of(key.as_ref())
     }
+
+    /// Who holds a lock and who waits for it, at most 100 of each, as each server sees it, in their order. An owner's name
+    /// has another ending in each round; whoever is named by a majority holds the lock.
+    ///
+    /// ```no_run
+    /// # async fn example(quorum: mortise_client::Quorum) {
+    /// for there in quorum.info("ledger").await {
+    ///     println!("{}: {:?}", there.server, there.answer);
+    /// }
+    /// # }
+    /// ```
+    pub async fn info(&self, key: impl AsRef<[u8]>) -> Vec<ServerAnswer<Option<LockInfo>>> {
+        self.info_on_each(key.as_ref()).await
+    }
+
+    /// The locks with the most waiters now on each server, at most `count`, the longest queue first.
+    ///
+    /// ```no_run
+    /// # async fn example(quorum: mortise_client::Quorum) {
+    /// let on_the_first = quorum.top(10).await.remove(0);
+    /// println!("{}: {:?}", on_the_first.server, on_the_first.answer);
+    /// # }
+    /// ```
+    pub async fn top(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
+        self.top_on_each(count).await
+    }
 }
 
 impl Locks for Quorum {
     fn lock_of(&self, key: &[u8]) -> Lock {
         Lock::new(self.core.clone(), key)
+    }
+
+    fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>> {
+        let (core, cmd) = (self.core.clone(), info::info(key));
+        Box::pin(async move { core.ask_each(cmd, LockInfo::parse).await })
+    }
+
+    fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
+        let (core, cmd) = (self.core.clone(), info::top(count));
+        Box::pin(async move { core.ask_each(cmd, TopEntry::parse).await })
     }
 }
 

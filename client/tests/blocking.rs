@@ -5,7 +5,7 @@
 mod support;
 
 use mortise_client::blocking::{Client, Quorum};
-use mortise_client::{Error, Loss, Mode, Released};
+use mortise_client::{Error, Loss, Mode, Owner, Released};
 use mortise_harness::{Server, cmd, eventually};
 use support::ms;
 use support::quorum::Servers;
@@ -87,4 +87,64 @@ fn a_quorum_can_be_used_by_threads() {
     let token = first.token();
     assert_eq!(first.release().unwrap(), Released::Held);
     assert!(quorum.lock("k").acquire().unwrap().token() > token);
+}
+
+#[test]
+fn readers_run_together_and_a_view_of_the_guard_goes_to_another_thread() {
+    let server = Server::start();
+    let client = Client::connect(server.url()).unwrap();
+    let lock = client.lock("k");
+    let inner = lock.run_read(|outer| {
+        assert_eq!(outer.mode(), Mode::Read);
+        lock.run_read(|inner| inner.token() > outer.token())
+    });
+    assert!(inner.unwrap().unwrap());
+    let guard = lock.lease(ms(300)).auto_renew(false).acquire().unwrap();
+    let held = guard.held();
+    let watching = std::thread::spawn(move || {
+        while held.is_valid() {
+            std::thread::yield_now();
+        }
+        held.loss()
+    });
+    assert_eq!(guard.lost(), Loss::Expired);
+    assert_eq!(watching.join().unwrap(), Some(Loss::Expired));
+}
+
+#[test]
+fn an_upgrade_that_cannot_be_had_in_time_leaves_the_reader_a_reader() {
+    let server = Server::start();
+    let client = Client::connect(server.url()).unwrap();
+    let other = client.lock("k").read().unwrap();
+    let mut guard = client.lock("k").read().unwrap();
+    assert!(guard.upgrade_within(ms(0)).unwrap_err().is_busy());
+    assert!(guard.upgrade_within(ms(50)).unwrap_err().is_busy());
+    guard.renew().unwrap();
+    assert_eq!(guard.mode(), Mode::Read);
+    drop(other);
+    guard.upgrade().unwrap();
+    assert_eq!(guard.release().unwrap(), Released::Held);
+}
+
+#[test]
+fn a_thread_with_an_owner_enters_its_lock_again_and_is_told_of_deadlocks() {
+    let server = Server::start();
+    let client = Client::connect(server.url()).unwrap();
+    let (a, b) = (Owner::new(), Owner::new());
+    let lock = client.lock("1").owner(&a);
+    let outer = lock.acquire().unwrap();
+    assert!(matches!(lock.acquire(), Err(Error::AlreadyHeld)));
+    let inner = lock.reentrant().acquire().unwrap();
+    assert_eq!(inner.token(), outer.token());
+    let second = client.lock("2").owner(&b).acquire().unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.lock("2").owner(&a).wait(ms(20_000)).acquire());
+        eventually("it waits", || {
+            client.info("2").unwrap().unwrap().waiters == 1
+        });
+        let error = client.lock("1").owner(&b).acquire().unwrap_err();
+        assert!(matches!(error, Error::Deadlock(_)), "{error:?}");
+        drop(second);
+        assert!(waiting.join().unwrap().is_ok());
+    });
 }

@@ -1,0 +1,26 @@
+//! The same locks for threads without a runtime.
+//!
+//! One background thread serves all clients made here: it renews, waits and releases. It does not matter where these
+//! functions are called, inside a runtime included, except that they block the thread they are called on.
+//!
+//! ```no_run
+//! use mortise_client::blocking::Client;
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), mortise_client::Error> {
+//! let client = Client::connect("redis://127.0.0.1/")?;
+//! let guard = client.lock("report").wait(Duration::from_secs(5)).acquire()?;
+//! println!("write with fencing token {}", guard.token());
+//! guard.release()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod guard;
+mod lock;
+mod park;
+
+pub use client::{Client, Locks, Quorum};
+pub use guard::Guard;
+pub use lock::Lock;
