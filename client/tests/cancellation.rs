@@ -2,47 +2,11 @@
 
 mod support;
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
-
 use mortise_client::{Client, Error, Loss, Owner};
 use mortise_harness::{Server, cmd};
+use support::dropping::{Point, drop_at, points, poll_once};
 use support::proxy::{Proxy, Traffic};
 use support::{await_free, await_waiters, client, client_of, ms};
-
-/// How far an acquisition gets before it is dropped.
-#[derive(Debug, Clone, Copy)]
-enum Point {
-    /// Polled so many times, everything else in the runtime running once in between.
-    Polls(u32),
-    /// Left alone for so long.
-    After(Duration),
-}
-
-/// Every point of an acquisition: the steps of its tasks one by one, then the time its commands take.
-fn points() -> impl Iterator<Item = Point> {
-    let polls = (0..60).map(Point::Polls);
-    polls.chain((0..60).map(|n| Point::After(Duration::from_micros(n * 100))))
-}
-
-/// Runs a future up to a point and drops it; `true` if it came to its end before.
-async fn drop_at<F: Future>(future: F, point: Point) -> bool {
-    let mut future = pin!(future);
-    match point {
-        Point::Polls(polls) => {
-            for _ in 0..polls {
-                let mut context = Context::from_waker(Waker::noop());
-                if future.as_mut().poll(&mut context).is_ready() {
-                    return true;
-                }
-                tokio::task::yield_now().await;
-            }
-            false
-        }
-        Point::After(time) => tokio::time::timeout(time, future).await.is_ok(),
-    }
-}
 
 /// Waits until every task of the client that is not there to stay has ended.
 async fn assert_nothing_left(client: &Client, key: &str, point: Point) {
@@ -88,16 +52,12 @@ async fn an_acquire_dropped_while_it_is_handed_the_lock_leaves_nothing() {
         let holder = client.lock("k").acquire().await.unwrap();
         let lock = client.lock("k");
         let mut waiting = Box::pin(lock.acquire());
-        assert!(futures_poll(&mut waiting).await.is_pending());
+        assert!(poll_once(&mut waiting).await.is_pending());
         await_waiters(&client, "k", 1).await;
         drop(holder);
         drop_at(waiting, point).await;
         assert_nothing_left(&client, "k", point).await;
     }
-}
-
-async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    std::future::poll_fn(|context| Poll::Ready(pin!(&mut *future).poll(context))).await
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
+pub(crate) mod dropping;
 pub(crate) mod proxy;
 pub(crate) mod quorum;
 
