@@ -126,7 +126,8 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`] if others held it for as long as the wait may last, [`Error::Deadlock`], [`Error::AlreadyHeld`],
     /// [`Error::NoQuorum`], [`Error::NoModule`], [`Error::TooManyWaits`], [`Error::Refused`] with the server's error,
-    /// [`Error::Invalid`] for a lease below a millisecond, [`Error::Connection`].
+    /// [`Error::Invalid`] for a lease below a millisecond, [`Error::Connection`]; [`Error::Lost`] if the lock was granted,
+    /// and its lease over before the guard could be handed out.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.take(Mode::Write, self.wait).await
     }

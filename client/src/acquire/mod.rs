@@ -54,7 +54,12 @@ pub(crate) async fn submit(request: Request) -> Result<Guard, Error> {
     let (reply, answer) = oneshot::channel();
     let runtime = request.core.runtime.clone();
     runtime.spawn(run(request, reply));
-    answer.await.map_err(|_| Error::Closed)?
+    let guard = answer.await.map_err(|_| Error::Closed)??;
+    match guard.loss() {
+        None => Ok(guard),
+        // The process has slept since, or the lease is shorter than its drift: not to be handed out.
+        Some(loss) => Err(Error::Lost(loss)),
+    }
 }
 
 /// One acquisition under way: what it adds to, and when it gives up.
