@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use mortise_client::{BootInstant, Client, Error, Loss, Mode, Owner, Released};
 use mortise_harness::{Server, cmd, int};
+use support::proxy::{Proxy, Traffic};
 use support::{await_free, await_waiters, client, ms};
 
 #[tokio::test]
@@ -53,6 +54,58 @@ fn commands(server: &Server) -> i64 {
         .map(count)
         .iter()
         .sum()
+}
+
+#[tokio::test]
+async fn a_waited_acquisition_is_three_commands_and_a_fourth_where_it_has_to_be_confirmed() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for (lease, wanted) in [(ms(60_000), 3), (ms(1000), 4)] {
+        let holder = client.lock("k").acquire().await.unwrap();
+        let before = commands(&server);
+        let waiting = tokio::spawn({
+            let lock = client.lock("k").lease(lease).auto_renew(false);
+            async move { lock.acquire().await.unwrap() }
+        });
+        await_waiters(&client, "k", 1).await;
+        tokio::time::sleep(ms(150)).await;
+        assert_eq!(holder.release().await.unwrap(), Released::Held);
+        let guard = waiting.await.unwrap();
+        let _ = guard.release().await.unwrap();
+        // The holder's release is one more.
+        assert_eq!(commands(&server) - before, wanted + 1, "{lease:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let far = Client::connect(proxy.url()).await.unwrap();
+    let near = client(&server).await;
+    let holder = near.lock("k").acquire().await.unwrap();
+    // Its confirmation would come 1.6 seconds after the grant.
+    proxy.set(Traffic::Takes(ms(800)));
+    let waiting = tokio::spawn({
+        let lock = far.lock("k").lease(ms(1500)).wait(ms(30_000));
+        async move { lock.acquire().await }
+    });
+    await_waiters(&near, "k", 1).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Held);
+    support::eventually("it has tried to confirm", || async {
+        let stats = server.info("commandstats");
+        let renew = |name: &String| name.eq_ignore_ascii_case("cmdstat_lock.renew");
+        stats.keys().any(renew)
+    })
+    .await;
+    proxy.set(Traffic::Flows);
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(guard.is_valid());
+    assert_eq!(
+        near.info("k").await.unwrap().unwrap().holds[0].token,
+        guard.token()
+    );
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
 }
 
 #[tokio::test]
