@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod blocking;
 mod clock;
 mod command;
 mod config;

@@ -12,6 +12,7 @@ use mortise_core::{
     Decided, Grant, Instant, Live, Lock, Owner, OwnerRef, Settled, Stake, Verdict, Wait, WaiterId,
 };
 
+use crate::blocking;
 use crate::clock;
 use crate::command::docs::{self, Docs};
 use crate::effect;
@@ -220,7 +221,7 @@ impl<'c> Place<'c> {
                 upgrade: true,
             }
         };
-        match waiters::find_cycle(self.ctx, state, &wait, self.now) {
+        match blocking::find_cycle(self.ctx, state, &wait, self.now) {
             None => true,
             Some(cycle) => {
                 state.totals.deadlocks.add_one();

@@ -25,6 +25,7 @@ mod place;
 mod queue;
 mod queues;
 mod readers;
+mod request;
 mod stake;
 mod token;
 mod types;
@@ -34,12 +35,11 @@ pub use deadlock::Wait;
 pub use histogram::Histogram;
 pub use hold::Holds;
 pub use lease::{LeaseId, LeaseOrder};
-pub use lock::{
-    AcquireError, Busy, Grant, How, Live, Lock, Release, ReleaseError, Released, Request,
-};
+pub use lock::{Live, Lock};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queue::{Decided, Queue, Settled, Verdict, Waiter, WaiterId};
 pub use queues::{KeyId, Queues};
+pub use request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
 pub use types::{Count, Instant, Lease, Micros, Mode, Token};

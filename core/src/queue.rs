@@ -16,9 +16,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::lock::{AcquireError, Busy, Grant, Live, Request};
+use crate::lock::Live;
 use crate::owner::Owner;
 use crate::place::{Place, Rank, Standing};
+use crate::request::{AcquireError, Busy, Grant, Request};
 use crate::stake::Stake;
 use crate::token::TokenClock;
 use crate::types::{Count, Instant, Lease, Micros, Mode, Token};

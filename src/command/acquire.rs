@@ -5,11 +5,11 @@ use mortise_core::{AcquireError, Busy, Count, Grant, Mode, Request};
 use super::check_primary;
 use super::docs::{self, Docs};
 use super::parse::Parse;
+use crate::blocking;
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
 use crate::settle::{self, Place};
-use crate::waiters;
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -105,7 +105,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         Err(AcquireError::Busy(busy)) => match wait {
             Some(wait) if !ctx.denies_blocking() => {
                 let upgrade = busy == Busy::Upgrade;
-                waiters::wait(ctx, key.bytes(), &request, upgrade, wait, now)
+                blocking::wait(ctx, key.bytes(), &request, upgrade, wait, now)
             }
             _ => {
                 ctx.state().totals.denied.add_one();

@@ -1,0 +1,106 @@
+//! What may be asked of a lock, and what the answer may be.
+
+use crate::owner::OwnerRef;
+use crate::token::TokenTooHigh;
+use crate::types::{Count, Instant, Lease, Mode, Token};
+
+/// A request to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Who asks.
+    pub owner: OwnerRef<'a>,
+    /// For what.
+    pub mode: Mode,
+    /// For how long from the grant on.
+    pub lease: Lease,
+    /// Leave the mode's count at exactly this, instead of raising it by one.
+    pub holds: Option<Count>,
+    /// The token of a new hold is at least this.
+    pub fence: Option<Token>,
+    /// The connection that asks, 0 if unknown.
+    pub client: u64,
+}
+
+/// What a granted request brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// A hold where the owner had none.
+    New(Token),
+    /// More of what the owner held already, or read beside its write: the same token.
+    Reentry(Token),
+    /// Write for the sole reader: a new token.
+    Upgrade(Token),
+}
+
+impl Grant {
+    /// The hold's token after the grant.
+    pub fn token(self) -> Token {
+        match self {
+            Self::New(token) | Self::Reentry(token) | Self::Upgrade(token) => token,
+        }
+    }
+}
+
+/// Why a request has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Others hold incompatibly.
+    Held,
+    /// The owner reads, and so do others: an upgrade waits for them, ahead of the queue.
+    Upgrade,
+}
+
+/// Why a request was not granted. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquireError {
+    /// It has to wait.
+    Busy(Busy),
+    /// The count of the mode would pass [`Count::MAX`].
+    CountTooHigh,
+    /// `fence` is above the token clock's bound.
+    TokenTooHigh(TokenTooHigh),
+    /// The last token has been handed out.
+    OutOfTokens,
+}
+
+/// How much of a hold a release takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// One of the mode's count. No mode: the one the owner holds.
+    One(Option<Mode>),
+    /// Leave the mode's count at this, 0 and up; never raises it.
+    LeaveAt(u32, Option<Mode>),
+    /// The whole hold, both modes.
+    All,
+}
+
+/// A request to release.
+#[derive(Clone, Copy, Debug)]
+pub struct Release<'a> {
+    /// Who releases.
+    pub owner: OwnerRef<'a>,
+    /// How much.
+    pub how: How,
+    /// Only if the hold's token is this.
+    pub token: Option<Token>,
+}
+
+/// What a release left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// Holds the owner has left, both modes together; 0: it holds nothing any more.
+    pub left: u64,
+    /// The release gave something up: leaving the count as it was does not.
+    pub changed: bool,
+    /// When the hold was first granted.
+    pub since: Instant,
+}
+
+/// Why a release changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseError {
+    /// The owner holds nothing here, or not in that mode, or not with that token.
+    NotHeld,
+    /// The owner holds both modes and named neither.
+    ModeNotNamed,
+}
