@@ -1,5 +1,6 @@
-//! A flash sale: many buyers, little stock, and a count in Redis that must never go below zero. Beside it, the same sale
-//! under a lock that is polled for, as is done with `SET NX PX`.
+//! A flash sale: many buyers, little stock, and a count in Redis that must never go below zero. The write carries the fencing
+//! token, so that even a buyer who slept past its lease sells nothing twice. Beside it, the same sale under a lock that is
+//! polled for every 10 ms, as is done with `SET NX PX`: without a fence, and whoever polls at the right moment gets in.
 //!
 //! `cargo run --release --example flash_sale -- redis://127.0.0.1/`
 
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use mortise_client::Client;
 use mortise_client::redis::aio::MultiplexedConnection;
 use mortise_client::redis::{self, AsyncCommands};
+use tokio::task::JoinSet;
 
 const STOCK: i64 = 500;
 const BUYERS: usize = 32;
@@ -24,109 +26,113 @@ async fn main() -> Result<(), Failure> {
 
     connection.set::<_, _, ()>("sale:stock", STOCK).await?;
     let started = Instant::now();
-    let mut buyers = tokio::task::JoinSet::new();
+    let mut buyers = JoinSet::new();
     for _ in 0..BUYERS {
         let (client, connection) = (client.clone(), connection.clone());
         buyers.spawn(async move { buy_with_lock(&client, connection).await });
     }
-    let mut sold = 0;
-    while let Some(bought) = buyers.join_next().await {
-        sold += bought??;
-    }
-    report(
-        "queueing in the server",
-        sold,
-        started.elapsed(),
-        &mut connection,
-    )
-    .await?;
+    let queueing = report("queueing in the server", buyers, started, &mut connection).await?;
 
     connection.set::<_, _, ()>("sale:stock", STOCK).await?;
     let started = Instant::now();
-    let mut buyers = tokio::task::JoinSet::new();
+    let mut buyers = JoinSet::new();
     for buyer in 0..BUYERS {
         buyers.spawn(buy_by_polling(buyer, connection.clone()));
     }
-    let mut sold = 0;
-    while let Some(bought) = buyers.join_next().await {
-        sold += bought??;
-    }
-    report(
-        "polling with SET NX PX",
-        sold,
-        started.elapsed(),
-        &mut connection,
-    )
-    .await
+    let polling = report("polling with SET NX PX", buyers, started, &mut connection).await?;
+    println!("queueing sold {:.1} times as fast", queueing / polling);
+    Ok(())
 }
 
-/// Buys until nothing is left; returns how many.
-async fn buy_with_lock(client: &Client, connection: MultiplexedConnection) -> Result<i64, Failure> {
+/// What one buyer got, and the longest it waited for the lock.
+type Bought = (i64, Duration);
+
+/// Buys until nothing is left.
+async fn buy_with_lock(
+    client: &Client,
+    mut connection: MultiplexedConnection,
+) -> Result<Bought, Failure> {
     let lock = client.lock("sale:lock").lease(Duration::from_secs(5));
-    let mut bought = 0;
+    // Whoever slept past its lease has a smaller token than the one who sold meanwhile, and sells nothing.
+    let write = redis::Script::new(
+        "if tonumber(ARGV[2]) < tonumber(redis.call('GET', KEYS[2]) or '0') then return 0 end
+         redis.call('MSET', KEYS[1], ARGV[1], KEYS[2], ARGV[2])
+         return 1",
+    );
+    let (mut bought, mut longest) = (0, Duration::ZERO);
     loop {
+        let asked = Instant::now();
         let guard = lock.acquire().await?;
-        let took = take_one(connection.clone()).await?;
-        guard.release().await?;
-        if !took {
-            return Ok(bought);
+        longest = longest.max(asked.elapsed());
+        let stock: i64 = connection.get("sale:stock").await?;
+        if stock > 0 {
+            let mut write = write.key("sale:stock");
+            let write = write.key("sale:fence").arg(stock - 1);
+            let written = write.arg(guard.token().get());
+            bought += written.invoke_async::<i64>(&mut connection).await?;
         }
-        bought += 1;
+        guard.release().await?;
+        if stock == 0 {
+            return Ok((bought, longest));
+        }
     }
 }
 
 async fn buy_by_polling(
     buyer: usize,
     mut connection: MultiplexedConnection,
-) -> Result<i64, Failure> {
+) -> Result<Bought, Failure> {
     let release = redis::Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
     );
-    let mut bought = 0;
+    let (mut bought, mut longest) = (0, Duration::ZERO);
     loop {
         let options = redis::SetOptions::default()
             .conditional_set(redis::ExistenceCheck::NX)
             .with_expiration(redis::SetExpiry::PX(5000));
+        let asked = Instant::now();
         while !connection
             .set_options::<_, _, bool>("sale:polled", buyer, options.clone())
             .await?
         {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let took = take_one(connection.clone()).await?;
+        longest = longest.max(asked.elapsed());
+        // Reads, and writes: what loses updates without a lock, and here also with one whose lease has run out.
+        let stock: i64 = connection.get("sale:stock").await?;
+        if stock > 0 {
+            connection.set::<_, _, ()>("sale:stock", stock - 1).await?;
+            bought += 1;
+        }
         release
             .key("sale:polled")
             .arg(buyer)
             .invoke_async::<i64>(&mut connection)
             .await?;
-        if !took {
-            return Ok(bought);
+        if stock == 0 {
+            return Ok((bought, longest));
         }
-        bought += 1;
     }
 }
 
-/// Reads, thinks, writes: what loses updates without a lock.
-async fn take_one(mut connection: MultiplexedConnection) -> Result<bool, Failure> {
-    let stock: i64 = connection.get("sale:stock").await?;
-    if stock == 0 {
-        return Ok(false);
-    }
-    connection.set::<_, _, ()>("sale:stock", stock - 1).await?;
-    Ok(true)
-}
-
+/// Checks that what was sold is what there was; returns how many a second.
 async fn report(
     how: &str,
-    sold: i64,
-    time: Duration,
+    mut buyers: JoinSet<Result<Bought, Failure>>,
+    started: Instant,
     connection: &mut MultiplexedConnection,
-) -> Result<(), Failure> {
+) -> Result<f64, Failure> {
+    let (mut sold, mut longest) = (0, Duration::ZERO);
+    while let Some(bought) = buyers.join_next().await {
+        let (bought, waited) = bought??;
+        (sold, longest) = (sold + bought, longest.max(waited));
+    }
+    let time = started.elapsed();
     let left: i64 = connection.get("sale:stock").await?;
     assert_eq!((sold, left), (STOCK, 0), "oversold");
+    let rate = sold as f64 / time.as_secs_f64();
     println!(
-        "{how}: {sold} sold in {time:.2?}, {:.0} a second",
-        sold as f64 / time.as_secs_f64()
+        "{how}: {sold} sold in {time:.2?}, {rate:.0} a second; the longest wait {longest:.2?}"
     );
-    Ok(())
+    Ok(rate)
 }

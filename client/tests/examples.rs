@@ -5,7 +5,7 @@ use std::process::Command;
 
 use mortise_harness::Server;
 
-/// What an example prints. `cargo test` builds it beside this test; with `--test examples`, only `--examples` does.
+/// What an example prints. `cargo test` builds it beside this test; with `--test examples`, `cargo build --examples` has to.
 fn output(example: &str, servers: &[Server]) -> String {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().and_then(|deps| deps.parent()).unwrap();
@@ -24,6 +24,7 @@ fn output(example: &str, servers: &[Server]) -> String {
 fn the_flash_sale_never_oversells() {
     let text = output("flash_sale", &[Server::start()]);
     assert_eq!(text.matches("500 sold").count(), 2, "{text}");
+    assert!(text.contains("times as fast"), "{text}");
 }
 
 #[test]
