@@ -15,17 +15,47 @@ use crate::link::Link;
 use crate::node::Node;
 
 /// Where connections come from.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::{Client, IntoServer, Server};
+///
+/// let server: Server = "redis://127.0.0.1/".into_server()?;
+/// let client = Client::connect(server).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Server {
     pub(crate) name: String,
     pub(crate) connector: Connector,
 }
 
 /// What a [`Server`] can be made of: a URL, a [`redis::Client`], and with their features a Sentinel or a cluster client.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::{Client, redis};
+///
+/// let client = Client::connect("redis://127.0.0.1/").await?;
+/// // With all that a client of the `redis` crate can be told.
+/// let redis = redis::Client::open("redis://127.0.0.1/").expect("an address");
+/// let client = Client::connect(redis).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait IntoServer {
     /// Makes it one. Nothing is connected yet.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the address cannot be understood.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::{Error, IntoServer};
+    ///
+    /// assert!("redis://127.0.0.1/".into_server().is_ok());
+    /// assert!(matches!("127.0.0.1".into_server(), Err(Error::Invalid(_))));
+    /// ```
     fn into_server(self) -> Result<Server, Error>;
 }
 
@@ -117,6 +147,17 @@ impl Builder {
     }
 
     /// How long opening a connection may take: 2 seconds unless set.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.connect_timeout(Duration::from_secs(1)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_timeout(mut self, limit: Duration) -> Builder {
         self.config.connect_timeout = limit;
         self
@@ -124,6 +165,17 @@ impl Builder {
 
     /// How long the server may take to answer a command that does not wait, and how long it may be silent while a request
     /// waits: 2 seconds unless set.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.response_timeout(Duration::from_millis(300)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn response_timeout(mut self, limit: Duration) -> Builder {
         self.config.response_timeout = limit;
         self
@@ -131,12 +183,32 @@ impl Builder {
 
     /// How many requests may wait at the same time: 1000 unless set. Each waits on a connection of its own; one more is
     /// [`Error::TooManyWaits`], never a queue inside the client: whoever holds the lock may need a connection to go on.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.max_waits(100).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_waits(mut self, limit: usize) -> Builder {
         self.config.max_waits = limit;
         self
     }
 
     /// How many connections are kept open for the next who has to wait: 16 unless set.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.idle_connections(4).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn idle_connections(mut self, count: usize) -> Builder {
         self.config.idle_connections = count;
         self
@@ -144,12 +216,36 @@ impl Builder {
 
     /// Uses a connection that the application has already for everything that does not wait. Requests that wait still
     /// open connections of their own.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Client, redis};
+    ///
+    /// # let error = |_| mortise_client::Error::Closed;
+    /// let redis = redis::Client::open("redis://127.0.0.1/").map_err(error)?;
+    /// let shared = redis.get_multiplexed_async_connection().await.map_err(error)?;
+    /// let client = Client::builder(redis)?.connection(shared.clone()).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connection(mut self, connection: MultiplexedConnection) -> Builder {
         self.given = Some(Link::One(connection));
         self
     }
 
     /// The runtime to work on, with I/O and time enabled; the current one unless set.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Client;
+    ///
+    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    /// let client = Client::builder("redis://127.0.0.1/")?
+    ///     .runtime(runtime.handle().clone())
+    ///     .build()?;
+    /// # Ok::<(), mortise_client::Error>(())
+    /// ```
     pub fn runtime(mut self, runtime: Handle) -> Builder {
         self.runtime = Some(runtime);
         self
@@ -159,6 +255,17 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Closed`] outside of a runtime.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    ///
+    /// // Starts although the server may come later.
+    /// let client = Client::builder("redis://127.0.0.1/")?.build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build(self) -> Result<Client, Error> {
         let runtime = match self.runtime {
             Some(runtime) => runtime,
@@ -173,6 +280,16 @@ impl Builder {
     ///
     /// # Errors
     /// As for [`Client::connect`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.max_waits(100).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(self) -> Result<Client, Error> {
         let client = self.build()?;
         match client.info("mortise").await {

@@ -31,6 +31,13 @@ pub struct BootInstant(Duration);
 
 impl BootInstant {
     /// This moment.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::BootInstant;
+    ///
+    /// assert!(BootInstant::now() <= BootInstant::now());
+    /// ```
     pub fn now() -> BootInstant {
         let now = clock_gettime(CLOCK);
         BootInstant(Duration::new(
@@ -40,16 +47,45 @@ impl BootInstant {
     }
 
     /// How far this moment lies ahead; zero once it has come.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::BootInstant;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(BootInstant::now().remaining(), Duration::ZERO);
+    /// assert!((BootInstant::now() + Duration::from_secs(9)).remaining() <= Duration::from_secs(9));
+    /// ```
     pub fn remaining(self) -> Duration {
         self.since(BootInstant::now())
     }
 
     /// How long ago this moment was; zero while it lies ahead.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::BootInstant;
+    /// use std::time::Duration;
+    ///
+    /// let soon = BootInstant::now() + Duration::from_secs(5);
+    /// assert_eq!(soon.elapsed(), Duration::ZERO);
+    /// ```
     pub fn elapsed(self) -> Duration {
         BootInstant::now().since(self)
     }
 
     /// The time from `earlier` to this moment; zero if `earlier` is later.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::BootInstant;
+    /// use std::time::Duration;
+    ///
+    /// let now = BootInstant::now();
+    /// let later = now + Duration::from_secs(5);
+    /// assert_eq!(later.since(now), Duration::from_secs(5));
+    /// assert_eq!(now.since(later), Duration::ZERO);
+    /// ```
     pub fn since(self, earlier: BootInstant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

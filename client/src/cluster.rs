@@ -26,6 +26,17 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Invalid`] if an address cannot be understood, or there is none.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Client, Server};
+    ///
+    /// let cluster = Server::cluster(["redis://10.0.0.1:6379/", "redis://10.0.0.2:6379/"])?;
+    /// let client = Client::connect(cluster).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cluster<T: AsRef<str>>(nodes: impl IntoIterator<Item = T>) -> Result<Server, Error> {
         let invalid = |error| Error::Invalid(format!("not a cluster's addresses: {error}"));
         let nodes: Vec<String> = nodes

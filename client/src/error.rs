@@ -6,6 +6,21 @@ use std::time::Duration;
 use redis::RedisError;
 
 /// Why a lock was not taken, kept, or given back.
+///
+/// ```no_run
+/// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+/// use mortise_client::Error;
+///
+/// match client.lock("a").acquire().await {
+///     Ok(guard) => drop(guard),
+///     Err(Error::Busy { waited }) => eprintln!("taken for {waited:?}"),
+///     Err(Error::NoQuorum { nodes, .. }) => nodes.iter().for_each(|node| eprintln!("{}: {}", node.server, node.reason)),
+///     Err(error) if error.is_transient() => eprintln!("later, perhaps: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
@@ -55,6 +70,21 @@ pub enum Error {
 }
 
 /// Why a guard lost its lock.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::Client::connect(server.url()).await?;
+/// use mortise_client::Loss;
+///
+/// let guard = client.lock("a").acquire().await?;
+/// let held = guard.held();
+/// guard.release().await?;
+/// assert_eq!(held.loss(), Some(Loss::Released));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
@@ -69,6 +99,21 @@ pub enum Loss {
 }
 
 /// What one server of a quorum said.
+///
+/// ```
+/// use mortise_client::{Error, NodeFailure, NodeReason};
+///
+/// fn tell(error: &Error) {
+///     let Error::NoQuorum { nodes, .. } = error else { return };
+///     for NodeFailure { server, reason, .. } in nodes {
+///         match reason {
+///             NodeReason::Busy => println!("{server}: somebody else holds it"),
+///             NodeReason::Silent => println!("{server}: is it up?"),
+///             other => println!("{server}: {other}"),
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NodeFailure {
@@ -79,6 +124,12 @@ pub struct NodeFailure {
 }
 
 /// Why a server did not count towards a majority.
+///
+/// ```
+/// use mortise_client::NodeReason;
+///
+/// assert_eq!(NodeReason::Silent.to_string(), "no answer in time");
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum NodeReason {
@@ -95,11 +146,34 @@ pub enum NodeReason {
 
 impl Error {
     /// Whether the lock was simply taken by others.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.lock("a").wait(Duration::from_millis(10));
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.acquire().await.is_err_and(|error| error.is_busy()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_busy(&self) -> bool {
         matches!(self, Error::Busy { .. })
     }
 
     /// Whether trying again later may help without anything being changed.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Owner;
+    ///
+    /// let error = Owner::named("").unwrap_err();
+    /// assert!(!error.is_transient());
+    /// ```
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Busy { .. }

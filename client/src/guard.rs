@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{self, Wait};
-use crate::clock::BootInstant;
 use crate::error::{Error, Loss};
+use crate::held::Held;
 use crate::hold::{Hold, Terms};
 use crate::lease::Lease;
 use crate::mode::Mode;
 use crate::release::{self, Part, Released};
 use crate::renew::{self, Outcome};
-use crate::token::Token;
 
 /// A lock that is held.
 ///
@@ -25,90 +24,24 @@ use crate::token::Token;
 /// whether it was still held.
 ///
 /// A guard dereferences to [`Held`], which can be cloned and given to whoever works under the lock.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::Client::connect(server.url()).await?;
+/// let guard = client.lock("a").acquire().await?;
+/// assert!(guard.is_valid());
+/// println!("believed in for another {:?}", guard.deadline().remaining());
+/// assert!(guard.release().await?.was_held());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
     held: Held,
     renews: bool,
     released: bool,
-}
-
-/// A view of a lock that is held: what to check, and what to hand on. It does not keep the lock.
-#[derive(Clone)]
-pub struct Held {
-    hold: Arc<Hold>,
-    mode: Mode,
-}
-
-impl Held {
-    /// The key.
-    pub fn key(&self) -> &[u8] {
-        &self.hold.key
-    }
-
-    /// The owner's name as the server knows it.
-    pub fn owner(&self) -> &[u8] {
-        &self.hold.owner
-    }
-
-    /// How the lock is held.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// The fencing token: larger than that of every earlier grant. An upgrade brings a new one.
-    pub fn token(&self) -> Token {
-        self.hold.state().token
-    }
-
-    /// Until when the lock may be believed to be held, if it is not renewed again: the moment the last confirmed request
-    /// was *sent*, plus the lease, minus a hundredth of it and 2 ms for clocks that run apart.
-    pub fn deadline(&self) -> BootInstant {
-        self.hold.state().deadline
-    }
-
-    /// Whether the lock may be believed to be held now. Once `false`, always `false`.
-    ///
-    /// A process that was stopped, or a machine that was suspended, for longer than the lease sees `false` at once: the
-    /// clock is looked at here, and it does not stand still meanwhile. Between this answer and what is done with it,
-    /// time may pass all the same; that is what the [`token`](Held::token) is for.
-    pub fn is_valid(&self) -> bool {
-        self.hold.loss().is_none()
-    }
-
-    /// Why the lock is lost, or `None` while it is not.
-    pub fn loss(&self) -> Option<Loss> {
-        self.hold.loss()
-    }
-
-    /// Waits until the lock is lost or released; at the deadline at the latest.
-    ///
-    /// Made for `select`: the future borrows nothing and can be dropped at any time.
-    ///
-    /// ```no_run
-    /// # async fn job() {}
-    /// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
-    /// let guard = client.lock("job").acquire().await?;
-    /// tokio::select! {
-    ///     _ = job() => {}
-    ///     loss = guard.lost() => eprintln!("stopped: {loss}"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lost(&self) -> impl Future<Output = Loss> + Send + Sync + use<> {
-        let hold = self.hold.clone();
-        async move {
-            let mut over = hold.watch();
-            loop {
-                if let Some(loss) = hold.loss() {
-                    return loss;
-                }
-                if over.changed().await.is_err() {
-                    return Loss::Released;
-                }
-            }
-        }
-    }
 }
 
 impl Guard {
@@ -124,6 +57,19 @@ impl Guard {
     }
 
     /// A view of this lock for others to check.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let guard = client.lock("a").acquire().await?;
+    /// let held = guard.held();
+    /// assert_eq!(held.token(), guard.token());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn held(&self) -> Held {
         self.held.clone()
     }
@@ -133,6 +79,23 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`] if it is known to be lost, [`Error::NotHeld`] if the server says so (it is lost from then on);
     /// [`Error::Connection`] or [`Error::NoQuorum`] if that cannot be found out: the deadline stays as it was.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the renewal.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let guard = client.lock("a").auto_renew(false).acquire().await?;
+    /// let before = guard.deadline();
+    /// guard.renew().await?;
+    /// assert!(guard.deadline() >= before);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn renew(&self) -> Result<(), Error> {
         let lease = self.held.hold.state().lease;
         self.renew_by(lease).await
@@ -142,6 +105,24 @@ impl Guard {
     ///
     /// # Errors
     /// As for [`renew`](Guard::renew), and [`Error::Invalid`] for a lease below a millisecond.
+    ///
+    /// # Cancel safety
+    /// As for [`renew`](Guard::renew).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.lock("a").acquire().await?;
+    /// guard.renew_for(Duration::from_secs(60)).await?;
+    /// assert!(guard.deadline().remaining() > Duration::from_secs(30));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         self.renew_by(Lease::new(lease)?).await
     }
@@ -169,12 +150,25 @@ impl Guard {
 
     /// Gives the lock back and tells whether it was still held. Allowed whatever is believed about it.
     ///
-    /// Dropping the future does not stop the release.
-    ///
     /// # Errors
     /// [`Error::Connection`] or [`Error::NoQuorum`] if the servers did not answer: the release is tried again in the
     /// background until the lease is over. On one server, an [`Owner`](crate::Owner) that was named holds the key for
     /// so long ([`Error::AlreadyHeld`]).
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the release.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let guard = client.lock("a").acquire().await?;
+    /// assert!(guard.release().await?.was_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<Released, Error> {
         self.give_back().await.map_err(|_| Error::Closed)?
     }
@@ -197,6 +191,23 @@ impl Guard {
     ///
     /// # Errors
     /// As for [`Lock::acquire`](crate::Lock::acquire), [`Error::Lost`] and [`Error::NotHeld`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the guard the reader that it was, unless the servers have granted it already.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let mut guard = client.lock("a").read().await?;
+    /// let token = guard.token();
+    /// guard.upgrade().await?;
+    /// assert!(guard.token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn upgrade(&mut self) -> Result<(), Error> {
         self.change(Mode::Write, Wait::Forever).await
     }
@@ -205,6 +216,24 @@ impl Guard {
     ///
     /// # Errors
     /// As for [`upgrade`](Guard::upgrade), and [`Error::Busy`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use mortise_client::{Error, Mode};
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.lock("a");
+    /// let (mut guard, other) = (lock.read().await?, lock.read().await?);
+    /// let refused = guard.upgrade_within(Duration::from_millis(10)).await;
+    /// assert!(matches!(refused, Err(Error::Busy { .. })));
+    /// assert_eq!(guard.mode(), Mode::Read);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn upgrade_within(&mut self, limit: Duration) -> Result<(), Error> {
         let wait = if limit.is_zero() {
             Wait::No
@@ -220,6 +249,23 @@ impl Guard {
     /// [`Error::Lost`] or [`Error::NotHeld`] if the lock is not held any more; [`Error::Connection`] or
     /// [`Error::NoQuorum`] if the servers do not answer. Where [`mode`](Held::mode) is read by then, the write hold is
     /// given back in the background, and until that has come through, nobody else gets in.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the release of the write hold.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let lock = client.lock("a");
+    /// let mut guard = lock.write().await?;
+    /// guard.downgrade().await?;
+    /// assert!(lock.try_read().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         self.change(Mode::Read, Wait::No).await
     }
@@ -279,23 +325,5 @@ impl Deref for Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.held.write(f.debug_struct("Guard"))
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f.debug_struct("Held"))
-    }
-}
-
-impl Held {
-    fn write(&self, mut out: fmt::DebugStruct<'_, '_>) -> fmt::Result {
-        out.field("key", &String::from_utf8_lossy(self.key()))
-            .field("owner", &String::from_utf8_lossy(self.owner()))
-            .field("mode", &self.mode)
-            .field("token", &self.token())
-            .field("remaining", &self.deadline().remaining())
-            .field("loss", &self.loss())
-            .finish()
     }
 }

@@ -33,6 +33,20 @@ pub struct ServerAnswer<T> {
 }
 
 /// A lock as the server sees it.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::Client::connect(server.url()).await?;
+/// use mortise_client::Mode;
+///
+/// let guard = client.lock("report").read().await?;
+/// let info = client.info("report").await?.expect("somebody holds it");
+/// assert_eq!((info.mode, info.holders, info.waiters), (Some(Mode::Read), 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -49,6 +63,19 @@ pub struct LockInfo {
 }
 
 /// One owner's hold as the server sees it.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::Client::connect(server.url()).await?;
+/// let guard = client.lock("report").write().await?;
+/// let info = client.info("report").await?.expect("somebody holds it");
+/// assert_eq!(info.holds[0].owner, guard.owner());
+/// assert_eq!((info.holds[0].write, info.holds[0].token), (1, guard.token()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HoldInfo {
@@ -69,6 +96,17 @@ pub struct HoldInfo {
 }
 
 /// One request that waits, as the server sees it.
+///
+/// ```no_run
+/// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+/// if let Some(info) = client.info("report").await? {
+///     for waiter in &info.queue {
+///         println!("{} waits to {} since {:?}", String::from_utf8_lossy(&waiter.owner), waiter.mode, waiter.waited);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaiterInfo {
@@ -87,6 +125,15 @@ pub struct WaiterInfo {
 }
 
 /// A lock with waiters, from [`Client::top`](crate::Client::top) or [`Quorum::top`](crate::Quorum::top).
+///
+/// ```no_run
+/// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+/// for lock in client.top(10).await? {
+///     println!("{}: {} wait, the first for {:?}", String::from_utf8_lossy(&lock.key), lock.waiters, lock.oldest);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopEntry {

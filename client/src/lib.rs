@@ -1,47 +1,144 @@
-//! Locks on Redis and Valkey with the Mortise module, with guards that tell the truth.
+//! Locks on Redis and Valkey servers that have the Mortise module, with guards that tell the truth.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), mortise_client::Error> {
-//! use mortise_client::Client;
+//! use mortise_client::{Client, Error};
 //! use std::time::Duration;
 //!
-//! let client = Client::connect("redis://127.0.0.1/").await?;
-//! let guard = client.lock("report:2024").wait(Duration::from_secs(5)).acquire().await?;
-//! assert!(guard.is_valid());
-//! println!("write with fencing token {}", guard.token());
-//! guard.release().await?;
-//! # Ok(())
-//! # }
+//! #[tokio::main]
+//! async fn main() -> Result<(), Error> {
+//!     let client = Client::connect("redis://127.0.0.1/").await?;
+//!     let lock = client
+//!         .lock("stock:42")
+//!         .lease(Duration::from_secs(10)) // how long it stays taken if this process dies
+//!         .wait(Duration::from_secs(5)); // how long to queue for it
+//!     match lock.acquire().await {
+//!         Ok(guard) => {
+//!             println!("write with fencing token {}", guard.token());
+//!             guard.release().await?;
+//!         }
+//!         Err(Error::Busy { waited }) => println!("others had it for {waited:?}"),
+//!         Err(error) => return Err(error),
+//!     }
+//!     Ok(())
+//! }
 //! ```
 //!
-//! The server decides: queues, hand-offs and leases are in the module, and a waiting task is one blocked request. This
-//! crate keeps time and tells the truth:
+//! The server decides: queue, hand-off and leases are in the module. A task that waits is one blocked request, first come,
+//! first served; nobody polls. This crate keeps time and tells the truth about it. A server without the module is told
+//! apart at once ([`Error::NoModule`], with how to load it).
 //!
-//! - **Belief.** A guard believes in its lock until the moment the last confirmed request was *sent*, plus the lease, less
-//!   a hundredth of it and 2 ms, on the boot-time clock, which goes on in suspend. Then it is lost, whatever happens.
-//! - **Renewal** goes on in the background at a third of the lease, one pipeline for all guards of a client.
-//! - **Cancelling** an acquire by dropping its future, at any point, leaves neither lock nor waiter. Dropping a guard
-//!   releases it in the background.
-//! - **Fencing.** Each grant has a [`Token`] larger than all before. A lease is no fence: where correctness depends on it,
-//!   have what you write to refuse tokens smaller than the largest it has seen.
+//! # What to use
 //!
 //! | to | use |
 //! | --- | --- |
 //! | take a lock on one server | [`Client`], [`Client::lock`], [`Lock`], [`Guard`] |
 //! | take it over several independent servers | [`Quorum`], with the same [`Lock`] and [`Guard`] |
 //! | write code for either | [`Locks`] |
-//! | run something under a lock | [`Lock::run`] |
+//! | share it between readers | [`Lock::read`], [`Lock::write`], [`Guard::upgrade`], [`Guard::downgrade`] |
+//! | run something under a lock, cancelled when the lock is lost | [`Lock::run`] |
+//! | take it twice, or have deadlocks found | [`Owner`], [`Lock::reentrant`] |
 //! | see who holds and who waits | [`Client::info`], [`Client::top`], [`Quorum::info`], [`Quorum::top`] |
+//! | connect through Sentinel, to a cluster, by TLS or a unix socket, or over connections that are there already | [`IntoServer`], [`Builder`] |
 //! | do without a runtime | the module `blocking` (feature `blocking`) |
 //!
-//! Features, none on by default: `blocking`, `tls` (`rediss://`), `sentinel` (a `SentinelClient` is a
-//! server), `cluster` (`Server::cluster`), `tracing`.
+//! # When a guard believes in its lock
 //!
-//! Locks taken without an [`Owner`] get one each. Deadlocks are found only between owners that are named.
+//! A lock is lent for its *lease*. The server counts that from the grant; a client that counted from the reply would count
+//! from too late, because nobody knows how long the reply was on its way. So a guard believes in its lock until
+//!
+//! > the moment the last confirmed request was **sent**, plus the lease, minus a hundredth of it and 2 ms for clocks that
+//! > run apart
+//!
+//! and this is its [`deadline`](Held::deadline). It is measured on the boot-time clock ([`BootInstant`]), which goes on
+//! while the machine is suspended and does not jump. Renewal goes on in the background at a third of the lease, in one
+//! pipeline for all guards of a client. Where none is confirmed before the deadline, or the server says that the lock is
+//! gone, the guard is *lost* and stays so: [`is_valid`](Held::is_valid) is `false`, [`lost`](Held::lost) resolves, and
+//! [`Lock::run`] cancels its work. A process that was stopped for longer than its lease finds that out from the first
+//! `is_valid` after waking. Where the wait for a lock took more than a tenth of its lease, the guard is confirmed before it
+//! is handed out.
+//!
+//! [`Lock::max_hold`] bounds how long a holder that renews, but is stuck, keeps everybody else out.
+//!
+//! # Cancelling, and dropping
+//!
+//! Every future here may be dropped at any await point, as `select!` and timeouts do. An acquisition that is dropped
+//! leaves neither a lock nor a place in the queue behind; only if its connection breaks in the same moment can a hold stay,
+//! for its lease at most. A guard that is dropped releases its lock in the background: nothing blocks or panics, inside a
+//! runtime or not. [`Guard::release`] waits for it and says whether the lock was held to the end ([`Released`]).
+//!
+//! # Fencing: a lease is no fence
+//!
+//! Between `is_valid()` and the write that follows it the process may be stopped for a minute. What must not be written by
+//! a former holder has to be refused where it arrives: send [`Held::token`] along, and refuse tokens smaller than the
+//! largest seen. Each grant has a larger [`Token`] than all before it, on every key of the server, and over a
+//! quorum; also after a restart, and after a failover, even one that lost grants, as far as the clocks agree. (Sequencers, as the [Chubby paper] calls them; why locks alone do not do: [Kleppmann].)
+//!
+//! # Redlock
+//!
+//! A [`Quorum`] takes a lock on a majority of independent servers: the algorithm of [Distributed Locks with Redis],
+//! all servers asked at the same time, with a short time-out for each ([`QuorumBuilder::node_timeout`]), belief counted from
+//! the first request, release everywhere, also where the answer is unknown, and renewal on a majority within the validity.
+//! Beyond it,
+//!
+//! - **tokens grow over all majorities**: a lock counts as taken when a majority has agreed on a token that is no smaller
+//!   than any that some majority has granted before; mostly that takes no further round trip;
+//! - **clients queue** on the first server that answers instead of polling all of them;
+//! - a server that restarts without its data stays out for `lock.grace`, so that no second majority can form. Set it to
+//!   the longest lease in use, or restart such a server only after that time.
+//!
+//! # Errors
+//!
+//! | [`Error`] | what happened | what to do |
+//! | --- | --- | --- |
+//! | [`Busy`](Error::Busy) | others held it for as long as the wait may last | later, or nothing |
+//! | [`Deadlock`](Error::Deadlock) | waiting would close a cycle between named owners | release what is held, begin anew |
+//! | [`AlreadyHeld`](Error::AlreadyHeld) | this [`Owner`] has the key already | [`Lock::reentrant`], or a bug |
+//! | [`Lost`](Error::Lost) | the lock was lost before the work was done; [`Loss`] says why | check what was written, begin anew |
+//! | [`NotHeld`](Error::NotHeld) | the server says so; the guard is lost | the same |
+//! | [`NoQuorum`](Error::NoQuorum) | too few servers agreed; with each one's reason | look at the servers |
+//! | [`NoModule`](Error::NoModule) | the server does not know the commands | load the module |
+//! | [`TooManyWaits`](Error::TooManyWaits) | the client's own limit | [`Builder::max_waits`] |
+//! | [`Refused`](Error::Refused) | the server's own error, as it was on the wire | read it |
+//! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | later |
+//! | [`Invalid`](Error::Invalid) | an argument out of range | a bug |
+//! | [`Closed`](Error::Closed) | the runtime the client was built in is gone | keep it running |
+//!
+//! [`Error::is_transient`] says whether trying again may help.
+//!
+//! # What it does not do
+//!
+//! - **No semaphores over a quorum.** Majorities overlap in one server, which is enough for one holder, but not for a
+//!   count. With two permits on each of three servers, A may hold the first and the second server, B the second and the
+//!   third, C the first and the third: every server has granted two, and three are inside.
+//! - **No deadlock detection** over a quorum, nor between acquisitions that name no [`Owner`]: each of those is an owner of
+//!   its own. A wait limit ends them.
+//! - **No protection of the data.** The guard holds no value: what the lock protects is elsewhere, and whoever goes there
+//!   without the lock, or without looking at tokens, is not stopped.
+//! - **No failover without the server's help.** With replicas, read what `lock.grace` promises and costs.
+//! - **No other server.** It needs the module's commands: without it, `SET … NX PX` is what there is.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | gives |
+//! | --- | --- |
+//! | `blocking` | the module `blocking`: the same for threads |
+//! | `tls` | `rediss://`, through rustls |
+//! | `sentinel` | a `redis::sentinel::SentinelClient` as a server |
+//! | `cluster` | `Server::cluster` |
+//! | `tracing` | events: granted, refused, released, lost, renewal failed |
+//!
+//! Tasks run on the tokio runtime that a client is built in, which needs I/O and time enabled.
+//!
+//! [Chubby paper]: https://research.google/pubs/the-chubby-lock-service-for-loosely-coupled-distributed-systems/
+//! [Kleppmann]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+//! [Distributed Locks with Redis]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![warn(missing_docs)]
+#![deny(missing_docs)]
+#![deny(rustdoc::broken_intra_doc_links)]
 
 mod acquire;
 #[cfg(feature = "blocking")]
@@ -56,6 +153,7 @@ mod connector;
 mod core;
 mod error;
 mod guard;
+mod held;
 mod hold;
 mod info;
 mod lease;
@@ -78,7 +176,8 @@ pub use builder::{Builder, IntoServer, Server};
 pub use client::{Answers, Client, Locks};
 pub use clock::BootInstant;
 pub use error::{Error, Loss, NodeFailure, NodeReason};
-pub use guard::{Guard, Held};
+pub use guard::Guard;
+pub use held::Held;
 pub use info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
 pub use lock::Lock;
 pub use mode::Mode;
@@ -88,3 +187,8 @@ pub use quorum::{Quorum, QuorumBuilder};
 pub use redis;
 pub use release::Released;
 pub use token::Token;
+
+/// The code in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,6 +3,20 @@
 use std::fmt;
 
 /// How a lock is held.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::Client::connect(server.url()).await?;
+/// use mortise_client::Mode;
+///
+/// let guard = client.lock("report").read().await?;
+/// assert_eq!(guard.mode(), Mode::Read);
+/// assert_eq!(guard.mode().to_string(), "read");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Alone.

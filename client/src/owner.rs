@@ -36,6 +36,13 @@ pub(crate) type Turn = OwnedMutexGuard<Weak<Hold>>;
 
 impl Owner {
     /// A new owner with a random name (a version 4 UUID).
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Owner;
+    ///
+    /// assert_eq!(Owner::new().name().len(), 36);
+    /// ```
     pub fn new() -> Owner {
         Owner::with_name(Uuid::new_v4().to_string().into_bytes().into())
     }
@@ -45,6 +52,15 @@ impl Owner {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is empty or too long.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Owner;
+    ///
+    /// let owner = Owner::named(format!("billing-{}", std::process::id()))?;
+    /// assert!(Owner::named("").is_err());
+    /// # Ok::<(), mortise_client::Error>(())
+    /// ```
     pub fn named(name: impl Into<Vec<u8>>) -> Result<Owner, Error> {
         let name = name.into();
         if (1..=255).contains(&name.len()) {
@@ -58,6 +74,14 @@ impl Owner {
     }
 
     /// The name as it is on the wire.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Owner;
+    ///
+    /// assert_eq!(Owner::named("worker-7")?.name(), b"worker-7");
+    /// # Ok::<(), mortise_client::Error>(())
+    /// ```
     pub fn name(&self) -> &[u8] {
         &self.name
     }

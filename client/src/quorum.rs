@@ -25,8 +25,7 @@ use crate::node::Node;
 ///
 /// [`Guard::token`](crate::Held::token) grows from one grant to the next over all majorities. Locks are taken, kept and
 /// given back as on one server, through the same [`Lock`]. What a quorum cannot offer: deadlocks are not found between
-/// owners, and there are no semaphores, because majorities of a counted resource need not overlap where it matters: two
-/// of five permits may be granted to three.
+/// owners, and there are no semaphores, because they would not be safe: [why](crate#what-it-does-not-do).
 ///
 /// Tokens are made of the servers' clocks, so these have to agree: a server whose token is more than a second ahead of the
 /// others' counts as failed ([`NodeReason::Ahead`]), and if only two answer, nobody can tell which of them is right.
@@ -56,6 +55,19 @@ impl Quorum {
     /// # Errors
     /// [`Error::NoQuorum`] with each server's reason, [`Error::Invalid`] if an address cannot be understood, is there
     /// twice, or the number is even.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Error, Quorum};
+    ///
+    /// match Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await {
+    ///     Err(Error::NoQuorum { nodes, .. }) => nodes.iter().for_each(|node| eprintln!("{}: {}", node.server, node.reason)),
+    ///     other => drop(other?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect<S: IntoServer>(
         servers: impl IntoIterator<Item = S>,
     ) -> Result<Quorum, Error> {
@@ -66,6 +78,20 @@ impl Quorum {
     ///
     /// # Errors
     /// [`Error::Invalid`] as for [`connect`](Quorum::connect).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    /// use std::time::Duration;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?
+    ///     .node_timeout(Duration::from_millis(20))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder<S: IntoServer>(
         servers: impl IntoIterator<Item = S>,
     ) -> Result<QuorumBuilder, Error> {
@@ -73,6 +99,15 @@ impl Quorum {
     }
 
     /// The lock with this key. Nothing is sent yet.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::{Error, Quorum};
+    ///
+    /// async fn write(quorum: &Quorum) -> Result<(), Error> {
+    ///     quorum.lock("ledger").run(|held| async move { println!("with fence {}", held.token()) }).await
+    /// }
+    /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
         self.lock_of(key.as_ref())
     }
@@ -121,6 +156,20 @@ impl Locks for Quorum {
 }
 
 /// Settings of a [`Quorum`]; from [`Quorum::builder`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::Quorum;
+/// use std::time::Duration;
+///
+/// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?
+///     .node_timeout(Duration::from_millis(30))
+///     .connect_timeout(Duration::from_millis(300))
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "settings do nothing until they are built"]
 pub struct QuorumBuilder {
@@ -157,6 +206,17 @@ impl QuorumBuilder {
 
     /// How long one server may take to answer before the others make do without it: 50 ms unless set. It should be small
     /// against the lease (for 10 seconds, 5 to 50 ms), and larger than a round trip.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    /// use std::time::Duration;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.node_timeout(Duration::from_millis(20)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn node_timeout(mut self, limit: Duration) -> QuorumBuilder {
         self.config.response_timeout = limit;
         self
@@ -164,18 +224,50 @@ impl QuorumBuilder {
 
     /// How long opening a connection to a server may take: 500 ms unless set. Nobody waits for it longer than
     /// [`node_timeout`](QuorumBuilder::node_timeout); it goes on in the background.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    /// use std::time::Duration;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.connect_timeout(Duration::from_millis(200)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_timeout(mut self, limit: Duration) -> QuorumBuilder {
         self.config.connect_timeout = limit;
         self
     }
 
     /// How many requests may wait at the same time on each server: 1000 unless set.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.max_waits(100).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_waits(mut self, limit: usize) -> QuorumBuilder {
         self.config.max_waits = limit;
         self
     }
 
     /// The runtime to work on, with I/O and time enabled; the current one unless set.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Quorum;
+    ///
+    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?
+    ///     .runtime(runtime.handle().clone())
+    ///     .build()?;
+    /// # Ok::<(), mortise_client::Error>(())
+    /// ```
     pub fn runtime(mut self, runtime: Handle) -> QuorumBuilder {
         self.runtime = Some(runtime);
         self
@@ -185,6 +277,18 @@ impl QuorumBuilder {
     ///
     /// # Errors
     /// [`Error::Closed`] outside of a runtime.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Error, Quorum};
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.build()?;
+    /// // An even number makes no quorum safer.
+    /// assert!(matches!(Quorum::builder(["redis://a/", "redis://b/"]), Err(Error::Invalid(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build(self) -> Result<Quorum, Error> {
         let runtime = match self.runtime {
             Some(runtime) => runtime,
@@ -202,6 +306,16 @@ impl QuorumBuilder {
     ///
     /// # Errors
     /// As for [`Quorum::connect`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.max_waits(100).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(self) -> Result<Quorum, Error> {
         let patience = self.config.connect_timeout + self.config.response_timeout;
         let quorum = self.build()?;

@@ -3,7 +3,8 @@
 use futures_util::future::{Either, select};
 
 use crate::error::{Error, Loss};
-use crate::guard::{Guard, Held};
+use crate::guard::Guard;
+use crate::held::Held;
 use crate::release::Released;
 
 pub(crate) async fn run<T, F>(guard: Guard, work: impl FnOnce(Held) -> F) -> Result<T, Error>

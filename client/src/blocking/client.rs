@@ -23,15 +23,66 @@ use crate::quorum::QuorumBuilder;
 /// ```
 pub trait Locks: std::fmt::Debug + Send + Sync {
     /// As [`crate::Locks::lock_of`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::blocking::Locks;
+    ///
+    /// let lock = client.lock_of(b"stock:42");
+    /// # Ok(())
+    /// # }
+    /// ```
     fn lock_of(&self, key: &[u8]) -> Lock;
 
     /// As [`crate::Locks::info_on_each`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::blocking::Locks;
+    ///
+    /// assert!(matches!(client.info_on_each(b"nobody's")[0].answer, Ok(None)));
+    /// # Ok(())
+    /// # }
+    /// ```
     fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>>;
 
     /// As [`crate::Locks::top_on_each`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::blocking::Locks;
+    ///
+    /// assert_eq!(client.top_on_each(10).len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>>;
 
     /// As [`crate::Locks::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::blocking::{Lock, Locks};
+    ///
+    /// fn stock(locks: &impl Locks, number: u32) -> Lock {
+    ///     locks.lock(format!("stock:{number}"))
+    /// }
+    /// let lock = stock(&client, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn lock(&self, key: impl AsRef<[u8]>) -> Lock
     where
         Self: Sized,
@@ -69,10 +120,37 @@ impl Locks for Quorum {
 }
 
 /// A client of one server; see [`crate::Client`].
+///
+/// ```
+/// # fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::blocking::Client::connect(server.url())?;
+/// use mortise_client::blocking::Client;
+///
+/// fn report(client: &Client) -> Result<(), mortise_client::Error> {
+///     for lock in client.top(10)? {
+///         println!("{}: {} wait", String::from_utf8_lossy(&lock.key), lock.waiters);
+///     }
+///     assert!(client.info("nobody's")?.is_none());
+///     Ok(())
+/// }
+/// report(&client)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Client(crate::Client);
 
 /// A quorum of independent servers; see [`crate::Quorum`].
+///
+/// ```
+/// use mortise_client::Error;
+/// use mortise_client::blocking::Quorum;
+///
+/// fn write(quorum: &Quorum) -> Result<(), Error> {
+///     quorum.lock("ledger").run(|held| println!("with fence {}", held.token()))
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[doc(alias = "redlock")]
 pub struct Quorum(crate::Quorum);
@@ -82,6 +160,19 @@ impl Client {
     ///
     /// # Errors
     /// As for [`crate::Client::connect`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::blocking::Client;
+    ///
+    /// # let url = server.url();
+    /// let client = Client::connect(url)?; // "redis://127.0.0.1/"
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect(server: impl IntoServer) -> Result<Client, Error> {
         Client::connect_with(crate::Client::builder(server)?)
     }
@@ -90,6 +181,21 @@ impl Client {
     ///
     /// # Errors
     /// As for [`crate::Client::connect`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::blocking::Client;
+    /// use std::time::Duration;
+    ///
+    /// # let url = server.url();
+    /// let settings = mortise_client::Client::builder(url)?.response_timeout(Duration::from_secs(1));
+    /// let client = Client::connect_with(settings)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_with(settings: Builder) -> Result<Client, Error> {
         wait(settings.runtime(background()?).connect()).map(Client)
     }
@@ -111,6 +217,16 @@ impl Client {
     }
 
     /// The lock with this key. Nothing is sent yet.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let lock = client.lock("stock:42");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
         Lock(self.0.lock(key))
     }
@@ -119,6 +235,16 @@ impl Client {
     ///
     /// # Errors
     /// As for [`crate::Client::info`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// assert!(client.info("nobody's")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
         wait(self.0.info(key))
     }
@@ -127,6 +253,16 @@ impl Client {
     ///
     /// # Errors
     /// As for [`crate::Client::top`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// assert!(client.top(10)?.is_empty(), "nobody waits");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
         wait(self.0.top(count))
     }
@@ -137,6 +273,16 @@ impl Quorum {
     ///
     /// # Errors
     /// As for [`crate::Quorum::connect`].
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::blocking::Quorum;
+    ///
+    /// # fn example() -> Result<(), mortise_client::Error> {
+    /// let quorum = Quorum::connect(["redis://a/", "redis://b/", "redis://c/"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect<S: IntoServer>(servers: impl IntoIterator<Item = S>) -> Result<Quorum, Error> {
         Quorum::connect_with(crate::Quorum::builder(servers)?)
     }
@@ -145,6 +291,18 @@ impl Quorum {
     ///
     /// # Errors
     /// As for [`crate::Quorum::connect`].
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::blocking::Quorum;
+    /// use std::time::Duration;
+    ///
+    /// # fn example() -> Result<(), mortise_client::Error> {
+    /// let settings = mortise_client::Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?;
+    /// let quorum = Quorum::connect_with(settings.node_timeout(Duration::from_millis(20)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
         wait(settings.runtime(background()?).connect()).map(Quorum)
     }
@@ -166,6 +324,13 @@ impl Quorum {
     }
 
     /// The lock with this key. Nothing is sent yet.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn example(quorum: mortise_client::blocking::Quorum) {
+    /// let lock = quorum.lock("ledger");
+    /// # }
+    /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
         Lock(self.0.lock(key))
     }

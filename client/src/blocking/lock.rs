@@ -5,11 +5,41 @@ use std::time::Duration;
 use crate::blocking::Guard;
 use crate::blocking::park::wait;
 use crate::error::{Error, Loss};
-use crate::guard::Held;
+use crate::held::Held;
 use crate::owner::Owner;
 use crate::release::Released;
 
 /// A lock by its key, with the terms on which to take it; see [`crate::Lock`].
+///
+/// ```
+/// # fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::blocking::Client::connect(server.url())?;
+/// use mortise_client::{Error, Owner};
+/// use std::time::Duration;
+///
+/// let lock = client
+///     .lock("stock:42")
+///     .lease(Duration::from_secs(10))
+///     .wait(Duration::from_millis(20));
+/// let guard = lock.acquire()?; // or write()
+/// assert!(matches!(lock.acquire(), Err(Error::Busy { .. })));
+/// assert!(lock.try_acquire()?.is_none()); // or try_write()
+/// guard.release()?;
+///
+/// let readers = (lock.read()?, lock.try_read()?);
+/// drop(readers);
+///
+/// let mine = lock.wait_forever().owner(&Owner::new()).reentrant();
+/// let (outer, inner) = (mine.acquire()?, mine.acquire()?);
+/// assert_eq!(outer.token(), inner.token());
+/// drop((outer, inner));
+///
+/// let brief = mine.auto_renew(false).max_hold(Duration::from_secs(60));
+/// brief.run(|held| assert!(held.is_valid()))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock(pub(super) crate::Lock);
@@ -22,41 +52,133 @@ impl Lock {
     /// assert_eq!(client.lock("stock").key(), b"stock");
     /// # }
     /// ```
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// assert_eq!(client.lock("a").key(), b"a");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(&self) -> &[u8] {
         self.0.key()
     }
 
     /// As [`crate::Lock::lease`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.lock("a").lease(Duration::from_secs(30));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lease(self, lease: Duration) -> Lock {
         Lock(self.0.lease(lease))
     }
 
     /// As [`crate::Lock::wait`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.lock("a").wait(Duration::from_millis(20));
+    /// let first = lock.acquire()?;
+    /// assert!(lock.acquire().is_err_and(|error| error.is_busy()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait(self, limit: Duration) -> Lock {
         Lock(self.0.wait(limit))
     }
 
     /// As [`crate::Lock::wait_forever`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let lock = client.lock("a").wait_forever();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait_forever(self) -> Lock {
         Lock(self.0.wait_forever())
     }
 
     /// As [`crate::Lock::owner`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let me = mortise_client::Owner::new();
+    /// let guard = client.lock("a").owner(&me).acquire()?;
+    /// assert_eq!(guard.owner(), me.name());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn owner(self, owner: &Owner) -> Lock {
         Lock(self.0.owner(owner))
     }
 
     /// As [`crate::Lock::reentrant`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let lock = client.lock("a").owner(&mortise_client::Owner::new()).reentrant();
+    /// let (outer, inner) = (lock.acquire()?, lock.acquire()?);
+    /// assert_eq!(outer.token(), inner.token());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reentrant(self) -> Lock {
         Lock(self.0.reentrant())
     }
 
     /// As [`crate::Lock::auto_renew`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let lock = client.lock("a").auto_renew(false);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn auto_renew(self, renew: bool) -> Lock {
         Lock(self.0.auto_renew(renew))
     }
 
     /// As [`crate::Lock::max_hold`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.lock("a").max_hold(Duration::from_secs(3600));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_hold(self, limit: Duration) -> Lock {
         Lock(self.0.max_hold(limit))
     }
@@ -65,6 +187,17 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let guard = client.lock("a").acquire()?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acquire(&self) -> Result<Guard, Error> {
         wait(self.0.acquire()).map(Guard)
     }
@@ -73,6 +206,18 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let lock = client.lock("a");
+    /// let first = lock.try_acquire()?;
+    /// assert!(first.is_some() && lock.try_acquire()?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         Ok(wait(self.0.try_acquire())?.map(Guard))
     }
@@ -81,6 +226,18 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::Mode;
+    ///
+    /// assert_eq!(client.lock("a").write()?.mode(), Mode::Write);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&self) -> Result<Guard, Error> {
         self.acquire()
     }
@@ -89,6 +246,17 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let reader = client.lock("a").read()?;
+    /// assert!(client.lock("a").try_write()?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_write(&self) -> Result<Option<Guard>, Error> {
         self.try_acquire()
     }
@@ -97,6 +265,17 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let lock = client.lock("a");
+    /// let readers = (lock.read()?, lock.read()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read(&self) -> Result<Guard, Error> {
         wait(self.0.read()).map(Guard)
     }
@@ -105,6 +284,17 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let writer = client.lock("a").write()?;
+    /// assert!(client.lock("a").try_read()?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_read(&self) -> Result<Option<Guard>, Error> {
         Ok(wait(self.0.try_read())?.map(Guard))
     }
@@ -114,6 +304,20 @@ impl Lock {
     ///
     /// # Errors
     /// As for [`crate::Lock::run`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let stock = client.lock("stock:42").run(|held| {
+    ///     assert!(held.is_valid());
+    ///     41
+    /// })?;
+    /// assert_eq!(stock, 41);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn run<T>(&self, work: impl FnOnce(&Held) -> T) -> Result<T, Error> {
         scope(self.acquire()?, work)
     }
@@ -129,6 +333,16 @@ impl Lock {
     ///
     /// # Errors
     /// As for [`crate::Lock::run_read`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let stock = client.lock("stock:42").run_read(|_| 41)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn run_read<T>(&self, work: impl FnOnce(&Held) -> T) -> Result<T, Error> {
         scope(self.read()?, work)
     }
