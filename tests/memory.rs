@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use mortise_harness::{
-    Conn, Server, cmd, eventually, granted, hold_of, int, is_nil, text, try_cmd, waiter,
+    Conn, Server, array, assert_same_data, cmd, eventually, granted, hold_of, int, is_nil, text,
+    try_cmd, wait_for_sync, waiter,
 };
 
 /// Every write that may be refused for want of memory is, from here on.
@@ -47,6 +48,26 @@ fn full_memory_refuses_acquires_and_nothing_that_ends_or_keeps_a_hold() {
     );
     assert!(hold_of(&mut conn, "key", "a").unwrap().lease > 65_000);
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+}
+
+#[test]
+fn full_memory_refuses_no_release_in_a_transaction_or_a_script() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for key in ["one", "two"] {
+        cmd!(conn, "LOCK.ACQUIRE", key, "a", 60_000, "HOLDS", 2);
+    }
+    // Some servers take no command into a transaction once memory is full, whatever it does.
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.RELEASE", "one", "a");
+    cmd!(conn, "LOCK.RENEW", "one", "a", 70_000);
+    cmd!(conn, "LOCK.RELEASE", "one", "a");
+    fill(&server);
+    assert_eq!(int(&array(&cmd!(conn, "EXEC"))[2]), 0);
+    let script = "redis.call('LOCK.RENEW', KEYS[1], 'a', 70000) \
+                  return redis.call('LOCK.RELEASE', KEYS[1], 'a', 'ALL')";
+    assert_eq!(int(&cmd!(conn, "EVAL", script, 1, "two")), 0);
+    assert_eq!(int(&cmd!(conn, "DBSIZE")), 0);
 }
 
 #[test]
@@ -182,6 +203,32 @@ fn an_evicted_lock_is_free_for_everybody() {
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 1_000)));
     // Mutual exclusion is lost; the token still tells.
     assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 600_000)) > token);
+}
+
+#[test]
+fn an_eviction_and_the_hand_off_after_it_reach_a_replica() {
+    let primary = Server::builder()
+        .config("maxmemory-policy", "allkeys-lru")
+        .start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 600_000, "WAIT", 0);
+    fill(&primary);
+    eventually("it has been evicted", || {
+        let _ = try_cmd!(conn, "SET", "one more", "x");
+        primary.gauge("total_evictions") > 0
+    });
+    cmd!(conn, "CONFIG", "SET", "maxmemory", 0);
+    let token = granted(&mut b);
+    // Room is made at once; the one who was let in may have been evicted, too.
+    if hold_of(&mut conn, "key", "b").is_none() {
+        assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "c", 600_000)) > token);
+    }
+    assert_same_data(&primary, &replica);
+    assert_eq!(replica.gauge("total_evictions"), 0);
+    assert_eq!((primary.gauge("locks"), replica.gauge("locks")), (1, 1));
 }
 
 #[test]
