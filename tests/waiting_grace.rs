@@ -1,7 +1,9 @@
 //! Waiting while nothing is granted: `lock.grace` after a start.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use mortise_harness::ClockStep::{Back, Forward};
 use mortise_harness::{
     Server, Shutdown, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of, try_cmd,
     waiter,
@@ -159,4 +161,28 @@ fn a_key_that_becomes_another_type_in_the_grace_answers_its_waiters_wrongtype() 
             .unwrap_err()
             .starts_with("WRONGTYPE ")
     );
+}
+
+#[test]
+fn no_step_of_the_wall_clock_ends_or_extends_the_grace() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    thread::scope(|scope| {
+        for step in [Forward(HOUR), Back(HOUR), Forward(24 * HOUR)] {
+            scope.spawn(move || {
+                let began = Instant::now();
+                let server = Server::builder()
+                    .clock_shim()
+                    .module_arg("grace", GRACE)
+                    .start();
+                let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
+                let (asked, left) = (Instant::now(), server.gauge("grace_left_ms"));
+                server.step_clock(step);
+                granted(&mut a);
+                let waited = asked.elapsed().as_millis() as i64;
+                assert!(waited >= left - 1, "{waited} of {left} ms over {step:?}");
+                // Wrong by the step, it would have been so by an hour.
+                assert!(began.elapsed() < Duration::from_secs(15), "{step:?}");
+            });
+        }
+    });
 }
