@@ -179,3 +179,62 @@ impl Tally {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::acquire::new_slot;
+    use crate::builder::IntoServer;
+    use crate::config::Config;
+    use crate::hold::{Grant, Terms};
+    use crate::mode::Mode;
+    use crate::node::Node;
+
+    /// A hold with this token, which its only server is not known to know it by.
+    fn hold(token: u64) -> Arc<Hold> {
+        let server = "redis://127.0.0.1:1/".into_server().unwrap();
+        let node = Node::new(
+            server.name,
+            server.connector,
+            Config::for_one_server(),
+            None,
+        );
+        let core = Core::new(vec![node], tokio::runtime::Handle::current());
+        let owner: Arc<[u8]> = b"owner".as_slice().into();
+        let terms = Terms {
+            mode: Mode::Write,
+            lease: Lease::new(Duration::from_secs(60)).unwrap(),
+            renew: false,
+            max_hold: None,
+        };
+        let grant = Grant {
+            owner: owner.clone(),
+            token: Token::new(token),
+            nodes: vec![None],
+            unanswered: vec![None],
+            sent: BootInstant::now(),
+        };
+        let key = b"key".as_slice().into();
+        Arc::new(Hold::new(core, (key, owner), new_slot(), &terms, grant))
+    }
+
+    /// What becomes of a hold with token 10 when a renewal is answered.
+    fn answered(reply: Value) -> Option<Loss> {
+        let hold = hold(10);
+        let request = request(&hold).unwrap();
+        let mut tally = Tally::default();
+        tally.count(&hold.core, &request, 0, Ok(Ok(reply)));
+        tally.decide(&hold.core, &request, BootInstant::now());
+        hold.loss()
+    }
+
+    #[tokio::test]
+    async fn a_renewed_token_lower_than_the_guards_is_a_loss() {
+        assert_eq!(answered(Value::Int(10)), None);
+        assert_eq!(answered(Value::Int(11)), None);
+        assert_eq!(answered(Value::Int(9)), Some(Loss::Denied));
+        assert_eq!(answered(Value::Nil), Some(Loss::Denied));
+    }
+}
