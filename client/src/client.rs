@@ -144,7 +144,8 @@ impl Client {
     }
 
     /// Connects to a server: `redis://127.0.0.1/`, `unix:///run/redis.sock`, with the feature `tls` `rediss://…`, or
-    /// anything else that is [`IntoServer`].
+    /// anything else that is [`IntoServer`]. For certificates that the system does not trust, give a [`redis::Client`]
+    /// made with `build_with_tls`.
     ///
     /// Tasks run on the runtime this is called in, and the client lives no longer than that.
     ///

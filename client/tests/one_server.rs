@@ -265,6 +265,37 @@ async fn one_wait_too_many_is_an_error_and_no_queue() {
 }
 
 #[tokio::test]
+async fn a_waiter_sent_away_with_an_error_queues_again_and_one_told_that_its_wait_is_over_is_busy()
+{
+    let server = Server::start();
+    let client = client(&server).await;
+    let holder = client.lock("k").acquire().await.unwrap();
+    let unblock = |id: u64, how: &str| cmd!(server.connect(), "CLIENT", "UNBLOCK", id, how);
+    let wait = || {
+        let lock = client.lock("k");
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let waiting = wait();
+    let first = await_waiters(&client, "k", 1).await.queue[0].client;
+    // As when a primary becomes a replica.
+    unblock(first, "ERROR");
+    support::eventually("it queues again", || async {
+        let info = client.info("k").await.unwrap().unwrap();
+        info.queue
+            .first()
+            .is_some_and(|waiter| waiter.client != first)
+    })
+    .await;
+    assert_eq!(holder.release().await.unwrap(), Released::Held);
+    let holder = waiting.await.unwrap().unwrap();
+    let waiting = wait();
+    let second = await_waiters(&client, "k", 1).await.queue[0].client;
+    unblock(second, "TIMEOUT");
+    assert!(waiting.await.unwrap().unwrap_err().is_busy());
+    assert_eq!(holder.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
 async fn connections_for_waiting_are_used_again() {
     let server = Server::start();
     let client = client(&server).await;
