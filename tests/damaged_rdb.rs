@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use mortise_harness::{
-    Conn, Server, Snapshot, boot_id, cmd, eventually, int, is_nil, lock_info, wall_micros,
+    Conn, Dice, Server, Snapshot, boot_id, cmd, eventually, int, is_nil, lock_info, wall_micros,
 };
 
 /// How many files are damaged in each test.
@@ -92,7 +92,7 @@ impl Scene {
 #[test]
 fn a_file_with_a_checksum_is_refused_whatever_bits_of_it_are_flipped() {
     let mut scene = Scene::set_up("yes");
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     for round in 0..rounds() {
         let mut bad = scene.good.clone();
         // The signature and its version aside, which are the server's own business.
@@ -112,7 +112,7 @@ fn a_file_with_a_checksum_is_refused_whatever_bits_of_it_are_flipped() {
 fn a_file_with_a_checksum_is_refused_wherever_it_is_cut() {
     let mut scene = Scene::set_up("yes");
     let len = scene.good.len() as u64;
-    let mut dice = Dice(2);
+    let mut dice = Dice::new(2);
     for round in 0..rounds() {
         // Some servers take an empty file for none.
         let len = if round < len - 1 {
@@ -133,7 +133,7 @@ fn a_file_without_a_checksum_is_refused_or_its_lock_is_sound() {
     let boot_id = boot_id();
     let found = scene.good.windows(16).rposition(|bytes| bytes == boot_id);
     let region = found.expect("a boot id") - 1..scene.good.len() - 10;
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     let (mut started, mut refused) = (0, 0);
     for round in 0..rounds() {
         let mut bad = scene.good.clone();
@@ -192,18 +192,5 @@ fn assert_sound(conn: &mut Conn, file: &[u8]) {
             int(&token) > wall_micros() - 1_000_000,
             "{token:?} of {file}"
         );
-    }
-}
-
-/// SplitMix64, by Sebastiano Vigna: the same damage in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut face = self.0;
-        face = (face ^ (face >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        face = (face ^ (face >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (face ^ (face >> 31)) % sides
     }
 }

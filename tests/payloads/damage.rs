@@ -6,7 +6,9 @@
 use std::env;
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, Envelope, LockInfo, bytes, cmd, int, lock_info, text, wall_micros};
+use mortise_harness::{
+    Conn, Dice, Envelope, LockInfo, bytes, cmd, int, lock_info, text, wall_micros,
+};
 
 use super::payload::{Hold, Payload};
 use super::{HOUR, Scene};
@@ -63,7 +65,7 @@ fn ten_thousand_payloads_damaged_within_are_refused_or_sound() {
         .iter()
         .map(|dump| Envelope::open(dump))
         .collect();
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     let mut restored = 0;
     for round in 0..rounds() {
         let body = damaged(&bodies, &mut dice);
@@ -90,7 +92,7 @@ fn ten_thousand_payloads_whose_envelope_is_damaged_too_are_refused_or_sound() {
         .iter()
         .map(|dump| Envelope::inner(dump).to_vec())
         .collect();
-    let mut dice = Dice(2);
+    let mut dice = Dice::new(2);
     for _ in 0..rounds() {
         let inner = damaged(&inners, &mut dice);
         let dump = scene.envelope.around_all(&inner);
@@ -104,7 +106,7 @@ fn ten_thousand_payloads_whose_envelope_is_damaged_too_are_refused_or_sound() {
 fn a_thousand_payloads_whose_checksum_was_not_put_right_are_refused() {
     let mut scene = Scene::set_up();
     let dumps = dumps(&mut scene);
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     for _ in 0..1_000 {
         let dump = damaged(&dumps, &mut dice);
         if !dumps.contains(&dump) {
@@ -268,21 +270,4 @@ fn damaged(good: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// SplitMix64, by Sebastiano Vigna: the same damage in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut face = self.0;
-        face = (face ^ (face >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        face = (face ^ (face >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (face ^ (face >> 31)) % sides
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.roll(of.len() as u64) as usize]
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use mortise_harness::redis::Cmd;
-use mortise_harness::{Conn, Server, cmd, command};
+use mortise_harness::{Conn, Dice, Server, cmd, command};
 
 pub(crate) const CLIENTS: u64 = 12;
 const KEYS: u64 = 16;
@@ -44,7 +44,7 @@ impl<'s> Crowd<'s> {
         let mut client = Client {
             primary: self.primary,
             conn: self.primary.connect(),
-            dice: Dice(number),
+            dice: Dice::new(number),
         };
         while !self.over.load(Relaxed) {
             let _turn = self.turn.read().expect("nobody fails in its turn");
@@ -209,22 +209,5 @@ fn judge(what: &str, error: Option<String>) {
     if let Some(error) = error {
         let answer = ANSWERS.iter().any(|answer| error.contains(answer));
         assert!(answer, "{what}: {error}");
-    }
-}
-
-/// SplitMix64, by Sebastiano Vigna: good enough to choose commands by.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut face = self.0;
-        face = (face ^ (face >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        face = (face ^ (face >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (face ^ (face >> 31)) % sides
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.roll(of.len() as u64) as usize]
     }
 }

@@ -35,6 +35,7 @@
 //! | move a slot | [`begin_migration`], [`migrate`], [`end_migration`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | look for two clients inside | [`Contenders`], [`Record`] |
+//! | choose at random, the same in every run | [`Dice`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
 //! | put it on another machine | [`Builder::on_another_machine`] |
@@ -50,6 +51,7 @@ mod clock_shim;
 mod cluster;
 mod conn;
 mod contenders;
+mod dice;
 mod door;
 mod dump;
 mod eventually;
@@ -76,6 +78,7 @@ pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol};
 pub use contenders::{Contenders, Record, Role, Stay, Stint};
+pub use dice::Dice;
 pub use dump::Envelope;
 pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
