@@ -5,8 +5,10 @@ mod support;
 use mortise_client::{
     BootInstant, Client, Error, Guard, Held, Lock, Locks, Owner, Quorum, Server, ServerAnswer,
 };
+#[cfg(feature = "blocking")]
+use support::ms;
 use support::quorum::Servers;
-use support::{await_waiters, client, eventually, ms};
+use support::{await_waiters, client, eventually};
 
 /// On how many servers a key is held, on how many it is free, and how many do not say.
 async fn seen(locks: &dyn Locks, key: &str) -> (usize, usize, usize) {
