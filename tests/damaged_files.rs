@@ -69,21 +69,6 @@ fn an_rdb_file_with_a_lock_that_cannot_be_read_keeps_the_server_from_starting_an
 }
 
 #[test]
-fn an_rdb_file_cut_short_anywhere_keeps_the_server_from_starting() {
-    let (mut server, locks, file) = shut_down_with_locks();
-    let good = fs::read(&file).unwrap();
-    let first = find(&good, b"before") - 10;
-    for len in (first..good.len() - 9).step_by(13) {
-        fs::write(&file, &good[..len]).unwrap();
-        let started = server.try_start_again();
-        assert!(started.is_err(), "{len} of {} bytes", good.len());
-    }
-    fs::write(&file, &good).unwrap();
-    server.start_again();
-    Snapshot::take(&server).assert_continues(&locks);
-}
-
-#[test]
 fn an_effect_that_cannot_be_read_is_said_to_be_critical_and_the_others_are_done() {
     let mut server = Server::builder()
         .config("appendonly", "yes")
