@@ -6,14 +6,11 @@
 
 mod trio;
 
-use std::thread;
-use std::time::{Duration, Instant};
-
-use mortise_harness::{Contenders, Record, Server, cmd, eventually, lock_info};
+use mortise_harness::{Contenders, Record, Server, Stay, cmd, eventually};
 
 use trio::{
     GRACE, LAG, LEASE, MAX_LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside,
-    assert_verdict, await_grants, verdict,
+    assert_verdict, await_grants, look_for_hold, verdict,
 };
 
 // The primary dies with writes that its replicas never had.
@@ -23,13 +20,17 @@ use trio::{
 //   replica              (knows nothing of these) promoted ··· grace ··· grants
 fn primary_dies(settings: Settings) -> Record {
     let mut trio = Trio::start(settings);
-    let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
-    await_grants(&clients, &trio.primary, 5);
+    let port = trio.primary.port();
+    let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
+    await_grants(&clients, &trio.primary, 1);
+    // What is held runs out soon, so that the next grant is one that no replica hears of.
+    let last = look_for_hold(&trio.primary, |hold| (100..400).contains(&hold.lease));
+    trio.refresh();
     for link in &trio.links {
         link.cut();
     }
-    // Time for some grants and renewals that are lost.
-    thread::sleep(LEASE * 7 / 10);
+    let last = last.map(|hold| hold.owner);
+    look_for_hold(&trio.primary, |hold| Some(&hold.owner) != last.as_ref());
     trio.primary.sigkill();
     trio.promote();
     // The operator, who knows that the old one is dead, wants to go on at once.
@@ -106,16 +107,9 @@ fn holder_moves_while_the_primary_is_cut_off(settings: Settings) -> Record {
     let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
     await_grants(&clients, &trio.primary, 3);
     // One of those who move holds, and both replicas know.
-    let mut conn = trio.primary.connect();
-    let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(20) {
-        let holder = lock_info(&mut conn, "key").and_then(|info| info.holds.into_iter().next());
-        let young = |hold: &mortise_harness::Hold| hold.held > 300 && hold.held < 900;
-        if holder.is_some_and(|hold| hold.owner.starts_with(b"mover") && young(&hold)) {
-            break;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    look_for_hold(&trio.primary, |hold| {
+        hold.owner.starts_with(b"mover") && hold.held > 300 && hold.held < 900
+    });
     for link in &trio.links {
         link.cut();
     }
@@ -188,8 +182,11 @@ fn server_forgets(grace: u64) -> Record {
         .module_arg("grace", &grace.to_string())
         .config("min-replicas-max-lag", &LAG.to_string())
         .start();
-    let clients = Contenders::start(&ROLES, "key", server.port(), LEASE);
-    await_grants(&clients, &server, 5);
+    let port = server.port();
+    let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
+    await_grants(&clients, &server, 2);
+    // Who has just been let in believes for longer than a start takes.
+    look_for_hold(&server, |hold| hold.held < 100);
     server.sigkill();
     server.start_again();
     // A grace that is enough for a restart is none for a failover, and nobody is there to take over.
@@ -199,7 +196,7 @@ fn server_forgets(grace: u64) -> Record {
         &verdict,
         Some(&format!("lock.grace {grace} is less than {GRACE}")),
     );
-    await_grants(&clients, &server, 5);
+    await_grants(&clients, &server, 3);
     clients.stop()
 }
 

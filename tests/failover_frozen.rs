@@ -10,7 +10,7 @@ mod trio;
 
 use std::time::{Duration, Instant};
 
-use mortise_harness::{ClockStep, Contenders, Record, cmd, eventually_within, int};
+use mortise_harness::{ClockStep, Contenders, Record, eventually_within};
 
 use trio::{LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside, await_grants};
 
@@ -28,10 +28,7 @@ fn primary_freezes(settings: Settings, what: Frozen) -> Record {
     let trio = Trio::start_with(settings, |primary| primary.clock_shim());
     let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
     await_grants(&clients, &trio.primary, 5);
-    // Both have acknowledged this very moment.
-    let mut conn = trio.primary.connect();
-    cmd!(conn, "SET", "written", "again");
-    assert_eq!(int(&cmd!(conn, "WAIT", 2, 10_000)), 2);
+    trio.refresh();
     // Its replicas are gone, and it will not hear of it.
     for link in &trio.links {
         link.cut();

@@ -2,10 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Builder, Contenders, Link, Record, Role, Server, cmd, eventually, try_cmd, wait_for_sync_over,
+    Builder, Contenders, Hold, Link, Record, Role, Server, cmd, eventually, int, lock_info,
+    try_cmd, wait_for_sync_over,
 };
 
 pub(crate) const MAX_LEASE: u64 = 1_000;
@@ -21,7 +23,7 @@ pub(crate) const ROLES: [Role; 5] = [
     Role::Mover,
 ];
 /// In how many runs a wrong setting must show. Mostly the first does.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 12;
 
 /// What one run configures.
 #[derive(Clone, Copy)]
@@ -110,6 +112,13 @@ impl Trio {
         }
     }
 
+    /// Both replicas have acknowledged this very moment, so for another second they count.
+    pub(crate) fn refresh(&self) {
+        let mut conn = self.primary.connect();
+        cmd!(conn, "SET", "written", "again");
+        assert_eq!(int(&cmd!(conn, "WAIT", 2, 10_000)), 2);
+    }
+
     /// Makes the first replica a primary that has the replicas it needs: as many as it has.
     pub(crate) fn promote(&self) {
         let promoted = &self.replicas[0];
@@ -175,4 +184,18 @@ pub(crate) fn await_grants(clients: &Contenders, server: &Server, count: usize) 
         clients.refusals(),
         (server.info("lock"), server.info("replication")),
     );
+}
+
+/// Looks at the hold of the lock until it is as wanted; gives up after a while, for a run that shows nothing does no harm.
+pub(crate) fn look_for_hold(server: &Server, wanted: impl Fn(&Hold) -> bool) -> Option<Hold> {
+    let mut conn = server.connect();
+    let since = Instant::now();
+    while since.elapsed() < 10 * LEASE {
+        let holder = lock_info(&mut conn, "key").and_then(|info| info.holds.into_iter().next());
+        if let Some(hold) = holder.filter(&wanted) {
+            return Some(hold);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    None
 }
