@@ -1,4 +1,4 @@
-//! Failover without two holders: clients contend for one lock while their primary dies, is cut off or freezes, and
+//! Failover without two holders: clients contend for one lock while their primary dies or is cut off, and
 //! write down when each believed to be inside.
 //!
 //! With the settings of the contract no two are ever inside. With any one of them wrong the same run finds two: that
