@@ -222,7 +222,7 @@ impl fmt::Display for Error {
                 granted,
                 nodes,
             } => {
-                write!(f, "{granted} servers granted the lock, {needed} are needed")?;
+                write!(f, "{granted} of the servers agreed, {needed} are needed")?;
                 for node in nodes {
                     write!(f, "; {}: {}", node.server, node.reason)?;
                 }
