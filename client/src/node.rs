@@ -1,7 +1,7 @@
 //! One server as this client sees it: a connection that all short commands share, and connections for waiting.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::{Cmd, RedisError, RedisResult, Value};
@@ -26,6 +26,8 @@ pub(crate) struct Node {
     waits: AtomicUsize,
     /// When a check last found the server there; locked while one is going on.
     heard: tokio::sync::Mutex<Option<BootInstant>>,
+    /// It let the time for an answer pass, and has answered nothing since.
+    silent: AtomicBool,
 }
 
 /// The shared connection, numbered so that a report of its failure cannot take down its successor.
@@ -66,11 +68,22 @@ impl Node {
             idle: Mutex::new(Vec::new()),
             waits: AtomicUsize::new(0),
             heard: tokio::sync::Mutex::new(None),
+            silent: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Takes note of whether the server has answered in time.
+    pub(crate) fn note_silent(&self, silent: bool) {
+        self.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// Whether the server has kept silent when it was asked last.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
     }
 
     pub(crate) fn config(&self) -> &Config {

@@ -47,8 +47,10 @@ pub(crate) async fn ask(
     let core = &attempt.request.core;
     let started = BootInstant::now();
     let mut round = Round::default();
-    let mut answers: FuturesUnordered<_> = nodes
-        .map(|node| async move { (node, ask_one(attempt, node, fence).await) })
+    let asked: Vec<usize> = nodes.collect();
+    let mut answers: FuturesUnordered<_> = asked
+        .iter()
+        .map(|node| async move { (*node, ask_one(attempt, *node, fence).await) })
         .collect();
     let mut refused = 0;
     while let Some((node, said)) = answers.next().await {
@@ -59,6 +61,13 @@ pub(crate) async fn ask(
             return round;
         }
         if refused > core.nodes.len() - core.majority() {
+            break;
+        }
+        // Undecided, as where two have a server each. One that has kept silent before will not decide it now.
+        let answered = held.0.len() + round.answered().count();
+        let waits_for =
+            |node: &usize| !round.said.contains_key(node) && !core.nodes[*node].is_silent();
+        if answered >= core.majority() && !asked.iter().any(waits_for) {
             break;
         }
     }
@@ -75,6 +84,12 @@ pub(crate) async fn ask(
 }
 
 async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> Said {
+    let said = ask_in_time(attempt, index, fence).await;
+    attempt.request.core.nodes[index].note_silent(matches!(said, Said::Silent));
+    said
+}
+
+async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> Said {
     let (request, node) = (attempt.request, &attempt.request.core.nodes[index]);
     let terms = (request.terms.mode, request.terms.lease);
     let cmd = wire::acquire(attempt.who(), terms, attempt.holds, Queue::No, fence);

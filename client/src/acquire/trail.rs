@@ -90,17 +90,19 @@ impl Trail {
             .partition(|trace| which(trace.node));
         *self.lock() = kept;
         let undone: Vec<Trace> = undone;
-        let undoing = undone.into_iter().map(|trace| {
+        let undoing = undone.into_iter().filter_map(|trace| {
+            // Who has not answered the request will not answer its release either: that goes on by itself.
+            let silent = request.core.is_quorum() && !trace.answered && !trace.waits;
             let node = request.core.nodes[trace.node].clone();
             let who = (&*request.key, &*trace.owner);
             let cmd = wire::release(who, request.terms.mode, holds, None);
             // Where other servers make do without this one, the lease may end what cannot be released.
             let insist = (!request.core.is_quorum()).then(|| request.terms.lease.duration());
             let key = request.key.clone();
-            request
-                .core
-                .runtime
-                .spawn(async move { undo(&node, &key, &cmd, trace, insist).await })
+            let runtime = &request.core.runtime;
+            let undoing =
+                runtime.spawn(async move { undo(&node, &key, &cmd, trace, insist).await });
+            (!silent).then_some(undoing)
         });
         futures_util::future::join_all(undoing).await;
     }
