@@ -185,6 +185,35 @@ async fn on_the_other_side_of_a_partition_nobody_gets_in_before_the_holder_knows
 }
 
 #[tokio::test]
+async fn a_server_that_missed_a_change_counts_again_in_the_next_one() {
+    let servers = Servers::start(3);
+    let proxies = proxies(&servers).await;
+    let quorum = quorum_over(&proxies, ms(2000)).await;
+    let mut guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    support::eventually("all have granted", || async {
+        servers.taken("k").len() == 3
+    })
+    .await;
+    // The first one still has it as it was, and what it was told since is lost with its connection.
+    proxies[0].set(Traffic::Stalls);
+    guard.downgrade().await.unwrap();
+    // Older than what two servers' clocks may differ by.
+    tokio::time::sleep(ms(1200)).await;
+    proxies[0].set(Traffic::Cut);
+    tokio::time::sleep(ms(50)).await;
+    proxies[0].set(Traffic::Flows);
+    proxies[2].set(Traffic::Stalls);
+    // Without waiting, so in one round.
+    guard.upgrade_within(ms(0)).await.unwrap();
+    let token = guard.token();
+    guard.renew().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    proxies[2].set(Traffic::Flows);
+    servers.await_free("k").await;
+    assert!(quorum.lock("k").acquire().await.unwrap().token() > token);
+}
+
+#[tokio::test]
 async fn a_waiter_whose_connection_is_cut_or_falls_silent_gets_an_error_and_leaves_no_waiter() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;

@@ -100,7 +100,10 @@ impl Grants {
 
     /// The servers whose tokens are far ahead of the others', the time between their grants taken into account: what the
     /// lower half says is what goes. Of two who disagree, the one that is ahead is not believed.
-    pub(crate) fn ahead(&self) -> Vec<usize> {
+    ///
+    /// Tokens up to `old` say nothing: servers may still know by them the hold that is to be changed.
+    pub(crate) fn ahead(&self, old: Option<Token>) -> Vec<usize> {
+        let is_new = |vote: &&Vote| old.is_none_or(|old| vote.token > old);
         let now = BootInstant::now();
         // What each server would grant now.
         let clock = |vote: &Vote| {
@@ -109,13 +112,14 @@ impl Grants {
                 .get()
                 .saturating_add(u64::try_from(age).unwrap_or(u64::MAX))
         };
-        let mut clocks: Vec<u64> = self.0.values().map(clock).collect();
+        let mut clocks: Vec<u64> = self.0.values().filter(is_new).map(clock).collect();
         clocks.sort_unstable();
         let Some(middle) = clocks.get(clocks.len().saturating_sub(1) / 2) else {
             return Vec::new();
         };
         let limit = middle.saturating_add(AHEAD);
-        let ahead = self.0.iter().filter(|(_, vote)| clock(vote) > limit);
+        let far = |vote: &&Vote| is_new(vote) && clock(vote) > limit;
+        let ahead = self.0.iter().filter(|(_, vote)| far(vote));
         ahead.map(|(node, _)| *node).collect()
     }
 
@@ -127,7 +131,7 @@ impl Grants {
     async fn fence(&mut self, attempt: &Attempt<'_>) -> Option<Token> {
         let core = &attempt.request.core;
         // Kept, and released with the rest, but not relied on.
-        for node in self.ahead() {
+        for node in self.ahead(attempt.old_token()) {
             self.0.remove(&node);
         }
         let token = majority_token(self.0.values().map(|vote| vote.token), core.majority())?;
@@ -201,20 +205,23 @@ mod tests {
     #[test]
     fn more_than_a_second_ahead_of_the_others_is_ahead_of_two_as_of_many() {
         const SECOND: u64 = 1_000_000;
-        assert!(grants(&[]).ahead().is_empty());
-        assert!(grants(&[(5, 0)]).ahead().is_empty());
-        assert!(grants(&[(5, 0), (SECOND, 0)]).ahead().is_empty());
-        assert_eq!(grants(&[(5, 0), (SECOND + 6, 0)]).ahead(), [1]);
-        assert_eq!(grants(&[(3 * SECOND, 0), (5, 0), (5, 0)]).ahead(), [0]);
+        assert!(grants(&[]).ahead(None).is_empty());
+        assert!(grants(&[(5, 0)]).ahead(None).is_empty());
+        assert!(grants(&[(5, 0), (SECOND, 0)]).ahead(None).is_empty());
+        assert_eq!(grants(&[(5, 0), (SECOND + 6, 0)]).ahead(None), [1]);
+        assert_eq!(grants(&[(3 * SECOND, 0), (5, 0), (5, 0)]).ahead(None), [0]);
         // The one that is behind is alone.
         let behind = grants(&[(5, 0), (3 * SECOND, 0), (3 * SECOND, 0)]);
-        assert!(behind.ahead().is_empty());
+        assert!(behind.ahead(None).is_empty());
+        // Of a hold that is to be changed, one server has given its old token again.
+        let changed = grants(&[(5, 0), (3 * SECOND, 0)]);
+        assert!(changed.ahead(Some(Token::new(5))).is_empty());
     }
 
     #[test]
     fn a_token_made_earlier_is_no_sign_of_a_clock_behind() {
         const SECOND: u64 = 1_000_000;
-        assert!(grants(&[(5, 20), (20 * SECOND, 0)]).ahead().is_empty());
-        assert_eq!(grants(&[(5, 20), (22 * SECOND, 0)]).ahead(), [1]);
+        assert!(grants(&[(5, 20), (20 * SECOND, 0)]).ahead(None).is_empty());
+        assert_eq!(grants(&[(5, 20), (22 * SECOND, 0)]).ahead(None), [1]);
     }
 }

@@ -22,6 +22,7 @@ use crate::hold::{Grant, Hold, Terms};
 use crate::link::Link;
 use crate::mode::Mode;
 use crate::owner::{Slot, Turn};
+use crate::renew;
 use crate::token::Token;
 use crate::trace;
 
@@ -112,6 +113,9 @@ async fn run_in_turn(
         .map_or(0, |hold| hold.state().count(mode))
         .saturating_add(1);
     let trail = Trail::default();
+    if let Some(hold) = &existing {
+        learn_tokens(hold).await;
+    }
     let tokens = existing.as_ref().map(|hold| {
         let tokens = hold.suspend_tokens();
         request.core.renewal.watch(hold);
@@ -162,6 +166,18 @@ async fn run_in_turn(
         hold.resume_tokens(tokens, clean).await;
     }
     drop(turn);
+}
+
+/// Asks by what tokens the servers know a hold that granted it after the majority had: to enter it again, each counts by
+/// its own.
+async fn learn_tokens(hold: &Arc<Hold>) {
+    let is_known = !hold.state().nodes.contains(&None);
+    if is_known || !hold.core.is_quorum() {
+        return;
+    }
+    if let Some(request) = renew::request(hold) {
+        renew::renew(&hold.core, vec![request]).await;
+    }
 }
 
 /// Waits until nothing else of this owner is going on with this key.
@@ -267,6 +283,11 @@ impl Attempt<'_> {
         Error::Busy {
             waited: self.started.elapsed(),
         }
+    }
+
+    /// The token of the hold that is changed, if it is one.
+    pub(crate) fn old_token(&self) -> Option<Token> {
+        Some(self.existing.as_ref()?.state().token)
     }
 
     /// The token that a re-entry has to come back with: taking a lock again changes nothing for the outer guard.

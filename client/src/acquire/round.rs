@@ -95,7 +95,7 @@ async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) 
     let cmd = wire::acquire(attempt.who(), terms, attempt.holds, Queue::No, fence);
     // Behind an earlier request for the same hold that has not been answered: it, or its release, may still come.
     let mut behind = attempt.unsettled(index);
-    let mut again = behind.is_none();
+    let mut again = true;
     loop {
         let link = match behind.take() {
             Some(link) => Ok((link, NOT_SHARED)),
@@ -123,7 +123,7 @@ async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) 
                 return Said::Busy;
             }
             Err(Error::Connection(error)) if error.is_timeout() => return Said::Silent,
-            // A connection that had died while nobody used it.
+            // A connection that had died while nobody used it, and what was on it with it.
             Err(Error::Connection(_)) if again => again = false,
             Err(error) => {
                 if !matches!(error, Error::Connection(_)) {
@@ -158,7 +158,7 @@ impl Round {
         }
         let mut all = held.clone();
         all.add(self);
-        all.ahead()
+        all.ahead(attempt.old_token())
     }
 
     fn mark_ahead(&mut self, attempt: &Attempt<'_>, held: &Grants) {
