@@ -1,6 +1,8 @@
 //! Keys that callbacks saw change. Callbacks must not write, replicate or wake: they mark here,
 //! and a timer looks at what is marked before the event loop turns.
 
+use mortise_core::Lock;
+
 use crate::clock;
 use crate::effect;
 use crate::evictions;
@@ -121,7 +123,7 @@ pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
         return true;
     }
     if state.gate_closed.get() || ctx.avoid_replication_traffic() {
-        state.held_back.borrow_mut().push_back(mark);
+        hold_back(ctx, state, mark);
         return true;
     }
     match settle::call(ctx, db, name, strangers) {
@@ -130,10 +132,26 @@ pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
         Err(Refusal::Gate) => {
             // What is marked besides would be refused as well.
             state.gate_closed.set(true);
-            state.held_back.borrow_mut().push_back(mark);
+            hold_back(ctx, state, mark);
         }
     }
     true
+}
+
+/// The server takes no writes now. But an upgrade whose read hold is over changes nothing by being told so.
+fn hold_back(ctx: &Context<'_>, state: &State, mark: Mark) {
+    ctx.select(mark.db);
+    let free = Lock::free();
+    let settled = {
+        let mut key = ctx.open_named(&mark.name, Access::Read);
+        let lock = key.value().map_or(&free, |value| &value.lock);
+        let mut queues = state.queues.borrow_mut();
+        queues.settle_lost_unchanged(mark.db as u32, &mark.name, lock, clock::now())
+    };
+    for decided in &settled.decided {
+        waiters::decide(state, mark.db, &mark.name, decided);
+    }
+    state.held_back.borrow_mut().push_back(mark);
 }
 
 /// Every 50 ms: the first key that was refused tries again, and the others if it succeeds.

@@ -59,6 +59,23 @@ fn a_lease_that_ends_while_replicas_are_too_few_lets_nobody_in() {
 }
 
 #[test]
+fn an_upgrade_whose_read_hold_ends_while_replicas_are_too_few_is_answered_at_once() {
+    let (primary, _replica) = with_replica();
+    let mut a = primary.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 300);
+    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
+    let mut upgrade = waiter!(primary, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
+    let mut behind = waiter!(primary, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
+    demand(&primary, 2);
+    await_lease_over(&mut a, "key", "a");
+    assert!(is_nil(&upgrade.recv()));
+    assert_eq!(queue_of(&mut a, "key"), ["c"]);
+    demand(&primary, 1);
+    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "b")), 0);
+    granted(&mut behind);
+}
+
+#[test]
 fn a_release_is_refused_while_replicas_are_too_few() {
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();

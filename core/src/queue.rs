@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::lock::Live;
-use crate::owner::Owner;
+use crate::owner::{Owner, OwnerRef};
 use crate::place::{Place, Rank, Standing};
 use crate::request::{AcquireError, Busy, Grant, Request};
 use crate::stake::Stake;
@@ -279,7 +279,7 @@ impl Queue {
         strangers: bool,
     ) -> Settled {
         let mut settled = Settled::default();
-        self.answer_lost_upgrades(live, &mut settled);
+        self.answer_lost_upgrades(|owner| live.hold(owner).is_some(), &mut settled);
         if strangers {
             let places = self.places_of_holders(live);
             self.decide_own(&places, live, tokens, wall, &mut settled);
@@ -324,10 +324,14 @@ impl Queue {
     }
 
     /// Upgrades whose owner holds no more, wherever they stand.
-    pub(crate) fn answer_lost_upgrades(&mut self, live: &Live<'_>, settled: &mut Settled) {
+    pub(crate) fn answer_lost_upgrades(
+        &mut self,
+        holds: impl Fn(OwnerRef<'_>) -> bool,
+        settled: &mut Settled,
+    ) {
         let lost = |place: &&Place| {
             self.get(**place)
-                .is_some_and(|waiter| live.hold(waiter.owner.as_ref()).is_none())
+                .is_some_and(|waiter| !holds(waiter.owner.as_ref()))
         };
         let mut places: Vec<Place> = Vec::new();
         for first in self.upgraders.iter().filter(lost) {

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use crate::lock::Live;
-use crate::owner::Owner;
+use crate::lock::{Live, Lock};
+use crate::owner::{Owner, OwnerRef};
 use crate::place::Rank;
 use crate::queue::{Queue, Settled, Waiter, WaiterId};
 use crate::token::TokenClock;
@@ -138,8 +138,24 @@ impl Queues {
     pub fn settle_lost(&mut self, db: u32, name: &[u8], live: &mut Live<'_>) -> Settled {
         self.settle_with(db, name, live, |queue, live| {
             let mut settled = Settled::default();
-            queue.answer_lost_upgrades(live, &mut settled);
+            queue.answer_lost_upgrades(|owner| live.hold(owner).is_some(), &mut settled);
             settled
+        })
+    }
+
+    /// The same where nothing may be changed, not even a hold that is over dropped.
+    pub fn settle_lost_unchanged(
+        &mut self,
+        db: u32,
+        name: &[u8],
+        lock: &Lock,
+        now: Instant,
+    ) -> Settled {
+        let holds = |owner: OwnerRef<'_>| lock.hold(owner).is_some_and(|stake| !stake.is_over(now));
+        self.settle_by(db, name, |queue| {
+            let mut settled = Settled::default();
+            queue.answer_lost_upgrades(holds, &mut settled);
+            (settled, None)
         })
     }
 
@@ -149,6 +165,19 @@ impl Queues {
         name: &[u8],
         live: &mut Live<'_>,
         settle: impl FnOnce(&mut Queue, &mut Live<'_>) -> Settled,
+    ) -> Settled {
+        self.settle_by(db, name, |queue| {
+            let settled = settle(queue, live);
+            (settled, Some(live.next_deadline()))
+        })
+    }
+
+    /// `settle` answers what it decided, and the lock's next deadline if it looked.
+    fn settle_by(
+        &mut self,
+        db: u32,
+        name: &[u8],
+        settle: impl FnOnce(&mut Queue) -> (Settled, Option<Option<Instant>>),
     ) -> Settled {
         let Some(queues) = self.by_db.get_mut(&db) else {
             return Settled::default();
@@ -160,9 +189,11 @@ impl Queues {
         let Some(queue) = queues.get_mut(&name) else {
             return Settled::default();
         };
-        let settled = settle(queue, live);
+        let (settled, deadline) = settle(queue);
         let key = KeyId { db, name };
-        self.set_deadline(&key, live.next_deadline());
+        if let Some(deadline) = deadline {
+            self.set_deadline(&key, deadline);
+        }
         for decided in &settled.decided {
             self.forget(&decided.waiter, &key);
         }
