@@ -53,7 +53,10 @@ pub(crate) async fn ask(
         .map(|node| async move { (*node, ask_one(attempt, *node, fence).await) })
         .collect();
     let mut refused = 0;
-    while let Some((node, said)) = answers.next().await {
+    // What is held may be a majority already, as after the last of two waits: then nobody is waited for.
+    while round.count(attempt, held) < core.majority()
+        && let Some((node, said)) = answers.next().await
+    {
         refused += usize::from(!matches!(said, Said::Granted(..)));
         round.said.insert(node, said);
         if round.count(attempt, held) >= core.majority() {
@@ -71,7 +74,7 @@ pub(crate) async fn ask(
             break;
         }
     }
-    // Lost. Who queues now should know which servers are there: as long again, and no longer, for the others.
+    // Decided, or lost. Who queues now should know which servers are there: as long again, and no longer, for the others.
     let grace = started.elapsed() + Duration::from_millis(2);
     let rest = async {
         while let Some((node, said)) = answers.next().await {
