@@ -1,6 +1,8 @@
 //! Giving a hold back: on all servers, whatever is believed about it, and again where no answer came.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -212,16 +214,59 @@ impl Delivery {
             Some(link) => (link, NOT_SHARED),
             None => node.link().await.map_err(Error::Connection)?,
         };
-        let note = |link: Option<Link>| self.hold.state().unanswered[self.server] = link;
-        if !self.is_last {
-            // The owner may ask for more of the same hold before this is answered: then behind it.
-            note(Some(link.clone()));
-        }
-        let reply = node.ask_on(&link, number, &self.cmd).await;
+        self.say(&link, number).await
+    }
+
+    async fn say(&self, link: &Link, number: u64) -> Result<Option<u64>, Error> {
+        let (hold, node) = (&self.hold, self.node());
+        let epoch = {
+            let mut state = hold.state();
+            if !self.is_last {
+                // The owner may ask for more of the same hold before this is answered: then behind it.
+                state.unanswered[self.server] = Some(link.clone());
+            }
+            state.epoch
+        };
+        let reply = node.ask_on(link, number, &self.cmd).await;
         if !matches!(&reply, Err(Error::Connection(error)) if error.is_timeout()) {
-            note(None);
+            let mut state = hold.state();
+            // Otherwise it is the answer to a later request that is missing.
+            if state.epoch == epoch {
+                state.unanswered[self.server] = None;
+            }
         }
         wire::integer(Ok(reply?), node.name())
+    }
+
+    /// Says again what is to be left, unless there is nothing more to say.
+    ///
+    /// Over a quorum the owner's turn is kept no longer than it takes to write that: what the owner asks for meanwhile
+    /// goes behind it, and must not wait for a server that hangs.
+    async fn attempt_again(&mut self) -> Result<(), Error> {
+        let hold = self.hold.clone();
+        let node = self.node().clone();
+        let (link, number) = node.link().await.map_err(Error::Connection)?;
+        // The last part still has its turn, over a quorum it needs none.
+        let mut turn = match self.is_last {
+            true => None,
+            false => Some(hold.slot.clone().lock_owned().await),
+        };
+        if is_superseded(&hold, turn.as_ref().and_then(|turn| turn.upgrade())) {
+            return Ok(());
+        }
+        // The owner may have taken more of the hold since: that is not to be undone.
+        self.cmd = command(&hold, self.server, self.mode);
+        let mut said = std::pin::pin!(self.say(&link, number));
+        let first = poll_fn(|cx| Poll::Ready(said.as_mut().poll(cx))).await;
+        if hold.core.is_quorum() {
+            turn = None;
+        }
+        let said = match first {
+            Poll::Ready(said) => said,
+            Poll::Pending => said.await,
+        };
+        drop(turn);
+        said.map(drop)
     }
 }
 
@@ -231,19 +276,9 @@ async fn insist(mut delivery: Delivery, until: BootInstant) {
     loop {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-        let hold = &delivery.hold;
-        // The last part still has its turn, over a quorum it needs none.
-        let turn = match delivery.is_last {
-            true => None,
-            false => Some(hold.slot.clone().lock_owned().await),
-        };
-        if is_superseded(hold, turn.as_ref().and_then(|turn| turn.upgrade())) {
-            return;
-        }
-        // The owner may have taken more of the hold since: that is not to be undone.
-        delivery.cmd = command(hold, delivery.server, delivery.mode);
-        match delivery.node().ask_once(&delivery.cmd).await {
-            Ok(_) => return,
+        let hold = delivery.hold.clone();
+        match delivery.attempt_again().await {
+            Ok(()) => return,
             Err(error) if BootInstant::now() >= until && hold.loss().is_some() => {
                 trace::abandoned(delivery.node().name(), &hold.key, &error);
                 return;

@@ -214,6 +214,24 @@ async fn a_server_that_missed_a_change_counts_again_in_the_next_one() {
 }
 
 #[tokio::test]
+async fn what_a_hanging_server_is_still_to_be_told_keeps_nobody_from_asking_for_more() {
+    let servers = Servers::start(3);
+    let proxies = proxies(&servers).await;
+    let quorum = quorum_over(&proxies, ms(300)).await;
+    let mut guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    proxies[0].set(Traffic::Stalls);
+    // Longer than two attempts to tell it.
+    for _ in 0..10 {
+        guard.downgrade().await.unwrap();
+        tokio::time::sleep(ms(100)).await;
+        guard.upgrade_within(ms(0)).await.unwrap();
+    }
+    proxies[0].set(Traffic::Flows);
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
 async fn a_waiter_whose_connection_is_cut_or_falls_silent_gets_an_error_and_leaves_no_waiter() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;

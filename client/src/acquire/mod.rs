@@ -28,6 +28,9 @@ use crate::trace;
 
 pub(crate) use trail::Trail;
 
+/// How long even who does not wait for others waits for requests of their own that are on their way.
+const OWN: Duration = Duration::from_millis(10);
+
 /// How long an acquisition may wait for others to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -188,7 +191,10 @@ async fn take_turn(
     let slot = request.slot.clone();
     let turn = if request.reentrant {
         let turn = std::pin::pin!(slot.lock_owned());
-        match select(turn, std::pin::pin!(request.wait.over(started))).await {
+        let over = async {
+            futures_util::future::join(tokio::time::sleep(OWN), request.wait.over(started)).await
+        };
+        match select(turn, std::pin::pin!(over)).await {
             Either::Left((turn, _)) => turn,
             Either::Right(_) => {
                 let waited = started.elapsed();
