@@ -33,6 +33,8 @@ pub(crate) struct Hold {
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) token: Token,
+    /// When that token came to be.
+    pub(crate) settled: BootInstant,
     /// What each server knows the hold by; `None` where that is unknown.
     pub(crate) nodes: Vec<Option<Token>>,
     /// Connections on which an acquire has not been answered: what is released there has to go behind it.
@@ -110,6 +112,7 @@ impl Hold {
     ) -> Hold {
         let mut state = State {
             token: grant.token,
+            settled: BootInstant::now(),
             nodes: grant.nodes,
             unanswered: grant.unanswered,
             write: 0,
@@ -198,7 +201,10 @@ impl Hold {
         let mut state = self.state();
         state.set_count(terms.mode, count);
         state.epoch += 1;
-        state.token = grant.token;
+        if state.token != grant.token {
+            state.token = grant.token;
+            state.settled = BootInstant::now();
+        }
         state.nodes = grant.nodes;
         state.unanswered = grant.unanswered;
         // One less: the request that is now granted had the hold renewed while it waited.

@@ -14,6 +14,8 @@ use crate::wire;
 
 /// A server whose token is further ahead of the others' than that counts as failed, in microseconds.
 const AHEAD: u64 = 1_000_000;
+/// A server's clock may gain one part in so many on this machine's.
+const DRIFT: u64 = 1000;
 
 /// One server's grant.
 #[derive(Debug, Clone, Copy)]
@@ -101,18 +103,19 @@ impl Grants {
     /// The servers whose tokens are far ahead of the others', the time between their grants taken into account: what the
     /// lower half says is what goes. Of two who disagree, the one that is ahead is not believed.
     ///
-    /// Tokens up to `old` say nothing: servers may still know by them the hold that is to be changed.
-    pub(crate) fn ahead(&self, old: Option<Token>) -> Vec<usize> {
-        let is_new = |vote: &&Vote| old.is_none_or(|old| vote.token > old);
+    /// Tokens up to a second past that of the `old` hold, which is to be changed, say nothing: servers may still know it
+    /// by them. What speaks for those servers is that hold's token, and the time since.
+    pub(crate) fn ahead(&self, old: Option<Vote>) -> Vec<usize> {
+        let is_new =
+            |vote: &&Vote| old.is_none_or(|old| vote.token.get() > old.token.get() + AHEAD);
         let now = BootInstant::now();
+        let age =
+            |vote: &Vote| u64::try_from(now.since(vote.made).as_micros()).unwrap_or(u64::MAX / 2);
         // What each server would grant now.
-        let clock = |vote: &Vote| {
-            let age = now.since(vote.made).as_micros();
-            vote.token
-                .get()
-                .saturating_add(u64::try_from(age).unwrap_or(u64::MAX))
-        };
-        let mut clocks: Vec<u64> = self.0.values().filter(is_new).map(clock).collect();
+        let clock = |vote: &Vote| vote.token.get().saturating_add(age(vote));
+        let of_old = old.map(|old| clock(&old).saturating_add(age(&old) / DRIFT));
+        let of_new = self.0.values().filter(is_new).map(clock);
+        let mut clocks: Vec<u64> = of_new.chain(of_old).collect();
         clocks.sort_unstable();
         let Some(middle) = clocks.get(clocks.len().saturating_sub(1) / 2) else {
             return Vec::new();
@@ -131,7 +134,7 @@ impl Grants {
     async fn fence(&mut self, attempt: &Attempt<'_>) -> Option<Token> {
         let core = &attempt.request.core;
         // Kept, and released with the rest, but not relied on.
-        for node in self.ahead(attempt.old_token()) {
+        for node in self.ahead(attempt.old_vote()) {
             self.0.remove(&node);
         }
         let token = majority_token(self.0.values().map(|vote| vote.token), core.majority())?;
@@ -213,9 +216,25 @@ mod tests {
         // The one that is behind is alone.
         let behind = grants(&[(5, 0), (3 * SECOND, 0), (3 * SECOND, 0)]);
         assert!(behind.ahead(None).is_empty());
-        // Of a hold that is to be changed, one server has given its old token again.
-        let changed = grants(&[(5, 0), (3 * SECOND, 0)]);
-        assert!(changed.ahead(Some(Token::new(5))).is_empty());
+    }
+
+    #[test]
+    fn a_server_that_still_knows_a_changed_hold_by_its_old_token_does_not_make_the_others_look_ahead()
+     {
+        const SECOND: u64 = 1_000_000;
+        let old = |age| Some(grants(&[(5, age)]).0[&0]);
+        // Its own token may be larger than the majority's.
+        for token in [4, 5, SECOND] {
+            let changed = grants(&[(token, 0), (3 * SECOND, 0)]);
+            assert!(changed.ahead(old(3)).is_empty(), "{token}");
+            assert_eq!(changed.ahead(old(1)), [1], "{token}");
+        }
+        // Others than it are believed, where there are two.
+        let changed = grants(&[(5, 0), (9 * SECOND, 0), (9 * SECOND, 0)]);
+        assert!(changed.ahead(old(3)).is_empty());
+        // In half an hour clocks drift apart.
+        let changed = grants(&[(5, 0), (1802 * SECOND, 0)]);
+        assert!(changed.ahead(old(1800)).is_empty());
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::renew;
 use crate::token::Token;
 use crate::trace;
 
+use grants::Vote;
 pub(crate) use trail::Trail;
 
 /// How long even who does not wait for others waits for requests of their own that are on their way.
@@ -291,9 +292,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// The token of the hold that is changed, if it is one.
-    pub(crate) fn old_token(&self) -> Option<Token> {
-        Some(self.existing.as_ref()?.state().token)
+    /// By what token the hold that is changed, if it is one, is held, and since when.
+    pub(crate) fn old_vote(&self) -> Option<Vote> {
+        let state = self.existing.as_ref()?.state();
+        Some(Vote {
+            token: state.token,
+            sent: state.settled,
+            made: state.settled,
+        })
     }
 
     /// The token that a re-entry has to come back with: taking a lock again changes nothing for the outer guard.

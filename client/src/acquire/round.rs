@@ -161,7 +161,7 @@ impl Round {
         }
         let mut all = held.clone();
         all.add(self);
-        all.ahead(attempt.old_token())
+        all.ahead(attempt.old_vote())
     }
 
     fn mark_ahead(&mut self, attempt: &Attempt<'_>, held: &Grants) {
