@@ -125,8 +125,8 @@ fn waiters_are_served_on_time_after_every_step() {
     let server = shimmed().start();
     let mut conn = server.connect();
     let mut late = lateness(&server, |server| {
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 300);
         let since = Instant::now();
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 300);
         let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
         granted(&mut b);
         let late = millis(since) - 300;
@@ -145,8 +145,8 @@ fn a_waiter_served_while_the_clock_steps_is_served_on_time() {
     let server = shimmed().start();
     let mut conn = server.connect();
     for step in STEPS {
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 400);
         let since = Instant::now();
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 400);
         let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
         // The timer for the end of the lease is set by now.
         server.step_clock(step);
@@ -190,10 +190,10 @@ fn over_every_step_leases_and_waits_end_on_time_while_set_nx_px_loses_or_keeps_i
     for step in STEPS {
         cmd!(conn, "SET", "plain", "a", "NX", "PX", 60_000);
         cmd!(conn, "LOCK.ACQUIRE", "held", "a", 60_000);
-        let mut limited = waiter!(server, "LOCK.ACQUIRE", "held", "b", 60_000, "WAIT", 600);
         let asked = Instant::now();
-        cmd!(conn, "LOCK.ACQUIRE", "ends", "a", 500);
+        let mut limited = waiter!(server, "LOCK.ACQUIRE", "held", "b", 60_000, "WAIT", 600);
         let since = Instant::now();
+        cmd!(conn, "LOCK.ACQUIRE", "ends", "a", 500);
         let mut next = waiter!(server, "LOCK.ACQUIRE", "ends", "b", 60_000, "WAIT", 0);
         server.step_clock(step);
         match step {

@@ -96,8 +96,8 @@ fn waiters_are_served_in_order_when_the_grace_ends() {
         (info.mode.as_str(), info.holders, info.waiters),
         ("none", 0, 4)
     );
-    let left = grace_left(&server);
     let asked = Instant::now();
+    let left = grace_left(&server);
     assert!(granted(&mut first) < granted(&mut second));
     let late = millis(asked) - left;
     // The lease begins at the grant, so it has hardly begun.
