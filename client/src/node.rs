@@ -147,8 +147,9 @@ impl Node {
     /// Like [`Node::ask`], over what [`Node::link`] returned.
     pub(crate) async fn ask_on(&self, link: &Link, number: u64, cmd: &Cmd) -> Result<Value, Error> {
         let reply = link.ask(cmd, self.config.response_timeout).await;
-        if let Err(error) = &reply {
-            self.report(number, error).await;
+        match &reply {
+            Ok(_) => self.note_silent(false),
+            Err(error) => self.report(number, error).await,
         }
         let value = wire::value(reply, &self.name);
         if let Err(Error::Refused(line)) = &value

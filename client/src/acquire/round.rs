@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 
 use crate::acquire::Attempt;
 use crate::acquire::grants::{Grants, Vote};
 use crate::clock::BootInstant;
+use crate::core::Core;
 use crate::error::{Error, NodeFailure, NodeReason};
 use crate::node::{NOT_SHARED, Node};
 use crate::token::Token;
@@ -52,43 +53,47 @@ pub(crate) async fn ask(
         .iter()
         .map(|node| async move { (*node, ask_one(attempt, *node, fence).await) })
         .collect();
+    // The requests are sent before anything is decided: what is held may be a majority already.
+    let mut answer = answers.next().now_or_never();
     let mut refused = 0;
-    // What is held may be a majority already, as after the last of two waits: then nobody is waited for.
-    while round.count(attempt, held) < core.majority()
-        && let Some((node, said)) = answers.next().await
-    {
+    while round.count(attempt, held) < core.majority() {
+        let answered = match answer.take() {
+            Some(answer) => answer,
+            None => answers.next().await,
+        };
+        let Some((node, said)) = answered else { break };
         refused += usize::from(!matches!(said, Said::Granted(..)));
         round.said.insert(node, said);
-        if round.count(attempt, held) >= core.majority() {
-            round.mark_ahead(attempt, held);
-            return round;
-        }
         if refused > core.nodes.len() - core.majority() {
             break;
         }
         // Undecided, as where two have a server each. One that has kept silent before will not decide it now.
         let answered = held.0.len() + round.answered().count();
-        let waits_for =
-            |node: &usize| !round.said.contains_key(node) && !core.nodes[*node].is_silent();
-        if answered >= core.majority() && !asked.iter().any(waits_for) {
+        if answered >= core.majority() && !round.waits_for_any(core, &asked) {
             break;
         }
     }
-    // Decided, or lost. Who queues now should know which servers are there: as long again, and no longer, for the others.
-    let grace = started.elapsed() + Duration::from_millis(2);
-    let rest = async {
-        while let Some((node, said)) = answers.next().await {
-            round.said.insert(node, said);
-        }
-    };
-    let _ = tokio::time::timeout(grace, rest).await;
+    if round.count(attempt, held) < core.majority() {
+        // Who queues now should know which servers are there: as long again, and no longer, for the others.
+        let grace = started.elapsed() + Duration::from_millis(2);
+        let rest = async {
+            while round.waits_for_any(core, &asked)
+                && let Some((node, said)) = answers.next().await
+            {
+                round.said.insert(node, said);
+            }
+        };
+        let _ = tokio::time::timeout(grace, rest).await;
+    }
     round.mark_ahead(attempt, held);
     round
 }
 
 async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> Said {
     let said = ask_in_time(attempt, index, fence).await;
-    attempt.request.core.nodes[index].note_silent(matches!(said, Said::Silent));
+    if matches!(said, Said::Silent) {
+        attempt.request.core.nodes[index].note_silent(true);
+    }
     said
 }
 
@@ -139,6 +144,13 @@ async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) 
 }
 
 impl Round {
+    /// Whether one of those that were asked may still answer soon.
+    fn waits_for_any(&self, core: &Core, asked: &[usize]) -> bool {
+        let waits_for =
+            |node: &usize| !self.said.contains_key(node) && !core.nodes[*node].is_silent();
+        asked.iter().any(waits_for)
+    }
+
     pub(crate) fn granted(&self) -> impl Iterator<Item = (usize, Vote)> {
         self.said.iter().filter_map(|(node, said)| match said {
             Said::Granted(vote) => Some((*node, *vote)),
