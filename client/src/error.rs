@@ -64,7 +64,14 @@ pub enum Error {
     /// An argument is out of range.
     Invalid(String),
     /// The server could not be reached, or did not answer in time.
-    Connection(RedisError),
+    Connection {
+        /// The server's address.
+        server: String,
+        /// What went wrong.
+        error: RedisError,
+    },
+    /// The background thread of the blocking client cannot be started.
+    NoThread(String),
     /// The runtime that the client was built in is gone.
     Closed,
 }
@@ -180,7 +187,7 @@ impl Error {
             | Error::Deadlock(_)
             | Error::NoQuorum { .. }
             | Error::TooManyWaits { .. }
-            | Error::Connection(_) => true,
+            | Error::Connection { .. } => true,
             Error::Refused(line) => is_passing(line),
             _ => false,
         }
@@ -211,7 +218,10 @@ impl fmt::Display for Error {
             Error::Busy { waited } => {
                 write!(f, "the lock is held by others; gave up after {waited:?}")
             }
-            Error::Deadlock(line) => write!(f, "waiting would be a deadlock: {line}"),
+            Error::Deadlock(line) => {
+                let text = line.strip_prefix("DEADLOCK ").unwrap_or(line);
+                write!(f, "waiting would be a deadlock: {text}")
+            }
             Error::AlreadyHeld => f.write_str(
                 "this owner holds the key or is acquiring it already; ask for re-entry with `reentrant()`",
             ),
@@ -239,7 +249,10 @@ impl fmt::Display for Error {
             ),
             Error::Refused(line) => write!(f, "the server refused the command: {line}"),
             Error::Invalid(text) => f.write_str(text),
-            Error::Connection(error) => write!(f, "could not talk to the server: {error}"),
+            Error::Connection { server, error } => write!(f, "could not talk to {server}: {error}"),
+            Error::NoThread(why) => {
+                write!(f, "the background thread of the blocking client cannot be started: {why}")
+            }
             Error::Closed => f.write_str("the runtime that the client was built in is gone"),
         }
     }
@@ -248,7 +261,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Connection(error) => Some(error),
+            Error::Connection { error, .. } => Some(error),
             _ => None,
         }
     }
@@ -271,7 +284,11 @@ impl fmt::Display for NodeReason {
             NodeReason::Busy => f.write_str("held by others"),
             NodeReason::Silent => f.write_str("no answer in time"),
             NodeReason::Ahead => f.write_str("its tokens are more than a second ahead"),
-            NodeReason::Failed(error) => error.fmt(f),
+            NodeReason::Failed(error) => match &**error {
+                // Said beside the server's name.
+                Error::Connection { error, .. } => write!(f, "could not talk to it: {error}"),
+                error => error.fmt(f),
+            },
         }
     }
 }

@@ -101,6 +101,7 @@
 //! | [`Refused`](Error::Refused) | the server's own error, as it was on the wire | read it |
 //! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | later |
 //! | [`Invalid`](Error::Invalid) | an argument out of range | a bug |
+//! | [`NoThread`](Error::NoThread) | the blocking client's background thread cannot be started | raise the limit on threads |
 //! | [`Closed`](Error::Closed) | the runtime the client was built in is gone | keep it running |
 //!
 //! [`Error::is_transient`] says whether trying again may help.

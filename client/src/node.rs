@@ -76,6 +76,14 @@ impl Node {
         &self.name
     }
 
+    /// What went wrong with this server's connection, as an error.
+    pub(crate) fn failure(&self, error: RedisError) -> Error {
+        Error::Connection {
+            server: self.name.clone(),
+            error,
+        }
+    }
+
     /// Takes note of whether the server has answered in time.
     pub(crate) fn note_silent(&self, silent: bool) {
         self.silent.store(silent, Ordering::Relaxed);
@@ -133,14 +141,14 @@ impl Node {
     /// if the connection turns out to be dead. Only for what may be carried out twice.
     pub(crate) async fn ask(self: &Arc<Self>, cmd: &Cmd) -> Result<Value, Error> {
         match self.ask_once(cmd).await {
-            Err(Error::Connection(error)) if !error.is_timeout() => self.ask_once(cmd).await,
+            Err(Error::Connection { error, .. }) if !error.is_timeout() => self.ask_once(cmd).await,
             reply => reply,
         }
     }
 
     /// Like [`Node::ask`], but sends it once.
     pub(crate) async fn ask_once(self: &Arc<Self>, cmd: &Cmd) -> Result<Value, Error> {
-        let (link, number) = self.link().await.map_err(Error::Connection)?;
+        let (link, number) = self.link().await.map_err(|error| self.failure(error))?;
         self.ask_on(&link, number, cmd).await
     }
 
@@ -184,12 +192,12 @@ impl Node {
         self: &Arc<Self>,
         cmds: Vec<Cmd>,
     ) -> Result<Vec<RedisResult<Value>>, Error> {
-        let (link, number) = self.link().await.map_err(Error::Connection)?;
+        let (link, number) = self.link().await.map_err(|error| self.failure(error))?;
         let replies = link.ask_all(cmds, self.config.response_timeout).await;
         if let Err(error) = &replies {
             self.report(number, error).await;
         }
-        replies.map_err(Error::Connection)
+        replies.map_err(|error| self.failure(error))
     }
 
     /// Takes note that the shared connection `number` has failed: the next command opens another.
@@ -217,12 +225,12 @@ impl Node {
         fresh: bool,
     ) -> Result<WaitLink, Error> {
         let permit = self.permit()?;
-        let (shared, _) = self.link().await.map_err(Error::Connection)?;
+        let (shared, _) = self.link().await.map_err(|error| self.failure(error))?;
         let place = self
             .connector
             .place(&shared, key)
             .await
-            .map_err(Error::Connection)?;
+            .map_err(|error| self.failure(error))?;
         if !fresh && let Some(link) = self.take_idle(place.as_deref()) {
             return Ok(WaitLink {
                 link,
@@ -234,8 +242,8 @@ impl Node {
         let limit = self.config.connect_timeout;
         let opening = self.connector.dedicated(place.as_deref(), limit);
         let link = match tokio::time::timeout(limit, opening).await {
-            Ok(link) => link.map_err(Error::Connection)?,
-            Err(_) => return Err(Error::Connection(crate::link::silence(limit))),
+            Ok(link) => link.map_err(|error| self.failure(error))?,
+            Err(_) => return Err(self.failure(crate::link::silence(limit))),
         };
         Ok(WaitLink {
             link: Link::One(link),

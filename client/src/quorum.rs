@@ -365,7 +365,7 @@ async fn check(node: &Arc<Node>) -> Result<(), Error> {
     loop {
         match node.ask(&cmd).await {
             Ok(_) | Err(Error::Refused(_)) => return Ok(()),
-            Err(Error::Connection(error)) if error.is_timeout() => {}
+            Err(Error::Connection { error, .. }) if error.is_timeout() => {}
             Err(error) => return Err(error),
         }
     }

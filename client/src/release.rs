@@ -192,7 +192,7 @@ async fn deliver(delivery: Delivery) -> Answer {
     // Behind the acquire that has not been answered, so that it cannot come after its own release.
     let behind = delivery.hold.state().unanswered[delivery.server].clone();
     let mut left = delivery.attempt(behind).await;
-    let repeated = matches!(&left, Err(Error::Connection(error)) if !error.is_timeout());
+    let repeated = matches!(&left, Err(Error::Connection { error, .. }) if !error.is_timeout());
     if repeated {
         left = delivery.attempt(None).await;
     }
@@ -212,7 +212,7 @@ impl Delivery {
         let node = self.node();
         let (link, number) = match behind {
             Some(link) => (link, NOT_SHARED),
-            None => node.link().await.map_err(Error::Connection)?,
+            None => node.link().await.map_err(|error| node.failure(error))?,
         };
         self.say(&link, number).await
     }
@@ -228,7 +228,7 @@ impl Delivery {
             state.epoch
         };
         let reply = node.ask_on(link, number, &self.cmd).await;
-        if !matches!(&reply, Err(Error::Connection(error)) if error.is_timeout()) {
+        if !matches!(&reply, Err(Error::Connection { error, .. }) if error.is_timeout()) {
             let mut state = hold.state();
             // Otherwise it is the answer to a later request that is missing.
             if state.epoch == epoch {
@@ -245,7 +245,7 @@ impl Delivery {
     async fn attempt_again(&mut self) -> Result<(), Error> {
         let hold = self.hold.clone();
         let node = self.node().clone();
-        let (link, number) = node.link().await.map_err(Error::Connection)?;
+        let (link, number) = node.link().await.map_err(|error| node.failure(error))?;
         // The last part still has its turn, over a quorum it needs none.
         let mut turn = match self.is_last {
             true => None,

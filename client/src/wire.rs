@@ -103,7 +103,10 @@ pub(crate) fn value(reply: Result<Value, RedisError>, server: &str) -> Result<Va
         Err(error) => Err(match (error.code(), error.detail()) {
             (Some(code), Some(detail)) => refusal(format!("{code} {detail}"), server),
             (Some(code), None) => refusal(code.to_owned(), server),
-            (None, _) => Error::Connection(error),
+            (None, _) => Error::Connection {
+                server: server.to_owned(),
+                error,
+            },
         }),
     }
 }

@@ -47,7 +47,7 @@ async fn each_server_of_a_quorum_says_who_holds_there_and_which_is_silent() {
     let answers = quorum.info("k").await;
     assert!(answers[0].answer.is_ok() && answers[2].answer.is_ok());
     assert!(
-        matches!(answers[1].answer, Err(Error::Connection(_))),
+        matches!(answers[1].answer, Err(Error::Connection { .. })),
         "{answers:?}"
     );
     assert_eq!(answers[1].server, servers.0[1].addr());

@@ -230,14 +230,16 @@ async fn a_server_without_the_module_is_told_how_to_load_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_a_connection_error() {
+async fn a_server_that_is_not_there_is_a_connection_error_that_names_it() {
     let mut server = Server::start();
-    let url = server.url();
+    let (url, address) = (server.url(), format!("127.0.0.1:{}", server.port()));
     server.sigkill();
-    assert!(matches!(
-        Client::connect(url).await,
-        Err(Error::Connection(_))
-    ));
+    let error = Client::connect(url).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Connection { server, .. } if *server == address),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains(&address), "{error}");
 }
 
 #[tokio::test]

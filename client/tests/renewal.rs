@@ -101,7 +101,10 @@ async fn a_guard_of_a_killed_server_is_lost_at_the_deadline() {
     server.sigkill();
     assert_eq!(guard.lost().await, Loss::Expired);
     let started = Instant::now();
-    assert!(matches!(guard.release().await, Err(Error::Connection(_))));
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Connection { .. })
+    ));
     assert!(started.elapsed() < LATE);
 }
 
@@ -113,7 +116,10 @@ async fn a_release_that_could_not_be_delivered_is_delivered_later() {
     let direct = support::client(&server).await;
     let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     proxy.set(Traffic::Cut);
-    assert!(matches!(guard.release().await, Err(Error::Connection(_))));
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Connection { .. })
+    ));
     assert!(direct.info("k").await.unwrap().is_some());
     proxy.set(Traffic::Flows);
     await_free(&direct, "k").await;
@@ -127,7 +133,7 @@ async fn a_lost_reply_and_a_retry_leave_nothing_behind() {
     let direct = support::client(&server).await;
     proxy.set(Traffic::LosesReplies);
     let error = client.lock("k").wait(ms(50)).acquire().await.unwrap_err();
-    assert!(matches!(error, Error::Connection(_)), "{error:?}");
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
     // What was granted unheard is given back, unheard as well.
     await_free(&direct, "k").await;
     proxy.set(Traffic::Flows);

@@ -246,7 +246,7 @@ async fn a_waiter_whose_connection_is_cut_or_falls_silent_gets_an_error_and_leav
         proxy.set(traffic);
         let error = waiting.await.unwrap().unwrap_err();
         assert!(
-            matches!(error, Error::Connection(_)),
+            matches!(error, Error::Connection { .. }),
             "{traffic:?}: {error:?}"
         );
         proxy.set(Traffic::Flows);

@@ -95,14 +95,14 @@ async fn a_server_with_a_certificate_of_another_authority_is_a_connection_error_
     let error = Client::connect(trusting(&authority(), port))
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Connection(_)), "{error:?}");
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
 
     assert!(error.to_string().contains("certificate"), "{error}");
     // Nor does the system trust it, which is who is asked where nothing else is said.
     let error = Client::connect(format!("rediss://127.0.0.1:{port}/"))
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Connection(_)), "{error:?}");
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
 
     assert!(error.to_string().contains("certificate"), "{error}");
 }
@@ -114,7 +114,7 @@ async fn a_certificate_for_another_host_is_a_connection_error_that_says_so() {
     let error = Client::connect(trusting(&authority, port))
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Connection(_)), "{error:?}");
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
 
     assert!(error.to_string().contains("certificate"), "{error}");
 }
@@ -123,7 +123,7 @@ async fn a_certificate_for_another_host_is_a_connection_error_that_says_so() {
 async fn a_port_without_tls_is_a_connection_error() {
     let server = Server::start();
     let error = Client::connect(format!("rediss://{}/", server.addr())).await;
-    assert!(matches!(error, Err(Error::Connection(_))), "{error:?}");
+    assert!(matches!(error, Err(Error::Connection { .. })), "{error:?}");
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ fn may_pass(node: &Node, error: &Error) -> bool {
     match error {
         Error::Refused(line) if line.starts_with("UNBLOCKED") => true,
         Error::Refused(line) => node.fails_over() && is_passing(line),
-        Error::Connection(_) => node.fails_over(),
+        Error::Connection { .. } => node.fails_over(),
         _ => false,
     }
 }
@@ -94,7 +94,7 @@ async fn try_and_wait(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Er
             Ok(Waited::Busy) => return Ok(Try::Busy),
             Ok(Waited::LostAgain) => {}
             // It had died while nobody used it.
-            Err(Error::Connection(error)) if reused && !error.is_timeout() => fresh = true,
+            Err(Error::Connection { error, .. }) if reused && !error.is_timeout() => fresh = true,
             Err(error) => return Err(error),
         }
     }
@@ -127,7 +127,7 @@ async fn try_once(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error>
     loop {
         let (link, number) = match behind.take() {
             Some(link) => (link, NOT_SHARED),
-            None => node.link().await.map_err(Error::Connection)?,
+            None => node.link().await.map_err(|error| node.failure(error))?,
         };
         let sent = BootInstant::now();
         attempt.leave_trace(0, &link, false);
@@ -138,9 +138,9 @@ async fn try_once(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error>
                 attempt.trail.clear(0);
                 return Ok(Try::Busy);
             }
-            Err(Error::Connection(error)) if again && !error.is_timeout() => again = false,
+            Err(Error::Connection { error, .. }) if again && !error.is_timeout() => again = false,
             Err(error) => {
-                if !matches!(error, Error::Connection(_)) {
+                if !matches!(error, Error::Connection { .. }) {
                     attempt.trail.clear(0);
                 }
                 return Err(error);
@@ -193,7 +193,7 @@ async fn wait_once(
     let token = match wire::token(reply, node.name()) {
         Ok(token) => token,
         Err(error) => {
-            if !matches!(error, Error::Connection(_)) {
+            if !matches!(error, Error::Connection { .. }) {
                 attempt.trail.clear(0);
             }
             return Err(error);
@@ -234,7 +234,7 @@ pub(crate) async fn watched(
                 return error;
             }
             if limit.is_some_and(|limit| started.elapsed() > limit + patience) {
-                return Error::Connection(crate::link::silence(started.elapsed()));
+                return node.failure(crate::link::silence(started.elapsed()));
             }
         }
     };

@@ -112,7 +112,7 @@ async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) 
         let (link, number) = match link {
             Ok(link) => link,
             Err(error) if error.is_timeout() => return Said::Silent,
-            Err(error) => return Said::Failed(Error::Connection(error)),
+            Err(error) => return Said::Failed(node.failure(error)),
         };
         attempt.leave_trace(index, &link, false);
         let sent = BootInstant::now();
@@ -130,11 +130,11 @@ async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) 
                 attempt.trail.clear(index);
                 return Said::Busy;
             }
-            Err(Error::Connection(error)) if error.is_timeout() => return Said::Silent,
+            Err(Error::Connection { error, .. }) if error.is_timeout() => return Said::Silent,
             // A connection that had died while nobody used it, and what was on it with it.
-            Err(Error::Connection(_)) if again => again = false,
+            Err(Error::Connection { .. }) if again => again = false,
             Err(error) => {
-                if !matches!(error, Error::Connection(_)) {
+                if !matches!(error, Error::Connection { .. }) {
                     attempt.trail.clear(index);
                 }
                 return Said::Failed(error);

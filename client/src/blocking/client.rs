@@ -211,7 +211,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connection`] if the background thread cannot be started.
+    /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: Builder) -> Result<Client, Error> {
         settings.runtime(background()?).build().map(Client)
     }
@@ -318,7 +318,7 @@ impl Quorum {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connection`] if the background thread cannot be started.
+    /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
         settings.runtime(background()?).build().map(Quorum)
     }

@@ -21,7 +21,7 @@ pub(super) fn background() -> Result<Handle, Error> {
         .thread_name("mortise")
         .enable_all()
         .build()
-        .map_err(|error| Error::Connection(error.into()))?;
+        .map_err(|error| Error::NoThread(error.to_string()))?;
     let mut spare = Some(runtime);
     let kept = RUNTIME.get_or_init(|| spare.take().expect("the runtime just built"));
     if let Some(spare) = spare {
