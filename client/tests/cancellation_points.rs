@@ -5,10 +5,11 @@ mod support;
 
 use std::pin::pin;
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 use mortise_client::{Client, Guard, Lock, Mode};
 use mortise_harness::Server;
-use support::dropping::{Point, at_every_point, drop_at};
+use support::dropping::{Point, at_every_point, drop_at, points};
 use support::quorum::Servers;
 use support::{await_free, await_waiters, client, eventually, ms};
 
@@ -168,14 +169,20 @@ async fn a_scope() {
 }
 
 /// Polls and drops without a runtime on this thread, and without ever waiting: what is left to do goes on elsewhere.
-fn drop_outside<F: Future>(future: F, polls: u32) {
+fn drop_outside<F: Future>(future: F, point: Point) {
     assert!(tokio::runtime::Handle::try_current().is_err());
     let mut future = pin!(future);
-    for _ in 0..polls {
+    let started = Instant::now();
+    let mut polled = 0;
+    while match point {
+        Point::Polls(polls) => polled < polls,
+        Point::After(time) => started.elapsed() < time,
+    } {
         let mut context = Context::from_waker(Waker::noop());
         if future.as_mut().poll(&mut context).is_ready() {
             return;
         }
+        polled += 1;
         std::thread::yield_now();
     }
 }
@@ -194,19 +201,19 @@ fn everything_outside_of_a_runtime() {
     });
     let free = |key: &str| runtime.block_on(servers.await_free(key));
     for (lock, key) in [(one, "one"), (quorum, "quorum")] {
-        for polls in (0..20).chain((1..20).map(|n| n * n * 10)) {
-            drop_outside(lock.acquire(), polls);
+        for point in points().filter(|point| !matches!(point, Point::Polls(20..))) {
+            drop_outside(lock.acquire(), point);
             free(key);
-            drop_outside(lock.run(|_| std::future::pending::<()>()), polls);
+            drop_outside(lock.run(|_| std::future::pending::<()>()), point);
             free(key);
             let mut guard = runtime.block_on(lock.acquire()).unwrap();
-            drop_outside(lock.acquire(), polls);
-            drop_outside(guard.renew(), polls);
-            drop_outside(guard.downgrade(), polls);
-            drop_outside(guard.upgrade(), polls);
-            drop_outside(guard.lost(), polls);
+            drop_outside(lock.acquire(), point);
+            drop_outside(guard.renew(), point);
+            drop_outside(guard.downgrade(), point);
+            drop_outside(guard.upgrade(), point);
+            drop_outside(guard.lost(), point);
             assert!(guard.is_valid());
-            drop_outside(guard.release(), polls);
+            drop_outside(guard.release(), point);
             free(key);
         }
     }
