@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use mortise_client::{Client, Guard, Released};
 use mortise_harness::{
-    Builder, Cluster, Server, begin_migration, cmd, end_migration, hold_of, migrate, wait_for_sync,
+    Builder, Cluster, Server, begin_migration, cmd, end_migration, eventually_within, hold_of,
+    migrate, wait_for_sync,
 };
 use tokio::task::JoinHandle;
 
@@ -46,10 +47,10 @@ impl Scene {
     /// By now `home` has the slot: the holder has what it had, and the waiter has asked there.
     async fn go_on_at(self, home: &Server) {
         let (token, guard) = (self.guard.token(), self.guard);
-        support::eventually("the waiter asks the new home", || async {
+        let patience = Duration::from_secs(60);
+        eventually_within(patience, "the waiter asks the new home", || {
             home.gauge("waiters") == 1
-        })
-        .await;
+        });
         let hold = hold_of(&mut home.connect(), KEY, guard.owner()).unwrap();
         assert_eq!(hold.token as u64, token.get());
         guard.renew().await.unwrap();
