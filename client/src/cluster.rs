@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
 use redis::{
     ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Value,
 };
 
 use crate::builder::Server;
-use crate::connector::Connector;
+use crate::connector::{Connector, attentive};
 use crate::error::Error;
 use crate::link::Link;
 
@@ -49,7 +50,10 @@ impl Server {
             ));
         };
         let pattern = first.as_str().into_connection_info().map_err(invalid)?;
-        let client = ClusterClient::new(nodes).map_err(invalid)?;
+        let client = ClusterClient::builder(nodes)
+            .tcp_settings(attentive(TcpSettings::default()))
+            .build()
+            .map_err(invalid)?;
         Ok(Server {
             name: format!("the cluster at {}", pattern.addr()),
             connector: Connector::Cluster(Box::new(Cluster { client, pattern })),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, RedisResult};
 
 use crate::link::Link;
@@ -70,9 +72,27 @@ async fn open(client: &redis::Client, limit: Duration) -> RedisResult<Multiplexe
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(None);
-    client
+    let info = client.get_connection_info();
+    let tcp = attentive(info.tcp_settings().clone());
+    redis::Client::open(info.clone().set_tcp_settings(tcp))?
         .get_multiplexed_async_connection_with_config(&config)
         .await
+}
+
+/// A request may wait for hours without a byte going either way. So that a connection which has died meanwhile without
+/// a word (a firewall that forgot it, a machine that lost power) is noticed within half a minute, it is probed by the
+/// kernel, unless the application has said how.
+pub(crate) fn attentive(tcp: TcpSettings) -> TcpSettings {
+    // Small commands share a connection: none waits for the last one's acknowledgement.
+    let tcp = tcp.set_nodelay(true);
+    if tcp.keepalive().is_some() {
+        return tcp;
+    }
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    tcp.set_keepalive(probes)
 }
 
 impl fmt::Debug for Connector {

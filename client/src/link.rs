@@ -63,7 +63,7 @@ impl Link {
     }
 }
 
-async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Duration,
     request: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {

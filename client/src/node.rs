@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared as SharedFuture};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::clock::BootInstant;
 use crate::config::Config;
 use crate::connector::Connector;
 use crate::error::{Error, is_passing};
-use crate::link::Link;
+use crate::link::{Link, within};
 use crate::wire;
 
 /// The number of a connection whose failure says nothing of the shared one.
@@ -21,19 +23,34 @@ pub(crate) struct Node {
     name: String,
     connector: Connector,
     config: Config,
-    shared: tokio::sync::Mutex<Shared>,
+    shared: Mutex<Shared>,
     idle: Mutex<Vec<(Option<String>, Link)>>,
     waits: AtomicUsize,
-    /// When a check last found the server there; locked while one is going on.
-    heard: tokio::sync::Mutex<Option<BootInstant>>,
+    heard: Mutex<Heard>,
     /// It let the time for an answer pass, and has answered nothing since.
     silent: AtomicBool,
 }
 
+/// What many wait for, and is done once.
+type Once<T> = SharedFuture<BoxFuture<'static, T>>;
+/// A connection and its number.
+type Opened = RedisResult<(Link, u64)>;
+
 /// The shared connection, numbered so that a report of its failure cannot take down its successor.
+#[derive(Default)]
 struct Shared {
     link: Option<Link>,
+    /// The next connection, and the number it is to have.
+    opening: Option<(u64, Once<Opened>)>,
     number: u64,
+}
+
+/// What is known of whether the server is there.
+#[derive(Default)]
+struct Heard {
+    /// When a check last found it there.
+    at: Option<BootInstant>,
+    check: Option<Once<Result<(), Error>>>,
 }
 
 /// A connection to wait on, and the right to one more wait; gone when dropped.
@@ -61,13 +78,13 @@ impl Node {
             name,
             connector,
             config,
-            shared: tokio::sync::Mutex::new(Shared {
+            shared: Mutex::new(Shared {
                 link: given,
-                number: 0,
+                ..Shared::default()
             }),
             idle: Mutex::new(Vec::new()),
             waits: AtomicUsize::new(0),
-            heard: tokio::sync::Mutex::new(None),
+            heard: Mutex::default(),
             silent: AtomicBool::new(false),
         }
     }
@@ -106,35 +123,21 @@ impl Node {
     /// The shared connection, opened if there is none, and its number; waited for as long as a reply may take.
     ///
     /// Opening may take longer than that. It then goes on by itself, for whoever asks next.
-    pub(crate) async fn link(self: &Arc<Self>) -> RedisResult<(Link, u64)> {
-        if let Ok(shared) = self.shared.try_lock()
-            && let Some(link) = &shared.link
-        {
-            return Ok((link.clone(), shared.number));
-        }
-        let node = self.clone();
-        let opening = tokio::spawn(async move { node.open().await });
+    pub(crate) async fn link(self: &Arc<Self>) -> Opened {
         let limit = self.config.response_timeout;
-        match tokio::time::timeout(limit, opening).await {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(_)) | Err(_) => Err(crate::link::silence(limit)),
-        }
-    }
-
-    async fn open(&self) -> RedisResult<(Link, u64)> {
-        let mut shared = self.shared.lock().await;
-        if let Some(link) = &shared.link {
-            return Ok((link.clone(), shared.number));
-        }
-        let limit = self.config.connect_timeout;
-        // The connection's own limit leaves out what Sentinel or a name server takes.
-        let link = match tokio::time::timeout(limit, self.connector.shared(limit)).await {
-            Ok(link) => link?,
-            Err(_) => return Err(crate::link::silence(limit)),
+        let opening = {
+            let mut shared = lock(&self.shared);
+            if let Some(link) = &shared.link {
+                return Ok((link.clone(), shared.number));
+            }
+            let number = shared.number + 1;
+            let open = || {
+                let work = Opening(self.clone(), number).run();
+                (number, once(work, Err(crate::link::silence(limit))))
+            };
+            shared.opening.get_or_insert_with(open).1.clone()
         };
-        shared.number += 1;
-        shared.link = Some(link.clone());
-        Ok((link, shared.number))
+        within(limit, opening).await
     }
 
     /// Sends a command over the shared connection and waits for its reply up to the configured limit; sends it again
@@ -157,34 +160,31 @@ impl Node {
         let reply = link.ask(cmd, self.config.response_timeout).await;
         match &reply {
             Ok(_) => self.note_silent(false),
-            Err(error) => self.report(number, error).await,
+            Err(error) => self.report(number, error),
         }
         let value = wire::value(reply, &self.name);
         if let Err(Error::Refused(line)) = &value
             && self.fails_over()
             && is_passing(line)
         {
-            self.rediscover().await;
+            self.rediscover();
         }
         value
     }
 
-    /// Whether the server still answers, asked on the shared connection; however many ask, one command is sent.
+    /// Whether the server still answers, asked on the shared connection; however many ask, one command is sent, and all
+    /// are told what came of it.
     pub(crate) async fn check_alive(self: &Arc<Self>) -> Result<(), Error> {
-        let asked = BootInstant::now();
-        let mut heard = self.heard.lock().await;
-        let fresh = asked.back(self.config.response_timeout / 2);
-        if heard.is_some_and(|at| at >= fresh) {
-            return Ok(());
-        }
-        match self.ask(&redis::cmd("PING")).await {
-            // A server that may not be pinged, or is loading, is there all the same.
-            Ok(_) | Err(Error::Refused(_)) => {
-                *heard = Some(BootInstant::now());
-                Ok(())
+        let check = {
+            let mut heard = lock(&self.heard);
+            let fresh = BootInstant::now().back(self.config.response_timeout / 2);
+            if heard.at.is_some_and(|at| at >= fresh) {
+                return Ok(());
             }
-            Err(error) => Err(error),
-        }
+            let check = || once(Check(self.clone()).run(), Err(Error::Closed));
+            heard.check.get_or_insert_with(check).clone()
+        };
+        check.await
     }
 
     /// Sends commands over the shared connection in one go.
@@ -195,26 +195,41 @@ impl Node {
         let (link, number) = self.link().await.map_err(|error| self.failure(error))?;
         let replies = link.ask_all(cmds, self.config.response_timeout).await;
         if let Err(error) = &replies {
-            self.report(number, error).await;
+            self.report(number, error);
+        }
+        let refused = |reply: &RedisResult<Value>| match wire::value(reply.clone(), &self.name) {
+            Err(Error::Refused(line)) => is_passing(&line),
+            _ => false,
+        };
+        if self.fails_over() && replies.iter().flatten().any(refused) {
+            self.rediscover();
         }
         replies.map_err(|error| self.failure(error))
     }
 
     /// Takes note that the shared connection `number` has failed: the next command opens another.
-    async fn report(&self, number: u64, error: &RedisError) {
+    fn report(&self, number: u64, error: &RedisError) {
         if !(error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout()) {
             return;
         }
-        let mut shared = self.shared.lock().await;
+        let mut shared = lock(&self.shared);
         if shared.number == number {
             shared.link = None;
         }
     }
 
     /// Lets go of every connection that leads to a server which is no primary any more.
-    pub(crate) async fn rediscover(&self) {
-        self.shared.lock().await.link = None;
-        self.lock_idle().clear();
+    pub(crate) fn rediscover(&self) {
+        let opening = {
+            let mut shared = lock(&self.shared);
+            shared.link = None;
+            shared.opening.take().inspect(|(number, _)| {
+                // What is being opened may lead there, too; nobody is given its number again.
+                shared.number = *number;
+            })
+        };
+        drop(opening);
+        lock(&self.idle).clear();
     }
 
     /// A connection to wait on for `key`, another than the shared one. Never waited for: whoever holds the lock may
@@ -226,11 +241,12 @@ impl Node {
     ) -> Result<WaitLink, Error> {
         let permit = self.permit()?;
         let (shared, _) = self.link().await.map_err(|error| self.failure(error))?;
-        let place = self
-            .connector
-            .place(&shared, key)
-            .await
-            .map_err(|error| self.failure(error))?;
+        let place = within(
+            self.config.response_timeout,
+            self.connector.place(&shared, key),
+        )
+        .await
+        .map_err(|error| self.failure(error))?;
         if !fresh && let Some(link) = self.take_idle(place.as_deref()) {
             return Ok(WaitLink {
                 link,
@@ -241,10 +257,8 @@ impl Node {
         }
         let limit = self.config.connect_timeout;
         let opening = self.connector.dedicated(place.as_deref(), limit);
-        let link = match tokio::time::timeout(limit, opening).await {
-            Ok(link) => link.map_err(|error| self.failure(error))?,
-            Err(_) => return Err(self.failure(crate::link::silence(limit))),
-        };
+        let link = within(limit, opening).await;
+        let link = link.map_err(|error| self.failure(error))?;
         Ok(WaitLink {
             link: Link::One(link),
             reused: false,
@@ -264,15 +278,81 @@ impl Node {
     }
 
     fn take_idle(&self, place: Option<&str>) -> Option<Link> {
-        let mut idle = self.lock_idle();
+        let mut idle = lock(&self.idle);
         let at = idle
             .iter()
             .rposition(|(there, _)| there.as_deref() == place)?;
         Some(idle.swap_remove(at).1)
     }
+}
 
-    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<(Option<String>, Link)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What goes on by itself once somebody waits for it; `gone` if its runtime ends.
+fn once<T>(work: impl Future<Output = T> + Send + 'static, gone: T) -> Once<T>
+where
+    T: Clone + Send + 'static,
+{
+    async move { tokio::spawn(work).await.unwrap_or(gone) }
+        .boxed()
+        .shared()
+}
+
+/// The opening of the shared connection with a number.
+struct Opening(Arc<Node>, u64);
+
+impl Opening {
+    async fn run(self) -> Opened {
+        let Opening(node, number) = &self;
+        let limit = node.config.connect_timeout;
+        // The connection's own limit leaves out what Sentinel or a name server takes.
+        let link = within(limit, node.connector.shared(limit)).await;
+        let mut shared = lock(&node.shared);
+        // Otherwise the server has been looked for anew since, and this may be the old one.
+        if shared.is_opening(*number) {
+            shared.number = *number;
+            shared.link = link.as_ref().ok().cloned();
+        }
+        Ok((link?, *number))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let mut shared = lock(&self.0.shared);
+        if shared.is_opening(self.1) {
+            shared.opening = None;
+        }
+    }
+}
+
+impl Shared {
+    fn is_opening(&self, number: u64) -> bool {
+        self.opening.as_ref().is_some_and(|it| it.0 == number)
+    }
+}
+
+/// A look at whether the server is there.
+struct Check(Arc<Node>);
+
+impl Check {
+    async fn run(self) -> Result<(), Error> {
+        match self.0.ask(&redis::cmd("PING")).await {
+            // A server that may not be pinged, or is loading, is there all the same.
+            Ok(_) | Err(Error::Refused(_)) => {
+                lock(&self.0.heard).at = Some(BootInstant::now());
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        lock(&self.0.heard).check = None;
     }
 }
 
@@ -280,7 +360,7 @@ impl WaitLink {
     /// Keeps the connection for the next wait. Only for one on which every command has been answered.
     pub(crate) fn keep(self) {
         let node = &self.permit.0;
-        let mut idle = node.lock_idle();
+        let mut idle = lock(&node.idle);
         if idle.len() < node.config.idle_connections {
             idle.push((self.place, self.link));
         }

@@ -317,7 +317,10 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Quorum, Error> {
-        let patience = self.config.connect_timeout + self.config.response_timeout;
+        let config = &self.config;
+        let patience = config
+            .connect_timeout
+            .saturating_add(config.response_timeout);
         let quorum = self.build()?;
         let core = &quorum.core;
         let mut answers: FuturesUnordered<_> = core

@@ -5,15 +5,15 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::{Either, join_all, select};
 
+use crate::acquire::Attempt;
 use crate::acquire::grants::{Grants, Vote};
-use crate::acquire::one::watched;
+use crate::acquire::one::{queue, watched};
 use crate::acquire::quorum::undo;
 use crate::acquire::round;
-use crate::acquire::{Attempt, Wait};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::hold::Grant;
-use crate::wire::{self, Queue};
+use crate::wire;
 
 /// What queueing came to.
 pub(crate) enum Stood {
@@ -91,13 +91,10 @@ async fn wait_and_keep(
 
 async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
     let (request, node) = (attempt.request, &attempt.request.core.nodes[at]);
-    let left = request.wait.left(attempt.started);
-    let queue = match left {
-        _ if request.wait == Wait::No => return Ok(Waited::Over),
-        None => Queue::Millis(0),
-        Some(left) if left.is_zero() => return Ok(Waited::Over),
-        Some(left) => Queue::Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1)),
+    let Some(queue) = queue(attempt) else {
+        return Ok(Waited::Over);
     };
+    let left = request.wait.left(attempt.started);
     let wait = match node.wait_link(&request.key, false).await {
         Ok(wait) => wait,
         Err(error @ Error::TooManyWaits { .. }) => return Err(error),

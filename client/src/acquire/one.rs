@@ -37,7 +37,7 @@ pub(crate) async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
         if !may_pass(node, &error) || failures > FAILOVER_ATTEMPTS || is_over(attempt) {
             return Err(error);
         }
-        node.rediscover().await;
+        node.rediscover();
         tokio::time::sleep(FAILOVER_PAUSE).await;
     }
 }
@@ -101,7 +101,7 @@ async fn try_and_wait(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Er
 }
 
 /// What is left of the wait as the server is told; `None` if nothing is.
-fn queue(attempt: &Attempt<'_>) -> Option<Queue> {
+pub(crate) fn queue(attempt: &Attempt<'_>) -> Option<Queue> {
     match attempt.request.wait.left(attempt.started) {
         None => Some(Queue::Millis(0)),
         Some(left) if left.is_zero() => None,
@@ -233,7 +233,7 @@ pub(crate) async fn watched(
             if let Err(error) = node.check_alive().await {
                 return error;
             }
-            if limit.is_some_and(|limit| started.elapsed() > limit + patience) {
+            if limit.is_some_and(|limit| started.elapsed() > limit.saturating_add(patience)) {
                 return node.failure(crate::link::silence(started.elapsed()));
             }
         }

@@ -22,7 +22,7 @@ const SHARE: u32 = 4;
 pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
     let (request, core) = (whole.request, &whole.request.core);
     let limit = core.nodes[0].config().response_timeout;
-    if limit * SHARE > request.terms.lease.duration() {
+    if limit.saturating_mul(SHARE) > request.terms.lease.duration() {
         return Err(Error::Invalid(format!(
             "a lease over a quorum is at least {SHARE} times what one server may take to answer, {:?}, not {:?}",
             limit,
