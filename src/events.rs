@@ -78,7 +78,8 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
         }
         Event::Forked => {
             state.listening.set(true);
-            if ctx.has_aof() && state.primary.get() {
+            // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
+            if ctx.has_aof() {
                 state.token_clock_due.set(true);
                 timers::soon(state);
             }

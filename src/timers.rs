@@ -73,9 +73,7 @@ pub(crate) fn on_soon(ctx: &Context<'_>) {
 fn work_off(ctx: &Context<'_>, state: &State) {
     if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
         state.token_clock_due.set(false);
-        if state.primary.get() {
-            effect::send_token_clock(ctx);
-        }
+        effect::send_token_clock(ctx);
     }
     if state.loaded.replace(false) {
         state
@@ -157,6 +155,10 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
         let now = clock::now();
         grace::look_for_stall(ctx, state, now);
         state.grace.on_tick(now);
+        // Put off by a pause.
+        if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
+            soon(state);
+        }
         let mut more = false;
         if state.primary.get() {
             marks::try_held_back(ctx, state);

@@ -1,0 +1,73 @@
+//! The token clock in an AOF that is written anew without a preamble, which has room for keys only: it is told behind them.
+
+use mortise_harness::{Builder, Conn, Server, cmd, eventually, int, wait_for_sync, wall_micros};
+
+fn appending() -> Builder {
+    Server::builder()
+        .config("appendonly", "yes")
+        .config("appendfsync", "always")
+        .config("aof-use-rdb-preamble", "no")
+}
+
+fn rewrite(server: &Server) {
+    let idle = || {
+        let state = server.info("persistence");
+        let fields = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
+        fields.iter().all(|name| state[*name] == "0")
+    };
+    eventually("no rewrite is going on", idle);
+    cmd!(server.connect(), "BGREWRITEAOF");
+    eventually("the rewrite is done", idle);
+}
+
+/// Takes a lock with a token far ahead of the wall clock, and gives it back: no key remembers it.
+fn token_ahead(conn: &mut Conn) -> i64 {
+    let ahead = wall_micros() + 3_500_000_000;
+    let token = int(&cmd!(
+        conn,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        60_000,
+        "FENCE",
+        ahead
+    ));
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    token
+}
+
+#[test]
+fn it_is_told_when_a_pause_is_over_in_which_the_file_was_written_anew() {
+    let mut server = appending().start();
+    let mut conn = server.connect();
+    let token = token_ahead(&mut conn);
+    cmd!(conn, "CLIENT", "PAUSE", 60_000, "WRITE");
+    rewrite(&server);
+    cmd!(conn, "CLIENT", "UNPAUSE");
+    eventually("something is appended", || {
+        let state = server.info("persistence");
+        state["aof_current_size"] != state["aof_base_size"]
+    });
+    server.sigkill();
+    server.start_again();
+    let next = int(&cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 60_000));
+    assert!(next > token, "back by {} µs", token - next);
+}
+
+#[test]
+fn it_is_in_a_replicas_own_file_too() {
+    let primary = Server::start();
+    let mut replica = appending().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let token = token_ahead(&mut primary.connect());
+    wait_for_sync(&primary, &replica);
+    rewrite(&replica);
+    cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+    replica.sigkill();
+    drop(primary);
+    replica.start_again();
+    let mut conn = replica.connect();
+    cmd!(conn, "REPLICAOF", "NO", "ONE");
+    let next = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    assert!(next > token, "back by {} µs", token - next);
+}
