@@ -26,6 +26,9 @@ use crate::value::Value;
 use crate::waiters::{self, Debt};
 
 /// A key that a command works on, opened for writing.
+///
+/// When it is closed, by whatever way the command leaves, whom the step made room for is let in, and the key goes if
+/// nobody holds any more: opening it may have ended the last hold.
 #[derive(Debug)]
 pub(crate) struct Place<'c> {
     pub(crate) ctx: &'c Context<'c>,
@@ -248,9 +251,15 @@ impl<'c> Place<'c> {
         }
     }
 
-    /// After a step: lets in whom it made room for; the key goes if nobody holds any more, else
-    /// the lease order follows.
-    pub(crate) fn close(mut self) {
+    /// After a step, or where it was refused: see [`Place`].
+    pub(crate) fn close(self) {}
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         self.settle(false);
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         let Some(value) = self.key.value() else {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::{
     Builder, Server, Shutdown, array, cmd, eventually, granted, hold_of, int, is_nil, lock_info,
-    queue_of, try_cmd, wait_for_sync, waiter,
+    queue_of, send, try_cmd, wait_for_sync, waiter,
 };
 
 fn with_grace(grace: u64, max_lease: u64) -> Builder {
@@ -192,6 +192,30 @@ fn a_restart_without_its_data_grants_only_when_the_leases_it_forgot_are_over() {
         Instant::now() >= believed,
         "while a still believed in its lease"
     );
+}
+
+#[test]
+fn a_refused_renewal_of_the_last_hold_that_has_ended_leaves_no_key() {
+    const COMMANDS: [&str; 2] = ["LOCK.RENEW", "LOCK.FENCE"];
+    let (primary, replica) = pair(6_000, 1_500);
+    for key in COMMANDS {
+        cmd!(primary.connect(), "LOCK.ACQUIRE", key, "a", 1_500);
+    }
+    wait_for_sync(&primary, &replica);
+    promote(&replica);
+    let _waiting = COMMANDS.map(|key| waiter!(replica, "LOCK.ACQUIRE", key, "b", 1_000, "WAIT", 0));
+    // All in one go, so that no timer comes before them.
+    let mut conn = replica.connect();
+    send!(conn, "DEBUG", "SLEEP", 2);
+    for command in COMMANDS {
+        send!(conn, command, command, "a", 1_000);
+        send!(conn, "EXISTS", command);
+    }
+    conn.recv();
+    for command in COMMANDS {
+        assert_try_again(conn.try_recv());
+        assert_eq!(int(&conn.recv()), 0, "{command}");
+    }
 }
 
 #[test]

@@ -115,7 +115,9 @@ impl<'c> Key<'c> {
     }
 
     /// Deletes what it holds. Our `unlink` callback runs inside.
-    pub(crate) fn delete(self) {
+    pub(crate) fn delete(&mut self) {
+        self.kind = Kind::Empty;
+        self.value = ptr::null_mut();
         // SAFETY: open for writing, and no borrow of its value is left.
         unsafe { api!(RedisModule_DeleteKey, self.key) };
     }
