@@ -344,10 +344,11 @@ fn syntax_and_ranges_are_looked_at_before_the_type() {
         "LOCK.ACQUIRE key a 1000 WAIT",
         "LOCK.ACQUIRE key a 1000 HOLDS 0",
         "LOCK.RLOCK key a 1000 FENCE 0",
+        "LOCK.ACQUIRE key a 1000 FENCE 9007199254740991",
         "LOCK.RELEASE key a ALL READ",
         "LOCK.RELEASE key a HOLDS x",
         "LOCK.RENEW key a 86400001",
-        "LOCK.FENCE key a 9007199254740992",
+        "LOCK.FENCE key a 9007199254740991",
         "LOCK.INFO key COUNT 0",
     ] {
         let error = run_line(&mut conn, wrong).unwrap_err();

@@ -1,6 +1,6 @@
 //! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms] [HOLDS n] [FENCE token]`
 
-use mortise_core::{AcquireError, Busy, Count, Grant, Mode, Request};
+use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request};
 
 use super::check_primary;
 use super::docs::{self, Docs};
@@ -86,9 +86,14 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         wait,
     } = parse(ctx, args, mode)?;
     request.client = ctx.client_id();
+    let wall = clock::command_wall();
+    if let Some(fence) = request.fence {
+        let checked = ctx.state().tokens.borrow().check(fence, wall);
+        checked.map_err(|error| Error::of(AcquireError::TokenTooHigh(error), Some(fence)))?;
+    }
     let mut place = Place::open(ctx, key)?;
     let now = place.now;
-    let outcome = acquire(&mut place, &request);
+    let outcome = acquire(&mut place, &request, wall);
     if outcome.is_ok() {
         let deadline = now.after(request.lease.as_millis());
         ctx.state().note_deadline(deadline);
@@ -117,16 +122,14 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     }
 }
 
-fn acquire(place: &mut Place<'_>, request: &Request<'_>) -> Result<Grant, AcquireError> {
-    let (now, wall) = (place.now, clock::command_wall());
+fn acquire(
+    place: &mut Place<'_>,
+    request: &Request<'_>,
+    wall: Micros,
+) -> Result<Grant, AcquireError> {
+    let now = place.now;
     let others_wait = place.has_waiters();
     let state = place.ctx.state();
-    if let Some(fence) = request.fence {
-        let tokens = state.tokens.borrow();
-        tokens
-            .check(fence, wall)
-            .map_err(AcquireError::TokenTooHigh)?;
-    }
     if state.grace.forbids_grants(now) {
         return Err(AcquireError::Busy(busy_in_grace(place, request)));
     }

@@ -24,17 +24,14 @@ impl Command for Fence {
         if let Some(option) = parse.option() {
             return Err(option.unknown());
         }
+        let (state, wall) = (ctx.state(), clock::wall());
+        let checked = state.tokens.borrow().check(token, wall);
+        checked.map_err(|error| too_high(token, error))?;
         let mut place = Place::open(ctx, key)?;
         check_renewable(ctx, place.now)?;
-        let wall = clock::wall();
         let fenced = match place.live() {
-            Some(mut live) => live.fence(owner, token, &mut ctx.state().tokens.borrow_mut(), wall),
-            None => ctx
-                .state()
-                .tokens
-                .borrow()
-                .check(token, wall)
-                .map(|()| None),
+            Some(mut live) => live.fence(owner, token, &mut state.tokens.borrow_mut(), wall),
+            None => Ok(None),
         };
         if let Ok(Some(_)) = fenced {
             place.announce(owner);
