@@ -162,8 +162,8 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
         let mut more = false;
         if state.primary.get() {
             marks::try_held_back(ctx, state);
-            if ctx.is_cluster() {
-                // A slot may have left: only asking the server tells.
+            if ctx.is_cluster() || state.grace.forbids_grants(now) {
+                // A slot may have left, or a key of another type come where nobody held: only asking the server tells.
                 marks::mark_queues(state, None);
             }
             more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);

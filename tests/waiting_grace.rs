@@ -152,7 +152,8 @@ fn a_waiter_that_leaves_in_the_grace_is_not_served_at_its_end() {
 
 #[test]
 fn a_key_that_becomes_another_type_in_the_grace_answers_its_waiters_wrongtype() {
-    let server = in_grace();
+    // It does not wait for the end of the grace.
+    let server = Server::builder().config("lock.grace", "600000").start();
     let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
     cmd!(server.connect(), "SET", "key", "text");
     assert!(a.try_recv().unwrap_err().starts_with("WRONGTYPE "));
