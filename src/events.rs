@@ -35,11 +35,8 @@ pub(crate) enum Event {
 pub(crate) fn on_load(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.primary.set(!ctx.is_replica());
-        let grace = state.grace_ms.get();
-        state.grace.on_start(clock::now(), grace);
-        if 0 < grace && grace < state.max_lease.get() {
-            warn_of_short_grace(ctx, state);
-        }
+        state.grace.on_start(clock::now(), state.grace_ms.get());
+        warn_of_short_grace(ctx, state);
         evictions::look_at_policy(ctx, state);
         timers::start(ctx, state);
     });
@@ -85,7 +82,10 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             }
         }
         Event::SlotMigration => state.listening.set(true),
-        Event::Config => evictions::look_at_policy(ctx, state),
+        Event::Config => {
+            evictions::look_at_policy(ctx, state);
+            warn_of_short_grace(ctx, state);
+        }
     });
 }
 
@@ -96,16 +96,20 @@ fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
         state.tokens.borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
         state.grace.on_promotion(clock::now(), grace, max_lease);
-        if 0 < grace && grace < max_lease {
-            warn_of_short_grace(ctx, state);
-        }
+        state.warned_of.take();
+        warn_of_short_grace(ctx, state);
     } else if !primary {
         waiters::send_all_away(state);
     }
 }
 
+/// Says once of a pair of settings that the grace is too short for the leases.
 fn warn_of_short_grace(ctx: &Context<'_>, state: &State) {
     let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
+    let known = state.warned_of.replace((grace, max_lease)) == (grace, max_lease);
+    if known || grace == 0 || max_lease <= grace {
+        return;
+    }
     ctx.warn(&format!(
         "lock.grace {grace} is less than lock.max-lease {max_lease}: a lock that was lost may \
          still be held when the grace ends"

@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) sweep_timer: Cell<Option<Timer>>,
     /// When the server was last asked whether it has replicas.
     pub(crate) asked_for_replicas: Cell<Instant>,
+    /// The grace and the longest lease that a warning was last considered for.
+    pub(crate) warned_of: Cell<(u64, u64)>,
     /// Replicas and the AOF are to be told how far the token clock has come.
     pub(crate) token_clock_due: Cell<bool>,
     /// A load has come to its end since the last look at marks.
@@ -168,6 +170,7 @@ impl State {
             due_timer: Cell::new(None),
             sweep_timer: Cell::new(None),
             asked_for_replicas: Cell::new(Instant::default()),
+            warned_of: Cell::new((0, 0)),
             token_clock_due: Cell::new(false),
             loaded: Cell::new(false),
             retells_synced: Cell::new(false),

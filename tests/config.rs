@@ -257,3 +257,23 @@ fn a_grace_set_at_run_time_does_not_begin_now() {
     assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
     assert_eq!(server.gauge("grace_left_ms"), 0);
 }
+
+#[test]
+fn a_grace_shorter_than_the_longest_lease_is_warned_of_when_it_is_set() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let warnings = |of: &str| server.log().matches(of).count();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    assert_eq!(warnings("less than lock.max-lease"), 0, "there is none");
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 50);
+    eventually("the log says so", || {
+        warnings("lock.grace 50 is less than lock.max-lease 5000") == 1
+    });
+    cmd!(conn, "CONFIG", "SET", "maxmemory", "1gb");
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 6_000);
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 9_000);
+    eventually("the log says so again", || {
+        warnings("lock.grace 6000 is less than lock.max-lease 9000") == 1
+    });
+    assert_eq!(warnings("less than lock.max-lease"), 2);
+}
