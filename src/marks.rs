@@ -138,8 +138,13 @@ pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
     true
 }
 
-/// The server takes no writes now. But an upgrade whose read hold is over changes nothing by being told so.
+/// The server takes no writes now. But whose slot has left, or whose upgrade has lost its read hold, is told so: that
+/// changes nothing.
 fn hold_back(ctx: &Context<'_>, state: &State, mark: Mark) {
+    if settle::slot_is_elsewhere(ctx, mark.db, &mark.name) {
+        waiters::send_away(state, mark.db, &mark.name);
+        return;
+    }
     ctx.select(mark.db);
     let free = Lock::free();
     let settled = {

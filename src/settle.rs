@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
 use crate::grace;
 use crate::leases;
-use crate::state::State;
+use crate::state::{Settling, State};
 use crate::timers;
 use crate::value::Value;
 use crate::waiters::{self, Debt};
@@ -322,10 +322,23 @@ pub(crate) fn call(
 ) -> Result<(), Refusal> {
     ctx.select(db);
     let state = ctx.state();
-    state.settling.set(Some(strangers));
+    state.settling.set(Some(Settling::Key { strangers }));
     let outcome = ctx.call_write(SETTLE, name);
     state.settling.set(None);
     outcome
+}
+
+/// The key's slot has left this server, which refuses writes for another reason first.
+pub(crate) fn slot_is_elsewhere(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
+    if !ctx.is_cluster() {
+        return false;
+    }
+    ctx.select(db);
+    let state = ctx.state();
+    state.settling.set(Some(Settling::Asking));
+    let elsewhere = ctx.slot_is_elsewhere(SETTLE, name);
+    state.settling.set(None);
+    elsewhere
 }
 
 /// `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
@@ -341,8 +354,13 @@ impl Command for Settle {
             return Err(Error::Arity);
         };
         let state = ctx.state();
-        let Some(strangers) = state.settling.get() else {
-            return Err(Error::Internal(Self::NAME));
+        let strangers = match state.settling.get() {
+            Some(Settling::Key { strangers }) => strangers,
+            Some(Settling::Asking) => {
+                ctx.reply_null();
+                return Ok(());
+            }
+            None => return Err(Error::Internal(Self::NAME)),
         };
         let debts = waiters::take_debts(state, ctx.db(), name.bytes());
         match Place::open(ctx, name) {

@@ -31,6 +31,15 @@ pub(crate) struct Mark {
     pub(crate) restored: bool,
 }
 
+/// What the module calls SETTLE for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Settling {
+    /// To settle the key. `strangers`: see [`Mark::strangers`].
+    Key { strangers: bool },
+    /// To hear from the server whether the key's slot is here, and nothing else.
+    Asking,
+}
+
 pub(crate) struct State {
     pub(crate) max_lease: Cell<u64>,
     pub(crate) max_waiters: Cell<u64>,
@@ -73,8 +82,8 @@ pub(crate) struct State {
     pub(crate) watches_evictions: Cell<bool>,
     /// The database and the name of the last key that lost its lock; kept while evictions are watched.
     pub(crate) last_unlinked: RefCell<(i32, Vec<u8>)>,
-    /// A SETTLE that runs now is the module's own, and whether to look for strangers.
-    pub(crate) settling: Cell<Option<bool>>,
+    /// What a SETTLE that runs now is to do; `None` if it is not the module's own.
+    pub(crate) settling: Cell<Option<Settling>>,
     pub(crate) connections: Connections,
     pub(crate) totals: Totals,
     /// How long those waited who were granted out of a queue, in milliseconds.

@@ -132,6 +132,28 @@ fn a_waiter_of_a_slot_that_was_given_away_is_sent_away() {
 }
 
 #[test]
+fn a_waiter_of_a_slot_that_is_claimed_while_replicas_are_too_few_is_sent_away() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("key");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let (mut conn, mut there) = (from.connect(), to.connect());
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    let error = try_cmd!(conn, "LOCK.RELEASE", "key", "a").unwrap_err();
+    assert!(error.starts_with("NOREPLICAS "), "{error}");
+    let slot = cluster.slot_of("key");
+    cmd!(there, "CLUSTER", "SETSLOT", slot, "NODE", node_id(to));
+    cmd!(there, "CLUSTER", "BUMPEPOCH");
+    eventually(
+        "the old home knows",
+        || matches!(try_cmd!(conn, "LOCK.INFO", "key"), Err(error) if error.starts_with("MOVED ")),
+    );
+    assert_unblocked(&mut b, SOON);
+    assert_eq!(from.gauge("waiters"), 0);
+}
+
+#[test]
 fn holds_move_with_an_atomic_slot_migration_and_waiters_are_sent_after_them() {
     if !Server::start().version().is_valkey_from(9, 0) {
         return;

@@ -254,15 +254,27 @@ impl Context<'_> {
     /// # Errors
     /// [`Refusal`] if a gate is closed.
     pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refusal> {
-        // SAFETY: the format names a buffer with its length. `E` makes a refusal an error reply,
-        // `S` asks the gates, `!` lets through what the command replicates. The reply is ours to
-        // free, after its text was read; it is null where the server did not even make one.
+        // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
+        // replicates.
+        self.call(c"E!Sb", command, key)
+    }
+
+    /// Whether the server would refuse `command key` because the key's slot is somebody else's,
+    /// which a closed gate hides from [`Self::call_write`]. `command` must change nothing.
+    pub(crate) fn slot_is_elsewhere(&self, command: &CStr, key: &[u8]) -> bool {
+        self.call(c"Eb", command, key) == Err(Refusal::SlotElsewhere)
+    }
+
+    /// `format` ends in `b`, for the key.
+    fn call(&self, format: &CStr, command: &CStr, key: &[u8]) -> Result<(), Refusal> {
+        // SAFETY: the format names a buffer with its length. The reply is ours to free, after its
+        // text was read; it is null where the server did not even make one.
         unsafe {
             let reply = api!(
                 RedisModule_Call,
                 self.ctx,
                 command.as_ptr(),
-                c"E!Sb".as_ptr(),
+                format.as_ptr(),
                 key.as_ptr(),
                 key.len(),
             );
