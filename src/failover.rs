@@ -3,7 +3,7 @@
 //! Every hold that replication lost must have run out before a promoted server grants anything,
 //! and by then the old primary must have stopped. `INFO lock` answers, and names what is missing.
 
-use mortise_core::Instant;
+use mortise_core::{Instant, Lease};
 
 use crate::ffi::Context;
 use crate::grace::{self, MARGIN};
@@ -21,10 +21,23 @@ pub(crate) fn missing(ctx: &Context<'_>, state: &State, now: Instant) -> Vec<Str
         missing.push(format!("lock.grace {grace} is less than {needed}"));
     }
     let held = state.leases.borrow().iter().any(|table| table.locks() > 0);
-    let longest = state.last_deadline.get().millis_since(now);
-    if held && longest > max_lease {
+    let last = if held {
+        state.last_deadline.get()
+    } else {
+        state.last_stray_deadline.get()
+    };
+    let longest = last.millis_since(now);
+    if longest > max_lease {
         missing.push(format!(
             "a lease may run for {longest} ms, granted when lock.max-lease was longer than {max_lease}"
+        ));
+    }
+    // What was asked for is granted, whatever may be asked for by then.
+    let awaited = state.queues.borrow().longest_lease();
+    let awaited = awaited.map_or(0, Lease::as_millis);
+    if awaited > max_lease {
+        missing.push(format!(
+            "a waiter asked for a lease of {awaited} ms when lock.max-lease was longer than {max_lease}"
         ));
     }
     if !ctx.is_cluster() && state.primary.get() {

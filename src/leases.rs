@@ -81,6 +81,10 @@ pub(crate) fn follow(state: &State, db: i32, name: &[u8], value: &Value, now: In
 
 /// The lock has left the key: takes it out of the table.
 pub(crate) fn forget(state: &State, db: i32, name: &[u8], value: &Value) {
+    if let Some(deadline) = value.lock.last_deadline() {
+        let last = state.last_stray_deadline.get().max(deadline);
+        state.last_stray_deadline.set(last);
+    }
     let Some(id) = value.lease.take() else { return };
     let counted = u64::from(value.counted.take());
     with_table(state, db, |table| {
@@ -105,7 +109,10 @@ pub(crate) fn with_table<T>(state: &State, db: i32, act: impl FnOnce(&mut Table)
 pub(crate) fn clear(state: &State, db: Option<u32>) {
     let mut tables = state.leases.borrow_mut();
     match db {
-        None => tables.clear(),
+        None => {
+            tables.clear();
+            state.last_stray_deadline.set(Instant::default());
+        }
         Some(db) => {
             if let Some(table) = tables.get_mut(db as usize) {
                 *table = Table::new();

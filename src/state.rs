@@ -48,6 +48,9 @@ pub(crate) struct State {
     pub(crate) grace: Grace,
     /// The latest end of a lease that was granted here or came here.
     pub(crate) last_deadline: Cell<Instant>,
+    /// The latest end of a lease of a lock that lost its key while it was held. RENAME and MOVE look like that, too, so
+    /// the lock may be held on where no table knows of it.
+    pub(crate) last_stray_deadline: Cell<Instant>,
     /// This server is no replica.
     pub(crate) primary: Cell<bool>,
     /// Somebody may hear an effect, see `effect`.
@@ -166,6 +169,7 @@ impl State {
             grace_ms: Cell::new(0),
             grace: Grace::default(),
             last_deadline: Cell::new(Instant::default()),
+            last_stray_deadline: Cell::new(Instant::default()),
             primary: Cell::new(true),
             listening: Cell::new(true),
             tokens: RefCell::new(TokenClock::new()),

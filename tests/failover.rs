@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Builder, Conn, Link, Server, cmd, eventually, granted, hold_of, int, is_nil, lock_info, send,
-    try_cmd, wait_for_sync, wait_for_sync_over, waiter, wall_micros,
+    Builder, Conn, Link, Server, cmd, command, eventually, granted, hold_of, int, is_nil,
+    lock_info, send, try_cmd, wait_for_sync, wait_for_sync_over, waiter, wall_micros,
 };
 
 fn pair() -> (Server, Server) {
@@ -325,6 +325,45 @@ fn info_knows_of_leases_longer_than_the_longest_that_is_granted_now() {
     cmd!(conn, "LOCK.RELEASE", "key", "a");
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
     assert_missing(&primary, None);
+}
+
+#[test]
+fn info_knows_of_a_waiter_that_will_hold_for_longer_than_is_granted_now() {
+    let primary = guarded(100_000, 0).start();
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let leases = [("b", 60_000), ("c", 100_000), ("d", 60_000)];
+    let mut waiting = leases
+        .map(|(owner, lease)| waiter!(primary, "LOCK.ACQUIRE", "key", owner, lease, "WAIT", 0));
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 65_000);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    assert_missing(&primary, Some("a waiter asked for a lease of 100000 ms"));
+    cmd!(conn, "CLIENT", "UNBLOCK", waiting[1].client_id());
+    assert!(is_nil(&waiting[1].recv()));
+    assert_missing(&primary, None);
+}
+
+#[test]
+fn info_knows_of_long_leases_of_locks_that_were_renamed_or_moved() {
+    for away in [
+        command!("RENAME", "key", "other"),
+        command!("MOVE", "key", 1),
+    ] {
+        let primary = guarded(60_000, 0).start();
+        let mut conn = primary.connect();
+        cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
+        cmd!(conn, "LOCK.RLOCK", "key", "b", 500);
+        conn.run(&away);
+        cmd!(conn, "CONFIG", "SET", "lock.max-lease", 1_000);
+        cmd!(conn, "CONFIG", "SET", "lock.grace", 6_000);
+        cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+        assert_missing(&primary, Some("a lease may run for"));
+        cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
+        cmd!(conn, "FLUSHALL");
+        cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+        assert_missing(&primary, None);
+    }
 }
 
 #[test]

@@ -126,6 +126,14 @@ impl Store {
         }
     }
 
+    pub(crate) fn last_deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Free => None,
+            Self::One(_, stake) => Some(stake.deadline()),
+            Self::Many(readers) => readers.last_deadline(),
+        }
+    }
+
     /// Removes the hold whose lease is over for the longest, if there is one.
     pub(crate) fn pop_over(&mut self, now: Instant) -> Option<(Owner, Stake)> {
         if self.next_deadline()? > now {

@@ -11,7 +11,7 @@ use crate::owner::{Owner, OwnerRef};
 use crate::place::Rank;
 use crate::queue::{Queue, Settled, Waiter, WaiterId};
 use crate::token::TokenClock;
-use crate::types::{Instant, Micros};
+use crate::types::{Instant, Lease, Micros};
 
 /// A key: its database and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,8 @@ pub struct Queues {
     /// Where each owner waits, and how often there.
     pub(crate) owners: BTreeMap<Owner, BTreeMap<KeyId, usize>>,
     limits: BTreeSet<(Instant, WaiterId)>,
+    /// How many ask for a lease of which length.
+    leases: BTreeMap<Lease, usize>,
     /// When the locks with waiters lose their first hold, as of the last settle.
     deadlines: BTreeMap<KeyId, Instant>,
     by_deadline: BTreeSet<(Instant, KeyId)>,
@@ -94,6 +96,7 @@ impl Queues {
         if let Some(limit) = waiter.limit {
             self.limits.insert((limit, id));
         }
+        *self.leases.entry(waiter.lease).or_default() += 1;
         let rank = if upgrade { Rank::Upgrade } else { Rank::Line };
         queues.entry(name).or_default().push(Box::new(waiter), rank);
         self.keys.insert(id, key.clone());
@@ -209,6 +212,11 @@ impl Queues {
             .map(|(_, id)| *id)
     }
 
+    /// The longest lease that anybody waits for.
+    pub fn longest_lease(&self) -> Option<Lease> {
+        self.leases.last_key_value().map(|(lease, _)| *lease)
+    }
+
     /// When the first waiter's time is up.
     pub fn next_limit(&self) -> Option<Instant> {
         self.limits.first().map(|(limit, _)| *limit)
@@ -292,6 +300,12 @@ impl Queues {
         }
         if let Some(limit) = waiter.limit {
             self.limits.remove(&(limit, waiter.id));
+        }
+        if let Some(times) = self.leases.get_mut(&waiter.lease) {
+            *times -= 1;
+            if *times == 0 {
+                self.leases.remove(&waiter.lease);
+            }
         }
         let Some(waits) = self.owners.get_mut(&waiter.owner) else {
             return;

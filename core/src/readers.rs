@@ -82,6 +82,11 @@ impl Readers {
         Some(*deadline)
     }
 
+    pub(crate) fn last_deadline(&self) -> Option<Instant> {
+        let (deadline, _) = self.by_deadline.last()?;
+        Some(*deadline)
+    }
+
     /// How many leases are over at `now`.
     pub(crate) fn over(&self, now: Instant) -> usize {
         let deadlines = self.by_deadline.iter().map(|(deadline, _)| *deadline);

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::{
-    AcquireError, Count, Decided, Grant, Instant, Queues, Stake, Token, Verdict, Waiter, WaiterId,
+    AcquireError, Count, Decided, Grant, Instant, Lease, Queues, Stake, Token, Verdict, Waiter,
+    WaiterId,
 };
 
 use super::reference::{self, Decision, Hold, Kind, Reference};
@@ -103,6 +104,8 @@ pub(crate) fn states(server: &Server, model: &Reference) {
     let first = limits.min();
     let next_limit = server.queues.next_limit().map(Instant::as_millis);
     assert_eq!(next_limit, first.map(|(limit, _)| limit));
+    let longest = server.queues.longest_lease().map(Lease::as_millis);
+    assert_eq!(longest, waiting().map(|waiter| waiter.asked.lease).max());
     let deadline = model.keys.iter().filter_map(|key| key.deadline).min();
     let next_deadline = server.queues.next_deadline().map(Instant::as_millis);
     assert_eq!(next_deadline, deadline);
