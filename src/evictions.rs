@@ -3,10 +3,14 @@
 //!
 //! Locks carry no TTL, so only the `allkeys-*` policies can take them. A subscription to evictions
 //! makes every key-space event of the server a little dearer, so there is none until such a policy
-//! is in force. The event comes after the value has gone: the type's `unlink` tells what it was.
+//! is in force. The event comes after the value has gone, and right after the type's `unlink`, which
+//! tells what it was.
+
+use mortise_core::Lock;
 
 use crate::ffi::Context;
 use crate::state::{STATE, State};
+use crate::timers;
 
 /// At load time and whenever a setting has changed.
 pub(crate) fn look_at_policy(ctx: &Context<'_>, state: &State) {
@@ -19,23 +23,24 @@ pub(crate) fn look_at_policy(ctx: &Context<'_>, state: &State) {
     }
 }
 
-/// A lock has lost its key.
-pub(crate) fn on_unlinked(state: &State, db: i32, name: &[u8]) {
-    if state.watches_evictions.get() {
-        let (last_db, last_name) = &mut *state.last_unlinked.borrow_mut();
-        *last_db = db;
-        last_name.clear();
-        last_name.extend_from_slice(name);
+/// A lock has lost its key. A lock that is free has been released, and its key goes with it.
+pub(crate) fn on_unlinked(state: &State, db: i32, name: &[u8], lock: &Lock) {
+    if state.watches_evictions.get() && !lock.is_free() {
+        *state.last_unlinked.borrow_mut() = Some((db, name.into()));
+        timers::soon(state);
     }
+}
+
+/// The event loop turns: whatever lost its lock did not lose it to an eviction that is still to be told.
+pub(crate) fn forget_unlinked(state: &State) {
+    state.last_unlinked.take();
 }
 
 /// The server has evicted a key, of whatever type.
 pub(crate) fn on_evicted(ctx: &Context<'_>, name: &[u8]) {
     STATE.with(|state| {
-        let was_lock = {
-            let (last_db, last_name) = &*state.last_unlinked.borrow();
-            *last_db == ctx.db() && **last_name == *name
-        };
+        let unlinked = state.last_unlinked.take();
+        let was_lock = unlinked.is_some_and(|(db, last)| db == ctx.db() && *last == *name);
         if !was_lock {
             return;
         }

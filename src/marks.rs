@@ -51,7 +51,7 @@ fn push(db: i32, name: &[u8], strangers: bool, restored: bool) {
 pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
     let waited_at = STATE.with(|state| {
         leases::forget(state, db, name, value);
-        evictions::on_unlinked(state, db, name);
+        evictions::on_unlinked(state, db, name, &value.lock);
         waiters::wait_at(state, db, name)
     });
     if waited_at {

@@ -83,8 +83,9 @@ pub(crate) struct State {
     pub(crate) retells_synced: Cell<bool>,
     /// The server tells of evictions, see `evictions`.
     pub(crate) watches_evictions: Cell<bool>,
-    /// The database and the name of the last key that lost its lock; kept while evictions are watched.
-    pub(crate) last_unlinked: RefCell<(i32, Vec<u8>)>,
+    /// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
+    /// evictions are watched.
+    pub(crate) last_unlinked: RefCell<Option<(i32, Name)>>,
     /// What a SETTLE that runs now is to do; `None` if it is not the module's own.
     pub(crate) settling: Cell<Option<Settling>>,
     pub(crate) connections: Connections,

@@ -8,6 +8,7 @@ use mortise_core::{Instant, Micros};
 
 use crate::clock;
 use crate::effect;
+use crate::evictions;
 use crate::ffi::{Alarm, Context, Refusal};
 use crate::grace;
 use crate::leases;
@@ -65,6 +66,7 @@ pub(crate) fn soon(state: &State) {
 pub(crate) fn on_soon(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.soon.set(false);
+        evictions::forget_unlinked(state);
         work_off(ctx, state);
     });
 }

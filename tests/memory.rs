@@ -248,6 +248,30 @@ fn a_release_of_a_lock_that_was_never_evicted_counts_no_eviction() {
 }
 
 #[test]
+fn a_key_that_is_evicted_is_no_lock_though_one_of_its_name_has_gone_before() {
+    for policy in ["allkeys-lru", "allkeys-random"] {
+        for gone in ["LOCK.RELEASE", "DEL", "SET"] {
+            let server = Server::builder().config("maxmemory-policy", policy).start();
+            let mut conn = server.connect();
+            cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+            match gone {
+                "LOCK.RELEASE" => cmd!(conn, gone, "key", "a"),
+                "DEL" => cmd!(conn, gone, "key"),
+                _ => cmd!(conn, gone, "key", "y"),
+            };
+            cmd!(conn, "SET", "key", "x");
+            fill(&server);
+            eventually("the key has been evicted", || {
+                let _ = try_cmd!(conn, "SET", "one more", "x");
+                int(&cmd!(conn, "EXISTS", "key")) == 0
+            });
+            assert_eq!(server.gauge("total_evictions"), 0, "{policy} {gone}");
+            assert_eq!(warnings(&server), 0, "{policy} {gone}");
+        }
+    }
+}
+
+#[test]
 fn full_memory_on_a_server_with_no_locks_says_nothing_about_locks() {
     let server = Server::builder()
         .config("maxmemory-policy", "allkeys-lru")
