@@ -1,5 +1,11 @@
 //! Keys that callbacks saw change. Callbacks must not write, replicate or wake: they mark here,
 //! and a timer looks at what is marked before the event loop turns.
+//!
+//! One thing comes too late for a timer. A lock that was restored and then renamed is found under
+//! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
+//! the command that it is called from: here just what is wanted, see [`unlinked`].
+
+use std::collections::HashSet;
 
 use mortise_core::Lock;
 
@@ -14,27 +20,33 @@ use crate::timers;
 use crate::value::Value;
 use crate::waiters;
 
-/// A lock came to a key other than by a command of ours, or left it.
+/// A lock came to a key by COPY or from a file.
 pub(crate) fn mark(db: i32, name: &[u8]) {
-    push(db, name, true, false);
+    // It may be a copy of one that was restored just now.
+    let restored = STATE.with(|state| !state.restored.borrow().is_empty());
+    if restored {
+        mark_restored(db, name);
+    } else {
+        push(db, name, true);
+    }
 }
 
 /// A lock came to a key by RESTORE or in a full sync.
 pub(crate) fn mark_restored(db: i32, name: &[u8]) {
-    push(db, name, true, true);
+    STATE.with(|state| state.restored.borrow_mut().insert((db, name.into())));
+    push(db, name, true);
 }
 
 /// A waiter has left the queue of the key, or a hold is over there.
 pub(crate) fn mark_queue(db: i32, name: &[u8]) {
-    push(db, name, false, false);
+    push(db, name, false);
 }
 
-fn push(db: i32, name: &[u8], strangers: bool, restored: bool) {
+fn push(db: i32, name: &[u8], strangers: bool) {
     let mark = Mark {
         db,
         name: name.into(),
         strangers,
-        restored,
     };
     STATE.with(|state| {
         let mut marks = state.marks.borrow_mut();
@@ -50,13 +62,40 @@ fn push(db: i32, name: &[u8], strangers: bool, restored: bool) {
 /// The key lost its lock, or the lock its key (RENAME, MOVE).
 pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
     let waited_at = STATE.with(|state| {
+        if is_restored(state, db, name) && retells(state) {
+            retell_ahead(db, name, value);
+        }
         leases::forget(state, db, name, value);
         evictions::on_unlinked(state, db, name, &value.lock);
         waiters::wait_at(state, db, name)
     });
     if waited_at {
-        mark(db, name);
+        push(db, name, true);
     }
+}
+
+/// The lock at the key came by RESTORE or in a full sync, and no timer has looked at it yet.
+fn is_restored(state: &State, db: i32, name: &[u8]) -> bool {
+    let restored = state.restored.borrow();
+    !restored.is_empty() && restored.contains(&(db, name.into()))
+}
+
+/// Locks that came by RESTORE or in a full sync are to be told of once more.
+fn retells(state: &State) -> bool {
+    state.primary.get() || state.retells_synced.get()
+}
+
+/// Tells of a restored lock ahead of the command that takes it from its key: a RENAME then takes the leases along.
+fn retell_ahead(db: i32, name: &[u8], value: &Value) {
+    Context::with_detached(|ctx| {
+        if ctx.avoid_replication_traffic() {
+            return;
+        }
+        let selected = ctx.db();
+        ctx.select(db);
+        effect::retell(ctx, name, &value.lock, clock::now());
+        ctx.select(selected);
+    });
 }
 
 /// Marks every key of `db`, or of all databases, where somebody waits.
@@ -69,7 +108,7 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
     // They are held back anew if need be; in a cluster this is done again and again while a gate is closed.
     state.held_back.borrow_mut().retain(|mark| {
         let found = mark.db as u32;
-        mark.restored || !wanted(found) || queues.get(found, &mark.name).is_none()
+        !wanted(found) || queues.get(found, &mark.name).is_none()
     });
     let mut marks = state.marks.borrow_mut();
     for (found, name, _) in queues.iter() {
@@ -78,7 +117,6 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
                 db: found as i32,
                 name: (**name).into(),
                 strangers: true,
-                restored: false,
             });
         }
     }
@@ -95,6 +133,15 @@ pub(crate) fn swap(state: &State, one: i32, other: i32) {
             mark.db = one;
         }
     }
+    let mut restored = state.restored.borrow_mut();
+    *restored = restored
+        .drain()
+        .map(|(db, name)| match db {
+            db if db == one => (other, name),
+            db if db == other => (one, name),
+            db => (db, name),
+        })
+        .collect();
 }
 
 /// Looks at the first mark. False if there is none.
@@ -106,20 +153,21 @@ pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
         db,
         ref name,
         strangers,
-        restored,
     } = mark;
-    let retells = restored && (state.primary.get() || state.retells_synced.get());
-    if retells && ctx.avoid_replication_traffic() {
-        state.held_back.borrow_mut().push_back(mark);
-        return true;
+    let restored = is_restored(state, db, name);
+    let retells = restored && retells(state);
+    let later = retells && ctx.avoid_replication_traffic();
+    if restored && !later {
+        told(state, db, name);
     }
-    if strangers {
-        enter(ctx, db, name, retells);
+    if strangers || retells {
+        enter(ctx, db, name, retells && !later);
     }
-    if !waiters::wait_at(state, db, name) && !waiters::owe_at(state, db, name) {
-        return true;
-    }
-    if !state.primary.get() {
+    let awaited = waiters::wait_at(state, db, name) || waiters::owe_at(state, db, name);
+    if !awaited || !state.primary.get() {
+        if later {
+            state.held_back.borrow_mut().push_back(mark);
+        }
         return true;
     }
     if state.gate_closed.get() || ctx.avoid_replication_traffic() {
@@ -138,11 +186,22 @@ pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
     true
 }
 
+/// The restored lock at the key has been told of, or need not be.
+fn told(state: &State, db: i32, name: &[u8]) {
+    let mut restored = state.restored.borrow_mut();
+    restored.remove(&(db, name.into()));
+    if restored.is_empty() {
+        // Of a full sync no memory is kept.
+        *restored = HashSet::new();
+    }
+}
+
 /// The server takes no writes now. But whose slot has left, or whose upgrade has lost its read hold, is told so: that
 /// changes nothing.
 fn hold_back(ctx: &Context<'_>, state: &State, mark: Mark) {
     if settle::slot_is_elsewhere(ctx, mark.db, &mark.name) {
         waiters::send_away(state, mark.db, &mark.name);
+        told(state, mark.db, &mark.name);
         return;
     }
     ctx.select(mark.db);

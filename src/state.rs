@@ -5,7 +5,7 @@
 //! call into the server, because such a call may come back through a callback.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::mem::ManuallyDrop;
 
@@ -27,8 +27,6 @@ pub(crate) struct Mark {
     /// The key's value may have changed other than by a command of ours, so that its lock may
     /// have owners who neither came through the queue nor by a command.
     pub(crate) strangers: bool,
-    /// It came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of its leases.
-    pub(crate) restored: bool,
 }
 
 /// What the module calls SETTLE for.
@@ -62,6 +60,9 @@ pub(crate) struct State {
     pub(crate) waiters: RefCell<Waiters>,
     /// Keys that callbacks saw change, to be looked at by a timer.
     pub(crate) marks: RefCell<VecDeque<Mark>>,
+    /// Of the marked keys those whose lock came by RESTORE or in a full sync, so that replicas and the AOF may have to be
+    /// told of its leases.
+    pub(crate) restored: RefCell<HashSet<(i32, Name)>>,
     /// Marked keys that the server refused to have written just now.
     pub(crate) held_back: RefCell<VecDeque<Mark>>,
     /// The server refused a write that a timer tried.
@@ -178,6 +179,7 @@ impl State {
             queues: RefCell::default(),
             waiters: RefCell::default(),
             marks: RefCell::default(),
+            restored: RefCell::default(),
             held_back: RefCell::default(),
             gate_closed: Cell::new(false),
             soon: Cell::new(false),

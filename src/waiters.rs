@@ -201,6 +201,7 @@ pub(crate) fn send_all_away(state: &State) {
     }
     state.waiters.borrow_mut().debts.clear();
     state.held_back.borrow_mut().clear();
+    state.restored.borrow_mut().clear();
 }
 
 /// Lets the next decided client go. False if there is none.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Conn, Server, Snapshot, boot_id, bytes, cmd, eventually, hold_of, int, is_nil, lock_info,
+    Conn, Server, Snapshot, boot_id, bytes, cmd, command, eventually, hold_of, int, is_nil,
+    lock_info,
 };
 
 fn appending() -> Server {
@@ -131,6 +132,61 @@ fn a_lock_restored_from_an_old_dump_keeps_the_lease_that_began_when_it_was_resto
     });
     cmd!(conn, "RESTORE", "key", 0, dump, "REPLACE");
     let before = Snapshot::take(&server);
+    revive(&mut server);
+    Snapshot::take(&server).assert_no_lease_is_shorter(&before);
+}
+
+#[test]
+fn a_restored_lock_keeps_its_lease_wherever_it_goes_in_the_same_turn() {
+    let mut server = appending();
+    let mut conn = server.connect();
+    for owner in ["a", "b"] {
+        cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000);
+    }
+    cmd!(conn, "LOCK.ACQUIRE", "onto", "a", 60_000);
+    let dump = bytes(&cmd!(conn, "DUMP", "key"));
+    eventually("the dump is older than the restored locks will be", || {
+        hold_of(&mut conn, "key", "b").unwrap().held > 1_500
+    });
+    let restore = |key: &str| command!("RESTORE", key, 0, &dump[..], "REPLACE");
+    let rename = |old: &str, new: &str| command!("RENAME", old, new);
+    let ways = [
+        vec![restore("one"), rename("one", "renamed")],
+        vec![restore("two"), rename("two", "onto")],
+        vec![restore("three"), command!("COPY", "three", "copied")],
+        vec![restore("four"), command!("MOVE", "four", 3)],
+        vec![
+            command!("MULTI"),
+            restore("five"),
+            rename("five", "in a transaction"),
+            command!("EXEC"),
+        ],
+        vec![
+            restore("six"),
+            command!("LOCK.RENEW", "six", "a", 1),
+            rename("six", "renewed and renamed"),
+        ],
+        vec![
+            restore("seven"),
+            command!("COPY", "seven", "copied once"),
+            rename("copied once", "copied and renamed"),
+            rename("copied and renamed", "renamed again"),
+        ],
+        vec![restore("key"), rename("key", "replaced and renamed")],
+        vec![
+            restore("eight"),
+            command!("SWAPDB", 0, 7),
+            command!("SELECT", 7),
+            rename("eight", "swapped and renamed"),
+        ],
+    ];
+    for way in ways {
+        for reply in conn.pipeline(&way) {
+            reply.unwrap();
+        }
+    }
+    let before = Snapshot::take(&server);
+    assert_eq!(before.facts().len(), 11);
     revive(&mut server);
     Snapshot::take(&server).assert_no_lease_is_shorter(&before);
 }
