@@ -243,7 +243,10 @@ impl<'c> Place<'c> {
                 undone.then(|| live.hold(owner).is_some())
             });
             match left {
-                None => continue,
+                None => {
+                    waiters::hand_on(self.ctx.state(), &debt);
+                    continue;
+                }
                 Some(true) => self.announce(owner),
                 Some(false) => self.announce_end(owner),
             }

@@ -104,6 +104,25 @@ pub(crate) fn take_debts(state: &State, db: i32, name: &[u8]) -> Vec<Debt> {
     debts
 }
 
+/// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
+/// undoing that one undoes both.
+pub(crate) fn hand_on(state: &State, debt: &Debt) {
+    let mut waiters = state.waiters.borrow_mut();
+    let untold = waiters
+        .by_handle
+        .values_mut()
+        .filter(|entry| !entry.delivered);
+    for later in untold.filter_map(|entry| entry.debt.as_mut()) {
+        let follows = later
+            .before
+            .is_some_and(|before| before.touched == debt.granted);
+        if follows && later.at == debt.at && later.owner == debt.owner {
+            later.before = debt.before;
+            return;
+        }
+    }
+}
+
 /// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
 pub(crate) fn swap(state: &State, one: i32, other: i32) {
     let swapped = |db: i32| match db {

@@ -320,6 +320,36 @@ fn a_lost_grant_moved_by_swapdb_is_given_back_in_the_other_database() {
 }
 
 #[test]
+fn grants_that_one_owner_lost_are_all_given_back_though_so_many_are_lost_at_once() {
+    const KEYS: usize = 1_000;
+    let server = Server::start();
+    let mut a = server.connect();
+    let keys: Vec<String> = (0..KEYS).map(|n| format!("key{n}")).collect();
+    for key in &keys {
+        cmd!(a, "LOCK.ACQUIRE", key, "a", 600_000);
+    }
+    // Three grants a key: where a slice of the work ends, it often ends between two of them.
+    let asking = keys
+        .iter()
+        .flat_map(|key| [0, 1, 2].map(|_| command!("LOCK.ACQUIRE", key, "b", 600_000, "WAIT", 0)));
+    let waiting = server.waiters(asking);
+    let mut steps = vec![command!("MULTI")];
+    steps.extend(keys.iter().map(|key| command!("LOCK.RELEASE", key, "a")));
+    steps.push(command!("CLIENT", "KILL", "TYPE", "normal"));
+    steps.push(command!("EXEC"));
+    a.pipeline(&steps);
+    drop(waiting);
+    let mut operator = server.connect();
+    eventually("nobody is blocked", || server.gauge("blocked_clients") == 0);
+    eventually("nothing is marked", || server.gauge("marked") == 0);
+    assert_eq!(
+        int(&cmd!(operator, "DBSIZE")),
+        0,
+        "of {KEYS} are still held"
+    );
+}
+
+#[test]
 fn a_replica_hears_of_a_grant_given_back() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
