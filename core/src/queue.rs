@@ -134,10 +134,7 @@ impl Queue {
 
     /// Since when the one waits that has waited longest.
     pub fn oldest(&self) -> Option<Instant> {
-        let line = Place {
-            rank: Rank::Line,
-            id: WaiterId(0),
-        };
+        let line = Place::end_of(Rank::Upgrade);
         let firsts = [
             self.waiters.range(..line).next(),
             self.waiters.range(line..).next(),
