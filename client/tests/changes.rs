@@ -2,10 +2,11 @@
 
 mod support;
 
-use mortise_client::{Client, Error, HoldInfo, Loss, Mode, Owner, Released};
+use mortise_client::{Client, Error, Guard, HoldInfo, Lock, Loss, Mode, Owner, Released};
 use mortise_harness::{Server, cmd};
 use support::proxy::{Proxy, Traffic};
-use support::{client, client_of, eventually, ms};
+use support::quorum::Servers;
+use support::{await_waiters, client, client_of, eventually, ms};
 
 /// Has the server refuse every release, or accept them again.
 fn refuse_releases(server: &Server, refuse: bool) {
@@ -161,4 +162,46 @@ async fn a_change_of_a_hold_that_is_gone_is_a_loss() {
         drop(guard);
         support::await_free(&client, "k").await;
     }
+}
+
+/// Has a reader wait without limit to become the writer, and deletes the key on these servers meanwhile. Says what came
+/// of it within the time in which nothing is renewed in the background.
+async fn upgrade_while_deleted(
+    lock: Lock,
+    client: &Client,
+    servers: &[Server],
+) -> (Result<(), Error>, Guard) {
+    let mut guard = lock.read().await.unwrap();
+    let upgrade = tokio::spawn(async move { (guard.upgrade().await, guard) });
+    await_waiters(client, "k", 1).await;
+    for server in servers {
+        cmd!(server.connect(), "DEL", "k");
+    }
+    let limit = std::time::Duration::from_secs(15);
+    let ended = tokio::time::timeout(limit, upgrade).await;
+    ended.expect("the loss is found out").unwrap()
+}
+
+fn assert_lost((upgraded, guard): (Result<(), Error>, Guard)) {
+    let error = upgraded.unwrap_err();
+    assert!(
+        matches!(error, Error::Lost(_) | Error::NotHeld),
+        "{error:?}"
+    );
+    assert_eq!(guard.loss(), Some(Loss::Denied));
+}
+
+#[tokio::test]
+async fn an_upgrade_whose_read_hold_goes_while_it_waits_is_told_that_it_is_lost() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(60_000));
+    let _other = lock.read().await.unwrap();
+    assert_lost(upgrade_while_deleted(lock, &client, &[server]).await);
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let _other = lock.read().await.unwrap();
+    let first = servers.clients().await.remove(0);
+    assert_lost(upgrade_while_deleted(lock, &first, &servers.0).await);
 }

@@ -18,11 +18,12 @@ use crate::clock::{BootInstant, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, Loss};
 use crate::guard::Guard;
+use crate::held::Held;
 use crate::hold::{Grant, Hold, Terms};
 use crate::link::Link;
 use crate::mode::Mode;
 use crate::owner::{Slot, Turn};
-use crate::renew;
+use crate::renew::{self, Outcome};
 use crate::token::Token;
 use crate::trace;
 
@@ -135,7 +136,7 @@ async fn run_in_turn(
             started,
             trail: &trail,
         };
-        let taking = std::pin::pin!(take(&attempt));
+        let taking = std::pin::pin!(take_while_held(&attempt));
         match select(taking, std::pin::pin!(reply.closed())).await {
             Either::Left((outcome, _)) => Some(outcome),
             Either::Right(_) => None,
@@ -217,6 +218,29 @@ async fn take_turn(
     Ok((turn, existing))
 }
 
+/// Takes it; the change of a hold ends where that is lost, and does not end as busy before it has asked whether it is.
+async fn take_while_held(attempt: &Attempt<'_>) -> Result<Grant, Error> {
+    let Some(hold) = attempt.existing.clone() else {
+        return take(attempt).await;
+    };
+    let mode = attempt.request.terms.mode;
+    let lost = Held { hold, mode }.lost();
+    let taking = std::pin::pin!(async {
+        let taken = take(attempt).await;
+        match taken {
+            Err(Error::Busy { .. }) => {
+                attempt.check_hold().await?;
+                taken
+            }
+            _ => taken,
+        }
+    });
+    match select(taking, std::pin::pin!(lost)).await {
+        Either::Left((taken, _)) => taken,
+        Either::Right((loss, _)) => Err(Error::Lost(loss)),
+    }
+}
+
 async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
     if attempt.request.core.is_quorum() {
         quorum::take(attempt).await
@@ -284,6 +308,27 @@ impl Attempt<'_> {
     /// A server is about to be asked.
     pub(crate) fn leave_trace(&self, node: usize, link: &Link, waits: bool) {
         self.trail.leave(node, &self.owner, link, waits);
+    }
+
+    /// Whether the wait has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        let left = self.request.wait.left(self.started);
+        left.is_some_and(|left| left.is_zero())
+    }
+
+    /// Asks whether the hold that is changed is still there: a request that waits is answered null as soon as it is not,
+    /// as if its time were up.
+    pub(crate) async fn check_hold(&self) -> Result<(), Error> {
+        let Some(hold) = &self.existing else {
+            return Ok(());
+        };
+        let requests = renew::request(hold).into_iter().collect();
+        let outcome = renew::renew(&self.request.core, requests).await.pop();
+        match (hold.loss(), outcome) {
+            (Some(loss), _) => Err(Error::Lost(loss)),
+            (None, Some((_, Outcome::Failed(error)))) if !self.is_over() => Err(error),
+            (None, _) => Ok(()),
+        }
     }
 
     pub(crate) fn busy(&self) -> Error {

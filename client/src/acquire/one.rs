@@ -34,7 +34,7 @@ pub(crate) async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
             Err(error) => error,
         };
         failures += 1;
-        if !may_pass(node, &error) || failures > FAILOVER_ATTEMPTS || is_over(attempt) {
+        if !may_pass(node, &error) || failures > FAILOVER_ATTEMPTS || attempt.is_over() {
             return Err(error);
         }
         node.rediscover();
@@ -50,11 +50,6 @@ fn may_pass(node: &Node, error: &Error) -> bool {
         Error::Connection { .. } => node.fails_over(),
         _ => false,
     }
-}
-
-fn is_over(attempt: &Attempt<'_>) -> bool {
-    let left = attempt.request.wait.left(attempt.started);
-    left.is_some_and(|left| left.is_zero())
 }
 
 fn grant(attempt: &Attempt<'_>, token: Token, sent: BootInstant) -> Result<Grant, Error> {

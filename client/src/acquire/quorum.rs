@@ -49,10 +49,7 @@ pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
         if let Some(error) = round.verdict() {
             return Err(error);
         }
-        let over = request
-            .wait
-            .left(whole.started)
-            .is_some_and(|left| left.is_zero());
+        let over = whole.is_over();
         if there < core.majority() && (over || without_majority >= ROUNDS_WITHOUT_MAJORITY) {
             return Err(round.error(&core.nodes, core.majority()));
         }
@@ -69,7 +66,11 @@ pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
             }
             undo(attempt, |_| true).await;
             if let Stood::Over = stood {
-                return Err(whole.busy());
+                if whole.existing.is_none() || whole.is_over() {
+                    return Err(whole.busy());
+                }
+                // That server may have lost the hold, and the others not.
+                whole.check_hold().await?;
             }
         }
         back_off(asked.elapsed()).await;
