@@ -6,7 +6,7 @@ use mortise_client::{Client, Error, Guard, HoldInfo, Lock, Loss, Mode, Owner, Re
 use mortise_harness::{Server, cmd};
 use support::proxy::{Proxy, Traffic};
 use support::quorum::Servers;
-use support::{await_waiters, client, client_of, eventually, ms};
+use support::{await_free, await_waiters, client, client_of, eventually, ms};
 
 /// Has the server refuse every release, or accept them again.
 fn refuse_releases(server: &Server, refuse: bool) {
@@ -160,7 +160,7 @@ async fn a_change_of_a_hold_that_is_gone_is_a_loss() {
         );
         assert!(!guard.is_valid(), "{mode}");
         drop(guard);
-        support::await_free(&client, "k").await;
+        await_free(&client, "k").await;
     }
 }
 
@@ -204,4 +204,37 @@ async fn an_upgrade_whose_read_hold_goes_while_it_waits_is_told_that_it_is_lost(
     let _other = lock.read().await.unwrap();
     let first = servers.clients().await.remove(0);
     assert_lost(upgrade_while_deleted(lock, &first, &servers.0).await);
+}
+
+#[tokio::test]
+async fn entering_a_hold_again_that_is_gone_is_a_loss_and_leaves_nothing_behind() {
+    let server = Server::start();
+    let one = client(&server).await;
+    let lock = one.lock("k").owner(&Owner::new()).reentrant();
+    assert_reentry_is_a_loss(lock.lease(ms(60_000)), &[server], &[one]).await;
+    let servers = Servers::start(3);
+    let (quorum, clients) = (servers.quorum().await, servers.clients().await);
+    let lock = quorum.lock("k").owner(&Owner::new()).reentrant();
+    assert_reentry_is_a_loss(lock.lease(ms(60_000)), &servers.0, &clients).await;
+}
+
+async fn assert_reentry_is_a_loss(lock: Lock, servers: &[Server], clients: &[Client]) {
+    for waits in [false, true] {
+        let outer = lock.acquire().await.unwrap();
+        let inner = lock.acquire().await.unwrap();
+        for server in servers {
+            cmd!(server.connect(), "DEL", "k");
+        }
+        let error = match waits {
+            true => lock.acquire().await.unwrap_err(),
+            false => lock.try_acquire().await.unwrap_err(),
+        };
+        let is_loss = matches!(error, Error::Lost(Loss::Denied) | Error::NotHeld);
+        assert!(is_loss, "{error:?}");
+        let losses = (outer.loss(), inner.loss());
+        assert_eq!(losses, (Some(Loss::Denied), Some(Loss::Denied)));
+        for client in clients {
+            await_free(client, "k").await;
+        }
+    }
 }

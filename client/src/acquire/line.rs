@@ -40,6 +40,7 @@ pub(crate) async fn stand(attempt: &Attempt<'_>, first: usize) -> Result<Stood, 
     while at < core.nodes.len() {
         match wait_and_keep(attempt, at, &held).await? {
             Waited::Granted(vote) => {
+                attempt.note_granted(at, vote.token);
                 lock().0.insert(at, vote);
             }
             Waited::Gone => {

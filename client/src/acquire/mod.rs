@@ -166,7 +166,8 @@ async fn run_in_turn(
         }
         None => {}
     }
-    trail.undo(&request, holds - 1).await;
+    let left = count_before(existing.as_deref(), mode);
+    trail.undo(&request, left).await;
     if let (Some(hold), Some(tokens)) = (existing, tokens) {
         hold.resume_tokens(tokens, clean).await;
     }
@@ -353,6 +354,13 @@ impl Attempt<'_> {
         let is_upgrade = self.request.terms.mode == Mode::Write && state.write == 0;
         (!is_upgrade).then_some(state.token)
     }
+}
+
+/// What a change of a hold that comes to nothing leaves of a mode: what there was, but nothing of a hold that is over. Who
+/// has it still would have released it by a token that says nothing of what was granted since.
+pub(crate) fn count_before(existing: Option<&Hold>, mode: Mode) -> u32 {
+    let live = existing.filter(|hold| hold.loss().is_none());
+    live.map_or(0, |hold| hold.state().count(mode))
 }
 
 /// Keeps the connections on which a change of a hold was not answered: what is released there has to go behind it.

@@ -58,6 +58,7 @@ fn grant(attempt: &Attempt<'_>, token: Token, sent: BootInstant) -> Result<Grant
         if let Some(outer) = &attempt.existing {
             outer.lose(Loss::Denied);
         }
+        attempt.trail.made_anew(0);
         return Err(Error::NotHeld);
     }
     attempt.trail.clear(0);

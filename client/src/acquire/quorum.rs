@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use crate::acquire::grants::Grants;
+use crate::acquire::grants::{Grants, Vote};
 use crate::acquire::line::{self, Stood};
-use crate::acquire::round;
-use crate::acquire::{Attempt, Wait, note_unanswered};
+use crate::acquire::round::{self, Round};
+use crate::acquire::{Attempt, Wait, count_before, note_unanswered};
 use crate::clock::BootInstant;
-use crate::error::Error;
+use crate::error::{Error, Loss};
 use crate::hold::Grant;
 use crate::owner::Owner;
 use crate::token::Token;
@@ -39,7 +39,9 @@ pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
         if let Some(grant) = Grants::of(&round).settle(attempt, fence, asked).await {
             return Ok(grant);
         }
+        let found = attempt.find_hold(&round);
         undo(attempt, |_| true).await;
+        found?;
         let there = round.answered().count();
         if there >= core.majority() {
             without_majority = 0;
@@ -79,7 +81,7 @@ pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
 
 /// Releases what was granted on some servers, waiting for none of them for longer than it may take to answer.
 pub(crate) async fn undo(attempt: &Attempt<'_>, which: impl Fn(usize) -> bool) {
-    let holds = attempt.holds - 1;
+    let holds = count_before(attempt.existing.as_deref(), attempt.request.terms.mode);
     note_unanswered(attempt.existing.as_deref(), attempt.trail);
     let limit = attempt.request.core.nodes[0].config().response_timeout;
     let undoing = attempt.trail.undo_where(attempt.request, holds, which);
@@ -98,6 +100,34 @@ impl Attempt<'_> {
     /// to hold it by: another would be a new hold.
     pub(crate) fn counts(&self, node: usize, token: Token) -> bool {
         self.reentry_token().is_none() || self.known.get(node) == Some(&Some(token))
+    }
+
+    /// Whether a server has made a new hold of what was to enter one again: it knew that by another token.
+    fn is_anew(&self, node: usize, token: Token) -> bool {
+        let known = self.known.get(node).copied().flatten();
+        self.reentry_token().is_some() && known.is_some_and(|known| known != token)
+    }
+
+    /// Takes note of a server's grant, to be undone.
+    pub(crate) fn note_granted(&self, node: usize, token: Token) {
+        self.trail.answered(node);
+        if self.is_anew(node, token) {
+            self.trail.made_anew(node);
+        }
+    }
+
+    /// Whether the hold that was to be entered again may still be there: not if so many servers have made a new one that
+    /// it has no majority left.
+    fn find_hold(&self, round: &Round) -> Result<(), Error> {
+        let core = &self.request.core;
+        let anew = |(node, vote): &(usize, Vote)| self.is_anew(*node, vote.token);
+        if round.granted().filter(anew).count() <= core.nodes.len() - core.majority() {
+            return Ok(());
+        }
+        if let Some(outer) = &self.existing {
+            outer.lose(Loss::Denied);
+        }
+        Err(Error::NotHeld)
     }
 
     /// The same attempt under another name, unless it is to join a hold that has one.

@@ -119,7 +119,7 @@ async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) 
         let reply = node.ask_on(&link, number, &cmd).await;
         match reply.and_then(|value| wire::token(Ok(value), node.name())) {
             Ok(Some(token)) => {
-                attempt.trail.answered(index);
+                attempt.note_granted(index, token);
                 return Said::Granted(Vote {
                     token,
                     sent,

@@ -33,6 +33,8 @@ struct Trace {
     /// The request may be waiting in the server's queue.
     waits: bool,
     answered: bool,
+    /// What it was to add to was gone: all that there is now is of this request.
+    anew: bool,
 }
 
 impl Trail {
@@ -44,6 +46,7 @@ impl Trail {
             link: link.clone(),
             waits,
             answered: false,
+            anew: false,
         });
     }
 
@@ -51,6 +54,13 @@ impl Trail {
     pub(crate) fn answered(&self, node: usize) {
         if let Some(last) = self.lock().iter_mut().rfind(|trace| trace.node == node) {
             last.answered = true;
+        }
+    }
+
+    /// The last request to a server was to enter a hold again, and has made a new one.
+    pub(crate) fn made_anew(&self, node: usize) {
+        if let Some(last) = self.lock().iter_mut().rfind(|trace| trace.node == node) {
+            last.anew = true;
         }
     }
 
@@ -73,7 +83,7 @@ impl Trail {
         (!last.answered).then(|| last.link.clone())
     }
 
-    /// Releases down to `holds` whatever was asked for, on all servers at once.
+    /// Releases down to `holds` whatever was asked for, on all servers at once; whole holds that were made anew.
     pub(crate) async fn undo(&self, request: &Request, holds: u32) {
         self.undo_where(request, holds, |_| true).await;
     }
@@ -95,6 +105,7 @@ impl Trail {
             let silent = request.core.is_quorum() && !trace.answered && !trace.waits;
             let node = request.core.nodes[trace.node].clone();
             let who = (&*request.key, &*trace.owner);
+            let holds = if trace.anew { 0 } else { holds };
             let cmd = wire::release(who, request.terms.mode, holds, None);
             // Where other servers make do without this one, the lease may end what cannot be released.
             let insist = (!request.core.is_quorum()).then(|| request.terms.lease.duration());
