@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub(crate) read: u32,
     pub(crate) lease: Lease,
     pub(crate) deadline: BootInstant,
+    /// When the longest lease is over that was asked for, confirmed or not.
+    pub(crate) leased_until: BootInstant,
     /// When the hold has to end, however often it is renewed.
     pub(crate) cap: Option<BootInstant>,
     /// How many reasons there are to renew in the background.
@@ -79,6 +81,12 @@ impl State {
             Mode::Write => self.write = count,
             Mode::Read => self.read = count,
         }
+    }
+
+    /// A lease has been asked for.
+    pub(crate) fn note_lease(&mut self, lease: Lease) {
+        let until = BootInstant::now() + lease.duration();
+        self.leased_until = self.leased_until.max(until);
     }
 
     /// Whether it is believed in until its cap, as closely as clocks can tell.
@@ -119,6 +127,7 @@ impl Hold {
             read: 0,
             lease: terms.lease,
             deadline: grant.sent,
+            leased_until: BootInstant::now() + terms.lease.duration(),
             cap: terms.max_hold.map(|max| grant.sent + max),
             renewing: u32::from(terms.renew),
             next_renewal: grant.sent + terms.lease.renewal_period(),

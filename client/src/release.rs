@@ -100,13 +100,13 @@ pub(crate) fn start(part: Part) -> oneshot::Receiver<Result<Released, Error>> {
 async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
     let hold = &part.hold;
     let core = &hold.core;
-    let until = BootInstant::now() + hold.state().lease.duration();
     let turn = hold.slot.clone().lock_owned().await;
     if is_superseded(hold, turn.upgrade()) {
         let _ = reply.send(Ok(Released::Lost));
         return;
     }
     let (deliveries, is_last) = leave(&part);
+    let until = leased_until(hold);
     // Another acquisition by the same owner has another name over a quorum, and nothing to wait for.
     let mut turn = (!(is_last && core.is_quorum())).then_some(turn);
     let mut answers: FuturesUnordered<_> = deliveries.into_iter().map(deliver).collect();
@@ -168,6 +168,15 @@ fn leave(part: &Part) -> (Vec<Delivery>, bool) {
         })
         .collect();
     (deliveries, is_last)
+}
+
+/// When the servers hold it no longer, whatever becomes of its release: a renewal by its own lease may be on its way now,
+/// a longer one may have been sent earlier.
+fn leased_until(hold: &Hold) -> BootInstant {
+    let mut state = hold.state();
+    let lease = state.lease;
+    state.note_lease(lease);
+    state.leased_until
 }
 
 /// Leaves the count of a mode where it is to be now.

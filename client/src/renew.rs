@@ -43,13 +43,15 @@ pub(crate) fn request(hold: &Arc<Hold>) -> Option<Request> {
 
 /// The renewal of a hold by `lease`, but not past its cap; `None` if it is over.
 pub(crate) fn request_for(hold: &Arc<Hold>, lease: Lease) -> Option<Request> {
-    let state = hold.state();
+    let mut state = hold.state();
     if state.loss.is_some() {
         return None;
     }
+    let lease = lease.capped(state.cap)?;
+    state.note_lease(lease);
     Some(Request {
         hold: hold.clone(),
-        lease: lease.capped(state.cap)?,
+        lease,
         nodes: state.nodes.clone(),
         epoch: state.epoch,
     })

@@ -126,6 +126,30 @@ async fn a_release_that_could_not_be_delivered_is_delivered_later() {
 }
 
 #[tokio::test]
+async fn a_release_is_tried_for_as_long_as_the_longest_lease_that_was_asked_for() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let (slow, direct) = (client_of(&proxy.url()).await, client(&server).await);
+    let lock = slow.lock("k").lease(ms(300)).auto_renew(false);
+    for renewed in [true, false] {
+        proxy.set(Traffic::Flows);
+        let guard = lock.acquire().await.unwrap();
+        if !renewed {
+            proxy.set(Traffic::LosesReplies);
+        }
+        assert_eq!(guard.renew_for(ms(60_000)).await.is_ok(), renewed);
+        proxy.set(Traffic::Cut);
+        assert!(guard.release().await.is_err());
+        // Longer than the lock's own lease, after which nobody would try again.
+        tokio::time::sleep(ms(1000)).await;
+        let left = direct.info("k").await.unwrap().unwrap().holds[0].lease;
+        assert!(left > ms(10_000), "{left:?}");
+        proxy.set(Traffic::Flows);
+        await_free(&direct, "k").await;
+    }
+}
+
+#[tokio::test]
 async fn a_lost_reply_and_a_retry_leave_nothing_behind() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;

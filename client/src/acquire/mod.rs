@@ -144,6 +144,9 @@ async fn run_in_turn(
     };
     let clean = trail.is_empty();
     note_unanswered(existing.as_deref(), &trail);
+    if let Some(hold) = &existing {
+        hold.state().note_lease(request.terms.lease);
+    }
     match outcome {
         Some(Ok(grant)) => {
             trace::granted(&request.key, mode, grant.token, started.elapsed());
