@@ -50,6 +50,8 @@ pub(crate) struct State {
     /// How many reasons there are to renew in the background.
     pub(crate) renewing: u32,
     pub(crate) next_renewal: BootInstant,
+    /// A renewal in the background is on its way.
+    pub(crate) in_renewal: bool,
     /// Only the newest entry on the agenda of renewals counts.
     pub(crate) agenda: u64,
     /// Changes with everything that makes an answer on its way meaningless.
@@ -87,6 +89,11 @@ impl State {
     pub(crate) fn note_lease(&mut self, lease: Lease) {
         let until = BootInstant::now() + lease.duration();
         self.leased_until = self.leased_until.max(until);
+    }
+
+    /// Whether it is to be renewed in the background, when it is time, and is not being renewed already.
+    pub(crate) fn wants_renewal(&self) -> bool {
+        self.renewing > 0 && !self.in_renewal
     }
 
     /// Whether it is believed in until its cap, as closely as clocks can tell.
@@ -131,6 +138,7 @@ impl Hold {
             cap: terms.max_hold.map(|max| grant.sent + max),
             renewing: u32::from(terms.renew),
             next_renewal: grant.sent + terms.lease.renewal_period(),
+            in_renewal: false,
             agenda: 0,
             epoch: 0,
             loss: None,

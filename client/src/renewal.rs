@@ -1,7 +1,8 @@
 //! Renewal in the background: one task and an agenda for all guards of a client, one pipeline for all that are due.
 //!
 //! A hold is due a third of its lease after its last renewal. A null answer ends it. Anything else that is no
-//! confirmation is tried again until the deadline, and the deadline ends it: the agenda holds that, too.
+//! confirmation is tried again until the deadline, and the deadline ends it: the agenda holds that, too, also while a
+//! renewal is on its way, which may take longer than that.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -51,6 +52,11 @@ async fn run(mut added: mpsc::UnboundedReceiver<Weak<Hold>>) {
     let mut agenda = BinaryHeap::new();
     loop {
         let first = agenda.peek().map(|entry: &Entry| entry.at);
+        // However many holds come in, what is due is not kept waiting.
+        if first.is_some_and(|at| at <= BootInstant::now()) {
+            fire(&mut agenda);
+            continue;
+        }
         match next(&mut added, first).await {
             Next::Added(hold) => agenda.extend(entry(&hold)),
             Next::Due => fire(&mut agenda),
@@ -87,7 +93,8 @@ fn entry(hold: &Weak<Hold>) -> Option<Entry> {
         return None;
     }
     state.agenda += 1;
-    let renews = state.renewing > 0 && state.next_renewal < state.deadline && !state.reaches_cap();
+    let renews =
+        state.wants_renewal() && state.next_renewal < state.deadline && !state.reaches_cap();
     let (at, slack) = if renews {
         (state.next_renewal, state.lease.duration() / 30)
     } else {
@@ -113,15 +120,18 @@ fn fire(agenda: &mut BinaryHeap<Entry>) {
         let Some(hold) = entry.hold.upgrade() else {
             continue;
         };
-        let state = hold.state();
-        let counts = state.loss.is_none() && state.agenda == entry.number;
-        let renews = state.renewing > 0 && state.next_renewal <= now + entry.slack;
+        let mut state = hold.state();
+        if state.loss.is_some() || state.agenda != entry.number {
+            continue;
+        }
+        // If not, it was renewed by hand meanwhile, or the deadline has moved.
+        let renews = state.wants_renewal() && state.next_renewal <= now + entry.slack;
+        state.in_renewal |= renews;
         drop(state);
-        match (counts, renews) {
-            (true, true) => due.push(hold),
-            // Renewed by hand meanwhile, or the deadline has moved.
-            (true, false) => agenda.extend(self::entry(&entry.hold)),
-            (false, _) => {}
+        // Nobody knows how long the renewal takes: the deadline is watched meanwhile.
+        agenda.extend(self::entry(&entry.hold));
+        if renews {
+            due.push(hold);
         }
     }
     while !due.is_empty() {
@@ -140,6 +150,7 @@ async fn renew_batch(holds: Vec<Arc<Hold>>) {
         }
     }
     for hold in &holds {
+        hold.state().in_renewal = false;
         core.renewal.watch(hold);
     }
 }

@@ -3,13 +3,23 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
+use std::pin::pin;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, select};
 use mortise_client::{BootInstant, Client, Error, Loss, Released};
 use mortise_harness::{Server, cmd};
 use support::proxy::{Proxy, Traffic};
 use support::{LATE, await_free, client, client_of, ms};
+use tokio::sync::mpsc;
+
+/// A client that does not give up a request within any lease in these tests.
+async fn patient_client(url: &str) -> Client {
+    let builder = Client::builder(url).unwrap();
+    let builder = builder.response_timeout(Duration::from_secs(60));
+    builder.connect().await.unwrap()
+}
 
 #[tokio::test]
 async fn a_guard_is_renewed_for_as_long_as_it_lives() {
@@ -55,13 +65,11 @@ async fn a_guard_whose_key_was_deleted_is_lost_with_the_next_renewal() {
 #[tokio::test]
 async fn a_guard_of_a_frozen_server_is_lost_at_the_deadline() {
     let server = Server::start();
-    let client = client(&server).await;
+    let client = patient_client(&server.url()).await;
     let guard = client.lock("k").lease(ms(500)).acquire().await.unwrap();
-    let deadline = guard.deadline();
     server.stop_signal();
     assert_eq!(guard.lost().await, Loss::Expired);
-    // Renewed at most once before the server froze.
-    assert!(deadline.elapsed() < LATE && !guard.is_valid());
+    assert!(guard.deadline().elapsed() < LATE && !guard.is_valid());
     server.cont_signal();
     // Once lost, always lost, though the server may still have had it.
     tokio::time::sleep(ms(100)).await;
@@ -83,14 +91,56 @@ async fn a_guard_outlives_a_connection_that_is_cut() {
 }
 
 #[tokio::test]
-async fn a_guard_behind_a_broken_network_is_lost_at_the_deadline() {
+async fn a_guard_behind_a_broken_network_is_lost_before_another_client_has_the_lock() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    let client = client_of(&proxy.url()).await;
-    let guard = client.lock("k").lease(ms(500)).acquire().await.unwrap();
+    let holder = patient_client(&proxy.url()).await;
+    let other = client(&server).await;
+    let guard = holder.lock("k").lease(ms(2000)).acquire().await.unwrap();
     proxy.set(Traffic::Stalls);
-    assert_eq!(guard.lost().await, Loss::Expired);
-    assert!(guard.deadline().elapsed() < LATE);
+    let lock = other.lock("k");
+    let (lost, taking) = (pin!(guard.lost()), pin!(lock.acquire()));
+    match select(lost, taking).await {
+        Either::Left((loss, taking)) => {
+            assert_eq!(loss, Loss::Expired);
+            assert!(BootInstant::now() >= guard.deadline(), "lost too early");
+            assert!(taking.await.unwrap().token() > guard.token());
+        }
+        Either::Right(_) => panic!("another client has it, and its last holder was not told"),
+    }
+}
+
+#[tokio::test]
+async fn work_under_a_lock_is_stopped_before_another_client_has_it() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let holder = patient_client(&proxy.url()).await;
+    let other = client(&server).await;
+    let (sender, mut events) = mpsc::unbounded_channel();
+    let (lock, stopped) = (holder.lock("k").lease(ms(2000)), sender.clone());
+    tokio::spawn(async move {
+        let work = |_| async move {
+            stopped.send("started").unwrap();
+            let _stopped = Says("stopped", stopped);
+            std::future::pending::<()>().await;
+        };
+        lock.run(work).await
+    });
+    assert_eq!(events.recv().await, Some("started"));
+    proxy.set(Traffic::Stalls);
+    let _guard = other.lock("k").acquire().await.unwrap();
+    sender.send("another has it").unwrap();
+    assert_eq!(events.recv().await, Some("stopped"));
+    assert_eq!(events.recv().await, Some("another has it"));
+}
+
+/// Says so when it is dropped.
+struct Says(&'static str, mpsc::UnboundedSender<&'static str>);
+
+impl Drop for Says {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0);
+    }
 }
 
 #[tokio::test]
