@@ -20,6 +20,8 @@ use crate::wire;
 pub(crate) struct Request {
     hold: Arc<Hold>,
     lease: Lease,
+    /// What the hold's token is when it is asked for: an upgrade may be granted before it is answered.
+    token: Token,
     nodes: Vec<Option<Token>>,
     epoch: u64,
 }
@@ -52,6 +54,7 @@ pub(crate) fn request_for(hold: &Arc<Hold>, lease: Lease) -> Option<Request> {
     Some(Request {
         hold: hold.clone(),
         lease,
+        token: state.token,
         nodes: state.nodes.clone(),
         epoch: state.epoch,
     })
@@ -130,7 +133,7 @@ impl Tally {
         let known = request.nodes[index];
         match reply.and_then(|reply| wire::token(reply, server)) {
             Ok(Some(token)) => {
-                let lowest = known.or((!core.is_quorum()).then(|| hold.state().token));
+                let lowest = known.or((!core.is_quorum()).then_some(request.token));
                 if lowest.is_some_and(|lowest| token < lowest) {
                     self.denied += 1;
                 } else {
@@ -238,5 +241,32 @@ mod tests {
         assert_eq!(answered(Value::Int(11)), None);
         assert_eq!(answered(Value::Int(9)), Some(Loss::Denied));
         assert_eq!(answered(Value::Nil), Some(Loss::Denied));
+    }
+
+    #[tokio::test]
+    async fn an_upgrade_heard_of_before_a_renewal_that_was_answered_earlier_is_no_loss() {
+        let hold = hold(10);
+        hold.suspend_tokens();
+        let request = request(&hold).unwrap();
+        let upgrade = Terms {
+            mode: Mode::Write,
+            lease: request.lease,
+            renew: false,
+            max_hold: None,
+        };
+        let granted = Grant {
+            owner: hold.owner.clone(),
+            token: Token::new(11),
+            nodes: vec![Some(Token::new(11))],
+            unanswered: vec![None],
+            sent: BootInstant::now(),
+        };
+        hold.join(&upgrade, 1, granted);
+        let mut tally = Tally::default();
+        tally.count(&hold.core, &request, 0, Ok(Ok(Value::Int(10))));
+        tally.decide(&hold.core, &request, BootInstant::now());
+        assert_eq!(hold.loss(), None);
+        assert!(matches!(tally.outcome, Some(Outcome::Renewed)));
+        assert_eq!(hold.state().token, Token::new(11));
     }
 }
