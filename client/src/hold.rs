@@ -117,6 +117,14 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
 }
 
+impl Terms {
+    /// The lease to ask a server for: no longer than the hold may last, or it would go on after a holder that died.
+    pub(crate) fn asked_lease(&self) -> Lease {
+        self.max_hold
+            .map_or(self.lease, |max| self.lease.limited(max))
+    }
+}
+
 impl Hold {
     pub(crate) fn new(
         core: Arc<Core>,
@@ -232,9 +240,10 @@ impl Hold {
             state.cap = Some(state.cap.map_or(cap, |old| old.min(cap)));
         }
         if state.loss.is_none() {
-            state.deadline = state
-                .deadline
-                .max(state.believed_until(terms.lease, grant.sent));
+            let until = state.believed_until(terms.lease, grant.sent);
+            let until = state.deadline.max(until);
+            // The cap may be a new one, and earlier than what was believed until now.
+            state.deadline = state.cap.map_or(until, |cap| until.min(cap));
         }
     }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 pub(crate) struct Lease(u64);
 
 impl Lease {
+    pub(crate) const SHORTEST: Lease = Lease(1);
     pub(crate) const DEFAULT: Duration = Duration::from_secs(10);
 
     pub(crate) fn new(duration: Duration) -> Result<Lease, Error> {
@@ -50,15 +51,19 @@ impl Lease {
         self.duration() / 10
     }
 
-    /// This lease, or what is left until `cap`; `None` if nothing is.
+    /// This lease, or the shortest one that is believed in for as long as `limit`.
+    pub(crate) fn limited(self, limit: Duration) -> Lease {
+        // The lease of which 99 in 100, less 2 ms, are the limit.
+        let believed = limit.saturating_add(Duration::from_millis(2)).as_nanos();
+        let needed = (believed * 100).div_ceil(99 * 1_000_000);
+        Lease(u64::try_from(needed).map_or(self.0, |needed| self.0.min(needed)))
+    }
+
+    /// This lease, or one that is believed in until `cap`; `None` if that is over.
     pub(crate) fn capped(self, cap: Option<BootInstant>) -> Option<Lease> {
         let Some(cap) = cap else { return Some(self) };
-        // Rounded up, so that a capped lease reaches its cap.
-        match u64::try_from(cap.remaining().as_micros().div_ceil(1000)) {
-            Ok(0) => None,
-            Ok(left) => Some(Lease(self.0.min(left))),
-            Err(_) => Some(self),
-        }
+        let left = cap.remaining();
+        (!left.is_zero()).then(|| self.limited(left))
     }
 }
 
@@ -93,7 +98,20 @@ mod tests {
     fn a_cap_cuts_the_lease_and_ends_it() {
         let now = BootInstant::now();
         assert_eq!(lease(500).capped(None), Some(lease(500)));
-        assert!(lease(500).capped(Some(now + Duration::from_millis(100))) <= Some(lease(100)));
+        assert!(lease(500).capped(Some(now + Duration::from_millis(100))) <= Some(lease(104)));
         assert_eq!(lease(500).capped(Some(now)), None);
+    }
+
+    #[test]
+    fn a_limited_lease_is_the_shortest_one_that_is_believed_in_for_so_long() {
+        let sent = BootInstant::now();
+        for limit in (0..20_000).map(|n| Duration::from_micros(n * 777)) {
+            let limited = lease(60_000).limited(limit);
+            assert!(limited.believed_until(sent) >= sent + limit, "{limit:?}");
+            let shorter = Lease(limited.0 - 1).believed_until(sent);
+            assert!(shorter < sent + limit || limit.is_zero(), "{limit:?}");
+        }
+        assert_eq!(lease(500).limited(Duration::from_millis(499)), lease(500));
+        assert_eq!(lease(500).limited(Duration::MAX), lease(500));
     }
 }

@@ -72,7 +72,7 @@ impl Grants {
         let counted = || self.0.values();
         let sent = counted().map(|vote| vote.sent).min()?;
         // The lease may have run out while the others were asked: then nothing was won.
-        if BootInstant::now() >= attempt.request.terms.lease.believed_until(sent) {
+        if BootInstant::now() >= attempt.request.terms.asked_lease().believed_until(sent) {
             return None;
         }
         let nodes = 0..core.nodes.len();

@@ -76,7 +76,7 @@ async fn wait_and_keep(
     at: usize,
     held: &Mutex<Grants>,
 ) -> Result<Waited, Error> {
-    let period = attempt.request.terms.lease.renewal_period();
+    let period = attempt.lease().renewal_period();
     let keep = async {
         loop {
             tokio::time::sleep(period).await;
@@ -101,7 +101,7 @@ async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
         Err(error @ Error::TooManyWaits { .. }) => return Err(error),
         Err(_) => return Ok(Waited::Gone),
     };
-    let terms = (request.terms.mode, request.terms.lease);
+    let terms = (request.terms.mode, attempt.lease());
     let cmd = wire::acquire(attempt.who(), terms, attempt.holds, queue, None);
     attempt.leave_trace(at, &wait.link, true);
     let sent = BootInstant::now();
@@ -136,7 +136,7 @@ async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
 
 /// Renews what was granted so long ago that much of its lease is used up.
 async fn renew_old(attempt: &Attempt<'_>, held: &Mutex<Grants>) {
-    let old = attempt.request.terms.lease.confirm_after();
+    let old = attempt.lease().confirm_after();
     renew(attempt, held, |vote| vote.sent.elapsed() > old).await;
 }
 
@@ -148,7 +148,7 @@ async fn renew(attempt: &Attempt<'_>, held: &Mutex<Grants>, which: impl Fn(&Vote
     let chosen = grants.0.into_iter().filter(|(_, vote)| which(vote));
     join_all(chosen.map(|(index, vote)| async move {
         let node = &core.nodes[index];
-        let cmd = wire::renew(attempt.who(), attempt.request.terms.lease, Some(vote.token));
+        let cmd = wire::renew(attempt.who(), attempt.lease(), Some(vote.token));
         let sent = BootInstant::now();
         let answer = node.ask(&cmd).await;
         match answer.and_then(|value| wire::token(Ok(value), node.name())) {

@@ -20,6 +20,7 @@ use crate::error::{Error, Loss};
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::hold::{Grant, Hold, Terms};
+use crate::lease::Lease;
 use crate::link::Link;
 use crate::mode::Mode;
 use crate::owner::{Slot, Turn};
@@ -333,6 +334,13 @@ impl Attempt<'_> {
             (None, Some((_, Outcome::Failed(error)))) if !self.is_over() => Err(error),
             (None, _) => Ok(()),
         }
+    }
+
+    /// The lease to ask for now: no longer than the hold may still last, so that the least is asked for where it is over.
+    pub(crate) fn lease(&self) -> Lease {
+        let cap = self.existing.as_ref().and_then(|hold| hold.state().cap);
+        let lease = self.request.terms.asked_lease();
+        lease.capped(cap).unwrap_or(Lease::SHORTEST)
     }
 
     pub(crate) fn busy(&self) -> Error {

@@ -111,7 +111,7 @@ pub(crate) fn queue(attempt: &Attempt<'_>) -> Option<Queue> {
 
 fn command(attempt: &Attempt<'_>, queue: Queue) -> Cmd {
     let request = attempt.request;
-    let terms = (request.terms.mode, request.terms.lease);
+    let terms = (request.terms.mode, attempt.lease());
     wire::acquire(attempt.who(), terms, attempt.holds, queue, None)
 }
 
@@ -152,12 +152,11 @@ async fn confirm(
     token: Token,
     sent: BootInstant,
 ) -> Result<Try, Error> {
-    let request = attempt.request;
-    if sent.elapsed() <= request.terms.lease.confirm_after() {
+    if sent.elapsed() <= attempt.lease().confirm_after() {
         return Ok(Try::Granted(token, sent));
     }
     let sent = BootInstant::now();
-    let cmd = wire::renew(attempt.who(), request.terms.lease, Some(token));
+    let cmd = wire::renew(attempt.who(), attempt.lease(), Some(token));
     match wire::token(Ok(node.ask(&cmd).await?), node.name())? {
         Some(_) => Ok(Try::Granted(token, sent)),
         None => {
@@ -200,9 +199,9 @@ async fn wait_once(
         wait.keep();
         return Ok(Waited::Busy);
     };
-    if sent.elapsed() > request.terms.lease.confirm_after() {
+    if sent.elapsed() > attempt.lease().confirm_after() {
         sent = BootInstant::now();
-        let cmd = wire::renew(attempt.who(), request.terms.lease, Some(token));
+        let cmd = wire::renew(attempt.who(), attempt.lease(), Some(token));
         let reply = wait.link.ask(&cmd, node.config().response_timeout).await;
         if wire::token(reply, node.name())?.is_none() {
             attempt.trail.clear(0);

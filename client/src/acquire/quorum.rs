@@ -22,11 +22,10 @@ const SHARE: u32 = 4;
 pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
     let (request, core) = (whole.request, &whole.request.core);
     let limit = core.nodes[0].config().response_timeout;
-    if limit.saturating_mul(SHARE) > request.terms.lease.duration() {
+    let lease = request.terms.asked_lease().duration();
+    if limit.saturating_mul(SHARE) > lease {
         return Err(Error::Invalid(format!(
-            "a lease over a quorum is at least {SHARE} times what one server may take to answer, {:?}, not {:?}",
-            limit,
-            request.terms.lease.duration()
+            "a lease over a quorum is at least {SHARE} times what one server may take to answer, {limit:?}, not {lease:?}"
         )));
     }
     let mut without_majority = 0;

@@ -99,7 +99,7 @@ async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> S
 
 async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> Said {
     let (request, node) = (attempt.request, &attempt.request.core.nodes[index]);
-    let terms = (request.terms.mode, request.terms.lease);
+    let terms = (request.terms.mode, attempt.lease());
     let cmd = wire::acquire(attempt.who(), terms, attempt.holds, Queue::No, fence);
     // Behind an earlier request for the same hold that has not been answered: it, or its release, may still come.
     let mut behind = attempt.unsettled(index);

@@ -210,7 +210,8 @@ impl Lock {
         self
     }
 
-    /// The longest time to hold the lock, however often it is renewed: a holder that is stuck loses it then.
+    /// The longest time to hold the lock, however often it is renewed: a holder that is stuck loses it then, and one that
+    /// dies keeps others out no longer, be its lease longer. Over a quorum it is subject to the same least as a lease.
     ///
     /// # Examples
     /// ```
