@@ -142,6 +142,7 @@
 #![deny(rustdoc::broken_intra_doc_links)]
 
 mod acquire;
+mod agenda;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod builder;

@@ -186,7 +186,7 @@ impl Tally {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
@@ -198,7 +198,7 @@ mod tests {
     use crate::node::Node;
 
     /// A hold with this token, which its only server is not known to know it by.
-    fn hold(token: u64) -> Arc<Hold> {
+    pub(crate) fn hold(token: u64) -> Arc<Hold> {
         let server = "redis://127.0.0.1:1/".into_server().unwrap();
         let node = Node::new(
             server.name,

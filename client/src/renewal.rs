@@ -4,14 +4,12 @@
 //! confirmation is tried again until the deadline, and the deadline ends it: the agenda holds that, too, also while a
 //! renewal is on its way, which may take longer than that.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::agenda::Agenda;
 use crate::clock::{BootInstant, sleep_until};
 use crate::hold::Hold;
 use crate::renew::{self, Outcome};
@@ -39,27 +37,18 @@ impl Renewal {
     }
 }
 
-/// When to look at a hold again.
-struct Entry {
-    at: BootInstant,
-    /// How much earlier than that will do, so that many holds share a pipeline.
-    slack: Duration,
-    number: u64,
-    hold: Weak<Hold>,
-}
-
 async fn run(mut added: mpsc::UnboundedReceiver<Weak<Hold>>) {
-    let mut agenda = BinaryHeap::new();
+    let mut agenda = Agenda::default();
     loop {
-        let first = agenda.peek().map(|entry: &Entry| entry.at);
+        let first = agenda.first();
         // However many holds come in, what is due is not kept waiting.
         if first.is_some_and(|at| at <= BootInstant::now()) {
-            fire(&mut agenda);
+            renew(agenda.due());
             continue;
         }
         match next(&mut added, first).await {
-            Next::Added(hold) => agenda.extend(entry(&hold)),
-            Next::Due => fire(&mut agenda),
+            Next::Added(hold) => agenda.add(&hold),
+            Next::Due => renew(agenda.due()),
             Next::Closed => return,
         }
     }
@@ -86,54 +75,7 @@ async fn next(added: &mut mpsc::UnboundedReceiver<Weak<Hold>>, first: Option<Boo
     }
 }
 
-fn entry(hold: &Weak<Hold>) -> Option<Entry> {
-    let strong = hold.upgrade()?;
-    let mut state = strong.state();
-    if state.loss.is_some() {
-        return None;
-    }
-    state.agenda += 1;
-    let renews =
-        state.wants_renewal() && state.next_renewal < state.deadline && !state.reaches_cap();
-    let (at, slack) = if renews {
-        (state.next_renewal, state.lease.duration() / 30)
-    } else {
-        (state.deadline, Duration::ZERO)
-    };
-    Some(Entry {
-        at,
-        slack,
-        number: state.agenda,
-        hold: hold.clone(),
-    })
-}
-
-/// Renews what is due, and lets what is over be over.
-fn fire(agenda: &mut BinaryHeap<Entry>) {
-    let now = BootInstant::now();
-    let mut due = Vec::new();
-    while agenda
-        .peek()
-        .is_some_and(|entry| entry.at <= now + entry.slack)
-    {
-        let Some(entry) = agenda.pop() else { break };
-        let Some(hold) = entry.hold.upgrade() else {
-            continue;
-        };
-        let mut state = hold.state();
-        if state.loss.is_some() || state.agenda != entry.number {
-            continue;
-        }
-        // If not, it was renewed by hand meanwhile, or the deadline has moved.
-        let renews = state.wants_renewal() && state.next_renewal <= now + entry.slack;
-        state.in_renewal |= renews;
-        drop(state);
-        // Nobody knows how long the renewal takes: the deadline is watched meanwhile.
-        agenda.extend(self::entry(&entry.hold));
-        if renews {
-            due.push(hold);
-        }
-    }
+fn renew(mut due: Vec<Arc<Hold>>) {
     while !due.is_empty() {
         let batch = due.split_off(due.len().saturating_sub(LARGEST_BATCH));
         tokio::spawn(renew_batch(batch));
@@ -154,24 +96,3 @@ async fn renew_batch(holds: Vec<Arc<Hold>>) {
         core.renewal.watch(hold);
     }
 }
-
-impl Ord for Entry {
-    /// The earliest is the greatest: the heap gives out the greatest first.
-    fn cmp(&self, other: &Entry) -> Ordering {
-        other.at.cmp(&self.at)
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Entry {}
