@@ -75,6 +75,12 @@ impl Agenda {
         due
     }
 
+    /// The holds that are not over.
+    pub(crate) fn into_living(mut self) -> Vec<Weak<Hold>> {
+        self.sweep();
+        self.entries.into_iter().map(|entry| entry.hold).collect()
+    }
+
     fn sweep(&mut self) {
         self.entries.retain(|entry| entry.living().is_some());
         self.counted = self.entries.len();

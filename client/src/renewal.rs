@@ -5,12 +5,13 @@
 //! renewal is on its way, which may take longer than that.
 
 use std::sync::{Arc, Weak};
+use std::thread;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::agenda::Agenda;
-use crate::clock::{BootInstant, sleep_until};
+use crate::clock::{BootInstant, LOOK, sleep_until};
 use crate::hold::Hold;
 use crate::renew::{self, Outcome};
 
@@ -26,32 +27,82 @@ pub(crate) struct Renewal {
 impl Renewal {
     pub(crate) fn start(runtime: &Handle) -> Renewal {
         let (holds, added) = mpsc::unbounded_channel();
-        runtime.spawn(run(added));
+        let watching = Watching {
+            agenda: Agenda::default(),
+            added,
+        };
+        runtime.spawn(watching.run());
         Renewal { holds }
     }
 
     /// Puts a hold on the agenda: to be renewed if that is wanted, and to be over at its deadline in any case.
     pub(crate) fn watch(&self, hold: &Arc<Hold>) {
-        // Fails only when the runtime is gone, and belief in the hold ends by the clock all the same.
-        let _ = self.holds.send(Arc::downgrade(hold));
+        if let Err(mpsc::error::SendError(hold)) = self.holds.send(Arc::downgrade(hold)) {
+            // The runtime is gone.
+            end_in_time(vec![hold]);
+        }
     }
 }
 
-async fn run(mut added: mpsc::UnboundedReceiver<Weak<Hold>>) {
-    let mut agenda = Agenda::default();
-    loop {
-        let first = agenda.first();
-        // However many holds come in, what is due is not kept waiting.
-        if first.is_some_and(|at| at <= BootInstant::now()) {
-            renew(agenda.due());
-            continue;
-        }
-        match next(&mut added, first).await {
-            Next::Added(hold) => agenda.add(&hold),
-            Next::Due => renew(agenda.due()),
-            Next::Closed => return,
+/// What the task is doing.
+struct Watching {
+    agenda: Agenda,
+    added: mpsc::UnboundedReceiver<Weak<Hold>>,
+}
+
+impl Watching {
+    async fn run(mut self) {
+        loop {
+            let first = self.agenda.first();
+            // However many holds come in, what is due is not kept waiting.
+            if first.is_some_and(|at| at <= BootInstant::now()) {
+                renew(self.agenda.due());
+                continue;
+            }
+            match next(&mut self.added, first).await {
+                Next::Added(hold) => self.agenda.add(&hold),
+                Next::Due => renew(self.agenda.due()),
+                Next::Closed => return,
+            }
         }
     }
+}
+
+impl Drop for Watching {
+    /// The client is gone, or the runtime is, and somebody elsewhere may still wait for the end of a hold.
+    fn drop(&mut self) {
+        self.added.close();
+        while let Ok(hold) = self.added.try_recv() {
+            self.agenda.add(&hold);
+        }
+        end_in_time(std::mem::take(&mut self.agenda).into_living());
+    }
+}
+
+/// Has a thread end holds at their deadlines, where nobody renews them any more.
+fn end_in_time(mut holds: Vec<Weak<Hold>>) {
+    if holds.is_empty() {
+        return;
+    }
+    let thread = thread::Builder::new().name("mortise-deadlines".to_owned());
+    // Without a thread, belief ends by the clock all the same.
+    let _ = thread.spawn(move || {
+        loop {
+            let mut first = None;
+            holds.retain(|hold| {
+                let Some(hold) = hold.upgrade() else {
+                    return false;
+                };
+                let state = hold.state();
+                first = first.into_iter().chain([state.deadline]).min();
+                state.loss.is_none()
+            });
+            match first {
+                Some(first) if !holds.is_empty() => thread::sleep(first.remaining().min(LOOK)),
+                _ => return,
+            }
+        }
+    });
 }
 
 enum Next {

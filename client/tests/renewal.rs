@@ -11,7 +11,8 @@ use futures_util::future::{Either, select};
 use mortise_client::{BootInstant, Client, Error, Loss, Released};
 use mortise_harness::{Server, cmd};
 use support::proxy::{Proxy, Traffic};
-use support::{LATE, await_free, client, client_of, ms};
+use support::{LATE, PATIENCE, await_free, client, client_of, ms};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 /// A client that does not give up a request within any lease in these tests.
@@ -237,6 +238,25 @@ async fn a_hold_ends_at_its_cap_however_often_it_is_renewed() {
     await_free(&client, "k").await;
 }
 
+#[test]
+fn a_guard_whose_runtime_is_gone_is_lost_at_its_deadline() {
+    let server = Server::start();
+    let runtime = Runtime::new().unwrap();
+    let guard = runtime.block_on(async {
+        let client = client(&server).await;
+        client.lock("k").lease(ms(900)).acquire().await.unwrap()
+    });
+    drop(runtime);
+    let (sender, lost) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // One that has no timers.
+        let elsewhere = Builder::new_current_thread().build().unwrap();
+        let loss = elsewhere.block_on(guard.lost());
+        sender.send((loss, BootInstant::now() >= guard.deadline()))
+    });
+    assert_eq!(lost.recv_timeout(PATIENCE), Ok((Loss::Expired, true)));
+}
+
 #[tokio::test]
 async fn losing_a_lock_is_told_to_everybody_who_watches() {
     let server = Server::start();
@@ -356,7 +376,7 @@ fn holder_process() {
         return;
     };
     let lease = ms(600);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = Runtime::new().unwrap();
     let guard = runtime.block_on(async {
         let client = client_of(&url).await;
         client.lock("k").lease(lease).acquire().await.unwrap()

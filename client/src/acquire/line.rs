@@ -10,7 +10,7 @@ use crate::acquire::grants::{Grants, Vote};
 use crate::acquire::one::{queue, watched};
 use crate::acquire::quorum::undo;
 use crate::acquire::round;
-use crate::clock::BootInstant;
+use crate::clock::{BootInstant, sleep_until};
 use crate::error::Error;
 use crate::hold::Grant;
 use crate::wire;
@@ -79,7 +79,7 @@ async fn wait_and_keep(
     let period = attempt.lease().renewal_period();
     let keep = async {
         loop {
-            tokio::time::sleep(period).await;
+            sleep_until(BootInstant::now() + period).await;
             renew(attempt, held, |_| true).await;
         }
     };

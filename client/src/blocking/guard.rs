@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::blocking::park::{wait, wait_until};
+use crate::clock::LOOK;
 use crate::error::{Error, Loss};
 use crate::held::Held;
 use crate::release::Released;
@@ -192,7 +193,11 @@ impl Guard {
     /// # }
     /// ```
     pub fn lost(&self) -> Loss {
-        wait(self.0.lost())
+        loop {
+            if let Some(loss) = self.wait_lost_until(None) {
+                return loss;
+            }
+        }
     }
 
     /// Waits up to `limit` for the lock to be lost; `None` if it is not.
@@ -211,7 +216,19 @@ impl Guard {
     /// # }
     /// ```
     pub fn wait_lost(&self, limit: Duration) -> Option<Loss> {
-        wait_until(self.0.lost(), Instant::now().checked_add(limit))
+        self.wait_lost_until(Instant::now().checked_add(limit))
+    }
+
+    /// Looks at the clock, too: nothing tells it of the deadline if the runtime does not run.
+    fn wait_lost_until(&self, until: Option<Instant>) -> Option<Loss> {
+        loop {
+            let look = Instant::now() + self.deadline().remaining().min(LOOK);
+            let next = until.map_or(look, |until| until.min(look));
+            let lost = wait_until(self.0.lost(), Some(next));
+            if lost.is_some() || until.is_some_and(|until| until <= Instant::now()) {
+                return lost;
+            }
+        }
     }
 }
 
@@ -220,5 +237,33 @@ impl Deref for Guard {
 
     fn deref(&self) -> &Held {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::clock::BootInstant;
+
+    #[test]
+    fn a_guard_whose_runtime_does_not_run_is_lost_at_its_deadline() {
+        let server = mortise_harness::Server::start();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().unwrap();
+        let guard = runtime.block_on(async {
+            let client = crate::Client::connect(server.url()).await.unwrap();
+            let lock = client.lock("k").lease(Duration::from_millis(500));
+            Guard(lock.acquire().await.unwrap())
+        });
+        let (sender, lost) = mpsc::channel();
+        thread::spawn(move || {
+            assert_eq!(guard.wait_lost(Duration::from_millis(50)), None);
+            sender.send((guard.lost(), BootInstant::now() >= guard.deadline()))
+        });
+        let lost = lost.recv_timeout(Duration::from_secs(10));
+        assert_eq!(lost, Ok((Loss::Expired, true)));
     }
 }
