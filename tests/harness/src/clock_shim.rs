@@ -57,9 +57,17 @@ impl Server {
         file.write_all_at(&offset.to_ne_bytes(), 0)
             .expect("the offset can be written");
     }
+
+    /// The environment of another program that is to see this server's wall clock, as it is stepped.
+    ///
+    /// # Panics
+    /// If the shim cannot be compiled.
+    pub fn clock_envs(&self) -> [(String, String); 2] {
+        envs(self.dir(), ClockStep::Forward(Duration::ZERO))
+    }
 }
 
-/// The environment of a server in `dir` that reads its wall clock through the shim.
+/// The environment of a process that reads its wall clock through the shim, off by what stands in `dir`.
 pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
     let offset = offset_file(dir);
     if !offset.exists() {

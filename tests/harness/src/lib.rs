@@ -37,7 +37,7 @@
 //! | look for two clients inside | [`Contenders`], [`Record`] |
 //! | choose at random, the same in every run | [`Dice`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
-//! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`] |
+//! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`], [`Server::clock_envs`] |
 //! | put it on another machine | [`Builder::on_another_machine`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
