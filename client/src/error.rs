@@ -24,7 +24,8 @@ use redis::RedisError;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// Others held the lock for as long as the request was willing to wait.
+    /// Others held the lock for as long as the request was willing to wait; or this [`Owner`](crate::Owner) had given it
+    /// back, and the release was not answered for so long.
     Busy {
         /// How long it waited.
         waited: Duration,
@@ -34,7 +35,8 @@ pub enum Error {
     /// Found only between acquisitions that name an [`Owner`](crate::Owner). The text is the server's and names the keys.
     Deadlock(String),
     /// This [`Owner`](crate::Owner) holds the key or is acquiring it, and [`Lock::reentrant`](crate::Lock::reentrant)
-    /// was not asked for.
+    /// was not asked for. A guard that was dropped or released does not count, nor does an acquisition that was dropped or
+    /// has failed: what is left to undo of it is waited for. After an error of the connection that may take a lease.
     AlreadyHeld,
     /// The hold is over: its lease may have run out, or the server has said so. See [`Loss`] for why.
     Lost(Loss),

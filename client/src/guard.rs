@@ -152,8 +152,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Connection`] or [`Error::NoQuorum`] if the servers did not answer: the release is tried again in the
-    /// background until the lease is over. On one server, an [`Owner`](crate::Owner) that was named holds the key for
-    /// so long ([`Error::AlreadyHeld`]).
+    /// background until the lease is over. On one server, an [`Owner`](crate::Owner) that was named and asks for the key
+    /// again waits for so long.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the release.

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) unanswered: Vec<Option<Link>>,
     pub(crate) write: u32,
     pub(crate) read: u32,
+    /// How many guards have been given back that are still counted.
+    pub(crate) leaving: u32,
     pub(crate) lease: Lease,
     pub(crate) deadline: BootInstant,
     /// When the longest lease is over that was asked for, confirmed or not.
@@ -83,6 +85,11 @@ impl State {
             Mode::Write => self.write = count,
             Mode::Read => self.read = count,
         }
+    }
+
+    /// Whether its last guard has been given back, though its release is still to come.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.leaving >= self.write.saturating_add(self.read)
     }
 
     /// A lease has been asked for.
@@ -140,6 +147,7 @@ impl Hold {
             unanswered: grant.unanswered,
             write: 0,
             read: 0,
+            leaving: 0,
             lease: terms.lease,
             deadline: grant.sent,
             leased_until: BootInstant::now() + terms.lease.duration(),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::OwnedMutexGuard;
@@ -16,6 +17,15 @@ use crate::hold::Hold;
 /// to have deadlocks found between tasks that hold several locks, or to take a lock again that the task holds already
 /// ([`Lock::reentrant`](crate::Lock::reentrant)). Clones are the same owner: give every task its own.
 ///
+/// An owner that has given a lock back, or up, can ask for it again at once: the acquisition waits, within its limit, for
+/// the release that is on its way, and one that does not wait, for as long as an answer may take. After an error of the
+/// connection that release is tried again until the lease is over, and an acquisition may wait for so long;
+/// [`Error::Busy`] is what it says if its limit is shorter.
+///
+/// What an owner holds is known for each client by itself. Used with two clients of one server, it has one hold there
+/// that both take for theirs: neither is told [`Error::AlreadyHeld`], and the first release frees the lock for both.
+/// Use an owner with one client of a server.
+///
 /// ```
 /// use mortise_client::Owner;
 ///
@@ -29,8 +39,19 @@ pub struct Owner {
     slots: Arc<Mutex<Slots>>,
 }
 
-/// What an owner has going on with one key: the lock is held while a request for the key is on its way.
-pub(crate) type Slot = Arc<tokio::sync::Mutex<Weak<Hold>>>;
+/// What an owner has going on with one key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slot {
+    /// Locked while a request for the key is on its way, or is undone.
+    turn: Arc<tokio::sync::Mutex<Weak<Hold>>>,
+    /// How many callers wait for an acquisition.
+    asking: Arc<AtomicUsize>,
+}
+
+/// A caller who waits for an acquisition.
+#[derive(Debug)]
+pub(crate) struct Asking(Arc<AtomicUsize>);
+
 type Slots = HashMap<(u64, Arc<[u8]>), Slot>;
 pub(crate) type Turn = OwnedMutexGuard<Weak<Hold>>;
 
@@ -101,13 +122,40 @@ impl Owner {
     pub(crate) fn slot(&self, core: u64, key: &Arc<[u8]>) -> Slot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         // A slot that nobody else knows has nothing going on.
-        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_live(slot));
+        slots.retain(|_, slot| slot.is_used());
         slots.entry((core, key.clone())).or_default().clone()
     }
 }
 
-fn is_live(slot: &Slot) -> bool {
-    slot.try_lock().map_or(true, |hold| hold.strong_count() > 0)
+impl Slot {
+    /// Waits until nothing else of the owner is going on with the key.
+    pub(crate) async fn turn(&self) -> Turn {
+        self.turn.clone().lock_owned().await
+    }
+
+    /// Takes note that somebody asks for the lock; `None` if somebody does already, and is not to be joined.
+    pub(crate) fn ask(&self, joins: bool) -> Option<Asking> {
+        let more = |asking| (joins || asking == 0).then_some(asking + 1);
+        let asked = self
+            .asking
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        asked.ok().map(|_| Asking(self.asking.clone()))
+    }
+
+    /// Whether anybody else than the owner knows it, or there is a hold.
+    fn is_used(&self) -> bool {
+        let is_live = || {
+            let hold = self.turn.try_lock();
+            hold.map_or(true, |hold| hold.strong_count() > 0)
+        };
+        Arc::strong_count(&self.turn) > 1 || is_live()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for Owner {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::Cmd;
 use tokio::sync::oneshot;
 
@@ -90,6 +90,7 @@ struct Delivery {
 
 /// Starts giving a part back; the answer may be waited for or not.
 pub(crate) fn start(part: Part) -> oneshot::Receiver<Result<Released, Error>> {
+    part.hold.state().leaving += 1;
     let (reply, answer) = oneshot::channel();
     let runtime = part.hold.core.runtime.clone();
     // Not waited for, so it never blocks; on a runtime that is gone it comes to nothing, and never panics.
@@ -100,20 +101,27 @@ pub(crate) fn start(part: Part) -> oneshot::Receiver<Result<Released, Error>> {
 async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
     let hold = &part.hold;
     let core = &hold.core;
-    let turn = hold.slot.clone().lock_owned().await;
+    let turn = hold.slot.turn().await;
     if is_superseded(hold, turn.upgrade()) {
         let _ = reply.send(Ok(Released::Lost));
         return;
     }
     let (deliveries, is_last) = leave(&part);
     let until = leased_until(hold);
-    // Another acquisition by the same owner has another name over a quorum, and nothing to wait for.
-    let mut turn = (!(is_last && core.is_quorum())).then_some(turn);
     let mut answers: FuturesUnordered<_> = deliveries.into_iter().map(deliver).collect();
+    // Sent, so that the owner's next acquisition comes behind it.
+    let mut answer = answers.next().now_or_never();
+    // Over a quorum that has another name, and nothing more to wait for.
+    let mut turn = (!(is_last && core.is_quorum())).then_some(turn);
     let mut tally = Tally::default();
     let mut reply = Some(reply);
-    while let Some(answer) = answers.next().await {
-        tally.count(answer);
+    loop {
+        let answered = match answer.take() {
+            Some(answered) => answered,
+            None => answers.next().await,
+        };
+        let Some(answered) = answered else { break };
+        tally.count(answered);
         if let Some(result) = tally.result(core)
             && let Some(reply) = reply.take()
         {
@@ -152,6 +160,7 @@ fn leave(part: &Part) -> (Vec<Delivery>, bool) {
         let mut state = hold.state();
         let left = state.count(part.mode).saturating_sub(1);
         state.set_count(part.mode, left);
+        state.leaving = state.leaving.saturating_sub(1);
         state.renewing -= u32::from(part.renews).min(state.renewing);
         state.write == 0 && state.read == 0
     };
@@ -258,7 +267,7 @@ impl Delivery {
         // The last part still has its turn, over a quorum it needs none.
         let mut turn = match self.is_last {
             true => None,
-            false => Some(hold.slot.clone().lock_owned().await),
+            false => Some(hold.slot.turn().await),
         };
         if is_superseded(&hold, turn.as_ref().and_then(|turn| turn.upgrade())) {
             return Ok(());

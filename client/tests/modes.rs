@@ -4,6 +4,7 @@ mod support;
 
 use mortise_client::{Error, Mode, Owner, Released};
 use mortise_harness::Server;
+use support::quorum::Servers;
 use support::{await_waiters, client, ms};
 
 #[tokio::test]
@@ -117,6 +118,30 @@ async fn an_owner_that_holds_or_awaits_a_key_is_told_so() {
     await_waiters(&client, "k", 1).await;
     assert!(matches!(lock.acquire().await, Err(Error::AlreadyHeld)));
     waiting.abort();
+}
+
+#[tokio::test]
+async fn an_owner_takes_a_lock_that_it_has_just_given_back() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    for lock in [client.lock("k"), quorum.lock("k").lease(ms(60_000))] {
+        let lock = lock.owner(&Owner::new());
+        let mut token = None;
+        for _ in 0..50 {
+            drop(lock.acquire().await.unwrap());
+            let released = lock.acquire().await.unwrap().release();
+            // Dropped before it is answered.
+            let _ = tokio::time::timeout(ms(0), released).await;
+            let guard = lock.try_acquire().await.unwrap().expect("nobody else's");
+            assert!(Some(guard.token()) > token);
+            token = Some(guard.token());
+            // An acquisition that is given up is no longer going on, either.
+            drop(guard);
+            let _ = tokio::time::timeout(ms(0), lock.acquire()).await;
+        }
+    }
 }
 
 #[tokio::test]

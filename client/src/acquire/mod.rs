@@ -7,8 +7,9 @@ mod one;
 mod quorum;
 mod round;
 mod trail;
+mod turn;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -16,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::{BootInstant, sleep_until};
 use crate::core::Core;
-use crate::error::{Error, Loss};
+use crate::error::Error;
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::hold::{Grant, Hold, Terms};
@@ -30,9 +31,7 @@ use crate::trace;
 
 use grants::Vote;
 pub(crate) use trail::Trail;
-
-/// How long even who does not wait for others waits for requests of their own that are on their way.
-const OWN: Duration = Duration::from_millis(10);
+use turn::take_turn;
 
 /// How long an acquisition may wait for others to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +57,8 @@ pub(crate) struct Request {
 
 /// Starts an acquisition and waits for what comes of it; dropping the future cancels it.
 pub(crate) async fn submit(request: Request) -> Result<Guard, Error> {
+    let asking = request.slot.ask(request.reentrant);
+    let _asking = asking.ok_or(Error::AlreadyHeld)?;
     let (reply, answer) = oneshot::channel();
     let runtime = request.core.runtime.clone();
     runtime.spawn(run(request, reply));
@@ -154,9 +155,9 @@ async fn run_in_turn(
             let hold = settle(&request, existing, holds, grant);
             *turn = Arc::downgrade(&hold);
             let guard = Guard::new(hold, request.terms);
-            drop(turn);
-            // Nobody there to take it: the guard is dropped, which releases it.
+            // Nobody there to take it: the guard is dropped, which releases it, and who has the next turn sees that.
             let _ = reply.send(Ok(guard));
+            drop(turn);
             return;
         }
         Some(Err(error)) => {
@@ -188,39 +189,6 @@ async fn learn_tokens(hold: &Arc<Hold>) {
     if let Some(request) = renew::request(hold) {
         renew::renew(&hold.core, vec![request]).await;
     }
-}
-
-/// Waits until nothing else of this owner is going on with this key.
-async fn take_turn(
-    request: &Request,
-    started: BootInstant,
-) -> Result<(Turn, Option<Arc<Hold>>), Error> {
-    let slot = request.slot.clone();
-    let turn = if request.reentrant {
-        let turn = std::pin::pin!(slot.lock_owned());
-        let over = async {
-            futures_util::future::join(tokio::time::sleep(OWN), request.wait.over(started)).await
-        };
-        match select(turn, std::pin::pin!(over)).await {
-            Either::Left((turn, _)) => turn,
-            Either::Right(_) => {
-                let waited = started.elapsed();
-                return Err(Error::Busy { waited });
-            }
-        }
-    } else {
-        slot.try_lock_owned().map_err(|_| Error::AlreadyHeld)?
-    };
-    let existing = turn.upgrade().filter(|hold| hold.loss().is_none());
-    if existing.is_some() && !request.reentrant {
-        return Err(Error::AlreadyHeld);
-    }
-    if let Some(hold) = &request.part_of
-        && !existing.as_ref().is_some_and(|it| Arc::ptr_eq(it, hold))
-    {
-        return Err(Error::Lost(hold.loss().unwrap_or(Loss::Expired)));
-    }
-    Ok((turn, existing))
 }
 
 /// Takes it; the change of a hold ends where that is lost, and does not end as busy before it has asked whether it is.
@@ -388,5 +356,5 @@ pub(crate) fn note_unanswered(existing: Option<&Hold>, trail: &Trail) {
 
 /// A slot for an owner made for one acquisition.
 pub(crate) fn new_slot() -> Slot {
-    Arc::new(tokio::sync::Mutex::new(Weak::new()))
+    Slot::default()
 }
