@@ -52,7 +52,15 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) struct Asking(Arc<AtomicUsize>);
 
-type Slots = HashMap<(u64, Arc<[u8]>), Slot>;
+#[derive(Default)]
+struct Slots {
+    by_key: HashMap<(u64, Arc<[u8]>), Slot>,
+    /// How many were left when the unused ones were last taken out.
+    used: usize,
+}
+
+/// So many slots are kept, used or not.
+const FEW: usize = 16;
 pub(crate) type Turn = OwnedMutexGuard<Weak<Hold>>;
 
 impl Owner {
@@ -121,9 +129,12 @@ impl Owner {
     /// This owner's slot for a key on one client.
     pub(crate) fn slot(&self, core: u64, key: &Arc<[u8]>) -> Slot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        // A slot that nobody else knows has nothing going on.
-        slots.retain(|_, slot| slot.is_used());
-        slots.entry((core, key.clone())).or_default().clone()
+        if slots.by_key.len() >= 2 * slots.used.max(FEW) {
+            // One that nobody else knows has nothing going on.
+            slots.by_key.retain(|_, slot| slot.is_used());
+            slots.used = slots.by_key.len();
+        }
+        slots.by_key.entry((core, key.clone())).or_default().clone()
     }
 }
 
@@ -189,5 +200,27 @@ mod tests {
         assert!(Owner::named("").is_err());
         assert!(Owner::named(vec![b'x'; 256]).is_err());
         assert_eq!(Owner::named(vec![0xff; 255]).unwrap().name().len(), 255);
+    }
+
+    /// A slot for the key with this number, and how many slots the owner has then.
+    fn slot(owner: &Owner, key: u32) -> (Slot, usize) {
+        let slot = owner.slot(0, &key.to_be_bytes().as_slice().into());
+        (slot, owner.slots.lock().unwrap().by_key.len())
+    }
+
+    #[test]
+    fn unused_slots_are_looked_for_only_where_there_are_twice_as_many_as_the_last_time() {
+        let owner = Owner::new();
+        let used: Vec<Slot> = (0..1000).map(|key| slot(&owner, key).0).collect();
+        let (_, before) = slot(&owner, 1000);
+        // The first is not looked at again for every further one.
+        let (_, after) = slot(&owner, 1001);
+        assert_eq!((before, after), (1001, 1002));
+        // And yet they do not pile up.
+        let most = (1002..50_000).map(|key| slot(&owner, key).1).max();
+        assert!(most <= Some(2100), "{most:?}");
+        drop(used);
+        let most = (50_000..60_000).map(|key| slot(&owner, key).1).min();
+        assert!(most <= Some(2 * FEW), "{most:?}");
     }
 }
