@@ -30,7 +30,8 @@ pub struct Server {
     pub(crate) connector: Connector,
 }
 
-/// What a [`Server`] can be made of: a URL, a [`redis::Client`], and with their features a Sentinel or a cluster client.
+/// What a [`Server`] can be made of: a URL, a [`redis::Client`], and with the feature `sentinel` a
+/// `redis::sentinel::SentinelClient`. A cluster is made of its nodes' URLs: `Server::cluster`, with the feature `cluster`.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), mortise_client::Error> {

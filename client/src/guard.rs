@@ -21,7 +21,8 @@ use crate::renew::{self, Outcome};
 /// the guard is *lost*, and stays lost: [`is_valid`](Held::is_valid) says so, and [`lost`](Held::lost) resolves.
 ///
 /// Dropping a guard releases the lock in the background, inside a runtime or not. [`release`](Guard::release) tells
-/// whether it was still held.
+/// whether it was still held, and waits until it is released: where the process ends, or the runtime is dropped, right
+/// after the guard, the release may never be sent, and the lock stays taken until its lease is over.
 ///
 /// A guard dereferences to [`Held`], which can be cloned and given to whoever works under the lock.
 ///

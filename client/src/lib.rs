@@ -65,6 +65,7 @@
 //! leaves neither a lock nor a place in the queue behind; only if its connection breaks in the same moment can a hold stay,
 //! for its lease at most. A guard that is dropped releases its lock in the background: nothing blocks or panics, inside a
 //! runtime or not. [`Guard::release`] waits for it and says whether the lock was held to the end ([`Released`]).
+//! Before the process ends, or its runtime, it is the only way to be sure that the release is sent.
 //!
 //! # Fencing: a lease is no fence
 //!

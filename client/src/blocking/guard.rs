@@ -11,6 +11,9 @@ use crate::release::Released;
 
 /// A lock that is held; see [`crate::Guard`].
 ///
+/// Dropped, it is released by the background thread: where the process ends right after that, the lock may stay taken
+/// until its lease is over. [`release`](Guard::release) waits until it is released.
+///
 /// ```
 /// # fn main() -> Result<(), mortise_client::Error> {
 /// # let server = mortise_harness::Server::start();
