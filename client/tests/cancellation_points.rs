@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use mortise_client::{Client, Guard, Lock, Mode};
+use mortise_client::{Client, Guard, Lock, Mode, Owner, Quorum};
 use mortise_harness::Server;
 use support::dropping::{Point, at_every_point, drop_at, points};
 use support::quorum::Servers;
@@ -124,6 +124,21 @@ async fn an_upgrade() {
 }
 
 #[tokio::test]
+async fn entering_a_lock_again() {
+    on_each_kind(async |lock, clients| {
+        let lock = lock.clone().owner(&Owner::new()).reentrant();
+        at_every_point(async |point| {
+            let outer = lock.acquire().await.unwrap();
+            let ended = drop_at(lock.acquire(), point).await;
+            assert_is_what_it_says(clients, outer, point).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_renewal() {
     on_each_kind(async |lock, clients| {
         at_every_point(async |point| {
@@ -164,6 +179,32 @@ async fn a_scope() {
             ended
         })
         .await;
+    })
+    .await;
+}
+
+/// Waits until the servers have no connection but the one that asks.
+async fn await_no_connections(servers: &[Server]) {
+    let is_alone = |server: &Server| server.info("clients")["connected_clients"] == "1";
+    eventually("the connections are closed", || async {
+        servers.iter().all(is_alone)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connecting() {
+    let servers = Servers::start(3);
+    at_every_point(async |point| {
+        let ended = drop_at(Client::connect(servers.0[0].url()), point).await;
+        await_no_connections(&servers.0).await;
+        ended
+    })
+    .await;
+    at_every_point(async |point| {
+        let ended = drop_at(Quorum::connect(servers.urls()), point).await;
+        await_no_connections(&servers.0).await;
+        ended
     })
     .await;
 }
