@@ -77,7 +77,8 @@ impl std::fmt::Display for LoadError {
     }
 }
 
-/// From RDB, RESTORE or a full sync. The token clock learns of its tokens.
+/// From RDB, RESTORE or a full sync. The token clock learns of its tokens. What the primary took is never refused for a
+/// token: a replica whose clock is behind would lack a lock.
 pub(crate) fn from_bytes(bytes: &[u8], source: Source) -> Result<Value, LoadError> {
     let (lock, last) =
         codec::decode_lock(bytes, source.arrival(), &clock::stamp()).map_err(LoadError::Decode)?;
@@ -85,10 +86,10 @@ pub(crate) fn from_bytes(bytes: &[u8], source: Source) -> Result<Value, LoadErro
         let mut tokens = state.tokens.borrow_mut();
         let highest = lock.holds().map(|(_, stake)| stake.token).max();
         let mut last = Token::new(last).max(highest);
-        if source == Source::Client {
+        if matches!(source, Source::Client | Source::Either) {
             // Whoever may RESTORE must not use the number space up.
             let wall = clock::wall();
-            if let Some(highest) = highest {
+            if let (Source::Client, Some(highest)) = (source, highest) {
                 tokens
                     .check(highest, wall)
                     .map_err(|_| LoadError::TokenTooHigh(highest))?;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::ClockStep::{Back, Forward};
 use mortise_harness::{
-    Builder, ClockStep, Conn, Server, Shutdown, Snapshot, cmd, eventually, hold_of, int, is_nil,
-    wait_for_sync,
+    Builder, ClockStep, Conn, Server, Shutdown, Snapshot, bytes, cmd, eventually, hold_of, int,
+    is_nil, wait_for_sync, wall_micros,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -91,6 +91,47 @@ fn a_full_sync_a_stream_a_partial_sync_and_a_promotion_shorten_no_lease() {
         let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "b", 1_000));
         assert!(token > last, "{token} is not past {last}");
     });
+}
+
+#[test]
+fn what_a_primary_restored_is_on_its_replica_whatever_clock_that_has() {
+    for read_only in ["yes", "no"] {
+        side_by_side(|skew| {
+            let mut primary = Server::start();
+            let builder = elsewhere(skew).config("replica-read-only", read_only);
+            let replica = replica(&primary, builder);
+            let origin = Server::start();
+            let dump = |key: &str, ahead: i64| {
+                let (mut conn, token) = (origin.connect(), wall_micros() + ahead);
+                cmd!(conn, "LOCK.RLOCK", key, "a", 600_000);
+                cmd!(conn, "LOCK.RLOCK", key, "b", 600_000, "FENCE", token);
+                bytes(&cmd!(conn, "DUMP", key))
+            };
+            let mut conn = primary.connect();
+            // The primary tells of a lock under the name that it was restored to; this one has left it by then.
+            let payload = dump("renamed", 3_500_000_000);
+            cmd!(conn, "MULTI");
+            cmd!(conn, "RESTORE", "before", 0, payload);
+            cmd!(conn, "RENAME", "before", "renamed");
+            cmd!(conn, "EXEC");
+            cmd!(conn, "LOCK.RLOCK", "key", "c", 600_000);
+            let payload = dump("key", 3_590_000_000);
+            cmd!(conn, "RESTORE", "key", 0, payload, "REPLACE");
+            wait_for_sync(&primary, &replica);
+            let before = Snapshot::take(&primary);
+            assert_eq!(before.facts().len(), 2);
+            let last = primary.gauge("last_token");
+            primary.sigkill();
+            cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+            Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
+            let mut conn = replica.connect();
+            for key in ["key", "renamed"] {
+                assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", key, "d", 1_000)));
+            }
+            let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "d", 1_000));
+            assert!(token > last, "{token} is not past {last}");
+        });
+    }
 }
 
 #[test]

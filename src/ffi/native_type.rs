@@ -123,7 +123,9 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
                 let db = api!(RedisModule_GetDbIdFromIO, io);
                 let name = Arg::new(name.cast_mut()).bytes();
                 match source {
-                    Source::Client | Source::Primary => crate::marks::mark_restored(db, name),
+                    Source::Client | Source::Primary | Source::Either => {
+                        crate::marks::mark_restored(db, name);
+                    }
                     Source::File | Source::ReplicaFile => crate::marks::mark(db, name),
                 }
             }
@@ -139,10 +141,12 @@ pub(crate) enum Source {
     File,
     /// The same of a replica, whose files may have come from its primary.
     ReplicaFile,
-    /// The primary, in a full sync.
+    /// The primary: in a full sync, or a RESTORE that it has taken.
     Primary,
     /// A client: RESTORE, or MIGRATE from elsewhere.
     Client,
+    /// A RESTORE on a replica to which clients may write, too: nothing tells whose it is.
+    Either,
 }
 
 impl Source {
@@ -151,7 +155,10 @@ impl Source {
             (true, true) if ctx.is_syncing() => Self::Primary,
             (true, true) => Self::ReplicaFile,
             (true, false) => Self::File,
-            (false, _) => Self::Client,
+            (false, false) => Self::Client,
+            // The context of a load has no client that could be asked for.
+            (false, true) if ctx.is_read_only_replica() => Self::Primary,
+            (false, true) => Self::Either,
         }
     }
 
@@ -160,7 +167,7 @@ impl Source {
         match self {
             Self::File => Arrival::File,
             Self::ReplicaFile => Arrival::ReplicaFile,
-            Self::Primary | Self::Client => Arrival::Live,
+            Self::Primary | Self::Client | Self::Either => Arrival::Live,
         }
     }
 }

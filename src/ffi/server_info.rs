@@ -29,6 +29,11 @@ impl Context<'_> {
         }
     }
 
+    /// The server is a replica that takes no writes but its primary's.
+    pub(crate) fn is_read_only_replica(&self) -> bool {
+        self.server_info(c"replication", [c"slave_read_only"]) == [Some(1)]
+    }
+
     /// A setting of the server that is a whole number; `None` if it cannot be read.
     pub(crate) fn setting(&self, name: &CStr) -> Option<u64> {
         crate::command::integer(&self.setting_text(name)?)

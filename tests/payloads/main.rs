@@ -4,7 +4,8 @@ mod damage;
 mod payload;
 
 use mortise_harness::{
-    Conn, Envelope, Server, boot_id, bytes, cmd, hold_of, int, is_nil, lock_info, text, wall_micros,
+    Conn, Envelope, Server, boot_id, bytes, cmd, hold_of, int, is_nil, lock_info, text,
+    wait_for_sync, wall_micros,
 };
 
 use payload::{Hold, Payload};
@@ -67,6 +68,24 @@ impl Scene {
         let dump = self.envelope.around(&payload.body());
         cmd!(self.conn, "RESTORE", "new", 0, dump, "REPLACE");
     }
+}
+
+/// There nothing tells whether a payload is the primary's, so none is refused for its token.
+#[test]
+fn a_payload_that_a_client_gives_a_writable_replica_uses_no_tokens_up() {
+    let scene = Scene::set_up();
+    let replica = Server::builder()
+        .replica_of(&scene.server)
+        .config("replica-read-only", "no")
+        .start();
+    wait_for_sync(&scene.server, &replica);
+    let highest = Payload::of(vec![
+        Hold::writer("w").but(|hold| hold.token = PAST_THE_LAST_TOKEN - 1),
+    ]);
+    let dump = scene.envelope.around(&highest.body());
+    cmd!(replica.connect(), "RESTORE", "new", 0, dump);
+    assert!(replica.gauge("last_token") <= wall_micros() + HOUR);
+    assert!(replica.gauge("last_token") >= scene.server.gauge("last_token"));
 }
 
 #[test]
