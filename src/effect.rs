@@ -128,7 +128,7 @@ impl Command for Apply {
             return Err(Error::Arity);
         };
         // Commands that come while the server loads come from the AOF.
-        let arrival = match (loading, ctx.is_replica()) {
+        let arrival = match (loading, ctx.may_be_replica()) {
             (false, _) => Arrival::Live,
             (true, false) => Arrival::File,
             (true, true) => Arrival::ReplicaFile,

@@ -1,13 +1,15 @@
 //! Servers on different machines: other boots, other boot-time clocks, and wall clocks that disagree by hours. No lease
 //! gets shorter by that, on whatever way it comes to a replica, and whatever becomes of it there.
 
+use std::cell::Cell;
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::ClockStep::{Back, Forward};
 use mortise_harness::{
-    Builder, ClockStep, Conn, Server, Shutdown, Snapshot, bytes, cmd, eventually, hold_of, int,
-    is_nil, wait_for_sync, wall_micros,
+    Builder, ClockStep, Cluster, Conn, Server, Shutdown, Snapshot, bytes, cmd, eventually,
+    eventually_within, hold_of, info, int, is_nil, wait_for_sync, wall_micros,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -247,6 +249,54 @@ fn a_promoted_replica_that_restarts_as_a_primary_shortens_no_lease() {
             Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
         });
     }
+}
+
+#[test]
+fn a_clusters_replica_that_restarts_with_its_files_and_takes_over_shortens_no_lease() {
+    thread::scope(|scope| {
+        for kept in KEPT {
+            scope.spawn(move || take_over_with_files(kept));
+        }
+    });
+}
+
+fn take_over_with_files(kept: &[(&str, &str)]) {
+    let started = Cell::new(0);
+    let mut cluster = Cluster::start_with_replicas(1, || {
+        // The primary is started first.
+        if started.replace(started.get() + 1) == 0 {
+            return Server::builder();
+        }
+        kept.iter()
+            .fold(elsewhere(Forward(DAY)), |builder, (name, value)| {
+                builder.config(name, value)
+            })
+    });
+    let (primary, replica) = (&mut cluster.primaries[0], &mut cluster.replicas[0]);
+    take_locks(&mut primary.connect(), "{slot}:full sync");
+    // Without its data it gets all of them at once.
+    replica.sigkill();
+    for file in ["dump.rdb", "appendonlydir"] {
+        let path = replica.dir().join(file);
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+    }
+    replica.start_again();
+    wait_for_sync(primary, replica);
+    await_rewrite(replica);
+    if !kept.is_empty() {
+        take_locks(&mut primary.connect(), "{slot}:stream");
+        wait_for_sync(primary, replica);
+    }
+    let locks = Snapshot::take(primary);
+    primary.sigkill();
+    replica.sigkill();
+    replica.start_again();
+    let mut conn = replica.connect();
+    cmd!(conn, "CLUSTER", "FAILOVER", "TAKEOVER");
+    eventually_within(Duration::from_secs(60), "the replica serves", || {
+        info(&cmd!(conn, "CLUSTER", "INFO"))["cluster_state"] == "ok"
+    });
+    Snapshot::take(replica).assert_no_lease_is_shorter(&locks);
 }
 
 #[test]

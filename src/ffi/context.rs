@@ -111,6 +111,12 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
     }
 
+    /// The server replicates from another one, or cannot tell yet: a cluster's node learns of its primary only after it
+    /// has loaded its files.
+    pub(crate) fn may_be_replica(&self) -> bool {
+        self.is_replica() || self.is_cluster()
+    }
+
     /// The command came from the primary or from the AOF.
     pub(crate) fn is_replicated(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_REPLICATED as c_int != 0

@@ -139,7 +139,7 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
 pub(crate) enum Source {
     /// The server's own files, at start-up or DEBUG RELOAD.
     File,
-    /// The same of a replica, whose files may have come from its primary.
+    /// The same of a replica, or of what may be one: its files may have come from its primary.
     ReplicaFile,
     /// The primary: in a full sync, or a RESTORE that it has taken.
     Primary,
@@ -153,8 +153,8 @@ impl Source {
     fn of(ctx: &Context<'_>) -> Self {
         match (ctx.is_loading(), ctx.is_replica()) {
             (true, true) if ctx.is_syncing() => Self::Primary,
-            (true, true) => Self::ReplicaFile,
-            (true, false) => Self::File,
+            (true, _) if ctx.may_be_replica() => Self::ReplicaFile,
+            (true, _) => Self::File,
             (false, false) => Self::Client,
             // The context of a load has no client that could be asked for.
             (false, true) if ctx.is_read_only_replica() => Self::Primary,
