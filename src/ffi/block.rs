@@ -67,10 +67,10 @@ unsafe extern "C" fn on_reply(
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
 ) -> c_int {
-    // SAFETY: the server's context for this call.
-    let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
     catch("replying to a waiter", || {
-        waiters::on_reply(&context, blocked)
+        // SAFETY: the server's context for this call.
+        let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
+        waiters::on_reply(&context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }
@@ -81,10 +81,10 @@ unsafe extern "C" fn on_timeout(
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
 ) -> c_int {
-    // SAFETY: the server's context for this call.
-    let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
     catch("unblocking a waiter", || {
-        waiters::on_unblock(&context, blocked)
+        // SAFETY: the server's context for this call.
+        let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
+        waiters::on_unblock(&context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }

@@ -7,6 +7,7 @@ use std::ptr;
 use redis_module::raw;
 
 use super::context::Context;
+use super::entry::catch;
 
 /// A whole number that can be configured.
 #[derive(Debug)]
@@ -41,9 +42,12 @@ pub(super) fn register(ctx: &Context<'_>, setting: &'static Setting, default: i6
 }
 
 unsafe extern "C" fn get(_name: *const c_char, setting: *mut c_void) -> c_longlong {
-    // SAFETY: the pointer that `register` passed, to a static.
-    let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
-    (setting.get)()
+    let value = catch("CONFIG GET", || {
+        // SAFETY: the pointer that `register` passed, to a static.
+        let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
+        (setting.get)()
+    });
+    value.unwrap_or(0)
 }
 
 unsafe extern "C" fn set(
@@ -52,8 +56,13 @@ unsafe extern "C" fn set(
     setting: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the pointer that `register` passed, to a static.
-    let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
-    (setting.set)(value);
-    raw::REDISMODULE_OK as c_int
+    let done = catch("CONFIG SET", || {
+        // SAFETY: the pointer that `register` passed, to a static.
+        let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
+        (setting.set)(value);
+    });
+    (match done {
+        Some(()) => raw::REDISMODULE_OK,
+        None => raw::REDISMODULE_ERR,
+    }) as c_int
 }

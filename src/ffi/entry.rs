@@ -48,20 +48,25 @@ pub(super) unsafe extern "C" fn command<C: Command>(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the server passes a context and `argc` strings that live until this returns.
-    let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
-    let outcome = catch(C::NAME, || {
-        if args.len() < C::MIN_ARGS {
+    let done = catch(C::NAME, || {
+        // SAFETY: the server passes a context and `argc` strings that live until this returns.
+        let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+        let outcome = if args.len() < C::MIN_ARGS {
             Err(Error::Arity)
         } else {
             C::run(&ctx, args)
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Error::Arity) => ctx.reply_wrong_arity(),
+            Err(error) => ctx.reply_error(&error.to_string()),
         }
     });
-    match outcome {
-        Some(Ok(())) => {}
-        Some(Err(Error::Arity)) => ctx.reply_wrong_arity(),
-        Some(Err(error)) => ctx.reply_error(&error.to_string()),
-        None => ctx.reply_error(&Error::Bug.to_string()),
+    if done.is_none() {
+        catch("an error reply", || {
+            // SAFETY: as above.
+            unsafe { Context::new(ctx) }.reply_error(&Error::Bug.to_string());
+        });
     }
     raw::REDISMODULE_OK as c_int
 }

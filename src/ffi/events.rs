@@ -61,13 +61,13 @@ unsafe extern "C" fn on_event(
     subevent: u64,
     data: *mut c_void,
 ) {
-    // SAFETY: the server's context for this call.
-    let ctx = unsafe { Context::new(ctx) };
-    // SAFETY: `data` is what the server documents for the event.
-    let Some(event) = (unsafe { decode(event.id, subevent, data) }) else {
-        return;
-    };
-    catch("an event", || crate::events::on_event(&ctx, event));
+    catch("an event", || {
+        // SAFETY: the server's context for this call; `data` is what it documents for the event.
+        let (ctx, event) = unsafe { (Context::new(ctx), decode(event.id, subevent, data)) };
+        if let Some(event) = event {
+            crate::events::on_event(&ctx, event);
+        }
+    });
 }
 
 /// SAFETY: `data` belongs to the event as the server's documentation says.

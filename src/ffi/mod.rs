@@ -5,8 +5,9 @@
 //! * The server calls the module on its main thread, one call at a time, except `free`, which may
 //!   come on a background thread and touches nothing but the value it is given.
 //! * Function pointers of the API are filled in by the server before the first call. The ones we
-//!   cannot do without are checked at load time (`load::REQUIRED`), so `api!` does not fail later.
-//! * No panic crosses into the server: every entry point goes through [`entry::catch`].
+//!   cannot do without are checked at load time (`load::missing`), so `api!` does not fail later.
+//! * No panic crosses into the server: every entry point does all it does inside [`entry::catch`].
+//!   Only loading makes its context before.
 
 /// Calls a function of the module API.
 macro_rules! api {

@@ -86,31 +86,25 @@ unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
 }
 
 unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    // SAFETY: the server's context for this load, which stays its own.
-    let ctx = unsafe { Context::new(api!(RedisModule_GetContextFromIO, io)) };
-    let source = Source::of(&ctx);
     let loaded = catch("loading a lock", || {
+        // SAFETY: the server's context for this load, which stays its own.
+        let ctx = unsafe { Context::new(api!(RedisModule_GetContextFromIO, io)) };
+        let source = Source::of(&ctx);
         if encoding > ENCODING {
             return Err(format!("encoding {encoding} is newer than {ENCODING}"));
         }
         // SAFETY: `io` lives for the call.
         let bytes = unsafe { load_bytes(io) }.ok_or("the bytes of a lock end too early")?;
-        value::from_bytes(&bytes, source).map_err(|error| format!("a lock: {error}"))
+        match value::from_bytes(&bytes, source) {
+            Ok(value) => Ok((value, source)),
+            Err(error) => Err(format!("a lock: {error}")),
+        }
     });
-    let value = match loaded {
-        Some(Ok(value)) => value,
+    let (value, source) = match loaded {
+        Some(Ok(loaded)) => loaded,
         Some(Err(why)) => {
-            let why = c_string(&format!("refused: {why}"));
-            // SAFETY: `%s` takes one C string.
-            unsafe {
-                api!(
-                    RedisModule_LogIOError,
-                    io,
-                    c"warning".as_ptr(),
-                    c"%s".as_ptr(),
-                    why.as_ptr()
-                )
-            };
+            // SAFETY: `io` lives for the call.
+            catch("refusing a lock", || unsafe { refuse(io, &why) });
             return ptr::null_mut();
         }
         None => return ptr::null_mut(),
@@ -132,6 +126,21 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
         }
     });
     Box::into_raw(Box::new(value)).cast()
+}
+
+/// Says in the log why a lock is not loaded. SAFETY: `io` lives for the call.
+unsafe fn refuse(io: *mut raw::RedisModuleIO, why: &str) {
+    let why = c_string(&format!("refused: {why}"));
+    // SAFETY: promised by the caller; `%s` takes one C string.
+    unsafe {
+        api!(
+            RedisModule_LogIOError,
+            io,
+            c"warning".as_ptr(),
+            c"%s".as_ptr(),
+            why.as_ptr()
+        )
+    };
 }
 
 /// Where a value comes from, which tells what of it can be trusted.
@@ -220,39 +229,42 @@ unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
 
 /// Writes nothing where there is nothing to tell: such a file loads without the module.
 unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, when: c_int) {
-    if crate::state::last_token() > 0 {
+    let any = catch("looking at the token clock", || {
+        crate::state::last_token() > 0
+    });
+    if any == Some(true) {
         // SAFETY: passed on.
         unsafe { aux_save(io, when) };
     }
 }
 
 unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
-    // SAFETY: `io` lives for the call.
-    let (last, failed) = unsafe {
-        (
-            api!(RedisModule_LoadUnsigned, io),
-            api!(RedisModule_IsIOError, io) != 0,
-        )
-    };
-    let accepted = !failed
-        && encoding <= ENCODING
-        && catch("loading the token clock", || {
-            crate::state::load_last_token(last)
-        }) == Some(true);
-    if !accepted {
-        Context::detached().warn("refused: the saved token clock cannot be read");
-    }
-    (if accepted {
-        raw::REDISMODULE_OK
-    } else {
-        raw::REDISMODULE_ERR
+    let accepted = catch("loading the token clock", || {
+        // SAFETY: `io` lives for the call.
+        let (last, failed) = unsafe {
+            (
+                api!(RedisModule_LoadUnsigned, io),
+                api!(RedisModule_IsIOError, io) != 0,
+            )
+        };
+        let accepted = !failed && encoding <= ENCODING && crate::state::load_last_token(last);
+        if !accepted {
+            Context::detached().warn("refused: the saved token clock cannot be read");
+        }
+        accepted
+    });
+    (match accepted {
+        Some(true) => raw::REDISMODULE_OK,
+        Some(false) | None => raw::REDISMODULE_ERR,
     }) as c_int
 }
 
 /// May run on a background thread: drops the value and nothing else.
 unsafe extern "C" fn free(value: *mut c_void) {
-    // SAFETY: the server gives back what `set`, `rdb_load` or `copy` gave it, once.
-    drop(unsafe { Box::from_raw(value.cast::<Value>()) });
+    catch("freeing a lock", || {
+        // SAFETY: the server gives back what `set`, `rdb_load` or `copy` gave it, once.
+        drop(unsafe { Box::from_raw(value.cast::<Value>()) });
+    });
 }
 
 unsafe extern "C" fn mem_usage(
@@ -279,10 +291,12 @@ unsafe extern "C" fn free_effort(
     _ctx: *mut raw::RedisModuleKeyOptCtx,
     value: *const c_void,
 ) -> usize {
-    // SAFETY: a value of ours.
-    let holds = unsafe { borrow(value) }.lock.len();
+    let holds = catch("counting holds", || {
+        // SAFETY: a value of ours.
+        unsafe { borrow(value) }.lock.len()
+    });
     // A released lock has none when its key goes, and 0 would mean: free it on another thread.
-    holds.max(1)
+    holds.map_or(1, |holds| holds.max(1))
 }
 
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {

@@ -55,11 +55,13 @@ impl Context<'_> {
 }
 
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
-    // SAFETY: the server's context for this call.
-    let ctx = unsafe { Context::new(ctx) };
-    catch("a timer", || match data.addr() {
-        number if number == Alarm::Sweep as usize => crate::timers::on_sweep(&ctx),
-        number if number == Alarm::Due as usize => crate::timers::on_due(&ctx),
-        _ => crate::timers::on_soon(&ctx),
+    catch("a timer", || {
+        // SAFETY: the server's context for this call.
+        let ctx = unsafe { Context::new(ctx) };
+        match data.addr() {
+            number if number == Alarm::Sweep as usize => crate::timers::on_sweep(&ctx),
+            number if number == Alarm::Due as usize => crate::timers::on_due(&ctx),
+            _ => crate::timers::on_soon(&ctx),
+        }
     });
 }
