@@ -261,7 +261,7 @@ fn a_guard_whose_runtime_is_gone_is_lost_at_its_deadline() {
 async fn losing_a_lock_is_told_to_everybody_who_watches() {
     let server = Server::start();
     let client = client(&server).await;
-    let guard = client.lock("k").lease(ms(300)).acquire().await.unwrap();
+    let guard = client.lock("k").lease(ms(3000)).acquire().await.unwrap();
     let (held, first, second) = (guard.held(), guard.lost(), guard.lost());
     cmd!(server.connect(), "DEL", "k");
     assert_eq!(tokio::join!(first, second), (Loss::Denied, Loss::Denied));
