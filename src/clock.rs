@@ -1,6 +1,6 @@
 //! The clocks as the core wants them.
 
-use mortise_core::codec::{BootId, Stamp};
+use mortise_core::codec::{BootId, MachineId, Stamp};
 use mortise_core::{Instant, Micros};
 
 use crate::ffi;
@@ -29,6 +29,7 @@ pub(crate) fn stamp() -> Stamp {
 pub(crate) fn stamp_at(now: Instant) -> Stamp {
     Stamp {
         boot_id: BootId(ffi::boot_id()),
+        machine: ffi::machine_id().map(MachineId),
         boot: now,
         wall_ms: ffi::wall_micros() / 1_000,
     }

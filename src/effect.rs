@@ -147,7 +147,7 @@ impl Command for Apply {
 }
 
 /// Tells our own AOF; replicas of a replica hear the primary itself. What stands in an AOF is read when the clocks of this
-/// machine are all there is to go by, so it must not be stamped by those of another.
+/// machine are all there is to go by: stamped by those of another, it would bring the whole lease again.
 fn pass_on(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, last: u64, here: &Stamp) {
     let effect = match fact {
         Fact::Put(owner, stake) if ctx.has_aof() => Effect::Put(*owner, *stake),

@@ -239,7 +239,7 @@ fn a_replica_that_restarts_with_its_files_and_is_promoted_shortens_no_lease() {
 
 #[test]
 fn a_promoted_replica_that_restarts_as_a_primary_shortens_no_lease() {
-    for kept in &KEPT[1..] {
+    for kept in KEPT {
         side_by_side(|skew| {
             let (mut replica, locks) = orphan(kept, skew);
             cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
@@ -297,6 +297,43 @@ fn take_over_with_files(kept: &[(&str, &str)]) {
         info(&cmd!(conn, "CLUSTER", "INFO"))["cluster_state"] == "ok"
     });
     Snapshot::take(replica).assert_no_lease_is_shorter(&locks);
+}
+
+#[test]
+fn a_file_that_is_brought_to_another_machine_shortens_no_lease() {
+    side_by_side(|skew| {
+        let mut old = elsewhere(Back(HOUR)).start();
+        take_locks(&mut old.connect(), "saved");
+        let locks = Snapshot::take(&old);
+        old.shutdown(Shutdown::Save);
+        let mut new = elsewhere(skew).start();
+        new.sigkill();
+        fs::copy(old.dir().join("dump.rdb"), new.dir().join("dump.rdb")).unwrap();
+        new.start_again();
+        Snapshot::take(&new).assert_no_lease_is_shorter(&locks);
+    });
+}
+
+#[test]
+fn after_a_reboot_the_wall_clock_ends_what_is_over_only_where_the_machine_is_known() {
+    for known in [true, false] {
+        let mut server = elsewhere(Back(DAY)).start();
+        if !known {
+            server.forget_machine();
+            server.restart(Shutdown::NoSave);
+        }
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.ACQUIRE", "short", "a", 600_000);
+        cmd!(conn, "LOCK.ACQUIRE", "long", "a", 2 * 3_600_000);
+        server.shutdown(Shutdown::Save);
+        server.reboot_machine();
+        server.step_clock(Forward(HOUR));
+        server.start_again();
+        let mut conn = server.connect();
+        assert_eq!(hold_of(&mut conn, "short", "a").is_some(), !known);
+        let long = hold_of(&mut conn, "long", "a").unwrap();
+        assert_eq!(long.lease <= 3_600_000, known, "{long:?}");
+    }
 }
 
 #[test]

@@ -47,12 +47,12 @@ fn an_rdb_file_with_a_lock_that_cannot_be_read_keeps_the_server_from_starting_an
         "the counts follow the owner"
     );
     let version = find(&good[..owner], &boot_id()) - 1;
-    assert_eq!(good[version], 1, "the version comes before the boot id");
+    assert_eq!(good[version], 2, "the version comes before the boot id");
     let damages: [(&str, usize, u8); 4] = [
         ("no counts", write_count, 0),
         ("an owner cut off", owner - 1, 3),
         ("an owner too long", owner - 1, 0x7f),
-        ("a newer version", version, 2),
+        ("a newer version", version, 3),
     ];
     for (what, at, byte) in damages {
         let mut bad = good.clone();
@@ -83,7 +83,7 @@ fn an_effect_that_cannot_be_read_is_said_to_be_critical_and_the_others_are_done(
     let mut bytes = fs::read(&file).unwrap();
     let owner = find(&bytes, OWNER);
     // The effect's version: the first byte behind the length of the effect.
-    let start = find(&bytes[..owner], b"\r\n\x01") + 2;
+    let start = find(&bytes[..owner], b"\r\n\x02") + 2;
     bytes[start] = 9;
     fs::write(&file, bytes).unwrap();
     server.start_again();

@@ -1,6 +1,6 @@
-//! Files that the first format was written to: every later version of the module loads them.
+//! Files that each format there has been was written to: every later version of the module loads them.
 //!
-//! They lie in `golden/v1`; `golden/README.md` says how they were made. The server's wall clock is set to a time
+//! They lie in `golden/v1` and so on; `golden/README.md` says how they were made. The server's wall clock is set to a time
 //! that is counted from theirs, so no test depends on today's date.
 
 use std::fs;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_harness::{
-    Builder, ClockStep, Conn, Envelope, Hold, Server, Shutdown, boot_id, bytes, cmd, eventually,
-    granted, int, is_nil, lock_info, text, waiter, wall_micros,
+    Builder, ClockStep, Conn, Envelope, Hold, Server, Shutdown, bytes, cmd, eventually, granted,
+    int, is_nil, lock_info, text, waiter, wall_micros,
 };
 
 /// What the wall clock of the server that wrote the files showed when it started: the first second of 2026.
@@ -18,6 +18,8 @@ const MADE_AT: i64 = 1_767_225_600_000_000;
 const LAST: i64 = MADE_AT + 1_800_000_000;
 /// Stands where that machine's boot id stood.
 const ANOTHER_BOOT: [u8; 16] = *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
+/// Stands where that machine's own id stood, in formats that tell it.
+const ANOTHER_MACHINE: [u8; 8] = *b"\x10\x11\x12\x13\x14\x15\x16\x17";
 const HOUR: i64 = 3_600_000;
 const MINUTE: i64 = 60_000;
 /// How long a server may take from its start to the files, and to the answer, in milliseconds.
@@ -141,44 +143,121 @@ fn make_history(server: &Server, halfway: impl FnOnce()) {
     cmd!(conn, "LOCK.RELEASE", "released", "a");
 }
 
-/// The folder of the files.
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
+/// Files of one format, and what is done to them before they are loaded.
+#[derive(Debug, Clone, Copy)]
+struct Format {
+    folder: &'static str,
+    /// They say that they were written on the machine on which they are loaded.
+    same_machine: bool,
+}
+
+/// Their leases have run on while nobody looked. The first format does not tell the machine.
+const OF_THIS_MACHINE: [Format; 2] = [
+    Format {
+        folder: "v1",
+        same_machine: false,
+    },
+    Format {
+        folder: "v2",
+        same_machine: true,
+    },
+];
+/// Whose clock may show any time.
+const OF_ANOTHER_MACHINE: Format = Format {
+    folder: "v2",
+    same_machine: false,
+};
+
+/// The folder of a format's files.
+fn golden(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(folder)
 }
 
 /// A server whose wall clock shows the time that was `later` milliseconds after the files were made.
 fn at(later: i64) -> Builder {
     let micros = wall_micros() - (MADE_AT + 1_000 * later);
     let step = Duration::from_micros(micros.unsigned_abs());
-    Server::builder().clock_shim_at(if micros > 0 {
+    let builder = Server::builder().on_another_machine(if micros > 0 {
         ClockStep::Back(step)
     } else {
         ClockStep::Forward(step)
-    })
+    });
+    // What it dumps is looked into.
+    builder.config("rdbcompression", "no")
 }
 
 /// The ways to load the files, each with a name for messages.
 const WAYS: [(&str, Load); 2] = [("RDB", from_rdb), ("AOF", from_aof)];
 
 /// Starts a server with the files when a time, in milliseconds, has passed since they were made.
-type Load = fn(i64) -> Server;
+type Load = fn(Format, i64) -> Server;
 
-fn from_rdb(later: i64) -> Server {
+fn from_rdb(format: Format, later: i64) -> Server {
     let mut server = at(later).start();
+    let here = Ids::of(&server);
     server.sigkill();
-    fs::copy(golden().join("dump.rdb"), server.dir().join("dump.rdb")).unwrap();
+    let file = server.dir().join("dump.rdb");
+    fs::copy(golden(format.folder).join("dump.rdb"), &file).unwrap();
+    format.put_machine(here, &file);
     server.start_again();
     server
 }
 
-fn from_aof(later: i64) -> Server {
+fn from_aof(format: Format, later: i64) -> Server {
     let mut server = at(later).config("appendonly", "yes").start();
+    let here = Ids::of(&server);
     server.sigkill();
     let dir = server.dir().join("appendonlydir");
     fs::remove_dir_all(&dir).unwrap();
-    copy_all(&golden().join("appendonlydir"), &dir);
+    copy_all(&golden(format.folder).join("appendonlydir"), &dir);
+    for entry in fs::read_dir(dir).unwrap() {
+        format.put_machine(here, &entry.unwrap().path());
+    }
     server.start_again();
     server
+}
+
+impl Format {
+    fn put_machine(self, here: Ids, file: &Path) {
+        if self.same_machine {
+            let mut bytes = fs::read(file).unwrap();
+            replace_all(&mut bytes, &ANOTHER_MACHINE, &here.machine);
+            fs::write(file, bytes).unwrap();
+        }
+    }
+}
+
+/// What a server writes down to say where it is.
+#[derive(Debug, Clone, Copy)]
+struct Ids {
+    boot: [u8; 16],
+    machine: [u8; 8],
+}
+
+impl Ids {
+    /// Looks at how `server` dumps a lock: a version, the boot, the machine.
+    fn of(server: &Server) -> Ids {
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.ACQUIRE", "ids", "a", 1_000);
+        let body = Envelope::open(&bytes(&cmd!(conn, "DUMP", "ids")));
+        cmd!(conn, "LOCK.RELEASE", "ids", "a");
+        let ids = Ids {
+            boot: body[1..17].try_into().unwrap(),
+            machine: body[17..25].try_into().unwrap(),
+        };
+        assert_ne!(ids.machine, [0; 8], "it is told");
+        ids
+    }
+}
+
+fn replace_all(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+    for at in 0..bytes.len().saturating_sub(old.len() - 1) {
+        if bytes[at..].starts_with(old) {
+            bytes[at..at + old.len()].copy_from_slice(new);
+        }
+    }
 }
 
 fn copy_all(from: &Path, to: &Path) {
@@ -240,41 +319,64 @@ fn assert_tokens_go_on(server: &Server) {
     cmd!(conn, "LOCK.RELEASE", "new", "a");
 }
 
+/// Calls `test` for every format and way, with files of the machine that loads them.
+fn of_this_machine(test: impl Fn(&dyn Fn(i64) -> Server)) {
+    for format in OF_THIS_MACHINE {
+        for (way, load) in WAYS {
+            eprintln!("from {way}, {format:?}");
+            test(&|later| load(format, later));
+        }
+    }
+}
+
+#[track_caller]
+fn assert_locks_like_any_others(server: &Server) {
+    let mut conn = server.connect();
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "both", "b", 1_000)));
+    let renewed = cmd!(conn, "LOCK.RENEW", "both", "a", 5 * HOUR, "TOKEN", token(3));
+    assert_eq!(int(&renewed), token(3));
+    for key in ["both", "most", "counted"] {
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "a", "ALL")), 0);
+        assert_eq!(int(&cmd!(conn, "EXISTS", key)), 0);
+    }
+}
+
 #[test]
-fn files_of_version_1_give_every_hold_with_what_is_left_of_its_lease() {
+fn files_of_every_version_give_every_hold_with_what_is_left_of_its_lease() {
     let later = 10 * MINUTE;
-    for (way, load) in WAYS {
-        eprintln!("from {way}");
+    of_this_machine(|load| {
         let server = load(later);
         assert_has_them(&server, later);
         assert_tokens_go_on(&server);
         eventually("the short lease is swept", || server.gauge("locks") == 10);
-        // They are locks like any others.
-        let mut conn = server.connect();
-        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "both", "b", 1_000)));
-        let renewed = cmd!(conn, "LOCK.RENEW", "both", "a", 5 * HOUR, "TOKEN", token(3));
-        assert_eq!(int(&renewed), token(3));
-        for key in ["both", "most", "counted"] {
-            assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "a", "ALL")), 0);
-            assert_eq!(int(&cmd!(conn, "EXISTS", key)), 0);
+        assert_locks_like_any_others(&server);
+    });
+}
+
+#[test]
+fn files_of_another_machine_give_every_hold_with_the_lease_that_was_left_when_they_were_written() {
+    for (way, load) in WAYS {
+        for later in [-HOUR, 10 * MINUTE, 24 * HOUR] {
+            eprintln!("from {way}, {later} ms later");
+            let server = load(OF_ANOTHER_MACHINE, later);
+            assert_has_them(&server, 0);
+            assert_locks_like_any_others(&server);
         }
     }
 }
 
 #[test]
-fn files_of_version_1_never_give_more_than_was_left_though_the_clock_shows_an_earlier_time() {
-    for (way, load) in WAYS {
-        eprintln!("from {way}");
+fn files_never_give_more_than_was_left_though_the_clock_shows_an_earlier_time() {
+    of_this_machine(|load| {
         let server = load(-HOUR);
         assert_has_them(&server, 0);
         assert_tokens_go_on(&server);
-    }
+    });
 }
 
 #[test]
-fn leases_of_version_1_that_are_over_hold_nothing() {
-    for (way, load) in WAYS {
-        eprintln!("from {way}");
+fn leases_that_are_over_hold_nothing() {
+    of_this_machine(|load| {
         let server = load(24 * HOUR);
         assert_has_them(&server, 24 * HOUR);
         eventually("all locks are swept", || {
@@ -283,26 +385,28 @@ fn leases_of_version_1_that_are_over_hold_nothing() {
         // By now the wall clock is ahead of the token clock.
         let token = int(&cmd!(server.connect(), "LOCK.ACQUIRE", "new", "a", 1_000));
         assert!(token >= MADE_AT + 24 * 3_600_000_000, "{token}");
-    }
+    });
 }
 
 #[test]
-fn payloads_of_version_1_are_restored_with_leases_that_begin_anew() {
-    let server = at(HOUR).start();
-    let mut conn = server.connect();
-    for ((_, key, mode), stakes) in [LOCKS[2], LOCKS[4]] {
-        let name = str::from_utf8(key).unwrap();
-        let dump = fs::read(golden().join(format!("{name}.dump"))).unwrap();
-        cmd!(conn, "RESTORE", key, 0, dump);
-        let info = lock_info(&mut conn, key).unwrap();
-        assert_eq!((info.mode.as_str(), info.holds.len()), (mode, stakes.len()));
-        for (hold, stake) in info.holds.iter().zip(stakes) {
-            assert_is(hold, stake, 0);
+fn payloads_of_every_version_are_restored_with_leases_that_begin_anew() {
+    for folder in ["v1", "v2"] {
+        let server = at(HOUR).start();
+        let mut conn = server.connect();
+        for ((_, key, mode), stakes) in [LOCKS[2], LOCKS[4]] {
+            let name = str::from_utf8(key).unwrap();
+            let dump = fs::read(golden(folder).join(format!("{name}.dump"))).unwrap();
+            cmd!(conn, "RESTORE", key, 0, dump);
+            let info = lock_info(&mut conn, key).unwrap();
+            assert_eq!((info.mode.as_str(), info.holds.len()), (mode, stakes.len()));
+            for (hold, stake) in info.holds.iter().zip(stakes) {
+                assert_is(hold, stake, 0);
+            }
         }
+        // The clock that they carry is that of their server, and is behind by now.
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "a", 1_000));
+        assert!(token >= MADE_AT + 3_600_000_000, "{token}");
     }
-    // The clock that they carry is that of their server, and is behind by now.
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "a", 1_000));
-    assert!(token >= MADE_AT + 3_600_000_000, "{token}");
 }
 
 /// Writes the files of the version that the module is of now into `target/golden`, to be looked at and copied.
@@ -310,20 +414,16 @@ fn payloads_of_version_1_are_restored_with_leases_that_begin_anew() {
 #[ignore = "makes files for a new version; those that are kept are not made again"]
 fn write_the_files() {
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/golden");
-    let readable = |builder: Builder| {
-        let builder = builder
-            .config("rdbcompression", "no")
-            .config("rdbchecksum", "no");
-        builder.start()
-    };
+    let readable = |builder: Builder| builder.config("rdbchecksum", "no").start();
     let mut server = readable(at(0));
+    let ids = Ids::of(&server);
     make_history(&server, || {});
     let mut conn = server.connect();
     fs::create_dir_all(&out).unwrap();
     for key in ["both", "read"] {
         let dump = bytes(&cmd!(conn, "DUMP", key));
         let mut body = Envelope::open(&dump);
-        forget_this_machine(&mut body);
+        ids.forget(&mut body);
         fs::write(
             out.join(format!("{key}.dump")),
             Envelope::of(&dump).around(&body),
@@ -332,7 +432,7 @@ fn write_the_files() {
     }
     server.shutdown(Shutdown::Save);
     fs::copy(server.dir().join("dump.rdb"), out.join("dump.rdb")).unwrap();
-    forget_this_machine_in(&out.join("dump.rdb"));
+    ids.forget_in(&out.join("dump.rdb"));
 
     let mut server = readable(
         at(0)
@@ -340,6 +440,7 @@ fn write_the_files() {
             .config("appendfsync", "always")
             .config("aof-use-rdb-preamble", "no"),
     );
+    let ids = Ids::of(&server);
     make_history(&server, || {
         cmd!(server.connect(), "BGREWRITEAOF");
         eventually("the rewrite is done", || {
@@ -351,22 +452,20 @@ fn write_the_files() {
     let dir = out.join("appendonlydir");
     copy_all(&server.dir().join("appendonlydir"), &dir);
     for entry in fs::read_dir(dir).unwrap() {
-        forget_this_machine_in(&entry.unwrap().path());
+        ids.forget_in(&entry.unwrap().path());
     }
 }
 
-fn forget_this_machine_in(file: &Path) {
-    let mut bytes = fs::read(file).unwrap();
-    forget_this_machine(&mut bytes);
-    fs::write(file, bytes).unwrap();
-}
+impl Ids {
+    fn forget_in(self, file: &Path) {
+        let mut bytes = fs::read(file).unwrap();
+        self.forget(&mut bytes);
+        fs::write(file, bytes).unwrap();
+    }
 
-/// Puts another boot id in the place of this one's.
-fn forget_this_machine(bytes: &mut [u8]) {
-    let here = boot_id();
-    for at in 0..bytes.len().saturating_sub(here.len() - 1) {
-        if bytes[at..].starts_with(&here) {
-            bytes[at..at + here.len()].copy_from_slice(&ANOTHER_BOOT);
-        }
+    /// Puts other ids in the place of these.
+    fn forget(self, bytes: &mut [u8]) {
+        replace_all(bytes, &self.boot, &ANOTHER_BOOT);
+        replace_all(bytes, &self.machine, &ANOTHER_MACHINE);
     }
 }

@@ -11,11 +11,15 @@ fn effects() -> Vec<Vec<u8>> {
     let free = b"\x01\x01F".to_vec();
     let drop = b"\x01\x01D\x01a".to_vec();
     let clock = b"\x01\xff\xff\xff\xff\xff\xff\xff\x0fC".to_vec();
-    // A stamp (boot id, boot time, wall time) and a hold: owner, write, read, token, left, held.
-    let mut sole = b"\x01\x01S".to_vec();
-    sole.extend([0; 16]);
-    sole.extend(b"\x01\x01\x01b\x01\x00\x01\xe0\xd4\x03\x00");
-    vec![free, drop, clock, sole, Vec::new(), b"\x01".to_vec()]
+    // A stamp (boot id, in format 2 the machine, boot time, wall time) and a hold: owner, write, read, token, left, held.
+    let sole = |version: u8, ids: usize| {
+        let mut sole = vec![version, 1, b'S'];
+        sole.resize(3 + ids, 0);
+        sole.extend(b"\x01\x01\x01b\x01\x00\x01\xe0\xd4\x03\x00");
+        sole
+    };
+    let (old, new) = (sole(1, 16), sole(2, 16 + 8));
+    vec![free, drop, clock, old, new, Vec::new(), b"\x01".to_vec()]
 }
 
 struct Scene {

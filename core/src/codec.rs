@@ -5,11 +5,13 @@
 //! that are cut short, too long, newer, or that describe a lock that cannot be (a writer beside
 //! other owners, an owner twice, a zero count) are refused whole.
 //!
-//! **Time.** A deadline on one machine's boot-time clock means nothing on another. So a stamp
-//! carries the boot id, the boot-time clock and the wall clock of the writer, a hold carries what
-//! was left of its lease, and [`Arrival`] says which of these the reader may trust.
+//! **Time.** A deadline on one machine's boot-time clock means nothing on another, and the wall
+//! clocks of two machines may be hours apart. So a stamp carries the boot id, the machine, the
+//! boot-time clock and the wall clock of the writer, a hold carries what was left of its lease, and
+//! [`Arrival`] says which of these the reader may trust. Version 1 did not tell the machine.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use crate::lock::Lock;
 use crate::owner::OwnerRef;
@@ -17,17 +19,23 @@ use crate::stake::{Stake, Touched};
 use crate::types::{Count, Instant, Token};
 
 /// The version written. Older ones are read for ever; newer ones are refused.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Which boot of which machine: the kernel's boot id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BootId(pub [u8; 16]);
+
+/// Which machine, across its boots: a number that no other machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineId(pub NonZeroU64);
 
 /// When and where bytes were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The machine and boot.
     pub boot_id: BootId,
+    /// The machine whose wall clock it is; `None` where that cannot be told.
+    pub machine: Option<MachineId>,
     /// Its boot-time clock.
     pub boot: Instant,
     /// Its wall clock, milliseconds since 1970.
@@ -41,24 +49,41 @@ pub enum Arrival {
     /// remaining time counts from receipt, so that skewed clocks cannot shorten a lease.
     Live,
     /// From a file, after a pause of unknown length: by the boot-time clock if this is the same
-    /// boot, else by the wall clock, and never more than remained.
+    /// boot, by the wall clock if it is the same machine, else as from a live server; and never
+    /// more than remained. A file may have come from a primary on another machine.
     File,
-    /// From a file of a replica, in which another machine's stamps may stand: by the boot-time
-    /// clock if this is the same boot, else as from a live server, because that machine's wall
-    /// clock may be off from ours.
+    /// From a file of what is, or may be, a replica, in which another machine's stamps are to be
+    /// expected: the same, but the wall clock is not trusted at all.
     ReplicaFile,
 }
 
 impl Arrival {
     /// How much of `remaining` milliseconds is left `here`, of bytes stamped `written`.
-    fn left(self, remaining: u64, written: &Stamp, here: &Stamp) -> u64 {
+    fn left(self, remaining: u64, written: &Written, here: &Stamp) -> u64 {
+        let stamp = &written.stamp;
         let passed = match self {
             Self::Live => 0,
-            _ if written.boot_id == here.boot_id => here.boot.millis_since(written.boot),
-            Self::File => here.wall_ms.saturating_sub(written.wall_ms),
-            Self::ReplicaFile => 0,
+            _ if stamp.boot_id == here.boot_id => here.boot.millis_since(stamp.boot),
+            Self::File if written.shows_clock_of(here) => {
+                here.wall_ms.saturating_sub(stamp.wall_ms)
+            }
+            Self::File | Self::ReplicaFile => 0,
         };
         remaining.saturating_sub(passed)
+    }
+}
+
+/// A stamp as it was read.
+struct Written {
+    stamp: Stamp,
+    /// It is of a version that tells the machine, or that it cannot.
+    tells_machine: bool,
+}
+
+impl Written {
+    /// Its wall clock is the one `here`. What does not tell is believed to be from here.
+    fn shows_clock_of(&self, here: &Stamp) -> bool {
+        !self.tells_machine || (here.machine.is_some() && self.stamp.machine == here.machine)
     }
 }
 
@@ -236,6 +261,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
     out.extend_from_slice(&stamp.boot_id.0);
+    let machine = stamp.machine.map_or(0, |machine| machine.0.get());
+    out.extend_from_slice(&machine.to_be_bytes());
     put_number(out, stamp.boot.as_millis());
     put_number(out, stamp.wall_ms);
 }
@@ -250,21 +277,24 @@ fn put_hold(out: &mut Vec<u8>, owner: OwnerRef<'_>, stake: &Stake, now: Instant)
 }
 
 /// Reads forward and refuses.
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a> {
+    version: u8,
+    rest: &'a [u8],
+}
 
 impl<'a> Reader<'a> {
     fn versioned(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut input = Self(bytes);
-        match input.byte()? {
-            VERSION => Ok(input),
-            newer if newer > VERSION => Err(DecodeError::Newer(newer)),
-            _ => Err(DecodeError::OutOfBounds),
+        let (&version, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
+        match version {
+            1..=VERSION => Ok(Self { version, rest }),
+            0 => Err(DecodeError::OutOfBounds),
+            newer => Err(DecodeError::Newer(newer)),
         }
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, tail) = self.0.split_at_checked(len).ok_or(DecodeError::Short)?;
-        self.0 = tail;
+        let (head, tail) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;
+        self.rest = tail;
         Ok(head)
     }
 
@@ -301,21 +331,30 @@ impl<'a> Reader<'a> {
         OwnerRef::new(self.take(len as usize)?).ok_or(DecodeError::OutOfBounds)
     }
 
-    fn stamp(&mut self) -> Result<Stamp, DecodeError> {
+    fn stamp(&mut self) -> Result<Written, DecodeError> {
         let mut boot_id = BootId::default();
         boot_id.0.copy_from_slice(self.take(16)?);
-        let boot = Instant::from_millis(self.number(MAX_MILLIS)?);
-        Ok(Stamp {
+        let tells_machine = self.version > 1;
+        let mut machine = [0; 8];
+        if tells_machine {
+            machine.copy_from_slice(self.take(8)?);
+        }
+        let stamp = Stamp {
             boot_id,
-            boot,
+            machine: NonZeroU64::new(u64::from_be_bytes(machine)).map(MachineId),
+            boot: Instant::from_millis(self.number(MAX_MILLIS)?),
             wall_ms: self.number(MAX_MILLIS)?,
+        };
+        Ok(Written {
+            stamp,
+            tells_machine,
         })
     }
 
     fn hold(
         &mut self,
         arrival: Arrival,
-        written: &Stamp,
+        written: &Written,
         here: &Stamp,
     ) -> Result<(OwnerRef<'a>, Stake), DecodeError> {
         let owner = self.owner()?;
@@ -342,7 +381,7 @@ impl<'a> Reader<'a> {
     }
 
     fn end(&self) -> Result<(), DecodeError> {
-        if self.0.is_empty() {
+        if self.rest.is_empty() {
             Ok(())
         } else {
             Err(DecodeError::Long)

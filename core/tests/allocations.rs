@@ -231,6 +231,7 @@ fn effects_are_written_and_read_without_allocating() {
     let stake = lock.hold(owner(&name)).expect("held");
     let stamp = Stamp {
         boot_id: BootId::default(),
+        machine: None,
         boot: NOW,
         wall_ms: 0,
     };

@@ -1,5 +1,5 @@
 //! The bytes of locks and effects: they come back as they went, whatever clocks say; the bytes of
-//! version 1 stay what they are; and no bytes, however damaged, make a lock that cannot be.
+//! every version stay what they are; and no bytes, however damaged, make a lock that cannot be.
 
 mod codec {
     pub(crate) mod arrival;

@@ -1,6 +1,7 @@
-//! The clocks and the boot id.
+//! The clocks, and which boot of which machine they are of.
 
 use std::fs;
+use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
 use libc::{CLOCK_REALTIME, clock_gettime, timespec};
@@ -55,5 +56,19 @@ pub(crate) fn boot_id() -> [u8; 16] {
                 || (u128::from(wall_micros()) << 32 | u128::from(std::process::id())).to_be_bytes(),
                 uuid::Uuid::into_bytes,
             )
+    })
+}
+
+/// Which machine this is, the same after a reboot: a hash of the id that it was installed with and of its name, because
+/// machines made of one image may share the id. `None` where there is none, as in many containers.
+pub(crate) fn machine_id() -> Option<NonZeroU64> {
+    static MACHINE_ID: OnceLock<Option<NonZeroU64>> = OnceLock::new();
+    *MACHINE_ID.get_or_init(|| {
+        let id = fs::read_to_string("/etc/machine-id").ok()?;
+        let id = uuid::Uuid::parse_str(id.trim()).ok()?;
+        let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+        // The id is not to be told to others.
+        let hash = uuid::Uuid::new_v5(&id, format!("mortise {}", name.trim()).as_bytes());
+        NonZeroU64::new(hash.as_u64_pair().0).filter(|_| !id.is_nil())
     })
 }

@@ -2,7 +2,8 @@
  * the file $MORTISE_CLOCK to what the process reads as the real time.
  *
  * Where $MORTISE_BOOT_ID names a file, the process is on a machine of its own: it reads that file for the kernel's boot
- * id, and its boot-time clock began at another time. No other clock is touched. */
+ * id and $MORTISE_MACHINE_ID for the machine's, and its boot-time clock began at another time. No other clock is
+ * touched. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,10 +22,17 @@
 #define STARTED_EARLIER 1000000
 
 static volatile const int64_t *offset;
-static const char *boot_id;
+static const char *boot_id, *machine_id;
+
+/* The server writes its title over its environment. */
+static const char *copy_of(const char *name) {
+    const char *value = getenv(name);
+    return value ? strdup(value) : NULL;
+}
 
 __attribute__((constructor)) static void find_offset(void) {
-    boot_id = getenv("MORTISE_BOOT_ID");
+    boot_id = copy_of("MORTISE_BOOT_ID");
+    machine_id = copy_of("MORTISE_MACHINE_ID");
     const char *path = getenv("MORTISE_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
@@ -78,6 +86,7 @@ int open64(const char *path, int flags, ...) {
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
     va_end(rest);
     if (boot_id && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) path = boot_id;
+    if (machine_id && strcmp(path, "/etc/machine-id") == 0) path = machine_id;
     return openat64(AT_FDCWD, path, flags, mode);
 }
 

@@ -101,6 +101,10 @@ fn a_payload_made_by_hand_is_the_lock_it_says() {
     assert!((10..30_000).contains(&lock.holds[0].held));
     assert_eq!(lock.holds[0].client, 0);
 
+    scene.restore(&Payload::of(vec![Hold::writer("old")]).but(|payload| payload.version = 1));
+    let lock = lock_info(&mut scene.conn, "new").unwrap();
+    assert_eq!(lock.facts(), [(b"old".to_vec(), 1, 0, 4_000)]);
+
     let most = i32::MAX as u64;
     let many = Hold::reader("r").but(|hold| hold.read = most);
     scene.restore(&Payload::of(vec![Hold::reader("q"), many]));
@@ -176,7 +180,7 @@ fn faults_of_the_whole() -> Vec<Fault> {
     let good = || Payload::of(vec![Hold::reader("a"), Hold::reader("b")]);
     vec![
         ("version 0", good().but(|p| p.version = 0)),
-        ("a newer version", good().but(|p| p.version = 2)),
+        ("a newer version", good().but(|p| p.version = 3)),
         ("the newest version", good().but(|p| p.version = 255)),
         ("no holds", Payload::of(Vec::new())),
         ("none said", good().but(|p| p.said = 0)),

@@ -1,10 +1,11 @@
 //! The module's own bytes in a DUMP built by hand, so that any part can be wrong.
 
-/// A lock in format 1: a stamp, the token clock, and holds.
+/// A lock in format 2, or 1, which lacks the machine: a stamp, the token clock, and holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) version: u8,
     pub(crate) boot_id: [u8; 16],
+    pub(crate) machine: [u8; 8],
     pub(crate) boot_ms: u64,
     pub(crate) wall_ms: u64,
     pub(crate) last: u64,
@@ -30,8 +31,9 @@ pub(crate) struct Hold {
 impl Payload {
     pub(crate) fn of(holds: Vec<Hold>) -> Payload {
         Payload {
-            version: 1,
+            version: 2,
             boot_id: *b"0123456789abcdef",
+            machine: *b"01234567",
             boot_ms: 1_000,
             wall_ms: 1_700_000_000_000,
             last: 5_000,
@@ -51,6 +53,9 @@ impl Payload {
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut body = vec![self.version];
         body.extend(self.boot_id);
+        if self.version > 1 {
+            body.extend(self.machine);
+        }
         for number in [self.boot_ms, self.wall_ms, self.last, self.said] {
             put_number(&mut body, number);
         }

@@ -1,9 +1,9 @@
-//! How much of a lease is left on arrival. Never more than remained; live, never less.
+//! How much of a lease is left on arrival. Never more than remained; live, or from another machine, never less.
 
 use mortise_core::Instant;
-use mortise_core::codec::{Arrival, BootId, Stamp, decode_lock};
+use mortise_core::codec::{Arrival, BootId, Stamp, decode_lock, encode_lock};
 
-use super::spelling::{READER, Spelled, WRITTEN, lock};
+use super::spelling::{READER, Spelled, WRITTEN, as_version_1, lock, lock_of, machine};
 
 const LEASE: u64 = 30_000;
 const HELD: u64 = 5;
@@ -11,6 +11,7 @@ const HELD: u64 = 5;
 fn same_boot(boot_ms: u64, wall_ms: u64) -> Stamp {
     Stamp {
         boot_id: WRITTEN.boot_id,
+        machine: WRITTEN.machine,
         boot: Instant::from_millis(boot_ms),
         wall_ms,
     }
@@ -23,10 +24,25 @@ fn other_boot(boot_ms: u64, wall_ms: u64) -> Stamp {
     }
 }
 
+fn other_machine(boot_ms: u64, wall_ms: u64) -> Stamp {
+    Stamp {
+        machine: machine(1),
+        ..other_boot(boot_ms, wall_ms)
+    }
+}
+
 /// What is left of the lease, and for how long it has been held, of a hold that arrives `here`.
 fn arrive(arrival: Arrival, here: &Stamp) -> (u64, u64) {
-    let bytes = lock(7, &[READER]);
-    let (lock, _) = decode_lock(&bytes, arrival, here).expect("bytes of a lock");
+    arrive_of(&lock(7, &[READER]), arrival, here)
+}
+
+/// The same of a hold as version 1 wrote it.
+fn arrive_of_version_1(arrival: Arrival, here: &Stamp) -> (u64, u64) {
+    arrive_of(&as_version_1(&lock(7, &[READER])), arrival, here)
+}
+
+fn arrive_of(bytes: &[u8], arrival: Arrival, here: &Stamp) -> (u64, u64) {
+    let (lock, _) = decode_lock(bytes, arrival, here).expect("bytes of a lock");
     let (_, stake) = lock.holds().next().expect("a hold");
     assert_eq!(lock.mode(here.boot).is_none(), stake.is_over(here.boot));
     let left = stake.deadline.millis_since(here.boot);
@@ -36,34 +52,11 @@ fn arrive(arrival: Arrival, here: &Stamp) -> (u64, u64) {
 const BOOT: u64 = 1_000_000;
 const WALL: u64 = WRITTEN.wall_ms;
 
-#[test]
-fn live_bytes_bring_the_whole_remaining_lease_whatever_the_clocks_say() {
-    for boot in [10, 1_000, BOOT, 1 << 41] {
-        for wall in [0, WALL, WALL * 2, u64::MAX] {
-            for here in [same_boot(boot, wall), other_boot(boot, wall)] {
-                assert_eq!(arrive(Arrival::Live, &here), (LEASE, HELD), "{here:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_file_of_the_same_boot_is_read_by_the_boot_clock_alone() {
-    for wall in [0, WALL, WALL + 3, u64::MAX] {
-        let left = |boot| arrive(Arrival::File, &same_boot(boot, wall));
-        assert_eq!(left(BOOT), (LEASE, HELD));
-        assert_eq!(left(BOOT + 1_000), (LEASE - 1_000, HELD + 1_000));
-        assert_eq!(left(BOOT + LEASE - 1), (1, HELD + LEASE - 1));
-        assert_eq!(left(BOOT + LEASE).0, 0);
-        assert_eq!(left(BOOT + 10 * LEASE).0, 0);
-        assert_eq!(left(BOOT - 1_000), (LEASE, HELD), "from the future");
-    }
-}
-
-#[test]
-fn a_file_of_another_boot_is_read_by_the_wall_clock_alone() {
+/// Fails unless what arrives at a time of the boot-time clock and one of the wall clock goes by the latter.
+#[track_caller]
+fn assert_read_by_the_wall_clock(arrive: impl Fn(u64, u64) -> (u64, u64)) {
     for boot in [100_000, BOOT, BOOT + 1_000, 1 << 41] {
-        let left = |wall| arrive(Arrival::File, &other_boot(boot, wall));
+        let left = |wall| arrive(boot, wall);
         assert_eq!(left(WALL), (LEASE, HELD));
         assert_eq!(left(WALL + 1_000), (LEASE - 1_000, HELD + 1_000));
         assert_eq!(left(WALL + LEASE - 1), (1, HELD + LEASE - 1));
@@ -78,16 +71,82 @@ fn a_file_of_another_boot_is_read_by_the_wall_clock_alone() {
     }
 }
 
-#[test]
-fn a_file_of_a_replica_is_read_by_the_boot_clock_or_brings_the_whole_remaining_lease() {
+/// Fails unless no time of either clock takes anything off.
+#[track_caller]
+fn assert_whole(arrive: impl Fn(u64, u64) -> (u64, u64)) {
     for wall in [0, WALL, WALL + 1_000, WALL * 2, u64::MAX] {
-        let arrive = |here| arrive(Arrival::ReplicaFile, &here);
-        let passed = (LEASE - 1_000, HELD + 1_000);
-        assert_eq!(arrive(same_boot(BOOT + 1_000, wall)), passed);
-        assert_eq!(arrive(same_boot(BOOT + LEASE, wall)).0, 0);
-        for boot in [10, BOOT, 1 << 41] {
-            assert_eq!(arrive(other_boot(boot, wall)), (LEASE, HELD));
+        for boot in [10, 1_000, BOOT, 1 << 41] {
+            assert_eq!(arrive(boot, wall), (LEASE, HELD), "{boot} {wall}");
         }
+    }
+}
+
+#[test]
+fn live_bytes_bring_the_whole_remaining_lease_whatever_the_clocks_say() {
+    for place in [same_boot, other_boot, other_machine] {
+        for arrive in [arrive, arrive_of_version_1] {
+            assert_whole(|boot, wall| arrive(Arrival::Live, &place(boot, wall)));
+        }
+    }
+}
+
+#[test]
+fn a_file_of_the_same_boot_is_read_by_the_boot_clock_alone() {
+    for wall in [0, WALL, WALL + 3, u64::MAX] {
+        for arrive in [arrive, arrive_of_version_1] {
+            for arrival in [Arrival::File, Arrival::ReplicaFile] {
+                let left = |boot| arrive(arrival, &same_boot(boot, wall));
+                assert_eq!(left(BOOT), (LEASE, HELD));
+                assert_eq!(left(BOOT + 1_000), (LEASE - 1_000, HELD + 1_000));
+                assert_eq!(left(BOOT + LEASE - 1), (1, HELD + LEASE - 1));
+                assert_eq!(left(BOOT + LEASE).0, 0);
+                assert_eq!(left(BOOT + 10 * LEASE).0, 0);
+                assert_eq!(left(BOOT - 1_000), (LEASE, HELD), "from the future");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_boot_of_the_same_machine_is_read_by_the_wall_clock_alone() {
+    assert_read_by_the_wall_clock(|boot, wall| arrive(Arrival::File, &other_boot(boot, wall)));
+}
+
+#[test]
+fn a_file_of_a_replica_of_another_boot_brings_the_whole_remaining_lease() {
+    for place in [other_boot, other_machine] {
+        for arrive in [arrive, arrive_of_version_1] {
+            assert_whole(|boot, wall| arrive(Arrival::ReplicaFile, &place(boot, wall)));
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_machine_brings_the_whole_remaining_lease() {
+    assert_whole(|boot, wall| arrive(Arrival::File, &other_machine(boot, wall)));
+}
+
+#[test]
+fn machines_that_cannot_be_told_are_not_the_same() {
+    let unknown = |stamp| Stamp {
+        machine: None,
+        ..stamp
+    };
+    let mut bytes = Vec::new();
+    let read = lock_of(&[(READER.owner.to_vec(), READER.stake())]);
+    encode_lock(&read, 7, &unknown(WRITTEN), &mut bytes);
+    let nowhere = |boot, wall| unknown(other_boot(boot, wall));
+    assert_whole(|boot, wall| arrive_of(&bytes, Arrival::File, &other_boot(boot, wall)));
+    assert_whole(|boot, wall| arrive_of(&bytes, Arrival::File, &nowhere(boot, wall)));
+    assert_whole(|boot, wall| arrive(Arrival::File, &nowhere(boot, wall)));
+}
+
+#[test]
+fn a_file_of_version_1_is_believed_to_be_of_the_same_machine() {
+    for place in [other_boot, other_machine] {
+        assert_read_by_the_wall_clock(|boot, wall| {
+            arrive_of_version_1(Arrival::File, &place(boot, wall))
+        });
     }
 }
 

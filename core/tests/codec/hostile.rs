@@ -7,7 +7,9 @@ use mortise_core::{Instant, Lock};
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
 
-use super::spelling::{self, READER, Spelled, WRITTEN, assert_possible, holds_of, owner};
+use super::spelling::{
+    self, READER, Spelled, WRITTEN, as_version_1, assert_possible, holds_of, owner,
+};
 
 const LAST: u64 = 1_700_000_000_000_123;
 
@@ -16,11 +18,13 @@ const PLACES: [Stamp; 3] = [
     WRITTEN,
     Stamp {
         boot_id: BootId([9; 16]),
+        machine: WRITTEN.machine,
         boot: Instant::from_millis(0),
         wall_ms: u64::MAX,
     },
     Stamp {
         boot_id: WRITTEN.boot_id,
+        machine: None,
         boot: Instant::from_millis(u64::MAX),
         wall_ms: 0,
     },
@@ -37,29 +41,34 @@ fn samples_of_locks() -> Vec<Vec<u8>> {
         read: 200,
         ..named(b"w")
     };
-    vec![
+    of_both_versions(&[
         spelling::lock(LAST, &[writer]),
         spelling::lock(LAST, &[READER]),
         spelling::lock(LAST, &[named(b"a"), named(b"b"), named(&long)]),
-    ]
+    ])
+}
+
+fn of_both_versions(samples: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let older = samples.iter().map(|sample| as_version_1(sample));
+    older.chain(samples.iter().cloned()).collect()
 }
 
 fn samples_of_effects() -> Vec<Vec<u8>> {
     let hold = [spelling::stamp(), READER.bytes()].concat();
-    vec![
+    of_both_versions(&[
         spelling::effect(LAST, b'P', &[&hold]),
         spelling::effect(LAST, b'S', &[&hold]),
         spelling::effect(LAST, b'D', &[b"\x05owner"]),
         spelling::effect(LAST, b'F', &[]),
         spelling::effect(LAST, b'C', &[]),
-    ]
+    ])
 }
 
 /// Reads `bytes` as a lock everywhere. True if they were one, which then can be and comes back.
 fn probe_lock(bytes: &[u8]) -> bool {
     let mut valid = false;
     for here in &PLACES {
-        for arrival in [Arrival::Live, Arrival::File] {
+        for arrival in [Arrival::Live, Arrival::File, Arrival::ReplicaFile] {
             let Ok((lock, last)) = decode_lock(bytes, arrival, here) else {
                 continue;
             };
@@ -85,7 +94,7 @@ fn assert_comes_back(lock: &Lock, last: u64) {
 fn probe_effect(bytes: &[u8]) -> bool {
     let mut valid = false;
     for here in &PLACES {
-        for arrival in [Arrival::Live, Arrival::File] {
+        for arrival in [Arrival::Live, Arrival::File, Arrival::ReplicaFile] {
             let Ok((fact, last)) = decode_effect(bytes, arrival, here) else {
                 continue;
             };
@@ -203,11 +212,13 @@ proptest! {
     fn noise_is_possible_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         probe_lock(&bytes);
         probe_effect(&bytes);
-        if let Some(version) = bytes.first_mut() {
-            *version = 1;
+        for known in [1, 2] {
+            if let Some(version) = bytes.first_mut() {
+                *version = known;
+            }
+            probe_lock(&bytes);
+            probe_effect(&bytes);
         }
-        probe_lock(&bytes);
-        probe_effect(&bytes);
     }
 }
 
@@ -346,7 +357,7 @@ fn owners_of_no_byte_and_of_256_are_out_of_bounds() {
 #[test]
 fn a_newer_version_is_named_and_an_older_one_than_the_first_is_none() {
     let mut bytes = spelling::lock(LAST, &[READER]);
-    for version in [2, 255] {
+    for version in [3, 255] {
         bytes[0] = version;
         assert_eq!(refusal(&bytes), Some(DecodeError::Newer(version)));
         let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
@@ -362,7 +373,7 @@ fn a_newer_version_is_named_and_an_older_one_than_the_first_is_none() {
 fn a_number_has_one_spelling() {
     // 1 as two bytes, and a number of eleven bytes.
     for last in [&[0x81, 0x00][..], &[0x80; 11], &[0xff; 10]] {
-        let bytes = [&[1], last, b"C"].concat();
+        let bytes = [&[2], last, b"C"].concat();
         let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
         assert_eq!(refused, Err(DecodeError::OutOfBounds));
     }

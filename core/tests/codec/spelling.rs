@@ -1,17 +1,30 @@
-//! Version 1 spelled out by hand, without the codec: what golden and hostile bytes are made from.
+//! Version 2 spelled out by hand, without the codec, and version 1: what golden and hostile bytes are made from.
 
-use mortise_core::codec::{BootId, Stamp};
+use std::num::NonZeroU64;
+
+use mortise_core::codec::{BootId, MachineId, Stamp};
 use mortise_core::{Instant, Lock, Mode, OwnerRef, Stake, Token, Touched};
 
 pub(crate) const BOOT_ID: [u8; 16] =
     *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
 
+/// Ten to seventeen.
+pub(crate) const MACHINE: u64 = 0x0a0b_0c0d_0e0f_1011;
+
 /// Where and when all samples are written.
 pub(crate) const WRITTEN: Stamp = Stamp {
     boot_id: BootId(BOOT_ID),
+    machine: machine(MACHINE),
     boot: Instant::from_millis(1_000_000),
     wall_ms: 1_700_000_000_000,
 };
+
+pub(crate) const fn machine(number: u64) -> Option<MachineId> {
+    match NonZeroU64::new(number) {
+        Some(number) => Some(MachineId(number)),
+        None => None,
+    }
+}
 
 /// A hold as the bytes have it: times are relative to the stamp.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +85,12 @@ pub(crate) fn number(mut value: u64) -> Vec<u8> {
 
 pub(crate) fn stamp() -> Vec<u8> {
     let times = [WRITTEN.boot.as_millis(), WRITTEN.wall_ms].map(number);
-    [&BOOT_ID[..], &times.concat()].concat()
+    [&BOOT_ID[..], &MACHINE.to_be_bytes(), &times.concat()].concat()
 }
 
 /// A lock: version, stamp, last token, number of holds, holds.
 pub(crate) fn lock(last: u64, holds: &[Spelled<'_>]) -> Vec<u8> {
-    let mut out = vec![1];
+    let mut out = vec![2];
     out.extend(stamp());
     out.extend(number(last));
     out.extend(number(holds.len() as u64));
@@ -87,9 +100,20 @@ pub(crate) fn lock(last: u64, holds: &[Spelled<'_>]) -> Vec<u8> {
     out
 }
 
+/// The same bytes as version 1 spelled them: without the machine.
+pub(crate) fn as_version_1(bytes: &[u8]) -> Vec<u8> {
+    let mut out = bytes.to_vec();
+    out[0] = 1;
+    let machine = MACHINE.to_be_bytes();
+    if let Some(at) = out.windows(8).position(|eight| eight == machine) {
+        out.drain(at..at + 8);
+    }
+    out
+}
+
 /// An effect: version, last token, kind, and what the kind needs.
 pub(crate) fn effect(last: u64, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
-    let mut out = vec![1];
+    let mut out = vec![2];
     out.extend(number(last));
     out.push(kind);
     out.extend(rest.concat());

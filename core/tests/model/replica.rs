@@ -69,6 +69,7 @@ impl Replica {
         } = *news;
         let written = Stamp {
             boot_id: BootId([1; 16]),
+            machine: None,
             boot: Instant::from_millis(now),
             wall_ms: wall / 1_000,
         };
@@ -94,6 +95,7 @@ impl Replica {
     fn stamp(&self, written: &Stamp) -> Stamp {
         Stamp {
             boot_id: BootId([2; 16]),
+            machine: None,
             boot: Instant::from_millis(self.boot(written.boot.as_millis())),
             // As wrong as can be: what arrives live must not be measured by it.
             wall_ms: u64::MAX,

@@ -132,8 +132,8 @@ impl Builder {
         self
     }
 
-    /// Puts the server on a machine of its own: another boot id, another boot-time clock, and a wall clock that is off
-    /// by `step`. A restart is none of the machine.
+    /// Puts the server on a machine of its own: other ids of machine and boot, another boot-time clock, and a wall clock
+    /// that is off by `step`. A restart is none of the machine: see [`Server::reboot_machine`].
     pub fn on_another_machine(mut self, step: ClockStep) -> Self {
         self.setup.machine = true;
         self.clock_shim_at(step)

@@ -67,6 +67,26 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Boots the machine of its own that this server is on; the server itself must not run.
+    ///
+    /// # Panics
+    /// If the server was started without [`Builder::on_another_machine`](crate::Builder::on_another_machine).
+    pub fn reboot_machine(&self) {
+        let file = boot_file(self.dir());
+        assert!(file.exists(), "a server on a machine of its own");
+        write_new_id(&file);
+    }
+
+    /// The machine of its own that this server is on has no id from the server's next start on.
+    ///
+    /// # Panics
+    /// If the server's folder cannot be written.
+    pub fn forget_machine(&self) {
+        fs::write(self.dir().join("machine-id"), "").expect("the server's folder can be written");
+    }
+}
+
 /// The environment of a process that reads its wall clock through the shim, off by what stands in `dir`.
 pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
     let offset = offset_file(dir);
@@ -82,16 +102,30 @@ pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
 }
 
 /// The environment of a server in `dir` that is on a machine of its own.
-pub(crate) fn boot_env(dir: &Path) -> (String, String) {
-    static MACHINES: AtomicU32 = AtomicU32::new(0);
-    let file = dir.join("boot-id");
-    if !file.exists() {
-        let (test, number) = (process::id(), MACHINES.fetch_add(1, Relaxed));
-        let id = format!("{test:08x}-{number:04x}-4000-8000-000000000000\n");
-        fs::write(&file, id).expect("the server's folder can be written");
-    }
-    let path = file.to_str().expect("a path in UTF-8").to_owned();
-    ("MORTISE_BOOT_ID".to_owned(), path)
+pub(crate) fn machine_envs(dir: &Path) -> [(String, String); 2] {
+    let files = [
+        ("MORTISE_BOOT_ID", boot_file(dir)),
+        ("MORTISE_MACHINE_ID", dir.join("machine-id")),
+    ];
+    files.map(|(name, file)| {
+        if !file.exists() {
+            write_new_id(&file);
+        }
+        let path = file.to_str().expect("a path in UTF-8");
+        (name.to_owned(), path.to_owned())
+    })
+}
+
+/// An id that no other machine of the test run has, nor any other boot of this one.
+fn write_new_id(file: &Path) {
+    static IDS: AtomicU32 = AtomicU32::new(0);
+    let (test, number) = (process::id(), IDS.fetch_add(1, Relaxed));
+    let id = format!("{test:08x}-{number:04x}-4000-8000-000000000000\n");
+    fs::write(file, id).expect("the server's folder can be written");
+}
+
+fn boot_file(dir: &Path) -> PathBuf {
+    dir.join("boot-id")
 }
 
 fn offset_file(dir: &Path) -> PathBuf {

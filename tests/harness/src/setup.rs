@@ -19,7 +19,7 @@ pub(crate) struct Setup {
     pub(crate) sentinel: bool,
     /// How far its wall clock is off, if that can be stepped.
     pub(crate) clock: Option<ClockStep>,
-    /// It has a boot id and a boot-time clock of its own, as another machine has.
+    /// It has ids of the machine and its boot and a boot-time clock of its own, as another machine has.
     pub(crate) machine: bool,
 }
 
@@ -62,7 +62,7 @@ impl Setup {
             envs.extend(clock_shim::envs(dir, first));
         }
         if self.machine {
-            envs.push(clock_shim::boot_env(dir));
+            envs.extend(clock_shim::machine_envs(dir));
         }
         envs
     }
