@@ -5,8 +5,8 @@
 //!
 //! Building an effect costs a third of an acquire, so it is left out while nobody can hear it:
 //! while `listening` is clear. It is set whenever somebody may begin to listen (a load, a change
-//! of role, every fork, for every full sync and every rewrite begins with one, and the start of a
-//! slot migration), and cleared only by [`look_for_listeners`], from the cron. While it is clear
+//! of role, every fork, for every full sync and every rewrite begins with one), and cleared only by
+//! [`look_for_listeners`], from the cron, never in a cluster, whose slots may move. While it is clear
 //! the command replicates itself verbatim, which reaches nobody, costs nothing, and keeps the
 //! server's count of changes, on which `save` points live.
 
@@ -19,6 +19,7 @@ use mortise_core::{Instant, Lock};
 use crate::clock;
 use crate::command::docs::{self, Docs};
 use crate::error::Error;
+use crate::events;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
 use crate::leases;
 use crate::state::{self, State};
@@ -98,7 +99,8 @@ pub(crate) fn send_token_clock(ctx: &Context<'_>) {
 /// From the cron: clears `listening` if nobody does.
 pub(crate) fn look_for_listeners(ctx: &Context<'_>, state: &State, now: Instant) {
     let asked = state.asked_for_replicas.get();
-    if !state.listening.get() || now.millis_since(asked) < ASK_EVERY {
+    // Without locks nobody tells of forks.
+    if !state.listening.get() || !state.attends.get() || now.millis_since(asked) < ASK_EVERY {
         return;
     }
     state.asked_for_replicas.set(now);
@@ -133,6 +135,7 @@ impl Command for Apply {
             (true, false) => Arrival::File,
             (true, true) => Arrival::ReplicaFile,
         };
+        events::attend(ctx, ctx.state());
         let here = clock::stamp();
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::BadEffect(error.to_string()))?;

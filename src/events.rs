@@ -1,4 +1,7 @@
 //! What happens to the server as a whole. Nothing here writes, replicates or wakes: it marks.
+//!
+//! From Redis 7.2 and Valkey 8 on each key that goes is offered to every listener of any event, so a server without locks
+//! gets only those listeners that it cannot do without.
 
 use crate::clock;
 use crate::effect;
@@ -25,8 +28,6 @@ pub(crate) enum Event {
     Cron,
     /// A child was forked, to save, to rewrite or to sync a replica.
     Forked,
-    /// Slots begin to move.
-    SlotMigration,
     /// A setting has changed.
     Config,
 }
@@ -37,7 +38,6 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
         state.primary.set(!ctx.is_replica());
         state.grace.on_start(clock::now(), state.grace_ms.get());
         warn_of_short_grace(ctx, state);
-        evictions::look_at_policy(ctx, state);
         timers::start(ctx, state);
     });
 }
@@ -62,6 +62,9 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             state.tokens.borrow_mut().resume(clock::wall());
             state.grace.on_tick(clock::now());
             state.loaded.set(true);
+            if state.tokens.borrow().last() > 0 {
+                attend(ctx, state);
+            }
             marks::mark_queues(state, None);
             timers::soon(state);
         }
@@ -81,12 +84,21 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
                 timers::soon(state);
             }
         }
-        Event::SlotMigration => state.listening.set(true),
-        Event::Config => {
-            evictions::look_at_policy(ctx, state);
-            warn_of_short_grace(ctx, state);
-        }
+        Event::Config => evictions::look_at_policy(ctx, state),
     });
+}
+
+/// A lock comes to this server, or a wait, or word of the token clock: from now on it has to know of more.
+pub(crate) fn attend(ctx: &Context<'_>, state: &State) {
+    if state.attends.replace(true) {
+        return;
+    }
+    if !ctx.subscribe_for_locks() {
+        ctx.warn("the server refuses a subscription to its events: FLUSHALL and SWAPDB will leave waiters behind");
+    }
+    // Callbacks must not ask the server for settings.
+    state.policy_unknown.set(true);
+    timers::soon(state);
 }
 
 fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
@@ -104,7 +116,7 @@ fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
 }
 
 /// Says once of a pair of settings that the grace is too short for the leases.
-fn warn_of_short_grace(ctx: &Context<'_>, state: &State) {
+pub(crate) fn warn_of_short_grace(ctx: &Context<'_>, state: &State) {
     let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
     let known = state.warned_of.replace((grace, max_lease)) == (grace, max_lease);
     if known || grace == 0 || max_lease <= grace {

@@ -12,7 +12,7 @@ use crate::ffi::Context;
 use crate::state::{STATE, State};
 use crate::timers;
 
-/// At load time and whenever a setting has changed.
+/// When locks come to this server, and whenever a setting has changed.
 pub(crate) fn look_at_policy(ctx: &Context<'_>, state: &State) {
     if state.watches_evictions.get() {
         return;

@@ -11,6 +11,7 @@ use mortise_core::Lock;
 
 use crate::clock;
 use crate::effect;
+use crate::events;
 use crate::evictions;
 use crate::ffi::{Access, Context, Refusal};
 use crate::leases;
@@ -49,6 +50,7 @@ fn push(db: i32, name: &[u8], strangers: bool) {
         strangers,
     };
     STATE.with(|state| {
+        Context::with_detached(|ctx| events::attend(ctx, state));
         let mut marks = state.marks.borrow_mut();
         // A thousand waiters that leave one queue together need one look at it.
         if marks.back() != Some(&mark) {

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::command::docs::{self, Docs};
 use crate::effect;
 use crate::error::Error;
+use crate::events;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
 use crate::grace;
 use crate::leases;
@@ -48,6 +49,7 @@ impl<'c> Place<'c> {
             return Err(Error::WrongType);
         }
         let now = clock::now();
+        events::attend(ctx, ctx.state());
         grace::look_for_stall(ctx, ctx.state(), now);
         let mut place = Self {
             ctx,

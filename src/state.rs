@@ -82,6 +82,10 @@ pub(crate) struct State {
     pub(crate) loaded: Cell<bool>,
     /// The AOF is to be told of what came in the last full sync.
     pub(crate) retells_synced: Cell<bool>,
+    /// The server tells of all that matters to locks, see `events::attend`.
+    pub(crate) attends: Cell<bool>,
+    /// The setting that allows evictions is still to be looked at.
+    pub(crate) policy_unknown: Cell<bool>,
     /// The server tells of evictions, see `evictions`.
     pub(crate) watches_evictions: Cell<bool>,
     /// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
@@ -190,6 +194,8 @@ impl State {
             token_clock_due: Cell::new(false),
             loaded: Cell::new(false),
             retells_synced: Cell::new(false),
+            attends: Cell::new(false),
+            policy_unknown: Cell::new(false),
             watches_evictions: Cell::new(false),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),

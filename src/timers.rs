@@ -8,6 +8,7 @@ use mortise_core::{Instant, Micros};
 
 use crate::clock;
 use crate::effect;
+use crate::events;
 use crate::evictions;
 use crate::ffi::{Alarm, Context, Refusal};
 use crate::grace;
@@ -66,6 +67,9 @@ pub(crate) fn soon(state: &State) {
 pub(crate) fn on_soon(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.soon.set(false);
+        if state.policy_unknown.take() {
+            evictions::look_at_policy(ctx, state);
+        }
         evictions::forget_unlinked(state);
         work_off(ctx, state);
     });
@@ -157,6 +161,7 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
         let now = clock::now();
         grace::look_for_stall(ctx, state, now);
         state.grace.on_tick(now);
+        events::warn_of_short_grace(ctx, state);
         // Put off by a pause.
         if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
             soon(state);

@@ -71,3 +71,32 @@ fn it_is_in_a_replicas_own_file_too() {
     let next = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
     assert!(next > token, "back by {} µs", token - next);
 }
+
+#[test]
+fn it_outlives_a_rewrite_by_a_server_that_knows_it_from_its_files_alone() {
+    let mut server = appending().start();
+    let token = token_ahead(&mut server.connect());
+    server.sigkill();
+    server.start_again();
+    rewrite(&server);
+    server.sigkill();
+    server.start_again();
+    let next = int(&cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 60_000));
+    assert!(next > token, "back by {} µs", token - next);
+}
+
+#[test]
+fn it_outlives_a_rewrite_by_a_replica_that_knows_it_from_a_full_sync_alone() {
+    let primary = Server::start();
+    let token = token_ahead(&mut primary.connect());
+    let mut replica = appending().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    rewrite(&replica);
+    drop(primary);
+    replica.sigkill();
+    replica.start_again();
+    let mut conn = replica.connect();
+    cmd!(conn, "REPLICAOF", "NO", "ONE");
+    let next = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    assert!(next > token, "back by {} µs", token - next);
+}

@@ -9,50 +9,46 @@ use super::context::Context;
 use super::entry::catch;
 use crate::events::Event;
 
-/// Valkey 9's atomic slot migration. The number is not in the crate's header.
-const VALKEY_SLOT_MIGRATION: u64 = 19;
+/// What has to be known of from the start: becoming a primary, the end of a load, time.
+const FROM_THE_START: [u64; 3] = [
+    raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+    raw::REDISMODULE_EVENT_LOADING,
+    raw::REDISMODULE_EVENT_CRON_LOOP,
+];
+/// What matters only where there are locks.
+const FOR_LOCKS: [u64; 4] = [
+    raw::REDISMODULE_EVENT_FLUSHDB,
+    raw::REDISMODULE_EVENT_SWAPDB,
+    raw::REDISMODULE_EVENT_FORK_CHILD,
+    raw::REDISMODULE_EVENT_CONFIG,
+];
 
-/// Subscribes to all that is of interest; false if the server refuses one it must have.
+/// Subscribes to what matters from the start; false if the server refuses.
 pub(super) fn subscribe(ctx: &Context<'_>) -> bool {
-    let versions = [
-        (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, 1),
-        (raw::REDISMODULE_EVENT_FLUSHDB, 1),
-        (raw::REDISMODULE_EVENT_LOADING, 1),
-        (raw::REDISMODULE_EVENT_CRON_LOOP, 1),
-        (raw::REDISMODULE_EVENT_SWAPDB, 1),
-        (raw::REDISMODULE_EVENT_FORK_CHILD, 1),
-        (raw::REDISMODULE_EVENT_CONFIG, 1),
-    ];
-    versions.iter().all(|&(id, dataver)| {
-        let event = raw::RedisModuleEvent { id, dataver };
-        // SAFETY: the callback is a function of ours, good for as long as the module is loaded.
-        let done = unsafe {
-            api!(
-                RedisModule_SubscribeToServerEvent,
-                ctx.as_ptr(),
-                event,
-                Some(on_event)
-            )
-        };
-        done == raw::REDISMODULE_OK as c_int
-    })
+    ctx.subscribe_to(&FROM_THE_START)
 }
 
-/// Subscribes to slot migrations where the server is a Valkey that has them.
-pub(super) fn subscribe_to_slot_migration(ctx: &Context<'_>) {
-    let event = raw::RedisModuleEvent {
-        id: VALKEY_SLOT_MIGRATION,
-        dataver: 1,
-    };
-    // SAFETY: as above; a server that does not know the event refuses it.
-    unsafe {
-        api!(
-            RedisModule_SubscribeToServerEvent,
-            ctx.as_ptr(),
-            event,
-            Some(on_event)
-        )
-    };
+impl Context<'_> {
+    /// Subscribes to what matters where there are locks; false if the server refuses.
+    pub(crate) fn subscribe_for_locks(&self) -> bool {
+        self.subscribe_to(&FOR_LOCKS)
+    }
+
+    fn subscribe_to(&self, events: &[u64]) -> bool {
+        events.iter().all(|&id| {
+            let event = raw::RedisModuleEvent { id, dataver: 1 };
+            // SAFETY: the callback is a function of ours, good for as long as the module is loaded.
+            let done = unsafe {
+                api!(
+                    RedisModule_SubscribeToServerEvent,
+                    self.as_ptr(),
+                    event,
+                    Some(on_event)
+                )
+            };
+            done == raw::REDISMODULE_OK as c_int
+        })
+    }
 }
 
 unsafe extern "C" fn on_event(
@@ -98,7 +94,6 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
             Some(Event::Forked)
         }
         raw::REDISMODULE_EVENT_CONFIG => Some(Event::Config),
-        VALKEY_SLOT_MIGRATION if subevent == 1 => Some(Event::SlotMigration),
         _ => None,
     }
 }

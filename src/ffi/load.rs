@@ -219,7 +219,6 @@ fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Resul
     if !events::subscribe(ctx) {
         return Err("the server refuses a subscription to its events".into());
     }
-    events::subscribe_to_slot_migration(ctx);
     crate::events::on_load(ctx);
     Ok(())
 }

@@ -1,0 +1,94 @@
+//! The first lock of a server: from then on the server follows what happens to its databases, however that lock came.
+
+use mortise_harness::{
+    Conn, Server, Shutdown, bytes, cmd, command, eventually, text, wait_for_sync,
+};
+
+/// A server to which a lock at `key` has come just now, and the connection that changes its databases.
+type Way = fn() -> (Vec<Server>, Conn);
+
+const WAYS: [(&str, Way); 5] = [
+    ("a command", by_command),
+    ("a RESTORE", by_restore),
+    ("an RDB file", || by_file("no")),
+    ("an AOF", || by_file("yes")),
+    ("its primary", by_primary),
+];
+
+fn by_command() -> (Vec<Server>, Conn) {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    (vec![server], conn)
+}
+
+/// What `DUMP` says of a lock at `key`.
+fn payload() -> Vec<u8> {
+    let (_server, mut conn) = by_command();
+    bytes(&cmd!(conn, "DUMP", "key"))
+}
+
+fn by_restore() -> (Vec<Server>, Conn) {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "RESTORE", "key", 0, payload());
+    (vec![server], conn)
+}
+
+fn by_file(append_only: &str) -> (Vec<Server>, Conn) {
+    let mut server = Server::builder().config("appendonly", append_only).start();
+    cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
+    server.restart(Shutdown::Save);
+    let conn = server.connect();
+    (vec![server], conn)
+}
+
+/// The replica comes first. It was in sync before there was a lock.
+fn by_primary() -> (Vec<Server>, Conn) {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    (vec![replica, primary], conn)
+}
+
+#[test]
+fn databases_that_change_places_take_their_first_lock_along() {
+    for (way, lock) in WAYS {
+        eprintln!("by {way}");
+        let (servers, mut conn) = lock();
+        let locks = |count| {
+            eventually(&format!("{count} is counted"), || {
+                servers[0].gauge("locks") == count
+            });
+        };
+        locks(1);
+        cmd!(conn, "SWAPDB", 0, 9);
+        cmd!(conn, "FLUSHDB");
+        // Whatever comes to the replica has come there before this.
+        cmd!(conn, "LOCK.ACQUIRE", "other", "a", 60_000);
+        locks(2);
+        cmd!(conn, "SELECT", 9);
+        cmd!(conn, "FLUSHDB");
+        locks(1);
+        cmd!(conn, "FLUSHALL");
+        locks(0);
+    }
+}
+
+#[test]
+fn a_first_lock_that_is_swapped_away_as_soon_as_it_is_restored_is_counted_where_it_is() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let replies = conn.pipeline(&[
+        command!("RESTORE", "key", 0, payload()),
+        command!("SWAPDB", 0, 9),
+    ]);
+    assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+    eventually("it is counted", || server.gauge("locks") == 1);
+    cmd!(conn, "SELECT", 9);
+    assert_eq!(text(&cmd!(conn, "TYPE", "key")), "mort-lock");
+    cmd!(conn, "FLUSHDB");
+    assert_eq!(server.gauge("locks"), 0);
+}
