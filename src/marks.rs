@@ -5,7 +5,7 @@
 //! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
 //! the command that it is called from: here just what is wanted, see [`unlinked`].
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use mortise_core::Lock;
 
@@ -20,6 +20,9 @@ use crate::state::{Mark, STATE, State};
 use crate::timers;
 use crate::value::Value;
 use crate::waiters;
+
+/// For how many marks room is kept.
+const CROWD: usize = 1_024;
 
 /// A lock came to a key by COPY or from a file.
 pub(crate) fn mark(db: i32, name: &[u8]) {
@@ -146,9 +149,25 @@ pub(crate) fn swap(state: &State, one: i32, other: i32) {
         .collect();
 }
 
+fn next(state: &State) -> Option<Mark> {
+    let mut marks = state.marks.borrow_mut();
+    let next = marks.pop_front();
+    if next.is_none() {
+        forget_crowd(&mut marks);
+    }
+    next
+}
+
+/// Of a crowd of marks that has gone, as after a load, no memory is kept.
+fn forget_crowd(marks: &mut VecDeque<Mark>) {
+    if marks.capacity() > CROWD {
+        *marks = VecDeque::new();
+    }
+}
+
 /// Looks at the first mark. False if there is none.
 pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
-    let Some(mark) = state.marks.borrow_mut().pop_front() else {
+    let Some(mark) = next(state) else {
         return false;
     };
     let Mark {
@@ -234,6 +253,7 @@ pub(crate) fn try_held_back(ctx: &Context<'_>, state: &State) {
     if !state.gate_closed.get() {
         let mut held_back = state.held_back.borrow_mut();
         state.marks.borrow_mut().extend(held_back.drain(..));
+        forget_crowd(&mut held_back);
         timers::soon(state);
     }
 }

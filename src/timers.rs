@@ -65,14 +65,17 @@ pub(crate) fn soon(state: &State) {
 }
 
 pub(crate) fn on_soon(ctx: &Context<'_>) {
-    STATE.with(|state| {
-        state.soon.set(false);
-        if state.policy_unknown.take() {
-            evictions::look_at_policy(ctx, state);
-        }
-        evictions::forget_unlinked(state);
-        work_off(ctx, state);
-    });
+    STATE.with(|state| turn(ctx, state));
+}
+
+/// The event loop turns.
+fn turn(ctx: &Context<'_>, state: &State) {
+    state.soon.set(false);
+    if state.policy_unknown.take() {
+        evictions::look_at_policy(ctx, state);
+    }
+    evictions::forget_unlinked(state);
+    work_off(ctx, state);
 }
 
 /// What has been marked, decided or owed since the last time.
@@ -162,13 +165,17 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
         grace::look_for_stall(ctx, state, now);
         state.grace.on_tick(now);
         events::warn_of_short_grace(ctx, state);
+        // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
+        if state.soon.get() {
+            turn(ctx, state);
+        }
         // Put off by a pause.
         if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
             soon(state);
         }
+        marks::try_held_back(ctx, state);
         let mut more = false;
         if state.primary.get() {
-            marks::try_held_back(ctx, state);
             if ctx.is_cluster() || state.grace.forbids_grants(now) {
                 // A slot may have left, or a key of another type come where nobody held: only asking the server tells.
                 marks::mark_queues(state, None);

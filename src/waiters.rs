@@ -22,6 +22,9 @@ use crate::marks;
 use crate::state::{Name, STATE, State};
 use crate::timers;
 
+/// For how many waiters room is kept.
+const CROWD: usize = 256;
+
 /// What a waiter's client is answered.
 #[derive(Clone, Debug)]
 enum Answer {
@@ -75,6 +78,15 @@ impl Waiters {
         self.handles.insert(waiter, blocked);
     }
 
+    /// Of a crowd that has gone no memory is kept.
+    fn forget_crowd(&mut self) {
+        if self.by_handle.is_empty() {
+            self.by_handle.shrink_to(CROWD);
+            self.handles.shrink_to(CROWD);
+            self.wake.shrink_to(CROWD);
+        }
+    }
+
     /// Clients that are blocked or about to be let go.
     pub(crate) fn len(&self) -> usize {
         self.by_handle.len()
@@ -100,6 +112,9 @@ pub(crate) fn take_debts(state: &State, db: i32, name: &[u8]) -> Vec<Debt> {
         return Vec::new();
     }
     let mut debts = waiters.debts.remove(&(db, name.into())).unwrap_or_default();
+    if waiters.debts.is_empty() {
+        waiters.debts.shrink_to(CROWD);
+    }
     debts.reverse();
     debts
 }
@@ -306,7 +321,12 @@ pub(crate) fn on_disconnect(blocked: Blocked) {
 /// The server has done with the handle.
 pub(crate) fn on_freed(blocked: Blocked) {
     STATE.with(|state| {
-        let entry = state.waiters.borrow_mut().by_handle.remove(&blocked);
+        let entry = {
+            let mut waiters = state.waiters.borrow_mut();
+            let entry = waiters.by_handle.remove(&blocked);
+            waiters.forget_crowd();
+            entry
+        };
         let Some(Entry {
             delivered: false,
             debt: Some(debt),

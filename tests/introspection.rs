@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use mortise_harness::{Conn, Server, array, bytes, cmd, eventually, int, is_nil, text, try_cmd};
+use mortise_harness::{
+    Conn, Server, array, bytes, cmd, command, eventually, int, is_nil, text, try_cmd,
+};
 use redis::Value;
 
 /// The keys that `SCAN 0 TYPE mort-lock` finds, in as many steps as it takes.
@@ -78,6 +80,33 @@ fn memory_usage_is_there_and_grows_with_readers_names_and_owners() {
     cmd!(conn, "LOCK.RLOCK", &name, "reader:0", 60_000);
     // Once at least: the lease order has a copy, which not every server counts beside the key.
     assert!(usage(&mut conn, &name) > one + 9_000);
+}
+
+#[test]
+fn a_load_leaves_nothing_behind_but_the_locks() {
+    const LOCKS: usize = 100_000;
+    let server = Server::start();
+    let mut conn = server.connect();
+    let used = || server.info("memory")["used_memory"].parse::<i64>().unwrap();
+    let before = used();
+    let acquires: Vec<_> = (0..LOCKS)
+        .map(|n| command!("LOCK.ACQUIRE", n, "a", 3_600_000))
+        .collect();
+    conn.pipeline(&acquires);
+    cmd!(conn, "DEBUG", "RELOAD");
+    eventually("all that was loaded has been looked at", || {
+        server.gauge("locks") == LOCKS as i64 && server.gauge("marked") == 0
+    });
+    cmd!(conn, "FLUSHALL");
+    // The names of so many keys alone would be more.
+    eventually("the memory is given back", || {
+        let grown = used() - before;
+        if grown < 1_000_000 {
+            Ok(())
+        } else {
+            Err(grown)
+        }
+    });
 }
 
 #[test]

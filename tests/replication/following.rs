@@ -5,7 +5,7 @@ use mortise_harness::{
     wait_for_sync, wall_micros,
 };
 
-use super::{assert_same_holds, make_history, replica_of};
+use super::{assert_same_holds, make_history, replica_of, stat};
 
 #[test]
 fn a_replica_that_attaches_later_has_every_hold() {
@@ -148,4 +148,35 @@ fn a_replicas_own_append_only_file_has_the_effects() {
         Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
         assert_eq!(before.facts().len(), 17);
     }
+}
+
+/// Where the AOF begins with what the primary sends (Valkey 9) the replica is to tell it of all leases, which it cannot
+/// while writes are paused.
+#[test]
+fn what_a_full_sync_brings_in_a_pause_is_done_with_when_the_pause_is_over() {
+    let primary = Server::builder()
+        .config("repl-diskless-sync-delay", "0")
+        .start();
+    let mut conn = primary.connect();
+    for n in 0..20 {
+        cmd!(conn, "LOCK.ACQUIRE", n, "a", 600_000);
+    }
+    let replica = Server::builder()
+        .config("appendonly", "yes")
+        .replica_of(&primary)
+        .start();
+    wait_for_sync(&primary, &replica);
+    let syncs = stat(&primary, "sync_full");
+    cmd!(replica.connect(), "CLIENT", "PAUSE", 60_000, "WRITE");
+    cmd!(conn, "DEBUG", "CHANGE-REPL-ID");
+    cmd!(conn, "CLIENT", "KILL", "TYPE", "replica");
+    eventually("it is sent everything once more", || {
+        stat(&primary, "sync_full") > syncs
+    });
+    wait_for_sync(&primary, &replica);
+    eventually("all of it has been looked at", || {
+        replica.gauge("locks") == 20 && replica.gauge("marked") == 0
+    });
+    cmd!(replica.connect(), "CLIENT", "UNPAUSE");
+    eventually("nothing is held back", || replica.gauge("held_back") == 0);
 }
