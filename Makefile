@@ -72,10 +72,11 @@ fmt: ## Format the code
 	cargo fmt --all
 
 .PHONY: lint
-lint: setup ## Check the code with clippy
+lint: setup ## Check the code with clippy, and that its documentation builds
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --package mortise-client --all-features --all-targets -- -D warnings
 	cargo clippy --package mortise-bench --features clients -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --package mortise-core --package mortise-client --all-features
 
 .PHONY: clean
 clean: ## Remove target/: what was built, the servers fetched and the data of make run

@@ -1,5 +1,5 @@
 //! RDB files damaged at random, by the hundred: the server says that it cannot read them and ends, or has sound locks.
-//! Ten thousand with `MORTISE_LONG=1`.
+//! Fifteen thousand with `MORTISE_LONG=1`.
 
 use std::env;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The same without a runtime: threads that count in turn.
 //!
-//! `cargo run --features blocking --example blocking -- redis://127.0.0.1/`
+//! `cargo run -p mortise-client --features blocking --example blocking -- redis://127.0.0.1/`
 
 use std::thread;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! token, so that even a buyer who slept past its lease sells nothing twice. Beside it, the same sale under a lock that is
 //! polled for every 10 ms, as is done with `SET NX PX`: without a fence, and whoever polls at the right moment gets in.
 //!
-//! `cargo run --release --example flash_sale -- redis://127.0.0.1/`
+//! `cargo run --release -p mortise-client --example flash_sale -- redis://127.0.0.1/`
 
 use std::time::{Duration, Instant};
 

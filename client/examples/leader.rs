@@ -1,6 +1,6 @@
 //! Leader election: one of several leads for as long as it holds the lock, and the next in the queue takes over.
 //!
-//! `cargo run --example leader -- redis://127.0.0.1/`
+//! `cargo run -p mortise-client --example leader -- redis://127.0.0.1/`
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! A batch that runs one at a time, at a limited rate, and stops when it is cancelled: the lock goes with it.
 //!
-//! `cargo run --example rate_limited_batch -- redis://127.0.0.1/`
+//! `cargo run -p mortise-client --example rate_limited_batch -- redis://127.0.0.1/`
 
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
 //! A lock over three independent servers, and a write that only the newest holder can do: the store keeps the largest
 //! token it has seen and refuses smaller ones.
 //!
-//! `cargo run --example redlock -- redis://127.0.0.1:6379/ redis://127.0.0.1:6380/ redis://127.0.0.1:6381/`
+//! `cargo run -p mortise-client --example redlock -- redis://127.0.0.1:6379/ redis://127.0.0.1:6380/ redis://127.0.0.1:6381/`
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use mortise_client::{Error, Quorum, Token};
 
-/// Whatever the lock protects. In a database: `UPDATE … SET value = ?, fence = ? WHERE fence < ?`.
+/// Whatever the lock protects. In a database: `UPDATE … SET value = ?, fence = ? WHERE fence <= ?`.
 #[derive(Default)]
 struct Store(Mutex<(Option<Token>, String)>);
 
@@ -28,6 +28,10 @@ impl Store {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let servers: Vec<String> = std::env::args().skip(1).collect();
+    if servers.is_empty() {
+        println!("name the servers, an odd number of them: redis://HOST:PORT/ …");
+        return Ok(());
+    }
     let quorum = Quorum::connect(&servers).await?;
     let store = Store::default();
     let lock = quorum.lock("ledger").lease(Duration::from_secs(2));

@@ -1,6 +1,6 @@
 //! A job that every instance starts and one runs: who does not get the lock at once leaves.
 //!
-//! `cargo run --example run_once -- redis://127.0.0.1/`
+//! `cargo run -p mortise-client --example run_once -- redis://127.0.0.1/`
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! A function that runs under a lock, with key, lease and wait limit said once: what an annotation does elsewhere.
 //!
-//! `cargo run --example with_lock -- redis://127.0.0.1/`
+//! `cargo run -p mortise-client --example with_lock -- redis://127.0.0.1/`
 
 use std::time::Duration;
 

@@ -69,7 +69,11 @@ impl IntoServer for Server {
 impl IntoServer for &str {
     fn into_server(self) -> Result<Server, Error> {
         redis::Client::open(self)
-            .map_err(|error| Error::Invalid(format!("not a server's address: {error}")))?
+            .map_err(|error| {
+                Error::Invalid(format!(
+                    "{self:?} is no server's address, such as redis://HOST:PORT/: {error}"
+                ))
+            })?
             .into_server()
     }
 }

@@ -21,7 +21,7 @@ use redis::RedisError;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// Others held the lock for as long as the request was willing to wait; or this [`Owner`](crate::Owner) had given it
@@ -174,6 +174,25 @@ impl Error {
         matches!(self, Error::Busy { .. })
     }
 
+    /// The variant's name.
+    fn name(&self) -> &'static str {
+        match self {
+            Error::Busy { .. } => "Busy",
+            Error::Deadlock(_) => "Deadlock",
+            Error::AlreadyHeld => "AlreadyHeld",
+            Error::Lost(_) => "Lost",
+            Error::NotHeld => "NotHeld",
+            Error::NoQuorum { .. } => "NoQuorum",
+            Error::NoModule { .. } => "NoModule",
+            Error::TooManyWaits { .. } => "TooManyWaits",
+            Error::Refused(_) => "Refused",
+            Error::Invalid(_) => "Invalid",
+            Error::Connection { .. } => "Connection",
+            Error::NoThread(_) => "NoThread",
+            Error::Closed => "Closed",
+        }
+    }
+
     /// Whether trying again later may help without anything being changed.
     ///
     /// # Examples
@@ -212,6 +231,13 @@ pub(crate) fn is_passing(line: &str) -> bool {
     ];
     let code = line.split(' ').next().unwrap_or_default();
     PASSING.contains(&code)
+}
+
+/// The variant and the text for people: what `main` shows of an error that it returns is this, and it is to tell what to do.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {self}", self.name())
+    }
 }
 
 impl fmt::Display for Error {

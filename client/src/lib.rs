@@ -27,6 +27,10 @@
 //! first served; nobody polls. This crate keeps time and tells the truth about it. A server without the module is told
 //! apart at once ([`Error::NoModule`], with how to load it).
 //!
+//! Unless told otherwise a lock is taken for a lease of 10 s, which is renewed for as long as the guard lives
+//! ([`Lock::lease`], [`Lock::auto_renew`]), and [`Lock::acquire`] waits for it without limit ([`Lock::wait`],
+//! [`Lock::try_acquire`]).
+//!
 //! # What to use
 //!
 //! | to | use |
@@ -71,8 +75,9 @@
 //!
 //! Between `is_valid()` and the write that follows it the process may be stopped for a minute. What must not be written by
 //! a former holder has to be refused where it arrives: send [`Held::token`] along, and refuse tokens smaller than the
-//! largest seen. Each grant has a larger [`Token`] than all before it, on every key of the server, and over a
-//! quorum; also after a restart, and after a failover, even one that lost grants, as far as the clocks agree. (Sequencers, as the [Chubby paper] calls them; why locks alone do not do: [Kleppmann].)
+//! largest seen. Each grant has a larger [`Token`] than all before it, on every key of the server, and over a quorum; also
+//! after a restart, and after a failover, even one that lost grants, as far as the clocks agree. (Sequencers, as the
+//! [Chubby paper] calls them; why locks alone do not do: [Kleppmann].)
 //!
 //! # Redlock
 //!
@@ -84,6 +89,8 @@
 //! - **tokens grow over all majorities**: a lock counts as taken when a majority has agreed on a token that is no smaller
 //!   than any that some majority has granted before; mostly that takes no further round trip;
 //! - **clients queue** on the first server that answers instead of polling all of them;
+//! - a server that does not have the module counts as one that cannot be reached: nothing but [`Quorum::info`], and the
+//!   errors of requests that fail, tell that fewer servers than meant carry the lock;
 //! - a server that restarts without its data stays out for `lock.grace`, so that no second majority can form. Set it to
 //!   the longest lease in use, or restart such a server only after that time.
 //!
@@ -109,7 +116,7 @@
 //!
 //! # What it does not do
 //!
-//! - **No semaphores over a quorum.** Majorities overlap in one server, which is enough for one holder, but not for a
+//! - **No semaphores**, and over a quorum there could be none. Majorities overlap in one server, which is enough for one holder, but not for a
 //!   count. With two permits on each of three servers, A may hold the first and the second server, B the second and the
 //!   third, C the first and the third: every server has granted two, and three are inside.
 //! - **No deadlock detection** over a quorum, nor between acquisitions that name no [`Owner`]: each of those is an owner of

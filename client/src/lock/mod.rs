@@ -188,7 +188,7 @@ impl Lock {
     }
 
     /// Whether to renew in the background; `true` unless set. Without it the lock is lost when its lease is over, unless
-    /// [`Guard::renew`] is called.
+    /// [`Guard::renew`](crate::Guard::renew) is called.
     ///
     /// # Examples
     /// ```
