@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) next_renewal: BootInstant,
     /// A renewal in the background is on its way.
     pub(crate) in_renewal: bool,
+    /// A request to change it is on its way: what a renewal says of its token may be old by then.
+    pub(crate) suspended: bool,
     /// Only the newest entry on the agenda of renewals counts.
     pub(crate) agenda: u64,
     /// Changes with everything that makes an answer on its way meaningless.
@@ -155,6 +157,7 @@ impl Hold {
             renewing: u32::from(terms.renew),
             next_renewal: grant.sent + terms.lease.renewal_period(),
             in_renewal: false,
+            suspended: false,
             agenda: 0,
             epoch: 0,
             loss: None,
@@ -233,6 +236,7 @@ impl Hold {
     pub(crate) fn join(&self, terms: &Terms, count: u32, grant: Grant) {
         let mut state = self.state();
         state.set_count(terms.mode, count);
+        state.suspended = false;
         state.epoch += 1;
         if state.token != grant.token {
             state.token = grant.token;
@@ -260,6 +264,7 @@ impl Hold {
     pub(crate) fn suspend_tokens(&self) -> Vec<Option<Token>> {
         let mut state = self.state();
         state.epoch += 1;
+        state.suspended = true;
         state.renewing += 1;
         let tokens = state.nodes.clone();
         state.nodes.fill(None);
@@ -271,6 +276,7 @@ impl Hold {
         let stale = {
             let mut state = self.state();
             state.epoch += 1;
+            state.suspended = false;
             state.renewing = state.renewing.saturating_sub(1);
             if clean {
                 state.nodes = tokens;
@@ -285,7 +291,7 @@ impl Hold {
     /// Takes note of the token by which a server knows the hold.
     pub(crate) fn learn(&self, node: usize, token: Token, epoch: u64) {
         let mut state = self.state();
-        if state.epoch == epoch && state.nodes[node].is_none() {
+        if state.epoch == epoch && !state.suspended && state.nodes[node].is_none() {
             state.nodes[node] = Some(token);
             if state.nodes.len() == 1 {
                 state.token = state.token.max(token);

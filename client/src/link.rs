@@ -31,16 +31,12 @@ impl Link {
         within(limit, self.send(cmd)).await
     }
 
-    /// Sends commands in one go; a reply for each, errors among them.
+    /// Sends commands in one go; a reply for each, errors among them. Each may take up to `limit`.
     pub(crate) async fn ask_all(
         &self,
         cmds: Vec<Cmd>,
         limit: Duration,
     ) -> RedisResult<Vec<RedisResult<Value>>> {
-        within(limit, self.send_all(cmds)).await
-    }
-
-    async fn send_all(&self, cmds: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
         match self {
             Link::One(link) => {
                 let mut pipeline = Pipeline::with_capacity(cmds.len());
@@ -48,16 +44,16 @@ impl Link {
                 for cmd in cmds {
                     pipeline.add_command(cmd);
                 }
-                let replies = link
-                    .clone()
-                    .req_packed_commands(&pipeline, 0, count)
-                    .await?;
+                let mut link = link.clone();
+                let replies = within(limit, link.req_packed_commands(&pipeline, 0, count)).await?;
                 Ok(replies.into_iter().map(Ok).collect())
             }
-            // Keys of different slots cannot share a pipeline; the connection sends them side by side.
+            // Keys of different slots cannot share a pipeline: the connection sends them side by side, and a server that
+            // hangs fails its own.
             #[cfg(feature = "cluster")]
             Link::Cluster(_) => {
-                Ok(futures_util::future::join_all(cmds.iter().map(|cmd| self.send(cmd))).await)
+                let asking = cmds.iter().map(|cmd| self.ask(cmd, limit));
+                Ok(futures_util::future::join_all(asking).await)
             }
         }
     }

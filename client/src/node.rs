@@ -213,8 +213,16 @@ impl Node {
             return;
         }
         let mut shared = lock(&self.shared);
+        // One server of a cluster that hangs says nothing of the others.
+        #[cfg(feature = "cluster")]
+        if matches!(shared.link, Some(Link::Cluster(_))) && error.is_timeout() {
+            return;
+        }
         if shared.number == number {
             shared.link = None;
+            drop(shared);
+            // Whatever it died of, they may have died of as well.
+            lock(&self.idle).clear();
         }
     }
 
@@ -339,7 +347,13 @@ struct Check(Arc<Node>);
 
 impl Check {
     async fn run(self) -> Result<(), Error> {
-        match self.0.ask(&redis::cmd("PING")).await {
+        let ping = redis::cmd("PING");
+        let mut answer = self.0.ask(&ping).await;
+        if matches!(&answer, Err(Error::Connection { error, .. }) if error.is_timeout()) {
+            // It may be the connection that is dead, and not the server.
+            answer = self.0.ask(&ping).await;
+        }
+        match answer {
             // A server that may not be pinged, or is loading, is there all the same.
             Ok(_) | Err(Error::Refused(_)) => {
                 lock(&self.0.heard).at = Some(BootInstant::now());

@@ -148,3 +148,15 @@ fn a_thread_with_an_owner_enters_its_lock_again_and_is_told_of_deadlocks() {
         assert!(waiting.join().unwrap().is_ok());
     });
 }
+
+#[test]
+fn a_task_of_a_runtime_may_block_as_often_as_it_likes() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(server.url()).unwrap();
+        for _ in 0..1_000 {
+            client.lock("k").acquire().unwrap().release().unwrap();
+        }
+    });
+}

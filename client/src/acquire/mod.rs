@@ -144,7 +144,7 @@ async fn run_in_turn(
             Either::Right(_) => None,
         }
     };
-    let clean = trail.is_empty();
+    let clean = trail.is_clean();
     note_unanswered(existing.as_deref(), &trail);
     if let Some(hold) = &existing {
         hold.state().note_lease(request.terms.lease);
@@ -344,7 +344,7 @@ pub(crate) fn count_before(existing: Option<&Hold>, mode: Mode) -> u32 {
 
 /// Keeps the connections on which a change of a hold was not answered: what is released there has to go behind it.
 pub(crate) fn note_unanswered(existing: Option<&Hold>, trail: &Trail) {
-    let Some(hold) = existing.filter(|hold| hold.core.is_quorum()) else {
+    let Some(hold) = existing else {
         return;
     };
     for node in 0..hold.core.nodes.len() {

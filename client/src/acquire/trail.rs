@@ -3,6 +3,7 @@
 //! A release is written behind the acquire *on the same connection*. If the acquire was granted, the release runs next.
 //! If it still waits, the release cannot run, and closing the connection takes the waiter out of the queue.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
     traces: Mutex<Vec<Trace>>,
+    /// Something had to be undone: what a server knows a hold by may have changed and changed back.
+    undid: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -72,15 +75,17 @@ impl Trail {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+    /// Nothing is left behind, and nothing ever was.
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.undid.load(Ordering::Relaxed) && self.lock().is_empty()
     }
 
-    /// The connection on which a server has not answered.
+    /// The connection on which a server has not answered. Not one to wait on: closing that is what takes the waiter out of
+    /// the queue.
     pub(crate) fn unanswered(&self, node: usize) -> Option<Link> {
         let traces = self.lock();
         let last = traces.iter().rfind(|trace| trace.node == node)?;
-        (!last.answered).then(|| last.link.clone())
+        (!last.answered && !last.waits).then(|| last.link.clone())
     }
 
     /// Releases down to `holds` whatever was asked for, on all servers at once; whole holds that were made anew.
@@ -100,6 +105,9 @@ impl Trail {
             .partition(|trace| which(trace.node));
         *self.lock() = kept;
         let undone: Vec<Trace> = undone;
+        if !undone.is_empty() {
+            self.undid.store(true, Ordering::Relaxed);
+        }
         let undoing = undone.into_iter().filter_map(|trace| {
             // Who has not answered the request will not answer its release either: that goes on by itself.
             let silent = request.core.is_quorum() && !trace.answered && !trace.waits;

@@ -50,7 +50,8 @@ pub(super) fn wait<F: Future>(future: F) -> F::Output {
 }
 
 pub(super) fn wait_until<F: Future>(future: F, until: Option<Instant>) -> Option<F::Output> {
-    let mut future = pin!(future);
+    // In a task the runtime would have it yield now and then, which here would be for ever.
+    let mut future = pin!(tokio::task::unconstrained(future));
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
