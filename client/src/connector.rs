@@ -25,27 +25,38 @@ impl Connector {
         match self {
             #[cfg(feature = "cluster")]
             Connector::Cluster(cluster) => Ok(Link::Cluster(cluster.connect(limit).await?)),
-            _ => Ok(Link::One(self.dedicated(None, limit).await?)),
+            _ => Ok(Link::One(self.open(None, limit, Closing::Delivers).await?)),
         }
     }
 
-    /// A connection of its own, to where `place` says: see [`Connector::place`].
-    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    /// A connection to wait on, to where `place` says: see [`Connector::place`].
+    ///
+    /// Closed while a request waits it is reset: what has not reached the server by then never does.
     pub(crate) async fn dedicated(
         &self,
         place: Option<&str>,
         limit: Duration,
     ) -> RedisResult<MultiplexedConnection> {
+        self.open(place, limit, Closing::Resets).await
+    }
+
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    async fn open(
+        &self,
+        place: Option<&str>,
+        limit: Duration,
+        closing: Closing,
+    ) -> RedisResult<MultiplexedConnection> {
         match self {
-            Connector::Direct(client) => open(client, limit).await,
+            Connector::Direct(client) => open(client, limit, closing).await,
             #[cfg(feature = "sentinel")]
             Connector::Sentinel(sentinel) => {
                 // Asked each time: after a failover the primary is another one.
                 let client = sentinel.lock().await.async_get_client().await?;
-                open(&client, limit).await
+                open(&client, limit, closing).await
             }
             #[cfg(feature = "cluster")]
-            Connector::Cluster(cluster) => open(&cluster.node(place)?, limit).await,
+            Connector::Cluster(cluster) => open(&cluster.node(place)?, limit, closing).await,
         }
     }
 
@@ -67,13 +78,28 @@ impl Connector {
     }
 }
 
-async fn open(client: &redis::Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
+/// What becomes of bytes that are on their way when a connection is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    Delivers,
+    Resets,
+}
+
+async fn open(
+    client: &redis::Client,
+    limit: Duration,
+    closing: Closing,
+) -> RedisResult<MultiplexedConnection> {
     // Answers are timed where they are awaited: a blocked request may take as long as it likes.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(None);
     let info = client.get_connection_info();
     let tcp = attentive(info.tcp_settings().clone());
+    let tcp = match closing {
+        Closing::Delivers => tcp,
+        Closing::Resets => tcp.set_linger_time(Duration::ZERO),
+    };
     redis::Client::open(info.clone().set_tcp_settings(tcp))?
         .get_multiplexed_async_connection_with_config(&config)
         .await
@@ -85,6 +111,12 @@ async fn open(client: &redis::Client, limit: Duration) -> RedisResult<Multiplexe
 pub(crate) fn attentive(tcp: TcpSettings) -> TcpSettings {
     // Small commands share a connection: none waits for the last one's acknowledgement.
     let tcp = tcp.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let tcp = match tcp.user_timeout() {
+        Some(_) => tcp,
+        // The same for what was written and is not acknowledged.
+        None => tcp.set_user_timeout(Duration::from_secs(25)),
+    };
     if tcp.keepalive().is_some() {
         return tcp;
     }

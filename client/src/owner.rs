@@ -46,6 +46,8 @@ pub(crate) struct Slot {
     turn: Arc<tokio::sync::Mutex<Weak<Hold>>>,
     /// How many callers wait for an acquisition.
     asking: Arc<AtomicUsize>,
+    /// Of an owner who may ask again, not of one made for one acquisition.
+    named: bool,
 }
 
 /// A caller who waits for an acquisition.
@@ -134,11 +136,20 @@ impl Owner {
             slots.by_key.retain(|_, slot| slot.is_used());
             slots.used = slots.by_key.len();
         }
-        slots.by_key.entry((core, key.clone())).or_default().clone()
+        let slot = slots.by_key.entry((core, key.clone()));
+        let new = || Slot {
+            named: true,
+            ..Slot::default()
+        };
+        slot.or_insert_with(new).clone()
     }
 }
 
 impl Slot {
+    pub(crate) fn is_of_named(&self) -> bool {
+        self.named
+    }
+
     /// Waits until nothing else of the owner is going on with the key.
     pub(crate) async fn turn(&self) -> Turn {
         self.turn.clone().lock_owned().await

@@ -8,6 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::acquire::Attempt;
 use crate::acquire::round::Round;
 use crate::clock::BootInstant;
+use crate::error::Error;
 use crate::hold::Grant;
 use crate::token::Token;
 use crate::wire;
@@ -154,8 +155,10 @@ impl Grants {
             .collect();
         while let Some((node, answer)) = answers.next().await {
             let raised = answer.and_then(|value| wire::token(Ok(value), core.nodes[node].name()));
-            if let (Ok(Some(raised)), Some(vote)) = (raised, self.0.get_mut(&node)) {
-                vote.token = raised;
+            match (raised, self.0.get_mut(&node)) {
+                (Ok(Some(raised)), Some(vote)) => vote.token = raised,
+                (Err(error @ Error::Refused(_)), _) => attempt.trail.note_refused(error),
+                _ => {}
             }
             if met(self) >= core.majority() {
                 break;

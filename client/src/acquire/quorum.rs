@@ -41,18 +41,25 @@ pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
         let found = attempt.find_hold(&round);
         undo(attempt, |_| true).await;
         found?;
-        let there = round.answered().count();
-        if there >= core.majority() {
+        if let Some(error) = round.verdict() {
+            return Err(error);
+        }
+        let refused = attempt.trail.take_refused();
+        let there = round.useful(attempt).count();
+        if there >= core.majority() && refused.is_none() {
             without_majority = 0;
         } else {
             without_majority += 1;
         }
-        if let Some(error) = round.verdict() {
+        let over = whole.is_over();
+        let enough = over || without_majority >= ROUNDS_WITHOUT_MAJORITY;
+        if let Some(error) = refused
+            && enough
+        {
             return Err(error);
         }
-        let over = whole.is_over();
-        if there < core.majority() && (over || without_majority >= ROUNDS_WITHOUT_MAJORITY) {
-            return Err(round.error(&core.nodes, core.majority()));
+        if there < core.majority() && enough {
+            return Err(round.error(attempt));
         }
         if request.wait == Wait::No || over {
             return Err(whole.busy());

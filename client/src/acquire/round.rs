@@ -90,6 +90,9 @@ pub(crate) async fn ask(
 }
 
 async fn ask_one(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) -> Said {
+    if attempt.existing.is_none() && attempt.trail.may_be_late(index, &attempt.owner) {
+        return Said::Silent;
+    }
     let said = ask_in_time(attempt, index, fence).await;
     if matches!(said, Said::Silent) {
         attempt.request.core.nodes[index].note_silent(true);
@@ -191,6 +194,16 @@ impl Round {
         })
     }
 
+    /// The servers with which there may be a majority: those that are busy now, and those that have granted what was asked
+    /// for, not a new hold instead of more of one.
+    pub(crate) fn useful(&self, attempt: &Attempt<'_>) -> impl Iterator<Item = usize> {
+        self.said.iter().filter_map(|(node, said)| match said {
+            Said::Granted(vote) => attempt.counts(*node, vote.token).then_some(*node),
+            Said::Busy => Some(*node),
+            Said::Ahead | Said::Silent | Said::Failed(_) => None,
+        })
+    }
+
     pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
         self.said
             .iter()
@@ -206,10 +219,13 @@ impl Round {
     }
 
     /// The round as an error, with each server's reason.
-    pub(crate) fn error(&self, nodes: &[Arc<Node>], needed: usize) -> Error {
+    pub(crate) fn error(&self, attempt: &Attempt<'_>) -> Error {
+        let core = &attempt.request.core;
+        let counts = |(node, vote): &(usize, Vote)| attempt.counts(*node, vote.token);
         let failure = |(index, node): (usize, &Arc<Node>)| {
             let reason = match self.said.get(&index) {
-                Some(Said::Granted(..)) => return None,
+                Some(Said::Granted(vote)) if counts(&(index, *vote)) => return None,
+                Some(Said::Granted(_)) => NodeReason::Failed(Box::new(Error::NotHeld)),
                 Some(Said::Busy) => NodeReason::Busy,
                 Some(Said::Ahead) => NodeReason::Ahead,
                 Some(Said::Failed(error)) => NodeReason::Failed(Box::new(error.clone())),
@@ -221,9 +237,9 @@ impl Round {
             })
         };
         Error::NoQuorum {
-            needed,
-            granted: self.granted().count(),
-            nodes: nodes.iter().enumerate().filter_map(failure).collect(),
+            needed: core.majority(),
+            granted: self.granted().filter(counts).count(),
+            nodes: core.nodes.iter().enumerate().filter_map(failure).collect(),
         }
     }
 }

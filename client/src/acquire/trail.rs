@@ -11,6 +11,7 @@ use redis::Cmd;
 
 use crate::acquire::Request;
 use crate::clock::BootInstant;
+use crate::error::Error;
 use crate::link::Link;
 use crate::node::Node;
 use crate::trace;
@@ -26,6 +27,10 @@ pub(crate) struct Trail {
     traces: Mutex<Vec<Trace>>,
     /// Something had to be undone: what a server knows a hold by may have changed and changed back.
     undid: AtomicBool,
+    /// The undoing that no server has answered yet, on the connection of what it undoes.
+    late: Arc<Mutex<Vec<Late>>>,
+    /// A server has refused what would have made the grants of a majority one.
+    refused: Mutex<Option<Error>>,
 }
 
 #[derive(Debug)]
@@ -88,6 +93,20 @@ impl Trail {
         (!last.answered && !last.waits).then(|| last.link.clone())
     }
 
+    /// Whether an undo under this name may still reach a server: it would hit what is asked for now.
+    pub(crate) fn may_be_late(&self, node: usize, owner: &Arc<[u8]>) -> bool {
+        let late = lock(&self.late);
+        late.iter().any(|late| late.is(node, owner))
+    }
+
+    pub(crate) fn note_refused(&self, error: Error) {
+        *lock(&self.refused) = Some(error);
+    }
+
+    pub(crate) fn take_refused(&self) -> Option<Error> {
+        lock(&self.refused).take()
+    }
+
     /// Releases down to `holds` whatever was asked for, on all servers at once; whole holds that were made anew.
     pub(crate) async fn undo(&self, request: &Request, holds: u32) {
         self.undo_where(request, holds, |_| true).await;
@@ -111,47 +130,129 @@ impl Trail {
         let undoing = undone.into_iter().filter_map(|trace| {
             // Who has not answered the request will not answer its release either: that goes on by itself.
             let silent = request.core.is_quorum() && !trace.answered && !trace.waits;
-            let node = request.core.nodes[trace.node].clone();
-            let who = (&*request.key, &*trace.owner);
-            let holds = if trace.anew { 0 } else { holds };
-            let cmd = wire::release(who, request.terms.mode, holds, None);
-            // Where other servers make do without this one, the lease may end what cannot be released.
-            let insist = (!request.core.is_quorum()).then(|| request.terms.lease.duration());
-            let key = request.key.clone();
-            let runtime = &request.core.runtime;
-            let undoing =
-                runtime.spawn(async move { undo(&node, &key, &cmd, trace, insist).await });
+            let late = Late {
+                node: trace.node,
+                owner: trace.owner.clone(),
+            };
+            let late_ones = self.late.clone();
+            lock(&late_ones).push(late.clone());
+            let undo = Undo::of(request, trace, holds);
+            let undoing = request.core.runtime.spawn(async move {
+                if undo.run().await {
+                    lock(&late_ones).retain(|other| !other.is(late.node, &late.owner));
+                }
+            });
             (!silent).then_some(undoing)
         });
         futures_util::future::join_all(undoing).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Trace>> {
-        self.traces.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.traces)
     }
 }
 
-async fn undo(node: &Arc<Node>, key: &[u8], cmd: &Cmd, trace: Trace, insist: Option<Duration>) {
-    let waits = trace.waits;
-    let limit = if waits {
-        PATIENCE
-    } else {
-        node.config().response_timeout
-    };
-    match trace.link.ask(cmd, limit).await {
-        Ok(_) => return,
-        // Closed here: it waits, and goes with its connection.
-        Err(error) if waits && error.is_timeout() => return,
-        Err(_) => {}
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What undoes something on a server, under a name.
+#[derive(Debug, Clone)]
+struct Late {
+    node: usize,
+    owner: Arc<[u8]>,
+}
+
+impl Late {
+    fn is(&self, node: usize, owner: &Arc<[u8]>) -> bool {
+        self.node == node && Arc::ptr_eq(&self.owner, owner)
     }
-    drop(trace);
-    let until = BootInstant::now() + insist.unwrap_or_default();
+}
+
+/// The undoing of one request.
+struct Undo {
+    node: Arc<Node>,
+    key: Arc<[u8]>,
+    cmd: Cmd,
+    trace: Trace,
+    /// How long it is tried again.
+    insist: Duration,
+    /// It is part of a hold that goes on, and would be renewed with it.
+    is_part: bool,
+    /// The owner may ask for the key again under the same name: what is late would hit that.
+    returns: bool,
+}
+
+impl Undo {
+    fn of(request: &Request, trace: Trace, holds: u32) -> Undo {
+        let who = (&*request.key, &*trace.owner);
+        let left = if trace.anew { 0 } else { holds };
+        let (is_quorum, is_part) = (request.core.is_quorum(), request.part_of.is_some());
+        Undo {
+            node: request.core.nodes[trace.node].clone(),
+            key: request.key.clone(),
+            cmd: wire::release(who, request.terms.mode, left, None),
+            // Where other servers make do without this one, the lease may end what cannot be released.
+            insist: match is_quorum {
+                true => Duration::ZERO,
+                false => request.terms.lease.duration(),
+            },
+            is_part,
+            // Of a hold that goes on, requests go behind what is late; over a quorum each has a name of its own.
+            returns: request.slot.is_of_named() && !is_quorum && !is_part && holds == 0,
+            trace,
+        }
+    }
+
+    /// True if a server has answered it, and nothing of it can come later.
+    async fn run(self) -> bool {
+        let Undo {
+            node,
+            cmd,
+            trace,
+            insist,
+            ..
+        } = self;
+        let waits = trace.waits;
+        let limit = if waits {
+            PATIENCE
+        } else {
+            node.config().response_timeout
+        };
+        let mut late = None;
+        match trace.link.ask(&cmd, limit).await {
+            Ok(_) => {
+                node.note_silent(false);
+                return true;
+            }
+            // Closed here: it waits, and goes with its connection. But its grant may have been lost there.
+            Err(error) if waits && error.is_timeout() && !self.is_part => return false,
+            Err(error) if !waits && error.is_timeout() => late = Some(trace.link.clone()),
+            Err(_) => {}
+        }
+        drop(trace);
+        let delivered = say(&node, &self.key, &cmd, insist).await;
+        let Some(link) = late else { return delivered };
+        if !self.returns {
+            return false;
+        }
+        // Either all that was sent there is answered, or the connection is dead and nothing more comes of it.
+        match link.send(&redis::cmd("PING")).await {
+            Ok(_) => true,
+            Err(_) => say(&node, &self.key, &cmd, insist).await,
+        }
+    }
+}
+
+/// Says it until it is answered, for so long. False if it is not.
+async fn say(node: &Arc<Node>, key: &[u8], cmd: &Cmd, insist: Duration) -> bool {
+    let until = BootInstant::now() + insist;
     loop {
         match node.ask(cmd).await {
-            Ok(_) => return,
+            Ok(_) => return true,
             Err(error) if BootInstant::now() >= until => {
                 trace::abandoned(node.name(), key, &error);
-                return;
+                return false;
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
