@@ -29,7 +29,7 @@ async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it()
     proxy.set(Traffic::StallsOld);
     lock.acquire().await.unwrap_err();
     // What is still on its way has to come first.
-    let busy = lock.clone().wait(ms(300)).acquire().await.unwrap_err();
+    let busy = lock.clone().wait(ms(2_000)).acquire().await.unwrap_err();
     assert!(busy.is_busy(), "{busy:?}");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     proxy.set(Traffic::Flows);
