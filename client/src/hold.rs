@@ -288,6 +288,14 @@ impl Hold {
         }
     }
 
+    /// A lease was asked for and refused everywhere; a longer one asked for since counts.
+    pub(crate) fn forget_lease(&self, (before, asked): (BootInstant, BootInstant)) {
+        let mut state = self.state();
+        if state.leased_until == asked {
+            state.leased_until = before;
+        }
+    }
+
     /// Takes note of the token by which a server knows the hold.
     pub(crate) fn learn(&self, node: usize, token: Token, epoch: u64) {
         let mut state = self.state();

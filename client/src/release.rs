@@ -172,7 +172,7 @@ fn leave(part: &Part) -> (Vec<Delivery>, bool) {
             hold: hold.clone(),
             server,
             mode: part.mode,
-            cmd: command(hold, server, part.mode),
+            cmd: command(hold, server, part.mode, is_last),
             is_last,
         })
         .collect();
@@ -188,13 +188,26 @@ fn leased_until(hold: &Hold) -> BootInstant {
     state.leased_until
 }
 
-/// Leaves the count of a mode where it is to be now.
-fn command(hold: &Hold, server: usize, mode: Mode) -> Cmd {
+/// Leaves the count of a mode where it is to be now; with the last part the whole hold goes, and with it whatever a request
+/// has added of which nobody heard.
+fn command(hold: &Hold, server: usize, mode: Mode, is_last: bool) -> Cmd {
     let (left, token) = {
         let state = hold.state();
         (state.count(mode), state.nodes[server])
     };
+    if is_last {
+        return wire::release_all(hold.who(), token);
+    }
     wire::release(hold.who(), mode, left, token)
+}
+
+/// Takes from the server what may be left there of a hold that was lost, before its owner asks for the lock anew: of what it
+/// is asked for then, a count of the other mode would become part.
+pub(crate) async fn forget(hold: &Hold) -> Result<(), Error> {
+    let node = &hold.core.nodes[0];
+    node.ask(&wire::release_all(hold.who(), None))
+        .await
+        .map(drop)
 }
 
 struct Answer {
@@ -273,7 +286,7 @@ impl Delivery {
             return Ok(());
         }
         // The owner may have taken more of the hold since: that is not to be undone.
-        self.cmd = command(&hold, self.server, self.mode);
+        self.cmd = command(&hold, self.server, self.mode, self.is_last);
         let mut said = std::pin::pin!(self.say(&link, number));
         let first = poll_fn(|cx| Poll::Ready(said.as_mut().poll(cx))).await;
         if hold.core.is_quorum() {

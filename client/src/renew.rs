@@ -24,6 +24,8 @@ pub(crate) struct Request {
     token: Token,
     nodes: Vec<Option<Token>>,
     epoch: u64,
+    /// Until when the servers may have held it before this was asked for, and may if they do what it asks.
+    leased: (BootInstant, BootInstant),
 }
 
 /// What came of it; the hold knows it by then.
@@ -50,6 +52,7 @@ pub(crate) fn request_for(hold: &Arc<Hold>, lease: Lease) -> Option<Request> {
         return None;
     }
     let lease = lease.capped(state.cap)?;
+    let before = state.leased_until;
     state.note_lease(lease);
     Some(Request {
         hold: hold.clone(),
@@ -57,6 +60,7 @@ pub(crate) fn request_for(hold: &Arc<Hold>, lease: Lease) -> Option<Request> {
         token: state.token,
         nodes: state.nodes.clone(),
         epoch: state.epoch,
+        leased: (before, state.leased_until),
     })
 }
 
@@ -65,6 +69,7 @@ pub(crate) fn request_for(hold: &Arc<Hold>, lease: Lease) -> Option<Request> {
 struct Tally {
     confirmed: usize,
     denied: usize,
+    refused: usize,
     failures: Vec<NodeFailure>,
     outcome: Option<Outcome>,
 }
@@ -146,6 +151,13 @@ impl Tally {
                 self.fail(server, NodeReason::Failed(Box::new(Error::NotHeld)));
             }
             Ok(None) => self.denied += 1,
+            Err(error @ Error::Refused(_)) => {
+                self.refused += 1;
+                self.fail(server, NodeReason::Failed(Box::new(error)));
+                if self.refused == core.nodes.len() {
+                    hold.forget_lease(request.leased);
+                }
+            }
             Err(error) => self.fail(server, NodeReason::Failed(Box::new(error))),
         }
     }

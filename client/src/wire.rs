@@ -52,6 +52,16 @@ pub(crate) fn release(
     cmd
 }
 
+/// `LOCK.RELEASE` of a whole hold, only of the one that has `token` where it is known.
+pub(crate) fn release_all((key, owner): (&[u8], &[u8]), token: Option<Token>) -> Cmd {
+    let mut cmd = redis::cmd("LOCK.RELEASE");
+    cmd.arg(key).arg(owner).arg("ALL");
+    if let Some(token) = token {
+        cmd.arg("TOKEN").arg(token.get());
+    }
+    cmd
+}
+
 /// `LOCK.RENEW`, only of the hold that has `token` where it is known.
 pub(crate) fn renew((key, owner): (&[u8], &[u8]), lease: Lease, token: Option<Token>) -> Cmd {
     let mut cmd = redis::cmd("LOCK.RENEW");
@@ -168,6 +178,10 @@ mod tests {
         assert_eq!(
             text(&release(who, Mode::Write, 0, token)),
             "LOCK.RELEASE k o WRITE HOLDS 0 TOKEN 7"
+        );
+        assert_eq!(
+            text(&release_all(who, token)),
+            "LOCK.RELEASE k o ALL TOKEN 7"
         );
         assert_eq!(
             text(&renew(who, lease, token)),

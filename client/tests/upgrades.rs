@@ -9,7 +9,7 @@ use mortise_client::{Client, Error, Guard, Mode, Quorum, redis};
 use mortise_harness::{Server, cmd};
 use support::proxy::{Proxy, Traffic};
 use support::quorum::Servers;
-use support::{await_waiters, client, eventually, ms};
+use support::{await_free, await_waiters, client, eventually, ms};
 
 /// A client whose requests that wait go through the proxy, and everything else straight to the server.
 async fn behind(server: &Server, proxy: &Proxy) -> Client {
@@ -122,4 +122,34 @@ async fn a_cancelled_upgrade_over_a_quorum_leaves_no_waiter() {
     assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
     drop(other);
     guard.upgrade().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_upgrade_cancelled_after_its_grant_was_lost_with_the_connection_leaves_the_reader_a_reader()
+ {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let (mine, direct) = (behind(&server, &proxy).await, client(&server).await);
+    let mut guard = mine.lock("k").lease(ms(3_000)).read().await.unwrap();
+    let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
+    {
+        let upgrade = pin!(guard.upgrade());
+        let scene = pin!(async {
+            await_waiters(&direct, "k", 1).await;
+            proxy.set(Traffic::Stalls);
+            other.release().await.unwrap();
+            await_waiters(&direct, "k", 0).await;
+        });
+        assert!(matches!(select(upgrade, scene).await, Either::Right(_)));
+    }
+    // By then it has been given up.
+    tokio::time::sleep(ms(500)).await;
+    proxy.set(Traffic::Cut);
+    eventually("readers get in", || async {
+        direct.lock("k").try_read().await.unwrap().is_some()
+    })
+    .await;
+    assert!(guard.is_valid(), "{guard:?}");
+    guard.release().await.unwrap();
+    await_free(&direct, "k").await;
 }

@@ -25,6 +25,7 @@ use crate::lease::Lease;
 use crate::link::Link;
 use crate::mode::Mode;
 use crate::owner::{Slot, Turn};
+use crate::release;
 use crate::renew::{self, Outcome};
 use crate::token::Token;
 use crate::trace;
@@ -119,7 +120,10 @@ async fn run_in_turn(
         .as_ref()
         .map_or(0, |hold| hold.state().count(mode))
         .saturating_add(1);
-    let trail = Trail::default();
+    let trail = Trail::of(existing.is_some());
+    let lost = turn.upgrade().filter(|old| {
+        existing.is_none() && old.owner == request.owner && !old.state().is_given_back()
+    });
     if let Some(hold) = &existing {
         learn_tokens(hold).await;
     }
@@ -138,7 +142,12 @@ async fn run_in_turn(
             started,
             trail: &trail,
         };
-        let taking = std::pin::pin!(take_while_held(&attempt));
+        let taking = std::pin::pin!(async {
+            if let Some(lost) = lost {
+                release::forget(&lost).await?;
+            }
+            take_while_held(&attempt).await
+        });
         match select(taking, std::pin::pin!(reply.closed())).await {
             Either::Left((outcome, _)) => Some(outcome),
             Either::Right(_) => None,
@@ -146,7 +155,10 @@ async fn run_in_turn(
     };
     let clean = trail.is_clean();
     note_unanswered(existing.as_deref(), &trail);
-    if let Some(hold) = &existing {
+    // What the server has refused it has not leased.
+    if let Some(hold) = &existing
+        && !matches!(outcome, Some(Err(Error::Refused(_))))
+    {
         hold.state().note_lease(request.terms.lease);
     }
     match outcome {

@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The requests that may have been granted, or wait, without that being known or wanted.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
+    /// It is of a hold that goes on, and that renewals keep with all that is left of this.
+    is_part: bool,
     traces: Mutex<Vec<Trace>>,
     /// Something had to be undone: what a server knows a hold by may have changed and changed back.
     undid: AtomicBool,
@@ -46,6 +48,14 @@ struct Trace {
 }
 
 impl Trail {
+    /// `is_part` of a hold that is there already.
+    pub(crate) fn of(is_part: bool) -> Trail {
+        Trail {
+            is_part,
+            ..Trail::default()
+        }
+    }
+
     /// A request is about to be sent to a server.
     pub(crate) fn leave(&self, node: usize, owner: &Arc<[u8]>, link: &Link, waits: bool) {
         self.lock().push(Trace {
@@ -136,7 +146,7 @@ impl Trail {
             };
             let late_ones = self.late.clone();
             lock(&late_ones).push(late.clone());
-            let undo = Undo::of(request, trace, holds);
+            let undo = Undo::of(request, trace, holds, self.is_part);
             let undoing = request.core.runtime.spawn(async move {
                 if undo.run().await {
                     lock(&late_ones).retain(|other| !other.is(late.node, &late.owner));
@@ -177,17 +187,17 @@ struct Undo {
     trace: Trace,
     /// How long it is tried again.
     insist: Duration,
-    /// It is part of a hold that goes on, and would be renewed with it.
+    /// See [`Trail`].
     is_part: bool,
     /// The owner may ask for the key again under the same name: what is late would hit that.
     returns: bool,
 }
 
 impl Undo {
-    fn of(request: &Request, trace: Trace, holds: u32) -> Undo {
+    fn of(request: &Request, trace: Trace, holds: u32, is_part: bool) -> Undo {
         let who = (&*request.key, &*trace.owner);
         let left = if trace.anew { 0 } else { holds };
-        let (is_quorum, is_part) = (request.core.is_quorum(), request.part_of.is_some());
+        let is_quorum = request.core.is_quorum();
         Undo {
             node: request.core.nodes[trace.node].clone(),
             key: request.key.clone(),
@@ -199,7 +209,7 @@ impl Undo {
             },
             is_part,
             // Of a hold that goes on, requests go behind what is late; over a quorum each has a name of its own.
-            returns: request.slot.is_of_named() && !is_quorum && !is_part && holds == 0,
+            returns: request.slot.is_of_named() && !is_quorum && !is_part,
             trace,
         }
     }
