@@ -22,6 +22,9 @@ use crate::hold::Hold;
 /// connection that release is tried again until the lease is over, and an acquisition may wait for so long;
 /// [`Error::Busy`] is what it says if its limit is shorter.
 ///
+/// An owner has one request for a key at a time. While one waits for others, as an upgrade does, what else the owner asks for
+/// there waits for it, and so do its releases: give it a limit, or drop it.
+///
 /// What an owner holds is known for each client by itself. Used with two clients of one server, it has one hold there
 /// that both take for theirs: neither is told [`Error::AlreadyHeld`], and the first release frees the lock for both.
 /// Use an owner with one client of a server.
