@@ -79,6 +79,13 @@ pub(crate) fn fence((key, owner): (&[u8], &[u8]), token: Token) -> Cmd {
     cmd
 }
 
+/// Any answer to this comes after all that was sent for the key before it on the same connection.
+pub(crate) fn look(key: &[u8]) -> Cmd {
+    let mut cmd = redis::cmd("LOCK.INFO");
+    cmd.arg(key).arg("COUNT").arg(1);
+    cmd
+}
+
 /// The integer of a reply, or `None` for null.
 pub(crate) fn integer(
     reply: Result<Value, RedisError>,

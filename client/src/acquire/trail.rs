@@ -246,8 +246,9 @@ impl Undo {
         if !self.returns {
             return false;
         }
-        // Either all that was sent there is answered, or the connection is dead and nothing more comes of it.
-        match link.send(&redis::cmd("PING")).await {
+        // Either all that was sent there is answered, or the connection is dead and nothing more comes of it. About the key,
+        // so that in a cluster it goes the same way.
+        match link.send(&wire::look(&self.key)).await {
             Ok(_) => true,
             Err(_) => say(&node, &self.key, &cmd, insist).await,
         }
