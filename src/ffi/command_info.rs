@@ -32,7 +32,7 @@ pub(super) unsafe fn set(
         version: &raw const VERSION,
         summary: docs.summary.as_ptr(),
         complexity: docs.complexity.as_ptr(),
-        since: c"1.0.0".as_ptr(),
+        since: c"0.1.0".as_ptr(),
         history: ptr::null_mut(),
         tips: ptr::null(),
         arity: if docs.open_ended {
