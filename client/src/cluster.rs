@@ -3,17 +3,19 @@
 
 use std::time::Duration;
 
+use redis::aio::ConnectionLike;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Value,
+    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
+    Value,
 };
 
 use crate::builder::Server;
 use crate::connector::{Connector, attentive};
 use crate::error::Error;
-use crate::link::Link;
 
 /// A cluster, and how to reach any one node of it.
 pub(crate) struct Cluster {
@@ -62,21 +64,31 @@ impl Server {
 }
 
 impl Cluster {
-    pub(crate) async fn connect(&self, limit: Duration) -> RedisResult<ClusterConnection> {
-        // Answers are timed where they are awaited.
+    /// A connection to all nodes, opened within `limit` though some hang.
+    pub(crate) async fn connect(
+        &self,
+        limit: Duration,
+        patience: Duration,
+    ) -> RedisResult<ClusterConnection> {
         let config = redis::cluster::ClusterConfig::new()
-            .set_connection_timeout(limit)
-            .set_response_timeout(Duration::from_secs(3600));
+            // A node that hangs takes this long twice: as one of the addresses, and as one of the cluster's.
+            .set_connection_timeout(limit / 3)
+            // What the connection itself asks while its users wait. Their answers are timed where they are awaited.
+            .set_response_timeout(patience);
         self.client.get_async_connection_with_config(config).await
     }
 
-    /// The node with the slot of `key`, as `host:port`.
+    /// The node with the slot of `key`, as `host:port`; as it says itself, for another may hang.
     pub(crate) async fn place(&self, link: &ClusterConnection, key: &[u8]) -> RedisResult<String> {
-        let link = Link::Cluster(link.clone());
         let (mut slot, mut slots) = (redis::cmd("CLUSTER"), redis::cmd("CLUSTER"));
         slot.arg("KEYSLOT").arg(key);
         slots.arg("SLOTS");
-        let (slot, slots) = futures_util::future::join(link.send(&slot), link.send(&slots)).await;
+        let ask = async |cmd: Cmd| {
+            let route = Route::with_key(key, SlotAddr::Master);
+            let to = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+            link.clone().route_command(cmd, to).await
+        };
+        let (slot, slots) = futures_util::future::join(ask(slot), ask(slots)).await;
         let found = match slot? {
             Value::Int(slot) => find(slots?, slot, self.host()),
             _ => None,
@@ -121,6 +133,11 @@ impl Cluster {
             _ => "127.0.0.1",
         }
     }
+}
+
+/// Sends a command to the node with its key.
+pub(crate) async fn send(link: &ClusterConnection, cmd: &Cmd) -> RedisResult<Value> {
+    link.clone().req_packed_command(cmd).await
 }
 
 /// The primary of `slot` in a reply to `CLUSTER SLOTS`: `[[from, to, [host, port, …], …], …]`.

@@ -20,11 +20,14 @@ pub(crate) enum Connector {
 }
 
 impl Connector {
-    /// The connection that short commands share.
-    pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<Link> {
+    /// The connection that short commands share, opened within `limit`. Each of these takes no longer than `patience`.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub(crate) async fn shared(&self, limit: Duration, patience: Duration) -> RedisResult<Link> {
         match self {
             #[cfg(feature = "cluster")]
-            Connector::Cluster(cluster) => Ok(Link::Cluster(cluster.connect(limit).await?)),
+            Connector::Cluster(cluster) => {
+                Ok(Link::Cluster(cluster.connect(limit, patience).await?))
+            }
             _ => Ok(Link::One(self.open(None, limit, Closing::Delivers).await?)),
         }
     }
@@ -70,6 +73,13 @@ impl Connector {
             }
             _ => Ok(None),
         }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        return matches!(self, Connector::Cluster(_));
+        #[cfg(not(feature = "cluster"))]
+        false
     }
 
     /// Whether another server may take over, so that a failed attempt is worth another.

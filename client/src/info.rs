@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::token::Token;
-use crate::wire::unexpected;
+use crate::wire::{TOP, unexpected};
 
 /// What one server has answered.
 ///
@@ -158,9 +158,16 @@ pub(crate) fn info(key: &[u8]) -> Cmd {
     cmd
 }
 
+/// `LOCK.INFO` of nobody's hold: whatever the lock, the answer is short.
+pub(crate) fn look(key: &[u8]) -> Cmd {
+    let mut cmd = info(key);
+    cmd.arg("OWNER").arg("nobody");
+    cmd
+}
+
 /// `LOCK.TOP`.
 pub(crate) fn top(count: usize) -> Cmd {
-    let mut cmd = redis::cmd("LOCK.TOP");
+    let mut cmd = redis::cmd(TOP);
     cmd.arg("COUNT").arg(count);
     cmd
 }

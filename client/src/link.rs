@@ -22,7 +22,7 @@ impl Link {
         match self {
             Link::One(link) => link.clone().send_packed_command(cmd).await,
             #[cfg(feature = "cluster")]
-            Link::Cluster(link) => link.clone().req_packed_command(cmd).await,
+            Link::Cluster(link) => crate::cluster::send(link, cmd).await,
         }
     }
 
@@ -34,7 +34,7 @@ impl Link {
     /// Sends commands in one go; a reply for each, errors among them. Each may take up to `limit`.
     pub(crate) async fn ask_all(
         &self,
-        cmds: Vec<Cmd>,
+        cmds: &[Cmd],
         limit: Duration,
     ) -> RedisResult<Vec<RedisResult<Value>>> {
         match self {
@@ -42,7 +42,7 @@ impl Link {
                 let mut pipeline = Pipeline::with_capacity(cmds.len());
                 let count = cmds.len();
                 for cmd in cmds {
-                    pipeline.add_command(cmd);
+                    pipeline.add_command(cmd.clone());
                 }
                 let mut link = link.clone();
                 let replies = within(limit, link.req_packed_commands(&pipeline, 0, count)).await?;

@@ -127,8 +127,14 @@ async fn next(added: &mut mpsc::UnboundedReceiver<Weak<Hold>>, first: Option<Boo
 }
 
 fn renew(mut due: Vec<Arc<Hold>>) {
+    // Servers that share no pipeline are not waited for together: one may hang.
+    let is_cluster = |hold: &Arc<Hold>| hold.core.nodes.iter().any(|node| node.is_cluster());
+    let size = match due.first() {
+        Some(hold) if is_cluster(hold) => 1,
+        _ => LARGEST_BATCH,
+    };
     while !due.is_empty() {
-        let batch = due.split_off(due.len().saturating_sub(LARGEST_BATCH));
+        let batch = due.split_off(due.len().saturating_sub(size));
         tokio::spawn(renew_batch(batch));
     }
 }

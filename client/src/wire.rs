@@ -7,6 +7,9 @@ use crate::lease::Lease;
 use crate::mode::Mode;
 use crate::token::Token;
 
+/// The one command without a key.
+pub(crate) const TOP: &str = "LOCK.TOP";
+
 /// How long an acquire may wait in the server's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queue {
@@ -84,6 +87,16 @@ pub(crate) fn look(key: &[u8]) -> Cmd {
     let mut cmd = redis::cmd("LOCK.INFO");
     cmd.arg(key).arg("COUNT").arg(1);
     cmd
+}
+
+/// The key that a command is about, if it is about one: its first argument.
+pub(crate) fn key(cmd: &Cmd) -> Option<&[u8]> {
+    let mut args = cmd.args_iter().map(|arg| match arg {
+        redis::Arg::Simple(bytes) => Some(bytes),
+        _ => None,
+    });
+    args.next()?.filter(|name| *name != TOP.as_bytes())?;
+    args.next()?
 }
 
 /// The integer of a reply, or `None` for null.
@@ -168,6 +181,8 @@ mod tests {
             Lease::new(Duration::from_secs(1)).unwrap(),
         );
         let token = Some(Token::new(7));
+        assert_eq!(key(&renew(who, lease, token)), Some(who.0));
+        assert_eq!(key(&crate::info::top(1)), None);
         assert_eq!(
             text(&acquire(who, (Mode::Write, lease), 1, Queue::No, None)),
             "LOCK.ACQUIRE k o 1000 HOLDS 1"

@@ -85,6 +85,17 @@ async fn over_the_death_of_a_primary_the_holder_keeps_its_lock_and_the_waiter_as
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn over_the_hang_of_a_primary_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+    let cluster = Cluster::start_with_replicas(3, node);
+    let scene = Scene::over(&cluster).await;
+    let home = cluster.home_of(KEY);
+    wait_for_sync(&cluster.primaries[home], &cluster.replicas[home]);
+    cluster.primaries[home].stop_signal();
+    scene.go_on_at(&cluster.replicas[home]).await;
+    cluster.primaries[home].cont_signal();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn when_its_slot_moves_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
     let cluster = Cluster::start(3, node);
     let scene = Scene::over(&cluster).await;

@@ -37,7 +37,7 @@ pub(crate) async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
         if !may_pass(node, &error) || failures > FAILOVER_ATTEMPTS || attempt.is_over() {
             return Err(error);
         }
-        node.rediscover();
+        node.rediscover(Some(&attempt.request.key));
         tokio::time::sleep(FAILOVER_PAUSE).await;
     }
 }
@@ -184,7 +184,8 @@ async fn wait_once(
     let mut sent = BootInstant::now();
     let cmd = command(attempt, queue);
     let limit = request.wait.left(attempt.started);
-    let reply = watched(node, wait.link.send(&cmd), limit).await?;
+    let is_there = || wait.check_alive(&request.key);
+    let reply = watched_by(node, is_there, wait.link.send(&cmd), limit).await?;
     let token = match wire::token(reply, node.name()) {
         Ok(token) => token,
         Err(error) => {
@@ -213,10 +214,20 @@ async fn wait_once(
     Ok(Waited::Granted(token, sent))
 }
 
-/// Waits for the reply to a blocked request, and looks meanwhile whether the server is still there: it may be long in
-/// coming, and a server that has fallen silent never sends it.
+/// Waits for the reply to a blocked request; see [`watched_by`]. Of a cluster, all primaries have to be there.
 pub(crate) async fn watched(
     node: &Arc<Node>,
+    reply: impl Future<Output = RedisResult<Value>>,
+    limit: Option<Duration>,
+) -> Result<RedisResult<Value>, Error> {
+    watched_by(node, || node.check_alive(None), reply, limit).await
+}
+
+/// Waits for the reply to a blocked request, and looks meanwhile whether the server is still there: it may be long in
+/// coming, and a server that has fallen silent never sends it.
+async fn watched_by<L: Future<Output = Result<(), Error>>>(
+    node: &Arc<Node>,
+    is_there: impl Fn() -> L,
     reply: impl Future<Output = RedisResult<Value>>,
     limit: Option<Duration>,
 ) -> Result<RedisResult<Value>, Error> {
@@ -225,7 +236,7 @@ pub(crate) async fn watched(
     let silence = async {
         loop {
             tokio::time::sleep(patience).await;
-            if let Err(error) = node.check_alive().await {
+            if let Err(error) = is_there().await {
                 return error;
             }
             if limit.is_some_and(|limit| started.elapsed() > limit.saturating_add(patience)) {

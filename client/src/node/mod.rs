@@ -1,5 +1,11 @@
 //! One server as this client sees it: a connection that all short commands share, and connections for waiting.
 
+mod check;
+#[cfg(feature = "cluster")]
+mod detour;
+mod opening;
+
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +14,16 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared as SharedFuture};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use crate::clock::BootInstant;
 use crate::config::Config;
 use crate::connector::Connector;
 use crate::error::{Error, is_passing};
 use crate::link::{Link, within};
 use crate::wire;
+
+use check::{At, Heard};
+#[cfg(feature = "cluster")]
+use detour::Detour;
+use opening::{Opened, Opening, Shared};
 
 /// The number of a connection whose failure says nothing of the shared one.
 pub(crate) const NOT_SHARED: u64 = u64::MAX;
@@ -26,32 +36,14 @@ pub(crate) struct Node {
     shared: Mutex<Shared>,
     idle: Mutex<Vec<(Option<String>, Link)>>,
     waits: AtomicUsize,
-    heard: Mutex<Heard>,
+    /// By place.
+    heard: Mutex<HashMap<Option<String>, Heard>>,
     /// It let the time for an answer pass, and has answered nothing since.
     silent: AtomicBool,
 }
 
 /// What many wait for, and is done once.
 type Once<T> = SharedFuture<BoxFuture<'static, T>>;
-/// A connection and its number.
-type Opened = RedisResult<(Link, u64)>;
-
-/// The shared connection, numbered so that a report of its failure cannot take down its successor.
-#[derive(Default)]
-struct Shared {
-    link: Option<Link>,
-    /// The next connection, and the number it is to have.
-    opening: Option<(u64, Once<Opened>)>,
-    number: u64,
-}
-
-/// What is known of whether the server is there.
-#[derive(Default)]
-struct Heard {
-    /// When a check last found it there.
-    at: Option<BootInstant>,
-    check: Option<Once<Result<(), Error>>>,
-}
 
 /// A connection to wait on, and the right to one more wait; gone when dropped.
 #[derive(Debug)]
@@ -120,6 +112,11 @@ impl Node {
         self.connector.fails_over()
     }
 
+    /// Whether there are several servers, each with keys of its own.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.connector.is_cluster()
+    }
+
     /// The shared connection, opened if there is none, and its number; waited for as long as a reply may take.
     ///
     /// Opening may take longer than that. It then goes on by itself, for whoever asks next.
@@ -140,6 +137,17 @@ impl Node {
         within(limit, opening).await
     }
 
+    /// Opens a connection that many can share.
+    async fn open(&self) -> RedisResult<Link> {
+        let Config {
+            connect_timeout: limit,
+            response_timeout,
+            ..
+        } = self.config;
+        // The connection's own limit leaves out what Sentinel or a name server takes.
+        within(limit, self.connector.shared(limit, response_timeout)).await
+    }
+
     /// Sends a command over the shared connection and waits for its reply up to the configured limit; sends it again
     /// if the connection turns out to be dead. Only for what may be carried out twice.
     pub(crate) async fn ask(self: &Arc<Self>, cmd: &Cmd) -> Result<Value, Error> {
@@ -156,35 +164,25 @@ impl Node {
     }
 
     /// Like [`Node::ask`], over what [`Node::link`] returned.
-    pub(crate) async fn ask_on(&self, link: &Link, number: u64, cmd: &Cmd) -> Result<Value, Error> {
+    pub(crate) async fn ask_on(
+        self: &Arc<Self>,
+        link: &Link,
+        number: u64,
+        cmd: &Cmd,
+    ) -> Result<Value, Error> {
         let reply = link.ask(cmd, self.config.response_timeout).await;
         match &reply {
             Ok(_) => self.note_silent(false),
-            Err(error) => self.report(number, error),
+            Err(error) => self.report(number, error, wire::key(cmd)),
         }
         let value = wire::value(reply, &self.name);
         if let Err(Error::Refused(line)) = &value
             && self.fails_over()
             && is_passing(line)
         {
-            self.rediscover();
+            self.rediscover(wire::key(cmd));
         }
         value
-    }
-
-    /// Whether the server still answers, asked on the shared connection; however many ask, one command is sent, and all
-    /// are told what came of it.
-    pub(crate) async fn check_alive(self: &Arc<Self>) -> Result<(), Error> {
-        let check = {
-            let mut heard = lock(&self.heard);
-            let fresh = BootInstant::now().back(self.config.response_timeout / 2);
-            if heard.at.is_some_and(|at| at >= fresh) {
-                return Ok(());
-            }
-            let check = || once(Check(self.clone()).run(), Err(Error::Closed));
-            heard.check.get_or_insert_with(check).clone()
-        };
-        check.await
     }
 
     /// Sends commands over the shared connection in one go.
@@ -193,43 +191,54 @@ impl Node {
         cmds: Vec<Cmd>,
     ) -> Result<Vec<RedisResult<Value>>, Error> {
         let (link, number) = self.link().await.map_err(|error| self.failure(error))?;
-        let replies = link.ask_all(cmds, self.config.response_timeout).await;
-        if let Err(error) = &replies {
-            self.report(number, error);
-        }
-        let refused = |reply: &RedisResult<Value>| match wire::value(reply.clone(), &self.name) {
-            Err(Error::Refused(line)) => is_passing(&line),
-            _ => false,
-        };
-        if self.fails_over() && replies.iter().flatten().any(refused) {
-            self.rediscover();
+        let replies = link.ask_all(&cmds, self.config.response_timeout).await;
+        let replies = replies.inspect_err(|error| self.report(number, error, None));
+        for (cmd, reply) in cmds.iter().zip(replies.iter().flatten()) {
+            if let Err(error) = reply {
+                self.report(number, error, wire::key(cmd));
+            }
+            if self.fails_over()
+                && let Err(Error::Refused(line)) = wire::value(reply.clone(), &self.name)
+                && is_passing(&line)
+            {
+                self.rediscover(wire::key(cmd));
+            }
         }
         replies.map_err(|error| self.failure(error))
     }
 
-    /// Takes note that the shared connection `number` has failed: the next command opens another.
-    fn report(&self, number: u64, error: &RedisError) {
+    /// Takes note that the shared connection `number` has failed, asked about `key`: the next command opens another.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    fn report(self: &Arc<Self>, number: u64, error: &RedisError, key: Option<&[u8]>) {
         if !(error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout()) {
             return;
         }
         let mut shared = lock(&self.shared);
-        // One server of a cluster that hangs says nothing of the others.
-        #[cfg(feature = "cluster")]
-        if matches!(shared.link, Some(Link::Cluster(_))) && error.is_timeout() {
+        if shared.number != number {
             return;
         }
-        if shared.number == number {
-            shared.link = None;
-            drop(shared);
-            // Whatever it died of, they may have died of as well.
-            lock(&self.idle).clear();
+        #[cfg(feature = "cluster")]
+        if let Some(Link::Cluster(_)) = &shared.link {
+            Detour::start(self, shared, key);
+            return;
         }
+        shared.link = None;
+        drop(shared);
+        // Whatever it died of, they may have died of as well.
+        lock(&self.idle).clear();
     }
 
-    /// Lets go of every connection that leads to a server which is no primary any more.
-    pub(crate) fn rediscover(&self) {
+    /// Lets go of every connection that leads to a server which is no primary any more; of a cluster, looks for another
+    /// way to the one with `key`.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub(crate) fn rediscover(self: &Arc<Self>, key: Option<&[u8]>) {
         let opening = {
             let mut shared = lock(&self.shared);
+            #[cfg(feature = "cluster")]
+            if let Some(Link::Cluster(_)) = &shared.link {
+                Detour::start(self, shared, key);
+                return;
+            }
             shared.link = None;
             shared.opening.take().inspect(|(number, _)| {
                 // What is being opened may lead there, too; nobody is given its number again.
@@ -308,69 +317,13 @@ where
         .shared()
 }
 
-/// The opening of the shared connection with a number.
-struct Opening(Arc<Node>, u64);
-
-impl Opening {
-    async fn run(self) -> Opened {
-        let Opening(node, number) = &self;
-        let limit = node.config.connect_timeout;
-        // The connection's own limit leaves out what Sentinel or a name server takes.
-        let link = within(limit, node.connector.shared(limit)).await;
-        let mut shared = lock(&node.shared);
-        // Otherwise the server has been looked for anew since, and this may be the old one.
-        if shared.is_opening(*number) {
-            shared.number = *number;
-            shared.link = link.as_ref().ok().cloned();
-        }
-        Ok((link?, *number))
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        let mut shared = lock(&self.0.shared);
-        if shared.is_opening(self.1) {
-            shared.opening = None;
-        }
-    }
-}
-
-impl Shared {
-    fn is_opening(&self, number: u64) -> bool {
-        self.opening.as_ref().is_some_and(|it| it.0 == number)
-    }
-}
-
-/// A look at whether the server is there.
-struct Check(Arc<Node>);
-
-impl Check {
-    async fn run(self) -> Result<(), Error> {
-        let ping = redis::cmd("PING");
-        let mut answer = self.0.ask(&ping).await;
-        if matches!(&answer, Err(Error::Connection { error, .. }) if error.is_timeout()) {
-            // It may be the connection that is dead, and not the server.
-            answer = self.0.ask(&ping).await;
-        }
-        match answer {
-            // A server that may not be pinged, or is loading, is there all the same.
-            Ok(_) | Err(Error::Refused(_)) => {
-                lock(&self.0.heard).at = Some(BootInstant::now());
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Drop for Check {
-    fn drop(&mut self) {
-        lock(&self.0.heard).check = None;
-    }
-}
-
 impl WaitLink {
+    /// Whether the server that this leads to still answers, on another connection than this.
+    pub(crate) async fn check_alive(&self, key: &[u8]) -> Result<(), Error> {
+        let at = self.place.as_deref().map(|place| At { place, key });
+        self.permit.0.check_alive(at).await
+    }
+
     /// Keeps the connection for the next wait. Only for one on which every command has been answered.
     pub(crate) fn keep(self) {
         let node = &self.permit.0;
