@@ -1,6 +1,7 @@
 //! Asking the servers to keep holds: on a majority, within the validity.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -15,6 +16,9 @@ use crate::lease::Lease;
 use crate::token::Token;
 use crate::trace;
 use crate::wire;
+
+/// The least time that a server is given to answer, if it is ever given so much: any less, and a distant one never could.
+const SHORTEST: Duration = Duration::from_millis(500);
 
 /// A renewal to ask for.
 pub(crate) struct Request {
@@ -77,17 +81,33 @@ struct Tally {
 /// Renews holds of one client, all servers asked at the same time. Who has not answered when all is decided is not waited
 /// for; it goes on by itself.
 pub(crate) async fn renew(core: &Arc<Core>, requests: Vec<Request>) -> Vec<(Arc<Hold>, Outcome)> {
+    renew_in_time(core, requests, Duration::MAX).await
+}
+
+/// The same, where the first hold has so much time left: it is given up early enough to be tried again over another
+/// connection, because this one may be dead.
+pub(crate) async fn renew_in_time(
+    core: &Arc<Core>,
+    requests: Vec<Request>,
+    left: Duration,
+) -> Vec<(Arc<Hold>, Outcome)> {
     if requests.is_empty() {
         return Vec::new();
     }
     let (reply, outcomes) = oneshot::channel();
-    core.runtime.spawn(ask(core.clone(), requests, reply));
+    core.runtime.spawn(ask(core.clone(), requests, left, reply));
     outcomes.await.unwrap_or_default()
+}
+
+/// How long a server may take to answer a renewal where so much time is left.
+fn limit(left: Duration, usual: Duration) -> Duration {
+    (left / 2).max(SHORTEST).min(usual)
 }
 
 async fn ask(
     core: Arc<Core>,
     requests: Vec<Request>,
+    left: Duration,
     reply: oneshot::Sender<Vec<(Arc<Hold>, Outcome)>>,
 ) {
     let sent = BootInstant::now();
@@ -99,7 +119,8 @@ async fn ask(
                 .iter()
                 .map(|request| wire::renew(request.hold.who(), request.lease, request.nodes[index]))
                 .collect();
-            async move { (index, node.ask_all(cmds).await) }
+            let limit = limit(left, node.config().response_timeout);
+            async move { (index, node.ask_all(cmds, limit).await) }
         })
         .collect();
     let mut reply = Some(reply);
@@ -199,8 +220,6 @@ impl Tally {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::acquire::new_slot;
     use crate::builder::IntoServer;
@@ -245,6 +264,15 @@ pub(crate) mod tests {
         tally.count(&hold.core, &request, 0, Ok(Ok(reply)));
         tally.decide(&hold.core, &request, BootInstant::now());
         hold.loss()
+    }
+
+    #[test]
+    fn a_renewal_leaves_time_for_another() {
+        let ms = Duration::from_millis;
+        assert_eq!(limit(ms(1_500), ms(2_000)), ms(750));
+        assert_eq!(limit(ms(60_000), ms(2_000)), ms(2_000));
+        assert_eq!(limit(ms(0), ms(2_000)), SHORTEST);
+        assert_eq!(limit(ms(0), ms(50)), ms(50));
     }
 
     #[tokio::test]

@@ -142,7 +142,9 @@ fn renew(mut due: Vec<Arc<Hold>>) {
 async fn renew_batch(holds: Vec<Arc<Hold>>) {
     let requests = holds.iter().filter_map(renew::request).collect();
     let core = holds[0].core.clone();
-    let outcomes = renew::renew(&core, requests).await;
+    let left = holds.iter().map(|hold| hold.state().deadline.remaining());
+    let left = left.min().unwrap_or_default();
+    let outcomes = renew::renew_in_time(&core, requests, left).await;
     for (hold, outcome) in outcomes {
         if let Outcome::Failed(_) = outcome {
             hold.retry_renewal();

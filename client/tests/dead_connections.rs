@@ -4,7 +4,7 @@ mod support;
 
 use mortise_client::Client;
 use mortise_client::redis::AsyncConnectionConfig;
-use mortise_harness::Server;
+use mortise_harness::{Server, cmd};
 use support::proxy::{Proxy, Traffic};
 use support::{await_waiters, client, client_of, ms};
 
@@ -46,6 +46,31 @@ async fn a_waiter_survives_the_death_of_the_shared_connection() {
     tokio::time::sleep(ms(3_000)).await;
     other.release().await.unwrap();
     waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_dead_connection_does_not_lose_a_lock_whose_server_is_there() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let builder = Client::builder(proxy.url()).unwrap();
+    // An answer may take as long as two thirds of the lease, and those begin with the first renewal.
+    let builder = builder.response_timeout(ms(4_000));
+    let client = builder.connect().await.unwrap();
+    let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
+    let deadline = guard.deadline();
+    proxy.set(Traffic::StallsOld);
+    tokio::time::sleep(deadline.remaining() + ms(500)).await;
+    assert!(guard.is_valid(), "{guard:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_by_hand_survives_a_closed_connection() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(60_000)).auto_renew(false);
+    let guard = lock.acquire().await.unwrap();
+    cmd!(server.connect(), "CLIENT", "KILL", "TYPE", "normal");
+    guard.renew().await.unwrap();
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared as SharedFuture};
@@ -185,13 +186,29 @@ impl Node {
         value
     }
 
-    /// Sends commands over the shared connection in one go.
+    /// Sends commands over the shared connection in one go, and waits up to `limit` for their replies; sends them again if
+    /// the connection turns out to be dead. Only for what may be carried out twice.
     pub(crate) async fn ask_all(
         self: &Arc<Self>,
         cmds: Vec<Cmd>,
+        limit: Duration,
     ) -> Result<Vec<RedisResult<Value>>, Error> {
-        let (link, number) = self.link().await.map_err(|error| self.failure(error))?;
-        let replies = link.ask_all(&cmds, self.config.response_timeout).await;
+        match self.ask_all_once(&cmds, limit).await {
+            Err(Error::Connection { error, .. }) if !error.is_timeout() => {
+                self.ask_all_once(&cmds, limit).await
+            }
+            replies => replies,
+        }
+    }
+
+    async fn ask_all_once(
+        self: &Arc<Self>,
+        cmds: &[Cmd],
+        limit: Duration,
+    ) -> Result<Vec<RedisResult<Value>>, Error> {
+        let link = within(limit, self.link()).await;
+        let (link, number) = link.map_err(|error| self.failure(error))?;
+        let replies = link.ask_all(cmds, limit).await;
         let replies = replies.inspect_err(|error| self.report(number, error, None));
         for (cmd, reply) in cmds.iter().zip(replies.iter().flatten()) {
             if let Err(error) = reply {
