@@ -117,7 +117,10 @@ impl Locks for Client {
 
     fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
         let (core, cmd) = (self.core.clone(), info::top(count));
-        Box::pin(async move { core.ask_each(cmd, TopEntry::parse).await })
+        Box::pin(async move {
+            let parse = |value| TopEntry::parse(value, count);
+            core.ask_each(cmd, parse).await
+        })
     }
 }
 
@@ -225,7 +228,7 @@ impl Client {
         LockInfo::parse(self.ask(info::info(key.as_ref())).await?)
     }
 
-    /// The locks with the most waiters now, at most `count`, the longest queue first.
+    /// The locks with the most waiters now, at most `count`, the longest queue first; in a cluster, of all its primaries.
     ///
     /// # Errors
     /// As for [`info`](Client::info).
@@ -241,7 +244,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        TopEntry::parse(self.ask(info::top(count)).await?)
+        TopEntry::parse(self.ask(info::top(count)).await?, count)
     }
 
     async fn ask(&self, cmd: redis::Cmd) -> Result<redis::Value, Error> {

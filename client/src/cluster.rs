@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::{join, try_join};
 use redis::aio::ConnectionLike;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::cluster_routing::{
+    MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr,
+};
 use redis::io::tcp::TcpSettings;
 use redis::{
     Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
@@ -16,6 +19,7 @@ use redis::{
 use crate::builder::Server;
 use crate::connector::{Connector, attentive};
 use crate::error::Error;
+use crate::wire;
 
 /// A cluster, and how to reach any one node of it.
 pub(crate) struct Cluster {
@@ -88,7 +92,7 @@ impl Cluster {
             let to = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
             link.clone().route_command(cmd, to).await
         };
-        let (slot, slots) = futures_util::future::join(ask(slot), ask(slots)).await;
+        let (slot, slots) = join(ask(slot), ask(slots)).await;
         let found = match slot? {
             Value::Int(slot) => find(slots?, slot, self.host()),
             _ => None,
@@ -135,9 +139,54 @@ impl Cluster {
     }
 }
 
-/// Sends a command to the node with its key.
+/// Sends a command to the node with its key; one without a key to all primaries, whose lists make one.
 pub(crate) async fn send(link: &ClusterConnection, cmd: &Cmd) -> RedisResult<Value> {
-    link.clone().req_packed_command(cmd).await
+    let mut asked = link.clone();
+    if wire::key(cmd).is_some() {
+        return asked.req_packed_command(cmd).await;
+    }
+    let (mut link, mut slots) = (link.clone(), redis::cmd("CLUSTER"));
+    slots.arg("SLOTS");
+    let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let answers = asked.route_command(cmd.clone(), all);
+    let (answers, slots) = try_join(answers, link.req_packed_command(&slots)).await?;
+    let Value::Map(answers) = answers else {
+        return Ok(answers);
+    };
+    // The connection asks only those that it has reached.
+    if answers.len() < primaries(slots) {
+        return Err(RedisError::from((
+            ErrorKind::ClusterConnectionNotFound,
+            "not all nodes can be reached",
+        )));
+    }
+    let mut all = Vec::new();
+    for (_, answer) in answers {
+        match answer {
+            Value::Array(some) => all.extend(some),
+            other => return Ok(other),
+        }
+    }
+    Ok(Value::Array(all))
+}
+
+/// How many nodes have slots, by a reply to `CLUSTER SLOTS`.
+fn primaries(slots: Value) -> usize {
+    let Value::Array(ranges) = slots else {
+        return 0;
+    };
+    let mut found = Vec::new();
+    for range in ranges {
+        if let Value::Array(range) = range
+            && let Some(Value::Array(primary)) = range.into_iter().nth(2)
+        {
+            let at: Vec<Value> = primary.into_iter().take(2).collect();
+            if !found.contains(&at) {
+                found.push(at);
+            }
+        }
+    }
+    found.len()
 }
 
 /// The primary of `slot` in a reply to `CLUSTER SLOTS`: `[[from, to, [host, port, …], …], …]`.
@@ -190,6 +239,7 @@ mod tests {
         ]);
         assert_eq!(find(slots.clone(), 99, "c"), Some("a:1".to_owned()));
         assert_eq!(find(slots.clone(), 100, "c"), Some("c:3".to_owned()));
-        assert_eq!(find(slots, 16384, "c"), None);
+        assert_eq!(find(slots.clone(), 16384, "c"), None);
+        assert_eq!(primaries(slots), 2);
     }
 }

@@ -50,9 +50,10 @@ impl Core {
     pub(crate) async fn ask_each<T>(
         &self,
         cmd: Cmd,
-        parse: fn(Value) -> Result<T, Error>,
+        parse: impl Fn(Value) -> Result<T, Error>,
     ) -> Vec<ServerAnswer<T>> {
         let cmd = Arc::new(cmd);
+        let parse = &parse;
         let asking = self.nodes.iter().map(|node| {
             let (asked, cmd) = (node.clone(), cmd.clone());
             let task = self.runtime.spawn(async move { asked.ask(&cmd).await });

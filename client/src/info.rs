@@ -1,5 +1,6 @@
 //! Looking at locks: `LOCK.INFO` and `LOCK.TOP`.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -222,8 +223,9 @@ impl WaiterInfo {
 }
 
 impl TopEntry {
-    pub(crate) fn parse(value: Value) -> Result<Vec<TopEntry>, Error> {
-        list(value, |value| {
+    /// The first `count` of what one server, or several, have listed.
+    pub(crate) fn parse(value: Value, count: usize) -> Result<Vec<TopEntry>, Error> {
+        let mut entries = list(value, |value| {
             let mut map = Fields::of(value)?;
             Ok(TopEntry {
                 key: map.bytes("key")?,
@@ -233,7 +235,10 @@ impl TopEntry {
                 waiters: map.number("waiters")?,
                 oldest: map.millis("oldest")?,
             })
-        })
+        })?;
+        entries.sort_by_key(|entry: &TopEntry| Reverse((entry.waiters, entry.oldest)));
+        entries.truncate(count);
+        Ok(entries)
     }
 }
 

@@ -151,7 +151,10 @@ impl Locks for Quorum {
 
     fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
         let (core, cmd) = (self.core.clone(), info::top(count));
-        Box::pin(async move { core.ask_each(cmd, TopEntry::parse).await })
+        Box::pin(async move {
+            let parse = |value| TopEntry::parse(value, count);
+            core.ask_each(cmd, parse).await
+        })
     }
 }
 

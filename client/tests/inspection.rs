@@ -162,3 +162,33 @@ fn everything_can_be_sent_to_and_used_from_other_threads() {
         future(&guard.release());
     };
 }
+
+#[cfg(feature = "cluster")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_queues_of_a_cluster_are_those_of_all_its_primaries() {
+    let cluster = mortise_harness::Cluster::start(3, mortise_harness::Server::builder);
+    let seeds = cluster.nodes().map(mortise_harness::Server::url);
+    let client = Client::connect(Server::cluster(seeds).unwrap()).await;
+    let client = client.unwrap();
+    // One, two and three wait, for a lock of each primary.
+    let keys: [String; 3] = std::array::from_fn(|home| {
+        let mut keys = (0..).map(|n| format!("key{n}"));
+        keys.find(|key| cluster.home_of(key) == home).unwrap()
+    });
+    let (mut guards, mut waiting) = (Vec::new(), tokio::task::JoinSet::new());
+    for (key, waiters) in keys.iter().zip(1..) {
+        let lock = client.lock(key).lease(std::time::Duration::from_secs(60));
+        guards.push(lock.acquire().await.unwrap());
+        for _ in 0..waiters {
+            let lock = lock.clone();
+            waiting.spawn(async move { lock.acquire().await.map(drop) });
+        }
+        await_waiters(&client, key, waiters).await;
+    }
+    let top = client.top(2).await.unwrap();
+    let top: Vec<_> = top.iter().map(|it| (&*it.key, it.waiters)).collect();
+    assert_eq!(top, [(keys[2].as_bytes(), 3), (keys[1].as_bytes(), 2)]);
+    assert_eq!(client.top(10).await.unwrap().len(), 3);
+    let on_each = client.top_on_each(1).await.remove(0);
+    assert_eq!(on_each.answer.unwrap()[0].key, keys[2].as_bytes());
+}

@@ -5,6 +5,8 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use redis::Cmd;
+
 use super::opening::Shared;
 use super::{Node, lock};
 use crate::error::{Error, is_passing};
@@ -20,20 +22,20 @@ pub(super) struct Detour {
     node: Arc<Node>,
     /// The connection on which the server with the key did not answer.
     number: u64,
-    key: Vec<u8>,
+    /// What it did not answer, or as much as that.
+    look: Cmd,
 }
 
 impl Detour {
-    /// Starts a search for the server with `key`, unless there is one.
+    /// Starts a search for the server with `key`, or for all, unless there is one.
     pub(super) fn start(node: &Arc<Node>, mut shared: MutexGuard<'_, Shared>, key: Option<&[u8]>) {
-        let Some(key) = key.filter(|_| !shared.seeking) else {
+        if std::mem::replace(&mut shared.seeking, true) {
             return;
-        };
-        shared.seeking = true;
+        }
         let detour = Detour {
             node: node.clone(),
             number: shared.number,
-            key: key.to_vec(),
+            look: key.map_or_else(|| info::top(1), info::look),
         };
         // A runtime that ends drops what it is given, and that takes the lock.
         drop(shared);
@@ -50,8 +52,7 @@ impl Detour {
     async fn find(&self) -> Option<Link> {
         let node = &self.node;
         let link = node.open().await.ok()?;
-        let look = info::look(&self.key);
-        let answer = link.ask(&look, node.config.response_timeout).await;
+        let answer = link.ask(&self.look, node.config.response_timeout).await;
         match wire::value(answer, &node.name) {
             Err(Error::Connection { .. }) => None,
             Err(Error::Refused(line)) if is_passing(&line) => None,
