@@ -14,7 +14,8 @@ use crate::node::{NOT_SHARED, Node, WaitLink};
 use crate::token::Token;
 use crate::wire::{self, Queue};
 
-/// How often an attempt is made again while a failover or a migration is going on, if no wait limit says otherwise.
+/// How often an attempt is made again while a failover or a migration is going on, by who has set no limit to the wait;
+/// who has goes on until then.
 const FAILOVER_ATTEMPTS: u32 = 20;
 const FAILOVER_PAUSE: Duration = Duration::from_millis(250);
 
@@ -34,7 +35,11 @@ pub(crate) async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
             Err(error) => error,
         };
         failures += 1;
-        if !may_pass(node, &error) || failures > FAILOVER_ATTEMPTS || attempt.is_over() {
+        let is_over = match attempt.request.wait {
+            Wait::Forever => failures > FAILOVER_ATTEMPTS,
+            Wait::No | Wait::Limit(_) => attempt.is_over(),
+        };
+        if is_over || !may_pass(node, &error) {
             return Err(error);
         }
         node.rediscover(Some(&attempt.request.key));
