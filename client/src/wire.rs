@@ -82,13 +82,6 @@ pub(crate) fn fence((key, owner): (&[u8], &[u8]), token: Token) -> Cmd {
     cmd
 }
 
-/// Any answer to this comes after all that was sent for the key before it on the same connection.
-pub(crate) fn look(key: &[u8]) -> Cmd {
-    let mut cmd = redis::cmd("LOCK.INFO");
-    cmd.arg(key).arg("COUNT").arg(1);
-    cmd
-}
-
 /// The key that a command is about, if it is about one: its first argument.
 pub(crate) fn key(cmd: &Cmd) -> Option<&[u8]> {
     let mut args = cmd.args_iter().map(|arg| match arg {

@@ -12,6 +12,7 @@ use redis::Cmd;
 use crate::acquire::Request;
 use crate::clock::BootInstant;
 use crate::error::Error;
+use crate::info;
 use crate::link::Link;
 use crate::node::Node;
 use crate::trace;
@@ -248,9 +249,14 @@ impl Undo {
         }
         // Either all that was sent there is answered, or the connection is dead and nothing more comes of it. About the key,
         // so that in a cluster it goes the same way.
-        match link.send(&wire::look(&self.key)).await {
-            Ok(_) => true,
-            Err(_) => say(&node, &self.key, &cmd, insist).await,
+        let look = info::look(&self.key);
+        loop {
+            match link.send(&look).await {
+                Ok(_) => return true,
+                // A cluster's connection has time limits of its own.
+                Err(error) if error.is_timeout() => {}
+                Err(_) => return say(&node, &self.key, &cmd, insist).await,
+            }
         }
     }
 }
