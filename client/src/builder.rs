@@ -152,7 +152,7 @@ impl Builder {
         })
     }
 
-    /// How long opening a connection may take: 2 seconds unless set. To a cluster, each of its nodes may take a third of that.
+    /// How long opening a connection may take: 2 seconds unless set. To a cluster, each of its nodes may take a fourth of that.
     ///
     /// # Examples
     /// ```no_run

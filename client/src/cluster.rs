@@ -75,8 +75,9 @@ impl Cluster {
         patience: Duration,
     ) -> RedisResult<ClusterConnection> {
         let config = redis::cluster::ClusterConfig::new()
-            // A node that hangs takes this long twice: as one of the addresses, and as one of the cluster's.
-            .set_connection_timeout(limit / 3)
+            // A node that hangs takes this long twice: as one of the addresses, and as one of the cluster's. Later, whenever
+            // it is connected to again, the others' answers are kept waiting.
+            .set_connection_timeout(limit / 4)
             // What the connection itself asks while its users wait. Their answers are timed where they are awaited.
             .set_response_timeout(patience);
         self.client.get_async_connection_with_config(config).await
