@@ -105,7 +105,7 @@ async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
     let cmd = wire::acquire(attempt.who(), terms, attempt.holds, queue, None);
     attempt.leave_trace(at, &wait.link, true);
     let sent = BootInstant::now();
-    let Ok(reply) = watched(node, wait.link.send(&cmd), left).await else {
+    let Ok(reply) = watched((node, &wait, &request.key), wait.link.send(&cmd), left).await else {
         return Ok(Waited::Gone);
     };
     let made = BootInstant::now();

@@ -189,8 +189,7 @@ async fn wait_once(
     let mut sent = BootInstant::now();
     let cmd = command(attempt, queue);
     let limit = request.wait.left(attempt.started);
-    let is_there = || wait.check_alive(&request.key);
-    let reply = watched_by(node, is_there, wait.link.send(&cmd), limit).await?;
+    let reply = watched((node, &wait, &request.key), wait.link.send(&cmd), limit).await?;
     let token = match wire::token(reply, node.name()) {
         Ok(token) => token,
         Err(error) => {
@@ -219,20 +218,10 @@ async fn wait_once(
     Ok(Waited::Granted(token, sent))
 }
 
-/// Waits for the reply to a blocked request; see [`watched_by`]. Of a cluster, all primaries have to be there.
-pub(crate) async fn watched(
-    node: &Arc<Node>,
-    reply: impl Future<Output = RedisResult<Value>>,
-    limit: Option<Duration>,
-) -> Result<RedisResult<Value>, Error> {
-    watched_by(node, || node.check_alive(None), reply, limit).await
-}
-
 /// Waits for the reply to a blocked request, and looks meanwhile whether the server is still there: it may be long in
 /// coming, and a server that has fallen silent never sends it.
-async fn watched_by<L: Future<Output = Result<(), Error>>>(
-    node: &Arc<Node>,
-    is_there: impl Fn() -> L,
+pub(crate) async fn watched(
+    (node, wait, key): (&Arc<Node>, &WaitLink, &[u8]),
     reply: impl Future<Output = RedisResult<Value>>,
     limit: Option<Duration>,
 ) -> Result<RedisResult<Value>, Error> {
@@ -241,7 +230,7 @@ async fn watched_by<L: Future<Output = Result<(), Error>>>(
     let silence = async {
         loop {
             tokio::time::sleep(patience).await;
-            if let Err(error) = is_there().await {
+            if let Err(error) = wait.check_alive(key).await {
                 return error;
             }
             if limit.is_some_and(|limit| started.elapsed() > limit.saturating_add(patience)) {
