@@ -116,13 +116,19 @@
 //!
 //! # What it does not do
 //!
-//! - **No semaphores**, and over a quorum there could be none. Majorities overlap in one server, which is enough for one holder, but not for a
-//!   count. With two permits on each of three servers, A may hold the first and the second server, B the second and the
-//!   third, C the first and the third: every server has granted two, and three are inside.
+//! - **No semaphores**, and over a quorum there could be none. Majorities overlap in one server, which is enough for one
+//!   holder, but not for a count. With two permits on each of three servers, A may hold the first and the second server, B
+//!   the second and the third, C the first and the third: every server has granted two, and three are inside.
 //! - **No deadlock detection** over a quorum, nor between acquisitions that name no [`Owner`]: each of those is an owner of
 //!   its own. A wait limit ends them.
 //! - **No protection of the data.** The guard holds no value: what the lock protects is elsewhere, and whoever goes there
 //!   without the lock, or without looking at tokens, is not stopped.
+//! - **Nothing against a network that delivers what was sent on a closed connection**, as some proxies do. Connections on
+//!   which a request has been given up are reset or waited for, so that nothing of it reaches the server after what a named
+//!   [`Owner`] asks for next; beyond the machine's own TCP that is the proxy's to keep. Owners of one acquisition, which is
+//!   what there is unless one is named, have nothing to lose by it.
+//! - **No quick connecting to a cluster one of whose nodes hangs.** A client that is there already is not disturbed, but for
+//!   locks on that node; one that is made then, and asks that node again and again, is slow with the others as well.
 //! - **No failover without the server's help.** With replicas, read what `lock.grace` promises and costs.
 //! - **No other server.** It needs the module's commands: without it, `SET … NX PX` is what there is.
 //!
