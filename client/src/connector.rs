@@ -32,19 +32,9 @@ impl Connector {
         }
     }
 
-    /// A connection to wait on, to where `place` says: see [`Connector::place`].
-    ///
-    /// Closed while a request waits it is reset: what has not reached the server by then never does.
-    pub(crate) async fn dedicated(
-        &self,
-        place: Option<&str>,
-        limit: Duration,
-    ) -> RedisResult<MultiplexedConnection> {
-        self.open(place, limit, Closing::Resets).await
-    }
-
+    /// A connection of its own, to where `place` says: see [`Connector::place`].
     #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
-    async fn open(
+    pub(crate) async fn open(
         &self,
         place: Option<&str>,
         limit: Duration,
@@ -88,10 +78,13 @@ impl Connector {
     }
 }
 
-/// What becomes of bytes that are on their way when a connection is closed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Closing {
+/// What becomes of a connection that is closed while something is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// It is delivered, and that the connection is closed, too, though packets are lost.
     Delivers,
+    /// What has not reached the server by then never does. Nor may the word that the connection is closed, if that one
+    /// packet is lost: who waited there then waits on, and may be granted what nobody has.
     Resets,
 }
 

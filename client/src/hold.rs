@@ -94,6 +94,11 @@ impl State {
         self.leaving >= self.write.saturating_add(self.read)
     }
 
+    /// Whether nothing of it is left to be released.
+    pub(crate) fn is_released(&self) -> bool {
+        self.write == 0 && self.read == 0
+    }
+
     /// A lease has been asked for.
     pub(crate) fn note_lease(&mut self, lease: Lease) {
         let until = BootInstant::now() + lease.duration();
@@ -299,7 +304,9 @@ impl Hold {
     /// Takes note of the token by which a server knows the hold.
     pub(crate) fn learn(&self, node: usize, token: Token, epoch: u64) {
         let mut state = self.state();
-        if state.epoch == epoch && !state.suspended && state.nodes[node].is_none() {
+        // What is late may change it yet.
+        let is_sure = !state.suspended && state.unanswered[node].is_none();
+        if state.epoch == epoch && is_sure && state.nodes[node].is_none() {
             state.nodes[node] = Some(token);
             if state.nodes.len() == 1 {
                 state.token = state.token.max(token);

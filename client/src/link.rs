@@ -6,6 +6,11 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
+use crate::info;
+
+/// When nothing that was sent comes any more: TCP has given it up by then (`connector`).
+const LATEST: Duration = Duration::from_secs(30);
+
 /// An open connection; clones share it.
 #[derive(Clone)]
 pub(crate) enum Link {
@@ -24,6 +29,21 @@ impl Link {
             #[cfg(feature = "cluster")]
             Link::Cluster(link) => crate::cluster::send(link, cmd).await,
         }
+    }
+
+    /// Waits until all that was sent for `key` on this connection before is answered, or nothing of it can come any more.
+    pub(crate) async fn settle(&self, key: &[u8]) {
+        // About the key, so that in a cluster it goes the same way.
+        let look = info::look(key);
+        let settling = async {
+            // A connection that was given may have a time limit of its own.
+            while self
+                .send(&look)
+                .await
+                .is_err_and(|error| error.is_timeout())
+            {}
+        };
+        let _ = tokio::time::timeout(LATEST, settling).await;
     }
 
     /// Sends a command and waits up to `limit` for its reply.

@@ -142,6 +142,15 @@ async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
     }
     let undelivered = tally.failed.into_iter().map(|(delivery, _)| delivery);
     futures_util::future::join_all(undelivered.map(|it| insist(it, until))).await;
+    let returns = is_last && hold.slot.is_of_named() && !core.is_quorum();
+    let late = hold.state().unanswered[0].clone();
+    if let Some(link) = late.filter(|_| returns) {
+        // A change of the hold that was given up, whose undoing would hit what the owner asks for next.
+        link.settle(&hold.key).await;
+        let _ = core.nodes[0]
+            .ask(&wire::release_all(hold.who(), None))
+            .await;
+    }
     // Only now may the owner ask again: the server would take that for the hold that is to end.
     drop(turn);
 }
@@ -201,15 +210,6 @@ fn command(hold: &Hold, server: usize, mode: Mode, is_last: bool) -> Cmd {
     wire::release(hold.who(), mode, left, token)
 }
 
-/// Takes from the server what may be left there of a hold that was lost, before its owner asks for the lock anew: of what it
-/// is asked for then, a count of the other mode would become part.
-pub(crate) async fn forget(hold: &Hold) -> Result<(), Error> {
-    let node = &hold.core.nodes[0];
-    node.ask(&wire::release_all(hold.who(), None))
-        .await
-        .map(drop)
-}
-
 struct Answer {
     delivery: Delivery,
     /// Holds left, or null.
@@ -250,19 +250,21 @@ impl Delivery {
 
     async fn say(&self, link: &Link, number: u64) -> Result<Option<u64>, Error> {
         let (hold, node) = (&self.hold, self.node());
-        let epoch = {
+        let (epoch, keeps) = {
             let mut state = hold.state();
-            if !self.is_last {
+            // Something may still be late on another connection than this.
+            let keeps = number != NOT_SHARED && state.unanswered[self.server].is_some();
+            if !self.is_last && !keeps {
                 // The owner may ask for more of the same hold before this is answered: then behind it.
                 state.unanswered[self.server] = Some(link.clone());
             }
-            state.epoch
+            (state.epoch, keeps)
         };
         let reply = node.ask_on(link, number, &self.cmd).await;
         if !matches!(&reply, Err(Error::Connection { error, .. }) if error.is_timeout()) {
             let mut state = hold.state();
             // Otherwise it is the answer to a later request that is missing.
-            if state.epoch == epoch {
+            if state.epoch == epoch && !keeps {
                 state.unanswered[self.server] = None;
             }
         }

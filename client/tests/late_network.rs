@@ -3,22 +3,11 @@
 
 mod support;
 
-use mortise_client::{Guard, Owner, Quorum};
+use mortise_client::{Owner, Quorum};
 use mortise_harness::Server;
 use support::proxy::{Proxy, Traffic};
 use support::quorum::Servers;
-use support::{await_free, await_waiters, client, client_of, eventually, ms};
-
-/// Fails unless others are kept out for as long as the guard says that they are, and let in afterwards.
-async fn assert_holds(guard: Guard, server: &Server) {
-    let direct = client(server).await;
-    // Whatever is late has come by then.
-    tokio::time::sleep(ms(500)).await;
-    let other = direct.lock("k").try_acquire().await.unwrap();
-    assert!(guard.is_valid() && other.is_none(), "{guard:?} {other:?}");
-    guard.release().await.unwrap();
-    await_free(&direct, "k").await;
-}
+use support::{assert_holds, await_waiters, client_of, eventually, ms};
 
 #[tokio::test]
 async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it() {
@@ -34,7 +23,7 @@ async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it()
     let waiting = tokio::spawn(async move { lock.acquire().await });
     proxy.set(Traffic::Flows);
     let guard = waiting.await.unwrap().unwrap();
-    assert_holds(guard, &server).await;
+    assert_holds(guard, &server, "k").await;
 }
 
 #[tokio::test]
@@ -49,7 +38,7 @@ async fn who_has_given_up_a_request_on_a_connection_that_breaks_may_ask_again() 
     proxy.set(Traffic::Cut);
     proxy.set(Traffic::Flows);
     let guard = waiting.await.unwrap().unwrap();
-    assert_holds(guard, &server).await;
+    assert_holds(guard, &server, "k").await;
 }
 
 #[tokio::test]
@@ -65,7 +54,7 @@ async fn an_upgrade_that_comes_late_does_not_hit_the_next() {
     if again.is_err() {
         guard.upgrade().await.unwrap();
     }
-    assert_holds(guard, &server).await;
+    assert_holds(guard, &server, "k").await;
 }
 
 #[tokio::test]

@@ -153,11 +153,12 @@ impl Grants {
                 async move { (node, core.nodes[node].ask(cmd).await) }
             })
             .collect();
+        let mut refused = None;
         while let Some((node, answer)) = answers.next().await {
             let raised = answer.and_then(|value| wire::token(Ok(value), core.nodes[node].name()));
             match (raised, self.0.get_mut(&node)) {
                 (Ok(Some(raised)), Some(vote)) => vote.token = raised,
-                (Err(error @ Error::Refused(_)), _) => attempt.trail.note_refused(error),
+                (Err(error @ Error::Refused(_)), _) => refused = Some(error),
                 _ => {}
             }
             if met(self) >= core.majority() {
@@ -166,6 +167,9 @@ impl Grants {
         }
         drop(answers);
         if met(self) < core.majority() {
+            if let Some(error) = refused {
+                attempt.trail.note_refused(error);
+            }
             return None;
         }
         // Whether the others have been raised is not known, so they are not named by a token either.

@@ -96,7 +96,7 @@ async fn wait(attempt: &Attempt<'_>, at: usize) -> Result<Waited, Error> {
         return Ok(Waited::Over);
     };
     let left = request.wait.left(attempt.started);
-    let wait = match node.wait_link(&request.key, false).await {
+    let wait = match node.wait_link(&request.key, false, attempt.closing()).await {
         Ok(wait) => wait,
         Err(error @ Error::TooManyWaits { .. }) => return Err(error),
         Err(_) => return Ok(Waited::Gone),

@@ -16,6 +16,7 @@ use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
 use crate::clock::{BootInstant, sleep_until};
+use crate::connector::Closing;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
@@ -25,7 +26,6 @@ use crate::lease::Lease;
 use crate::link::Link;
 use crate::mode::Mode;
 use crate::owner::{Slot, Turn};
-use crate::release;
 use crate::renew::{self, Outcome};
 use crate::token::Token;
 use crate::trace;
@@ -79,6 +79,8 @@ pub(crate) struct Attempt<'r> {
     pub(crate) owner: Arc<[u8]>,
     /// The owner's hold on this key so far.
     pub(crate) existing: Option<Arc<Hold>>,
+    /// What the owner has held here and lost, where the server may still have it.
+    pub(crate) lost: Option<Arc<Hold>>,
     /// What the servers know that hold by.
     pub(crate) known: &'r [Option<Token>],
     /// What the count of the mode is to be.
@@ -122,7 +124,7 @@ async fn run_in_turn(
         .saturating_add(1);
     let trail = Trail::of(existing.is_some());
     let lost = turn.upgrade().filter(|old| {
-        existing.is_none() && old.owner == request.owner && !old.state().is_given_back()
+        existing.is_none() && old.owner == request.owner && !old.state().is_released()
     });
     if let Some(hold) = &existing {
         learn_tokens(hold).await;
@@ -137,17 +139,13 @@ async fn run_in_turn(
             request: &request,
             owner: request.owner.clone(),
             existing: existing.clone(),
+            lost,
             known: tokens.as_deref().unwrap_or_default(),
             holds,
             started,
             trail: &trail,
         };
-        let taking = std::pin::pin!(async {
-            if let Some(lost) = lost {
-                release::forget(&lost).await?;
-            }
-            take_while_held(&attempt).await
-        });
+        let taking = std::pin::pin!(take_while_held(&attempt));
         match select(taking, std::pin::pin!(reply.closed())).await {
             Either::Left((outcome, _)) => Some(outcome),
             Either::Right(_) => None,
@@ -157,7 +155,7 @@ async fn run_in_turn(
     note_unanswered(existing.as_deref(), &trail);
     // What the server has refused it has not leased.
     if let Some(hold) = &existing
-        && !matches!(outcome, Some(Err(Error::Refused(_))))
+        && (request.core.is_quorum() || !matches!(outcome, Some(Err(Error::Refused(_)))))
     {
         hold.state().note_lease(request.terms.lease);
     }
@@ -288,6 +286,16 @@ impl Attempt<'_> {
     /// The connection on which an earlier request for the same hold may still reach a server.
     pub(crate) fn unsettled(&self, node: usize) -> Option<Link> {
         self.existing.as_ref()?.state().unanswered[node].clone()
+    }
+
+    /// What is to become of a connection that is waited on in vain: what comes late there would hit what is asked for next
+    /// under the same name, if anything is.
+    pub(crate) fn closing(&self) -> Closing {
+        let returns = self.request.slot.is_of_named() || self.existing.is_some();
+        match returns && !self.request.core.is_quorum() {
+            true => Closing::Resets,
+            false => Closing::Delivers,
+        }
     }
 
     /// A server is about to be asked.

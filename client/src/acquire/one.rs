@@ -9,7 +9,7 @@ use redis::{Cmd, RedisResult, Value};
 use crate::acquire::{Attempt, Wait};
 use crate::clock::BootInstant;
 use crate::error::{Error, Loss, is_passing};
-use crate::hold::Grant;
+use crate::hold::{Grant, Hold};
 use crate::node::{NOT_SHARED, Node, WaitLink};
 use crate::token::Token;
 use crate::wire::{self, Queue};
@@ -28,8 +28,16 @@ enum Try {
 pub(crate) async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
     let node = &attempt.request.core.nodes[0];
     let mut failures = 0;
+    let mut lost = attempt.lost.clone();
     loop {
-        let error = match try_and_wait(attempt, node).await {
+        let taken = async {
+            if let Some(hold) = &lost {
+                forget(attempt, hold).await?;
+                lost = None;
+            }
+            try_and_wait(attempt, node).await
+        };
+        let error = match taken.await {
             Ok(Try::Granted(token, sent)) => return grant(attempt, token, sent),
             Ok(Try::Busy) => return Err(attempt.busy()),
             Err(error) => error,
@@ -39,12 +47,43 @@ pub(crate) async fn take(attempt: &Attempt<'_>) -> Result<Grant, Error> {
             Wait::Forever => failures > FAILOVER_ATTEMPTS,
             Wait::No | Wait::Limit(_) => attempt.is_over(),
         };
-        if is_over || !may_pass(node, &error) {
+        // What was sent to forget a hold by no token may still come.
+        let is_settled = lost.is_none() || attempt.trail.is_clean();
+        if is_over || !is_settled || !may_pass(node, &error) {
             return Err(error);
         }
         node.rediscover(Some(&attempt.request.key));
         tokio::time::sleep(FAILOVER_PAUSE).await;
     }
+}
+
+/// Takes from the server what may be left there of a hold that was lost, before its owner asks for the lock anew: of what it
+/// is asked for then, a count of the other mode would become part.
+async fn forget(attempt: &Attempt<'_>, hold: &Hold) -> Result<(), Error> {
+    let node = &hold.core.nodes[0];
+    let (late, token) = {
+        let state = hold.state();
+        (state.unanswered[0].clone(), state.nodes[0])
+    };
+    if let Some(link) = late {
+        let left = attempt.request.wait.left(attempt.started);
+        let patience = node.config().response_timeout;
+        let limit = left.unwrap_or(Duration::MAX).max(patience);
+        let settling = tokio::time::timeout(limit, link.settle(&hold.key));
+        settling.await.map_err(|_| attempt.busy())?;
+    }
+    let cmd = wire::release_all(hold.who(), token);
+    if token.is_some() {
+        // Late it hits nothing else.
+        return node.ask(&cmd).await.map(drop);
+    }
+    let (link, number) = node.link().await.map_err(|error| node.failure(error))?;
+    attempt.leave_trace(0, &link, false);
+    let answer = node.ask_on(&link, number, &cmd).await;
+    if !matches!(&answer, Err(Error::Connection { .. })) {
+        attempt.trail.clear(0);
+    }
+    answer.map(drop)
 }
 
 /// Whether another attempt may find another server, or this one in another state.
@@ -88,7 +127,9 @@ async fn try_and_wait(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Er
         let Some(queue) = queue(attempt) else {
             return Ok(Try::Busy);
         };
-        let wait = node.wait_link(&attempt.request.key, fresh).await?;
+        let wait = node
+            .wait_link(&attempt.request.key, fresh, attempt.closing())
+            .await?;
         let reused = wait.reused;
         match wait_once(attempt, node, wait, queue).await {
             Ok(Waited::Granted(token, sent)) => return Ok(Try::Granted(token, sent)),

@@ -69,6 +69,7 @@ pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
             && there >= core.majority()
         {
             let stood = line::stand(attempt, first).await?;
+            attempt.trail.take_refused();
             if let Stood::Won(grant) = stood {
                 return Ok(grant);
             }
@@ -140,11 +141,16 @@ impl Attempt<'_> {
     fn next_round(&self) -> Attempt<'_> {
         let owner = match &self.existing {
             Some(hold) => hold.owner.clone(),
-            None => unique(&self.request.owner),
+            None => {
+                self.trail.forget_late();
+                unique(&self.request.owner)
+            }
         };
         Attempt {
             owner,
             existing: self.existing.clone(),
+            // That had another name.
+            lost: None,
             ..*self
         }
     }

@@ -12,7 +12,6 @@ use redis::Cmd;
 use crate::acquire::Request;
 use crate::clock::BootInstant;
 use crate::error::Error;
-use crate::info;
 use crate::link::Link;
 use crate::node::Node;
 use crate::trace;
@@ -31,7 +30,7 @@ pub(crate) struct Trail {
     /// Something had to be undone: what a server knows a hold by may have changed and changed back.
     undid: AtomicBool,
     /// The undoing that no server has answered yet, on the connection of what it undoes.
-    late: Arc<Mutex<Vec<Late>>>,
+    late: Arc<Mutex<Vec<Arc<Late>>>>,
     /// A server has refused what would have made the grants of a majority one.
     refused: Mutex<Option<Error>>,
 }
@@ -110,6 +109,11 @@ impl Trail {
         late.iter().any(|late| late.is(node, owner))
     }
 
+    /// Another name is used from now on.
+    pub(crate) fn forget_late(&self) {
+        lock(&self.late).clear();
+    }
+
     pub(crate) fn note_refused(&self, error: Error) {
         *lock(&self.refused) = Some(error);
     }
@@ -141,16 +145,16 @@ impl Trail {
         let undoing = undone.into_iter().filter_map(|trace| {
             // Who has not answered the request will not answer its release either: that goes on by itself.
             let silent = request.core.is_quorum() && !trace.answered && !trace.waits;
-            let late = Late {
+            let late = Arc::new(Late {
                 node: trace.node,
                 owner: trace.owner.clone(),
-            };
+            });
             let late_ones = self.late.clone();
             lock(&late_ones).push(late.clone());
             let undo = Undo::of(request, trace, holds, self.is_part);
             let undoing = request.core.runtime.spawn(async move {
                 if undo.run().await {
-                    lock(&late_ones).retain(|other| !other.is(late.node, &late.owner));
+                    lock(&late_ones).retain(|other| !Arc::ptr_eq(other, &late));
                 }
             });
             (!silent).then_some(undoing)
@@ -168,7 +172,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What undoes something on a server, under a name.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Late {
     node: usize,
     owner: Arc<[u8]>,
@@ -247,17 +251,9 @@ impl Undo {
         if !self.returns {
             return false;
         }
-        // Either all that was sent there is answered, or the connection is dead and nothing more comes of it. About the key,
-        // so that in a cluster it goes the same way.
-        let look = info::look(&self.key);
-        loop {
-            match link.send(&look).await {
-                Ok(_) => return true,
-                // A cluster's connection has time limits of its own.
-                Err(error) if error.is_timeout() => {}
-                Err(_) => return say(&node, &self.key, &cmd, insist).await,
-            }
-        }
+        link.settle(&self.key).await;
+        // Whatever has become of the first one.
+        say(&node, &self.key, &cmd, insist).await
     }
 }
 

@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, Shared as SharedFuture};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::config::Config;
-use crate::connector::Connector;
+use crate::connector::{Closing, Connector};
 use crate::error::{Error, is_passing};
 use crate::link::{Link, within};
 use crate::wire;
@@ -35,7 +35,7 @@ pub(crate) struct Node {
     connector: Connector,
     config: Config,
     shared: Mutex<Shared>,
-    idle: Mutex<Vec<(Option<String>, Link)>>,
+    idle: Mutex<Vec<(Way, Link)>>,
     waits: AtomicUsize,
     /// By place.
     heard: Mutex<HashMap<Option<String>, Heard>>,
@@ -46,13 +46,20 @@ pub(crate) struct Node {
 /// What many wait for, and is done once.
 type Once<T> = SharedFuture<BoxFuture<'static, T>>;
 
+/// Where a connection to wait on leads, and what kind it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Way {
+    place: Option<String>,
+    closing: Closing,
+}
+
 /// A connection to wait on, and the right to one more wait; gone when dropped.
 #[derive(Debug)]
 pub(crate) struct WaitLink {
     pub(crate) link: Link,
     /// It was kept from an earlier wait, and may have died since.
     pub(crate) reused: bool,
-    place: Option<String>,
+    way: Way,
     permit: WaitPermit,
 }
 
@@ -272,6 +279,7 @@ impl Node {
         self: &Arc<Self>,
         key: &[u8],
         fresh: bool,
+        closing: Closing,
     ) -> Result<WaitLink, Error> {
         let permit = self.permit()?;
         let (shared, _) = self.link().await.map_err(|error| self.failure(error))?;
@@ -281,22 +289,23 @@ impl Node {
         )
         .await
         .map_err(|error| self.failure(error))?;
-        if !fresh && let Some(link) = self.take_idle(place.as_deref()) {
+        let way = Way { place, closing };
+        if !fresh && let Some(link) = self.take_idle(&way) {
             return Ok(WaitLink {
                 link,
                 reused: true,
-                place,
+                way,
                 permit,
             });
         }
         let limit = self.config.connect_timeout;
-        let opening = self.connector.dedicated(place.as_deref(), limit);
+        let opening = self.connector.open(way.place.as_deref(), limit, closing);
         let link = within(limit, opening).await;
         let link = link.map_err(|error| self.failure(error))?;
         Ok(WaitLink {
             link: Link::One(link),
             reused: false,
-            place,
+            way,
             permit,
         })
     }
@@ -311,11 +320,9 @@ impl Node {
             .map_err(|_| Error::TooManyWaits { limit })
     }
 
-    fn take_idle(&self, place: Option<&str>) -> Option<Link> {
+    fn take_idle(&self, way: &Way) -> Option<Link> {
         let mut idle = lock(&self.idle);
-        let at = idle
-            .iter()
-            .rposition(|(there, _)| there.as_deref() == place)?;
+        let at = idle.iter().rposition(|(other, _)| other == way)?;
         Some(idle.swap_remove(at).1)
     }
 }
@@ -337,7 +344,7 @@ where
 impl WaitLink {
     /// Whether the server that this leads to still answers, on another connection than this.
     pub(crate) async fn check_alive(&self, key: &[u8]) -> Result<(), Error> {
-        let at = self.place.as_deref().map(|place| At { place, key });
+        let at = self.way.place.as_deref().map(|place| At { place, key });
         self.permit.0.check_alive(at).await
     }
 
@@ -346,7 +353,7 @@ impl WaitLink {
         let node = &self.permit.0;
         let mut idle = lock(&node.idle);
         if idle.len() < node.config.idle_connections {
-            idle.push((self.place, self.link));
+            idle.push((self.way, self.link));
         }
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod quorum;
 
 use std::time::{Duration, Instant};
 
-use mortise_client::{Client, LockInfo};
+use mortise_client::{Client, Guard, LockInfo};
 use mortise_harness::Server;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -60,6 +60,17 @@ pub(crate) async fn await_waiters(client: &Client, key: &str, count: u64) -> Loc
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Fails unless others are kept out for as long as the guard says that they are, and let in afterwards.
+pub(crate) async fn assert_holds(guard: Guard, server: &Server, key: &str) {
+    let direct = client(server).await;
+    // Whatever is late has come by then.
+    tokio::time::sleep(ms(500)).await;
+    let other = direct.lock(key).try_acquire().await.unwrap();
+    assert!(guard.is_valid() && other.is_none(), "{guard:?} {other:?}");
+    guard.release().await.unwrap();
+    await_free(&direct, key).await;
 }
 
 pub(crate) fn ms(n: u64) -> Duration {
