@@ -123,10 +123,10 @@
 //!   its own. A wait limit ends them.
 //! - **No protection of the data.** The guard holds no value: what the lock protects is elsewhere, and whoever goes there
 //!   without the lock, or without looking at tokens, is not stopped.
-//! - **Nothing against a network that delivers what was sent on a closed connection**, as some proxies do. Connections on
-//!   which a request has been given up are reset or waited for, so that nothing of it reaches the server after what a named
-//!   [`Owner`] asks for next; beyond the machine's own TCP that is the proxy's to keep. Owners of one acquisition, which is
-//!   what there is unless one is named, have nothing to lose by it.
+//! - **Nothing against a network that delivers after half a minute what was sent on a connection that is gone**, as a proxy
+//!   might. Where a named [`Owner`] has given up a request, its connection is reset, or waited for for so long, so that
+//!   nothing of it reaches the server after what that owner asks for next. Owners of one acquisition, which is what there is
+//!   unless one is named, have nothing to lose by it.
 //! - **No quick connecting to a cluster one of whose nodes hangs.** A client that is there already is not disturbed, but for
 //!   locks on that node; one that is made then, and asks that node again and again, is slow with the others as well.
 //! - **No failover without the server's help.** With replicas, read what `lock.grace` promises and costs.
