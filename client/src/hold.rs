@@ -304,8 +304,9 @@ impl Hold {
     /// Takes note of the token by which a server knows the hold.
     pub(crate) fn learn(&self, node: usize, token: Token, epoch: u64) {
         let mut state = self.state();
-        // What is late may change it yet.
-        let is_sure = !state.suspended && state.unanswered[node].is_none();
+        // What is late may change it yet. Over a quorum that is one server of several, and not to be left out for it.
+        let is_late = !self.core.is_quorum() && state.unanswered[node].is_some();
+        let is_sure = !state.suspended && !is_late;
         if state.epoch == epoch && is_sure && state.nodes[node].is_none() {
             state.nodes[node] = Some(token);
             if state.nodes.len() == 1 {

@@ -252,8 +252,10 @@ impl Delivery {
         let (hold, node) = (&self.hold, self.node());
         let (epoch, keeps) = {
             let mut state = hold.state();
-            // Something may still be late on another connection than this.
-            let keeps = number != NOT_SHARED && state.unanswered[self.server].is_some();
+            // Something may still be late on another connection than this. Over a quorum one server is not waited for.
+            let keeps = number != NOT_SHARED
+                && !hold.core.is_quorum()
+                && state.unanswered[self.server].is_some();
             if !self.is_last && !keeps {
                 // The owner may ask for more of the same hold before this is answered: then behind it.
                 state.unanswered[self.server] = Some(link.clone());
