@@ -1,9 +1,10 @@
-//! What the module costs those who do not use it: GET, SET and DEL on a server with it against one without.
+//! What the module costs those who do not use it: GET, SET and DEL on a server with it against one without; and on one on
+//! which others do use it.
 //!
 //! Two processes of one build differ by a percent or two by where their memory happens to lie. So several pairs of
 //! servers are started, and the median is over all of them.
 
-use mortise_harness::Server;
+use mortise_harness::{Server, cmd};
 
 use crate::meter::Meter;
 use crate::report::Report;
@@ -16,7 +17,7 @@ const COMMANDS: [&str; 3] = ["set", "get", "del"];
 
 /// A server under load.
 struct Stand {
-    _server: Server,
+    server: Server,
     clients: Clients,
     meter: Meter,
 }
@@ -26,7 +27,7 @@ impl Stand {
         Stand {
             clients: Clients::connect(&server),
             meter: Meter::on(&server),
-            _server: server,
+            server,
         }
     }
 }
@@ -39,17 +40,27 @@ struct Costs {
 }
 
 pub(crate) fn run(scale: &Scale, report: &mut Report) {
-    let (mut with, mut without) = (Costs::default(), Costs::default());
+    let [mut with, mut used, mut without] = std::array::from_fn(|_| Costs::default());
     for _ in 0..scale.server_pairs {
         let mut one = Stand::on(Server::start());
+        let mut busy = Stand::on(Server::start());
+        cmd!(
+            busy.server.connect(),
+            "LOCK.ACQUIRE",
+            "lock",
+            "a",
+            3_600_000
+        );
         let mut other = Stand::on(Server::builder().without_module().start());
         for round in 0..=scale.rounds {
             let batches = commands(scale.pairs);
-            // Who comes second finds the processor warmer, so they take turns at that, too.
-            let mut turns = [(&mut one, &mut with), (&mut other, &mut without)];
-            if round % 2 == 1 {
-                turns.reverse();
-            }
+            // Who comes later finds the processor warmer, so they take turns at that, too.
+            let mut turns = [
+                (&mut one, &mut with),
+                (&mut busy, &mut used),
+                (&mut other, &mut without),
+            ];
+            turns.rotate_left(round % 3);
             for (stand, costs) in turns {
                 measure(stand, costs, &batches, scale.pairs, round > 0);
             }
@@ -61,6 +72,13 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
             command.to_uppercase()
         );
         report.held(what, "µs", &with.commands[n], &without.commands[n], 1.02);
+    }
+    for (n, command) in COMMANDS.iter().enumerate() {
+        let what = format!(
+            "{} with the module loaded and a lock held against without",
+            command.to_uppercase()
+        );
+        report.shown(what, "µs", &used.commands[n], &without.commands[n]);
     }
     let what = "main thread's CPU a command, network included, with the module against without";
     report.shown(what, "µs", &with.cpu, &without.cpu);
