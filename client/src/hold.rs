@@ -3,7 +3,7 @@
 //! Belief only ever ends: once a hold has been seen to be over, no late reply brings it back.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use crate::link::Link;
 use crate::mode::Mode;
 use crate::owner::Slot;
 use crate::renew;
+use crate::sync::lock;
 use crate::token::Token;
 
 /// A hold, from its grant to its release or loss.
@@ -185,7 +186,7 @@ impl Hold {
 
     /// What is believed now; that the deadline has passed is taken note of first.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if state.loss.is_none() && BootInstant::now() >= state.deadline {
             let loss = if state.reaches_cap() {
                 Loss::HoldLimit

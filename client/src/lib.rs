@@ -184,6 +184,7 @@ mod release;
 mod renew;
 mod renewal;
 mod scope;
+mod sync;
 mod token;
 mod trace;
 mod wire;

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
 use crate::error::Error;
 use crate::hold::Hold;
+use crate::sync::lock;
 
 /// One task that acquires locks, under one name on the server.
 ///
@@ -133,7 +134,7 @@ impl Owner {
 
     /// This owner's slot for a key on one client.
     pub(crate) fn slot(&self, core: u64, key: &Arc<[u8]>) -> Slot {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         if slots.by_key.len() >= 2 * slots.used.max(FEW) {
             // One that nobody else knows has nothing going on.
             slots.by_key.retain(|_, slot| slot.is_used());

@@ -1,10 +1,11 @@
 //! Which token a quorum client proposes: what servers have said, plus the time since. Never its own wall clock, which
 //! may be an hour off and would push every server's tokens ahead with it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::clock::BootInstant;
+use crate::sync::lock;
 use crate::token::Token;
 
 /// For how long an estimate is built upon: this machine's clock and theirs do not run alike.
@@ -30,7 +31,7 @@ struct Known {
 impl Proposal {
     /// A token that all servers can probably grant, or `None` if too little is known.
     pub(crate) fn propose(&self, now: BootInstant) -> Option<Token> {
-        let known = (*self.lock())?;
+        let known = (*lock(&self.known))?;
         let age = now.since(known.asked);
         if age > LONGEST {
             return None;
@@ -45,7 +46,7 @@ impl Proposal {
 
     /// A majority, asked at `asked`, has settled on `token`; `proposed` was what it was asked for.
     pub(crate) fn learn(&self, token: Token, proposed: Option<Token>, asked: BootInstant) {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         let token = token.get();
         // What the servers only took over says nothing of their clocks.
         let own = proposed.is_none_or(|proposed| proposed.get() < token);
@@ -60,10 +61,6 @@ impl Proposal {
                 });
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

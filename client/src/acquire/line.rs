@@ -1,7 +1,7 @@
 //! Queueing over a quorum. Everybody queues in the same order of servers: on the first one that is there, and then on each
 //! later one that denies. Who waits holds only earlier ones, so nobody waits in a circle, and nobody polls.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use futures_util::future::{Either, join_all, select};
 
@@ -13,6 +13,7 @@ use crate::acquire::round;
 use crate::clock::{BootInstant, sleep_until};
 use crate::error::Error;
 use crate::hold::Grant;
+use crate::sync::lock;
 use crate::wire;
 
 /// What queueing came to.
@@ -34,14 +35,13 @@ enum Waited {
 
 pub(crate) async fn stand(attempt: &Attempt<'_>, first: usize) -> Result<Stood, Error> {
     let core = &attempt.request.core;
-    let held = Mutex::new(Grants::default());
-    let lock = || held.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = &Mutex::new(Grants::default());
     let mut at = first;
     while at < core.nodes.len() {
-        match wait_and_keep(attempt, at, &held).await? {
+        match wait_and_keep(attempt, at, held).await? {
             Waited::Granted(vote) => {
                 attempt.note_granted(at, vote.token);
-                lock().0.insert(at, vote);
+                lock(held).0.insert(at, vote);
             }
             Waited::Gone => {
                 at += 1;
@@ -49,8 +49,8 @@ pub(crate) async fn stand(attempt: &Attempt<'_>, first: usize) -> Result<Stood, 
             }
             Waited::Over => return Ok(Stood::Over),
         }
-        renew_old(attempt, &held).await;
-        let mut grants = lock().clone();
+        renew_old(attempt, held).await;
+        let mut grants = lock(held).clone();
         let asked = BootInstant::now();
         let fence = grants.proposal(core.proposal.propose(asked));
         let others = (0..core.nodes.len()).filter(|node| !grants.0.contains_key(node));
@@ -64,7 +64,7 @@ pub(crate) async fn stand(attempt: &Attempt<'_>, first: usize) -> Result<Stood, 
         };
         undo(attempt, |node| node > next).await;
         grants.0.retain(|node, _| *node < next);
-        *lock() = grants;
+        *lock(held) = grants;
         at = next;
     }
     Ok(Stood::Again)
@@ -143,8 +143,7 @@ async fn renew_old(attempt: &Attempt<'_>, held: &Mutex<Grants>) {
 /// Renews some of what is held; what is denied is held no more.
 async fn renew(attempt: &Attempt<'_>, held: &Mutex<Grants>, which: impl Fn(&Vote) -> bool) {
     let core = &attempt.request.core;
-    let lock = || held.lock().unwrap_or_else(PoisonError::into_inner);
-    let grants = lock().clone();
+    let grants = lock(held).clone();
     let chosen = grants.0.into_iter().filter(|(_, vote)| which(vote));
     join_all(chosen.map(|(index, vote)| async move {
         let node = &core.nodes[index];
@@ -158,10 +157,10 @@ async fn renew(attempt: &Attempt<'_>, held: &Mutex<Grants>, which: impl Fn(&Vote
                     sent,
                     ..vote
                 };
-                lock().0.insert(index, renewed);
+                lock(held).0.insert(index, renewed);
             }
             Ok(None) => {
-                lock().0.remove(&index);
+                lock(held).0.remove(&index);
             }
             Err(_) => {}
         }

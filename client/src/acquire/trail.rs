@@ -4,7 +4,7 @@
 //! If it still waits, the release cannot run, and closing the connection takes the waiter out of the queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Cmd;
@@ -14,6 +14,7 @@ use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::link::Link;
 use crate::node::Node;
+use crate::sync::lock;
 use crate::trace;
 use crate::wire;
 
@@ -58,7 +59,7 @@ impl Trail {
 
     /// A request is about to be sent to a server.
     pub(crate) fn leave(&self, node: usize, owner: &Arc<[u8]>, link: &Link, waits: bool) {
-        self.lock().push(Trace {
+        lock(&self.traces).push(Trace {
             node,
             owner: owner.clone(),
             link: link.clone(),
@@ -70,21 +71,27 @@ impl Trail {
 
     /// The last request to a server was granted: what it left behind is known.
     pub(crate) fn answered(&self, node: usize) {
-        if let Some(last) = self.lock().iter_mut().rfind(|trace| trace.node == node) {
+        if let Some(last) = lock(&self.traces)
+            .iter_mut()
+            .rfind(|trace| trace.node == node)
+        {
             last.answered = true;
         }
     }
 
     /// The last request to a server was to enter a hold again, and has made a new one.
     pub(crate) fn made_anew(&self, node: usize) {
-        if let Some(last) = self.lock().iter_mut().rfind(|trace| trace.node == node) {
+        if let Some(last) = lock(&self.traces)
+            .iter_mut()
+            .rfind(|trace| trace.node == node)
+        {
             last.anew = true;
         }
     }
 
     /// The last request to a server was answered, and nothing is left of it.
     pub(crate) fn clear(&self, node: usize) {
-        let mut traces = self.lock();
+        let mut traces = lock(&self.traces);
         if let Some(last) = traces.iter().rposition(|trace| trace.node == node) {
             traces.remove(last);
         }
@@ -92,13 +99,13 @@ impl Trail {
 
     /// Nothing is left behind, and nothing ever was.
     pub(crate) fn is_clean(&self) -> bool {
-        !self.undid.load(Ordering::Relaxed) && self.lock().is_empty()
+        !self.undid.load(Ordering::Relaxed) && lock(&self.traces).is_empty()
     }
 
     /// The connection on which a server has not answered. Not one to wait on: closing that is what takes the waiter out of
     /// the queue.
     pub(crate) fn unanswered(&self, node: usize) -> Option<Link> {
-        let traces = self.lock();
+        let traces = lock(&self.traces);
         let last = traces.iter().rfind(|trace| trace.node == node)?;
         (!last.answered && !last.waits).then(|| last.link.clone())
     }
@@ -134,10 +141,10 @@ impl Trail {
         holds: u32,
         which: impl Fn(usize) -> bool,
     ) {
-        let (undone, kept) = std::mem::take(&mut *self.lock())
+        let (undone, kept) = std::mem::take(&mut *lock(&self.traces))
             .into_iter()
             .partition(|trace| which(trace.node));
-        *self.lock() = kept;
+        *lock(&self.traces) = kept;
         let undone: Vec<Trace> = undone;
         if !undone.is_empty() {
             self.undid.store(true, Ordering::Relaxed);
@@ -161,14 +168,6 @@ impl Trail {
         });
         futures_util::future::join_all(undoing).await;
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Trace>> {
-        lock(&self.traces)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What undoes something on a server, under a name.

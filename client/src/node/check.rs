@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use redis::Cmd;
 
-use super::{Node, Once, lock, once};
+use super::{Node, Once, once};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::info;
+use crate::sync::lock;
 
 /// What is known of whether a server is there.
 #[derive(Default)]

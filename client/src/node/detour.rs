@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use super::Node;
 use super::opening::Shared;
-use super::{Node, lock};
 use crate::error::{Error, is_passing};
 use crate::info;
 use crate::link::Link;
+use crate::sync::lock;
 use crate::wire;
 
 /// How long after a search in vain there is none.

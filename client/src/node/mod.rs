@@ -8,7 +8,7 @@ mod opening;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::connector::{Closing, Connector};
 use crate::error::{Error, is_passing};
 use crate::link::{Link, within};
+use crate::sync::lock;
 use crate::wire;
 
 use check::{At, Heard};
@@ -325,10 +326,6 @@ impl Node {
         let at = idle.iter().rposition(|(other, _)| other == way)?;
         Some(idle.swap_remove(at).1)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What goes on by itself once somebody waits for it; `gone` if its runtime ends.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use redis::RedisResult;
 
-use super::{Node, Once, lock};
+use super::{Node, Once};
 use crate::link::Link;
+use crate::sync::lock;
 
 /// A connection and its number.
 pub(super) type Opened = RedisResult<(Link, u64)>;
