@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mortise_core::{AcquireError, Token};
+use mortise_core::{AcquireError, Token, TokenTooHigh};
 
 /// An error reply. Its text names the argument and its bounds; nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +52,22 @@ impl Error {
     /// Why the core refused a request with that `fence`. Not for [`AcquireError::Busy`].
     pub(crate) fn of(error: AcquireError, fence: Option<Token>) -> Self {
         match error {
-            AcquireError::TokenTooHigh(error) => Self::TokenTooHigh {
-                argument: "FENCE",
-                bound: error.bound,
-                got: fence,
-            },
+            AcquireError::TokenTooHigh(error) => Self::too_high("FENCE", fence, error),
             AcquireError::CountTooHigh => Self::CountTooHigh,
             AcquireError::OutOfTokens | AcquireError::Busy(_) => Self::OutOfTokens,
+        }
+    }
+
+    /// `argument` is a token past its bound.
+    pub(crate) fn too_high(
+        argument: &'static str,
+        got: Option<Token>,
+        error: TokenTooHigh,
+    ) -> Self {
+        Self::TokenTooHigh {
+            argument,
+            bound: error.bound,
+            got,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::evictions;
 use crate::ffi::Context;
 use crate::leases;
 use crate::marks;
-use crate::state::{STATE, State};
+use crate::state::{STATE, State, Swap};
 use crate::timers;
 use crate::waiters;
 
@@ -21,7 +21,7 @@ pub(crate) enum Event {
     /// The database, or all of them, is about to be emptied.
     Flush { db: Option<u32> },
     /// Two databases have changed places.
-    SwapDb(i32, i32),
+    SwapDb(Swap),
     /// A load is complete.
     Loaded,
     /// The periodic tick.
@@ -49,11 +49,11 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             leases::clear(state, db);
             marks::mark_queues(state, db);
         }
-        Event::SwapDb(one, other) => {
-            leases::swap(state, one, other);
-            marks::swap(state, one, other);
-            waiters::swap(state, one, other);
-            for db in [one, other] {
+        Event::SwapDb(swap) => {
+            leases::swap(state, swap);
+            marks::swap(state, swap);
+            waiters::swap(state, swap);
+            for db in [swap.0, swap.1] {
                 marks::mark_queues(state, u32::try_from(db).ok());
             }
         }

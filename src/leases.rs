@@ -5,7 +5,7 @@
 use mortise_core::{Instant, LeaseId, LeaseOrder};
 
 use crate::name::ShortName;
-use crate::state::State;
+use crate::state::{State, Swap};
 use crate::value::Value;
 
 /// The locks of one database.
@@ -122,7 +122,7 @@ pub(crate) fn clear(state: &State, db: Option<u32>) {
 }
 
 /// Two databases have changed places.
-pub(crate) fn swap(state: &State, one: i32, other: i32) {
+pub(crate) fn swap(state: &State, Swap(one, other): Swap) {
     with_table(state, one.max(other), |_| ());
     let index = |db: i32| usize::try_from(db).unwrap_or(0);
     state.leases.borrow_mut().swap(index(one), index(other));

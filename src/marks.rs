@@ -5,8 +5,6 @@
 //! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
 //! the command that it is called from: here just what is wanted, see [`unlinked`].
 
-use std::collections::{HashSet, VecDeque};
-
 use mortise_core::Lock;
 
 use crate::clock;
@@ -16,13 +14,10 @@ use crate::evictions;
 use crate::ffi::{Access, Context, Refusal};
 use crate::leases;
 use crate::settle;
-use crate::state::{Mark, STATE, State};
+use crate::state::{CROWD, Mark, STATE, State, Swap};
 use crate::timers;
 use crate::value::Value;
 use crate::waiters;
-
-/// For how many marks room is kept.
-const CROWD: usize = 1_024;
 
 /// A lock came to a key by COPY or from a file.
 pub(crate) fn mark(db: i32, name: &[u8]) {
@@ -129,23 +124,15 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
 }
 
 /// Two databases have changed places, and with them what was marked there.
-pub(crate) fn swap(state: &State, one: i32, other: i32) {
+pub(crate) fn swap(state: &State, swap: Swap) {
     let (mut marks, mut held_back) = (state.marks.borrow_mut(), state.held_back.borrow_mut());
     for mark in marks.iter_mut().chain(held_back.iter_mut()) {
-        if mark.db == one {
-            mark.db = other;
-        } else if mark.db == other {
-            mark.db = one;
-        }
+        mark.db = swap.of(mark.db);
     }
     let mut restored = state.restored.borrow_mut();
     *restored = restored
         .drain()
-        .map(|(db, name)| match db {
-            db if db == one => (other, name),
-            db if db == other => (one, name),
-            db => (db, name),
-        })
+        .map(|(db, name)| (swap.of(db), name))
         .collect();
 }
 
@@ -153,16 +140,9 @@ fn next(state: &State) -> Option<Mark> {
     let mut marks = state.marks.borrow_mut();
     let next = marks.pop_front();
     if next.is_none() {
-        forget_crowd(&mut marks);
+        marks.shrink_to(CROWD);
     }
     next
-}
-
-/// Of a crowd of marks that has gone, as after a load, no memory is kept.
-fn forget_crowd(marks: &mut VecDeque<Mark>) {
-    if marks.capacity() > CROWD {
-        *marks = VecDeque::new();
-    }
 }
 
 /// Looks at the first mark. False if there is none.
@@ -212,8 +192,7 @@ fn told(state: &State, db: i32, name: &[u8]) {
     let mut restored = state.restored.borrow_mut();
     restored.remove(&(db, name.into()));
     if restored.is_empty() {
-        // Of a full sync no memory is kept.
-        *restored = HashSet::new();
+        restored.shrink_to(CROWD);
     }
 }
 
@@ -253,7 +232,7 @@ pub(crate) fn try_held_back(ctx: &Context<'_>, state: &State) {
     if !state.gate_closed.get() {
         let mut held_back = state.held_back.borrow_mut();
         state.marks.borrow_mut().extend(held_back.drain(..));
-        forget_crowd(&mut held_back);
+        held_back.shrink_to(CROWD);
         timers::soon(state);
     }
 }

@@ -255,9 +255,6 @@ impl<'c> Place<'c> {
             self.ctx.notify(c"lock.release", self.name);
         }
     }
-
-    /// After a step, or where it was refused: see [`Place`].
-    pub(crate) fn close(self) {}
 }
 
 impl Drop for Place<'_> {
@@ -325,25 +322,27 @@ pub(crate) fn call(
     name: &[u8],
     strangers: bool,
 ) -> Result<(), Refusal> {
+    call_for(ctx, db, Settling::Key { strangers }, || {
+        ctx.call_write(SETTLE, name)
+    })
+}
+
+/// Calls SETTLE in `call`, as the module alone may.
+fn call_for<T>(ctx: &Context<'_>, db: i32, settling: Settling, call: impl FnOnce() -> T) -> T {
     ctx.select(db);
     let state = ctx.state();
-    state.settling.set(Some(Settling::Key { strangers }));
-    let outcome = ctx.call_write(SETTLE, name);
+    state.settling.set(Some(settling));
+    let outcome = call();
     state.settling.set(None);
     outcome
 }
 
 /// The key's slot has left this server, which refuses writes for another reason first.
 pub(crate) fn slot_is_elsewhere(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
-    if !ctx.is_cluster() {
-        return false;
-    }
-    ctx.select(db);
-    let state = ctx.state();
-    state.settling.set(Some(Settling::Asking));
-    let elsewhere = ctx.slot_is_elsewhere(SETTLE, name);
-    state.settling.set(None);
-    elsewhere
+    ctx.is_cluster()
+        && call_for(ctx, db, Settling::Asking, || {
+            ctx.slot_is_elsewhere(SETTLE, name)
+        })
 }
 
 /// `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
@@ -373,7 +372,6 @@ impl Command for Settle {
                 place.live();
                 place.pay(debts);
                 place.settle(strangers);
-                place.close();
             }
             // The key holds something else by now, so nobody can get a lock here.
             Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),

@@ -16,6 +16,9 @@ use crate::grace::Grace;
 use crate::leases::Table;
 use crate::waiters::Waiters;
 
+/// Of a crowd that has gone room for so many is kept.
+pub(crate) const CROWD: usize = 256;
+
 /// The name of a key.
 pub(crate) type Name = Box<[u8]>;
 
@@ -27,6 +30,21 @@ pub(crate) struct Mark {
     /// The key's value may have changed other than by a command of ours, so that its lock may
     /// have owners who neither came through the queue nor by a command.
     pub(crate) strangers: bool,
+}
+
+/// Two databases that have changed places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Swap(pub(crate) i32, pub(crate) i32);
+
+impl Swap {
+    /// Where what was in `db` is now.
+    pub(crate) fn of(self, db: i32) -> i32 {
+        match db {
+            db if db == self.0 => self.1,
+            db if db == self.1 => self.0,
+            db => db,
+        }
+    }
 }
 
 /// What the module calls SETTLE for.

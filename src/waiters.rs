@@ -19,11 +19,8 @@ use mortise_core::{Decided, Instant, KeyId, Owner, Stake, Token, Touched, Verdic
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
 use crate::marks;
-use crate::state::{Name, STATE, State};
+use crate::state::{CROWD, Name, STATE, State, Swap};
 use crate::timers;
-
-/// For how many waiters room is kept.
-const CROWD: usize = 256;
 
 /// What a waiter's client is answered.
 #[derive(Clone, Debug)]
@@ -139,22 +136,17 @@ pub(crate) fn hand_on(state: &State, debt: &Debt) {
 }
 
 /// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
-pub(crate) fn swap(state: &State, one: i32, other: i32) {
-    let swapped = |db: i32| match db {
-        db if db == one => other,
-        db if db == other => one,
-        db => db,
-    };
+pub(crate) fn swap(state: &State, swap: Swap) {
     let mut waiters = state.waiters.borrow_mut();
     for entry in waiters.by_handle.values_mut() {
         if let Some(debt) = &mut entry.debt {
-            debt.at.0 = swapped(debt.at.0);
+            debt.at.0 = swap.of(debt.at.0);
         }
     }
     let debts = std::mem::take(&mut waiters.debts);
     waiters.debts = debts
         .into_iter()
-        .map(|((db, name), debts)| ((swapped(db), name), debts))
+        .map(|((db, name), debts)| ((swap.of(db), name), debts))
         .collect();
 }
 

@@ -7,7 +7,6 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::client::Client;
-use crate::clock::BootInstant;
 use crate::config::Config;
 use crate::connector::Connector;
 use crate::core::Core;
@@ -297,18 +296,8 @@ impl Builder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Client, Error> {
-        let patience = self.config.connect_timeout;
         let client = self.build()?;
-        let until = BootInstant::now() + patience;
-        loop {
-            match client.info("mortise").await {
-                // It may hold something else there, or not be ours to read: the module has answered.
-                Ok(_) | Err(Error::Refused(_)) => return Ok(client),
-                // The connection is still being opened.
-                Err(Error::Connection { error, .. })
-                    if error.is_timeout() && BootInstant::now() < until => {}
-                Err(error) => return Err(error),
-            }
-        }
+        client.find_module().await?;
+        Ok(client)
     }
 }

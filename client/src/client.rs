@@ -247,6 +247,16 @@ impl Client {
         TopEntry::parse(self.ask(info::top(count)).await?, count)
     }
 
+    /// Waits until the server has answered that it has the module.
+    pub(crate) async fn find_module(&self) -> Result<(), Error> {
+        let node = self.core.nodes[0].clone();
+        let task = self
+            .core
+            .runtime
+            .spawn(async move { node.find_module().await });
+        task.await.map_err(|_| Error::Closed)?
+    }
+
     async fn ask(&self, cmd: redis::Cmd) -> Result<redis::Value, Error> {
         let node = self.core.nodes[0].clone();
         let task = self.core.runtime.spawn(async move { node.ask(&cmd).await });

@@ -54,25 +54,21 @@ impl Link {
     /// Sends commands in one go; a reply for each, errors among them. Each may take up to `limit`.
     pub(crate) async fn ask_all(
         &self,
-        cmds: &[Cmd],
+        cmds: &Pipeline,
         limit: Duration,
     ) -> RedisResult<Vec<RedisResult<Value>>> {
         match self {
             Link::One(link) => {
-                let mut pipeline = Pipeline::with_capacity(cmds.len());
-                let count = cmds.len();
-                for cmd in cmds {
-                    pipeline.add_command(cmd.clone());
-                }
                 let mut link = link.clone();
-                let replies = within(limit, link.req_packed_commands(&pipeline, 0, count)).await?;
+                let asking = link.req_packed_commands(cmds, 0, cmds.len());
+                let replies = within(limit, asking).await?;
                 Ok(replies.into_iter().map(Ok).collect())
             }
             // Keys of different slots cannot share a pipeline: the connection sends them side by side, and a server that
             // hangs fails its own.
             #[cfg(feature = "cluster")]
             Link::Cluster(_) => {
-                let asking = cmds.iter().map(|cmd| self.ask(cmd, limit));
+                let asking = cmds.cmd_iter().map(|cmd| self.ask(cmd, limit));
                 Ok(futures_util::future::join_all(asking).await)
             }
         }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
+use crate::core::Core;
 use crate::error::Error;
 use crate::hold::Hold;
 use crate::sync::lock;
@@ -150,8 +151,9 @@ impl Owner {
 }
 
 impl Slot {
-    pub(crate) fn is_of_named(&self) -> bool {
-        self.named
+    /// Whether the owner may ask for the key again, and will under the same name: over a quorum each request has its own.
+    pub(crate) fn name_returns(&self, core: &Core) -> bool {
+        self.named && !core.is_quorum()
     }
 
     /// Waits until nothing else of the owner is going on with the key.

@@ -320,10 +320,6 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Quorum, Error> {
-        let config = &self.config;
-        let patience = config
-            .connect_timeout
-            .saturating_add(config.response_timeout);
         let quorum = self.build()?;
         let core = &quorum.core;
         let mut answers: FuturesUnordered<_> = core
@@ -331,25 +327,23 @@ impl QuorumBuilder {
             .iter()
             .map(|node| {
                 let node = node.clone();
-                core.runtime.spawn(async move {
-                    let answer = tokio::time::timeout(patience, check(&node)).await;
-                    (node.name().to_owned(), answer)
-                })
+                core.runtime
+                    .spawn(async move { (node.name().to_owned(), node.find_module().await) })
             })
             .collect();
         let (mut there, mut nodes) = (0, Vec::new());
         while let Some(answer) = answers.next().await {
             let (server, answer) = answer.map_err(|_| Error::Closed)?;
-            match answer {
-                Ok(Ok(())) => there += 1,
-                Ok(Err(error)) => nodes.push(NodeFailure {
-                    server,
-                    reason: NodeReason::Failed(Box::new(error)),
-                }),
-                Err(_) => nodes.push(NodeFailure {
-                    server,
-                    reason: NodeReason::Silent,
-                }),
+            let reason = match answer {
+                Ok(()) => None,
+                Err(Error::Connection { error, .. }) if error.is_timeout() => {
+                    Some(NodeReason::Silent)
+                }
+                Err(error) => Some(NodeReason::Failed(Box::new(error))),
+            };
+            match reason {
+                None => there += 1,
+                Some(reason) => nodes.push(NodeFailure { server, reason }),
             }
             if there >= core.majority() {
                 drop(answers);
@@ -361,18 +355,5 @@ impl QuorumBuilder {
             granted: there,
             nodes,
         })
-    }
-}
-
-/// Whether a server is there and has the module; asked again while its connection is being opened.
-async fn check(node: &Arc<Node>) -> Result<(), Error> {
-    let mut cmd = redis::cmd("LOCK.INFO");
-    cmd.arg("mortise");
-    loop {
-        match node.ask(&cmd).await {
-            Ok(_) | Err(Error::Refused(_)) => return Ok(()),
-            Err(Error::Connection { error, .. }) if error.is_timeout() => {}
-            Err(error) => return Err(error),
-        }
     }
 }

@@ -142,7 +142,7 @@ async fn run(part: Part, reply: oneshot::Sender<Result<Released, Error>>) {
     }
     let undelivered = tally.failed.into_iter().map(|(delivery, _)| delivery);
     futures_util::future::join_all(undelivered.map(|it| insist(it, until))).await;
-    let returns = is_last && hold.slot.is_of_named() && !core.is_quorum();
+    let returns = is_last && hold.slot.name_returns(core);
     let late = hold.state().unanswered[0].clone();
     if let Some(link) = late.filter(|_| returns) {
         // A change of the hold that was given up, whose undoing would hit what the owner asks for next.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{RedisResult, Value};
+use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::oneshot;
 
 use crate::clock::BootInstant;
@@ -115,12 +115,15 @@ async fn ask(
     let mut answers: FuturesUnordered<_> = (0..core.nodes.len())
         .map(|index| {
             let node = &core.nodes[index];
-            let cmds = requests
-                .iter()
-                .map(|request| wire::renew(request.hold.who(), request.lease, request.nodes[index]))
-                .collect();
+            let mut cmds = Pipeline::with_capacity(requests.len());
+            for Request {
+                hold, lease, nodes, ..
+            } in &requests
+            {
+                cmds.add_command(wire::renew(hold.who(), *lease, nodes[index]));
+            }
             let limit = limit(left, node.config().response_timeout);
-            async move { (index, node.ask_all(cmds, limit).await) }
+            async move { (index, node.ask_all(&cmds, limit).await) }
         })
         .collect();
     let mut reply = Some(reply);

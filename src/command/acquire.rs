@@ -2,9 +2,9 @@
 
 use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request};
 
-use super::check_primary;
 use super::docs::{self, Docs};
 use super::parse::Parse;
+use super::{check_primary, check_token};
 use crate::blocking;
 use crate::clock;
 use crate::error::Error;
@@ -88,8 +88,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     request.client = ctx.client_id();
     let wall = clock::command_wall();
     if let Some(fence) = request.fence {
-        let checked = ctx.state().tokens.borrow().check(fence, wall);
-        checked.map_err(|error| Error::of(AcquireError::TokenTooHigh(error), Some(fence)))?;
+        check_token(ctx, "FENCE", fence, wall)?;
     }
     let mut place = Place::open(ctx, key)?;
     let now = place.now;
@@ -99,7 +98,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         ctx.state().note_deadline(deadline);
         place.announce(request.owner);
     }
-    place.close();
+    drop(place);
     match outcome {
         Ok(grant) => {
             ctx.notify(c"lock.acquire", key);

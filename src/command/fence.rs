@@ -1,16 +1,17 @@
 //! `LOCK.FENCE key owner token`
 
-use mortise_core::{Token, TokenTooHigh};
-
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable};
+use super::{check_primary, check_renewable, check_token};
 use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::settle::Place;
 
 pub(crate) struct Fence;
+
+/// The one that has a bound.
+const ARGUMENT: &str = "token";
 
 impl Command for Fence {
     const NAME: &'static str = "LOCK.FENCE";
@@ -24,31 +25,22 @@ impl Command for Fence {
         if let Some(option) = parse.option() {
             return Err(option.unknown());
         }
-        let (state, wall) = (ctx.state(), clock::wall());
-        let checked = state.tokens.borrow().check(token, wall);
-        checked.map_err(|error| too_high(token, error))?;
+        let wall = clock::wall();
+        check_token(ctx, ARGUMENT, token, wall)?;
         let mut place = Place::open(ctx, key)?;
         check_renewable(ctx, place.now)?;
         let fenced = match place.live() {
-            Some(mut live) => live.fence(owner, token, &mut state.tokens.borrow_mut(), wall),
+            Some(mut live) => live.fence(owner, token, &mut ctx.state().tokens.borrow_mut(), wall),
             None => Ok(None),
         };
         if let Ok(Some(_)) = fenced {
             place.announce(owner);
         }
-        place.close();
-        match fenced.map_err(|error| too_high(token, error))? {
+        drop(place);
+        match fenced.map_err(|error| Error::too_high(ARGUMENT, Some(token), error))? {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),
             None => ctx.reply_null(),
         }
         Ok(())
-    }
-}
-
-fn too_high(token: Token, error: TokenTooHigh) -> Error {
-    Error::TokenTooHigh {
-        argument: "token",
-        bound: error.bound,
-        got: Some(token),
     }
 }

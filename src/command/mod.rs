@@ -17,7 +17,7 @@ pub(crate) use release::Release;
 pub(crate) use renew::Renew;
 pub(crate) use top::Top;
 
-use mortise_core::Instant;
+use mortise_core::{Instant, Micros, Token};
 
 use crate::error::Error;
 use crate::ffi::Context;
@@ -29,6 +29,17 @@ fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
     } else {
         Err(Error::ReadOnly)
     }
+}
+
+/// Refuses a token past its bound, whatever the key holds.
+fn check_token(
+    ctx: &Context<'_>,
+    argument: &'static str,
+    token: Token,
+    wall: Micros,
+) -> Result<(), Error> {
+    let checked = ctx.state().tokens.borrow().check(token, wall);
+    checked.map_err(|error| Error::too_high(argument, Some(token), error))
 }
 
 /// Refuses to renew while another primary may still be granting.

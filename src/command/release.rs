@@ -84,7 +84,7 @@ impl Command for Release {
             ctx.state().totals.releases.add_one();
             ctx.notify(c"lock.release", key);
         }
-        place.close();
+        drop(place);
         match released {
             Ok(released) => ctx.reply_integer(released.left as i64),
             Err(ReleaseError::NotHeld) => ctx.reply_null(),

@@ -36,7 +36,7 @@ impl Command for Renew {
             place.announce(owner);
             ctx.state().totals.renewals.add_one();
         }
-        place.close();
+        drop(place);
         match renewed {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),
             None => ctx.reply_null(),

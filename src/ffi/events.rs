@@ -8,6 +8,7 @@ use super::args::Arg;
 use super::context::Context;
 use super::entry::catch;
 use crate::events::Event;
+use crate::state::Swap;
 
 /// What has to be known of from the start: becoming a primary, the end of a load, time.
 const FROM_THE_START: [u64; 3] = [
@@ -82,7 +83,7 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
         raw::REDISMODULE_EVENT_SWAPDB => {
             // SAFETY: a SWAPDB event carries this struct.
             let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
-            Some(Event::SwapDb(info.dbnum_first, info.dbnum_second))
+            Some(Event::SwapDb(Swap(info.dbnum_first, info.dbnum_second)))
         }
         raw::REDISMODULE_EVENT_LOADING if subevent == raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
             Some(Event::Loaded)

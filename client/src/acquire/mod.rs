@@ -291,8 +291,8 @@ impl Attempt<'_> {
     /// What is to become of a connection that is waited on in vain: what comes late there would hit what is asked for next
     /// under the same name, if anything is.
     pub(crate) fn closing(&self) -> Closing {
-        let returns = self.request.slot.is_of_named() || self.existing.is_some();
-        match returns && !self.request.core.is_quorum() {
+        let Request { core, slot, .. } = self.request;
+        match slot.name_returns(core) || (self.existing.is_some() && !core.is_quorum()) {
             true => Closing::Resets,
             false => Closing::Delivers,
         }

@@ -80,8 +80,9 @@ async fn forget(attempt: &Attempt<'_>, hold: &Hold) -> Result<(), Error> {
     let (link, number) = node.link().await.map_err(|error| node.failure(error))?;
     attempt.leave_trace(0, &link, false);
     let answer = node.ask_on(&link, number, &cmd).await;
-    if !matches!(&answer, Err(Error::Connection { .. })) {
-        attempt.trail.clear(0);
+    match &answer {
+        Ok(_) => attempt.trail.clear(0),
+        Err(error) => attempt.trail.clear_if_answered(0, error),
     }
     answer.map(drop)
 }
@@ -182,9 +183,7 @@ async fn try_once(attempt: &Attempt<'_>, node: &Arc<Node>) -> Result<Try, Error>
             }
             Err(Error::Connection { error, .. }) if again && !error.is_timeout() => again = false,
             Err(error) => {
-                if !matches!(error, Error::Connection { .. }) {
-                    attempt.trail.clear(0);
-                }
+                attempt.trail.clear_if_answered(0, &error);
                 return Err(error);
             }
         }
@@ -234,9 +233,7 @@ async fn wait_once(
     let token = match wire::token(reply, node.name()) {
         Ok(token) => token,
         Err(error) => {
-            if !matches!(error, Error::Connection { .. }) {
-                attempt.trail.clear(0);
-            }
+            attempt.trail.clear_if_answered(0, &error);
             return Err(error);
         }
     };

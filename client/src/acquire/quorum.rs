@@ -45,7 +45,8 @@ pub(crate) async fn take(whole: &Attempt<'_>) -> Result<Grant, Error> {
             return Err(error);
         }
         let refused = attempt.trail.take_refused();
-        let there = round.useful(attempt).count();
+        // A new hold instead of more of one makes no majority.
+        let there = round.useful(attempt).count() + round.busy().count();
         if there >= core.majority() && refused.is_none() {
             without_majority = 0;
         } else {

@@ -137,9 +137,7 @@ async fn ask_in_time(attempt: &Attempt<'_>, index: usize, fence: Option<Token>) 
             // A connection that had died while nobody used it, and what was on it with it.
             Err(Error::Connection { .. }) if again => again = false,
             Err(error) => {
-                if !matches!(error, Error::Connection { .. }) {
-                    attempt.trail.clear(index);
-                }
+                attempt.trail.clear_if_answered(index, &error);
                 return Said::Failed(error);
             }
         }
@@ -161,12 +159,15 @@ impl Round {
         })
     }
 
+    /// The servers that have granted what was asked for, not a new hold instead of more of one.
+    pub(crate) fn useful(&self, attempt: &Attempt<'_>) -> impl Iterator<Item = usize> {
+        let counts = |(node, vote): &(usize, Vote)| attempt.counts(*node, vote.token);
+        self.granted().filter(counts).map(|(node, _)| node)
+    }
+
     /// How many servers count towards the majority, the `held` ones with them.
     fn count(&self, attempt: &Attempt<'_>, held: &Grants) -> usize {
-        let granted = self
-            .granted()
-            .filter(|(node, vote)| attempt.counts(*node, vote.token));
-        held.0.len() + granted.count() - self.ahead(attempt, held).len()
+        held.0.len() + self.useful(attempt).count() - self.ahead(attempt, held).len()
     }
 
     fn ahead(&self, attempt: &Attempt<'_>, held: &Grants) -> Vec<usize> {
@@ -194,16 +195,6 @@ impl Round {
         })
     }
 
-    /// The servers with which there may be a majority: those that are busy now, and those that have granted what was asked
-    /// for, not a new hold instead of more of one.
-    pub(crate) fn useful(&self, attempt: &Attempt<'_>) -> impl Iterator<Item = usize> {
-        self.said.iter().filter_map(|(node, said)| match said {
-            Said::Granted(vote) => attempt.counts(*node, vote.token).then_some(*node),
-            Said::Busy => Some(*node),
-            Said::Ahead | Said::Silent | Said::Failed(_) => None,
-        })
-    }
-
     pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
         self.said
             .iter()
@@ -221,10 +212,9 @@ impl Round {
     /// The round as an error, with each server's reason.
     pub(crate) fn error(&self, attempt: &Attempt<'_>) -> Error {
         let core = &attempt.request.core;
-        let counts = |(node, vote): &(usize, Vote)| attempt.counts(*node, vote.token);
         let failure = |(index, node): (usize, &Arc<Node>)| {
             let reason = match self.said.get(&index) {
-                Some(Said::Granted(vote)) if counts(&(index, *vote)) => return None,
+                Some(Said::Granted(vote)) if attempt.counts(index, vote.token) => return None,
                 Some(Said::Granted(_)) => NodeReason::Failed(Box::new(Error::NotHeld)),
                 Some(Said::Busy) => NodeReason::Busy,
                 Some(Said::Ahead) => NodeReason::Ahead,
@@ -238,7 +228,7 @@ impl Round {
         };
         Error::NoQuorum {
             needed: core.majority(),
-            granted: self.granted().filter(counts).count(),
+            granted: self.useful(attempt).count(),
             nodes: core.nodes.iter().enumerate().filter_map(failure).collect(),
         }
     }

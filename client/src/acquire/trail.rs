@@ -97,6 +97,14 @@ impl Trail {
         }
     }
 
+    /// The last request to a server has failed: nothing is left of it if the server has said so, of one whose connection has
+    /// failed nobody knows.
+    pub(crate) fn clear_if_answered(&self, node: usize, error: &Error) {
+        if !matches!(error, Error::Connection { .. }) {
+            self.clear(node);
+        }
+    }
+
     /// Nothing is left behind, and nothing ever was.
     pub(crate) fn is_clean(&self) -> bool {
         !self.undid.load(Ordering::Relaxed) && lock(&self.traces).is_empty()
@@ -201,19 +209,18 @@ impl Undo {
     fn of(request: &Request, trace: Trace, holds: u32, is_part: bool) -> Undo {
         let who = (&*request.key, &*trace.owner);
         let left = if trace.anew { 0 } else { holds };
-        let is_quorum = request.core.is_quorum();
         Undo {
             node: request.core.nodes[trace.node].clone(),
             key: request.key.clone(),
             cmd: wire::release(who, request.terms.mode, left, None),
             // Where other servers make do without this one, the lease may end what cannot be released.
-            insist: match is_quorum {
+            insist: match request.core.is_quorum() {
                 true => Duration::ZERO,
                 false => request.terms.lease.duration(),
             },
             is_part,
-            // Of a hold that goes on, requests go behind what is late; over a quorum each has a name of its own.
-            returns: request.slot.is_of_named() && !is_quorum && !is_part,
+            // Of a hold that goes on, requests go behind what is late.
+            returns: request.slot.name_returns(&request.core) && !is_part,
             trace,
         }
     }

@@ -8,6 +8,7 @@ use super::{Node, Once, once};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::info;
+use crate::link::silence;
 use crate::sync::lock;
 
 /// What is known of whether a server is there.
@@ -19,6 +20,30 @@ pub(super) struct Heard {
 }
 
 impl Node {
+    /// Waits until the server has answered that it has the module, for as long as connecting and an answer may take.
+    pub(crate) async fn find_module(self: &Arc<Self>) -> Result<(), Error> {
+        let patience = self
+            .config
+            .connect_timeout
+            .saturating_add(self.config.response_timeout);
+        let cmd = info::info(b"mortise");
+        let asking = async {
+            loop {
+                match self.ask(&cmd).await {
+                    // It may hold something else there, or not be ours to read: the module has answered.
+                    Ok(_) | Err(Error::Refused(_)) => return Ok(()),
+                    // The connection is still being opened.
+                    Err(Error::Connection { error, .. }) if error.is_timeout() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        match tokio::time::timeout(patience, asking).await {
+            Ok(found) => found,
+            Err(_) => Err(self.failure(silence(patience))),
+        }
+    }
+
     /// Whether the server still answers, asked on the shared connection; however many ask, one command is sent, and all
     /// are told what came of it. Of several servers it is the one `at` a place, asked about a key that it has.
     pub(crate) async fn check_alive(self: &Arc<Self>, at: Option<At<'_>>) -> Result<(), Error> {

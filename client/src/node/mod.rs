@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared as SharedFuture};
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
 use crate::config::Config;
 use crate::connector::{Closing, Connector};
@@ -198,12 +198,12 @@ impl Node {
     /// the connection turns out to be dead. Only for what may be carried out twice.
     pub(crate) async fn ask_all(
         self: &Arc<Self>,
-        cmds: Vec<Cmd>,
+        cmds: &Pipeline,
         limit: Duration,
     ) -> Result<Vec<RedisResult<Value>>, Error> {
-        match self.ask_all_once(&cmds, limit).await {
+        match self.ask_all_once(cmds, limit).await {
             Err(Error::Connection { error, .. }) if !error.is_timeout() => {
-                self.ask_all_once(&cmds, limit).await
+                self.ask_all_once(cmds, limit).await
             }
             replies => replies,
         }
@@ -211,14 +211,14 @@ impl Node {
 
     async fn ask_all_once(
         self: &Arc<Self>,
-        cmds: &[Cmd],
+        cmds: &Pipeline,
         limit: Duration,
     ) -> Result<Vec<RedisResult<Value>>, Error> {
         let link = within(limit, self.link()).await;
         let (link, number) = link.map_err(|error| self.failure(error))?;
         let replies = link.ask_all(cmds, limit).await;
         let replies = replies.inspect_err(|error| self.report(number, error, None));
-        for (cmd, reply) in cmds.iter().zip(replies.iter().flatten()) {
+        for (cmd, reply) in cmds.cmd_iter().zip(replies.iter().flatten()) {
             if let Err(error) = reply {
                 self.report(number, error, wire::key(cmd));
             }
