@@ -40,7 +40,7 @@ pub(crate) const OF_ANOTHER_MACHINE: Format = Format {
 /// The folder of a format's files.
 pub(crate) fn golden(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
+        .join("tests/persistence/golden")
         .join(folder)
 }
 

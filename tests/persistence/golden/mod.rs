@@ -1,6 +1,6 @@
 //! Files that each format there has been was written to: every later version of the module loads them.
 //!
-//! They lie in `golden/v1` and so on; `golden/README.md` says how they were made. The server's wall clock is set to a time
+//! They lie in `v1` and so on; `README.md` says how they were made. The server's wall clock is set to a time
 //! that is counted from theirs, so no test depends on today's date.
 
 mod files;
