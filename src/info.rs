@@ -1,10 +1,10 @@
 //! `INFO lock`.
 
-use crate::clock;
-use crate::failover;
 use crate::ffi::{Context, InfoWriter};
-use crate::leases::Table;
+use crate::keys::leases::Table;
 use crate::state::{self, STATE};
+use crate::time::clock;
+use crate::time::failover;
 
 pub(crate) fn write(info: &InfoWriter) {
     STATE.with(|state| {
@@ -17,7 +17,7 @@ pub(crate) fn write(info: &InfoWriter) {
             ("waiters", state.queues.borrow().len() as u64),
             ("blocked_clients", state.waiters.borrow().len() as u64),
             ("held_back", state.held_back.borrow().len() as u64),
-            ("marked", state.marks.borrow().len() as u64),
+            ("marked", state.dirty.borrow().len() as u64),
             ("total_grants", totals.grants.get()),
             ("total_reentries", totals.reentries.get()),
             ("total_handoffs", totals.handoffs.get()),

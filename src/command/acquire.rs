@@ -5,11 +5,11 @@ use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request};
 use super::docs::{self, Docs};
 use super::parse::Parse;
 use super::{check_primary, check_token};
-use crate::blocking;
-use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
-use crate::settle::{self, Place};
+use crate::time::clock;
+use crate::turn::settle::{self, OpenLock};
+use crate::waiting::blocking;
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -90,15 +90,15 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     if let Some(fence) = request.fence {
         check_token(ctx, "FENCE", fence, wall)?;
     }
-    let mut place = Place::open(ctx, key)?;
-    let now = place.now;
-    let outcome = acquire(&mut place, &request, wall);
+    let mut lock = OpenLock::open(ctx, key)?;
+    let now = lock.now;
+    let outcome = acquire(&mut lock, &request, wall);
     if outcome.is_ok() {
         let deadline = now.after(request.lease.as_millis());
         ctx.state().note_deadline(deadline);
-        place.announce(request.owner);
+        lock.announce(request.owner);
     }
-    drop(place);
+    drop(lock);
     match outcome {
         Ok(grant) => {
             ctx.notify(c"lock.acquire", key);
@@ -122,17 +122,17 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
 }
 
 fn acquire(
-    place: &mut Place<'_>,
+    lock: &mut OpenLock<'_>,
     request: &Request<'_>,
     wall: Micros,
 ) -> Result<Grant, AcquireError> {
-    let now = place.now;
-    let others_wait = place.has_waiters();
-    let state = place.ctx.state();
+    let now = lock.now;
+    let others_wait = lock.has_waiters();
+    let state = lock.ctx.state();
     if state.grace.forbids_grants(now) {
-        return Err(AcquireError::Busy(busy_in_grace(place, request)));
+        return Err(AcquireError::Busy(busy_in_grace(lock, request)));
     }
-    place.with_live(|live| {
+    lock.with_live(|live| {
         // Nobody overtakes the queue but an owner that holds already.
         if others_wait && live.hold(request.owner).is_none() {
             return Err(AcquireError::Busy(Busy::Held));
@@ -142,8 +142,8 @@ fn acquire(
 }
 
 /// What a request waits for while nothing is granted. A reader that asks for write waits as an upgrade then, too.
-fn busy_in_grace(place: &mut Place<'_>, request: &Request<'_>) -> Busy {
-    let stake = place.live().and_then(|live| live.hold(request.owner));
+fn busy_in_grace(lock: &mut OpenLock<'_>, request: &Request<'_>) -> Busy {
+    let stake = lock.live().and_then(|live| live.hold(request.owner));
     match stake {
         Some(stake) if request.mode == Mode::Write && stake.write == 0 => Busy::Upgrade,
         _ => Busy::Held,

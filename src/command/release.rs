@@ -7,7 +7,7 @@ use super::docs::{self, Docs};
 use super::parse::{Parse, once};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
-use crate::settle::Place;
+use crate::turn::settle::OpenLock;
 
 pub(crate) struct Release;
 
@@ -65,9 +65,9 @@ impl Command for Release {
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary(ctx)?;
         let Call { key, release } = parse(ctx, args)?;
-        let mut place = Place::open(ctx, key)?;
-        let now = place.now;
-        let released = match place.live() {
+        let mut lock = OpenLock::open(ctx, key)?;
+        let now = lock.now;
+        let released = match lock.live() {
             Some(mut live) => live.release(&release),
             None => Err(ReleaseError::NotHeld),
         };
@@ -75,16 +75,16 @@ impl Command for Release {
             && released.changed
         {
             if released.left > 0 {
-                place.announce(release.owner);
+                lock.announce(release.owner);
             } else {
-                place.announce_end(release.owner);
+                lock.announce_end(release.owner);
                 let held = now.millis_since(released.since);
                 ctx.state().hold_times.borrow_mut().record(held);
             }
             ctx.state().totals.releases.add_one();
             ctx.notify(c"lock.release", key);
         }
-        drop(place);
+        drop(lock);
         match released {
             Ok(released) => ctx.reply_integer(released.left as i64),
             Err(ReleaseError::NotHeld) => ctx.reply_null(),

@@ -7,10 +7,10 @@ use mortise_core::Instant;
 use super::docs::{self, Docs};
 use super::info::mode_name;
 use super::parse::Parse;
-use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Access, Args, Command, Context};
 use crate::state::STATE;
+use crate::time::clock;
 
 /// How many locks are shown unless COUNT says otherwise.
 const SHOWN: usize = 10;

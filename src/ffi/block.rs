@@ -1,7 +1,7 @@
 //! Blocked clients.
 //!
 //! The server knows only the handle. Who waits for what, and what it is answered, is known to
-//! `crate::waiters`, which also keeps the two rules of the platform: `unblock` is called exactly
+//! `crate::waiting::waiters`, which also keeps the two rules of the platform: `unblock` is called exactly
 //! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
 //! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's
 //! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
@@ -12,7 +12,7 @@ use redis_module::raw;
 
 use super::context::Context;
 use super::entry::catch;
-use crate::waiters;
+use crate::waiting::waiters;
 
 /// A client that the server has blocked for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -219,7 +219,7 @@ fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Resul
     if !events::subscribe(ctx) {
         return Err("the server refuses a subscription to its events".into());
     }
-    crate::events::on_load(ctx);
+    crate::turn::events::on_load(ctx);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use redis_module::raw;
 use super::args::Arg;
 use super::context::{Context, c_string};
 use super::entry::catch;
-use crate::value::{self, Value};
+use crate::keys::value::{self, Value};
 
 /// How `TYPE` names a lock: nine characters, as the server demands.
 const NAME: &std::ffi::CStr = c"mort-lock";
@@ -118,9 +118,9 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
                 let name = Arg::new(name.cast_mut()).bytes();
                 match source {
                     Source::Client | Source::Primary | Source::Either => {
-                        crate::marks::mark_restored(db, name);
+                        crate::turn::dirty::mark_restored(db, name);
                     }
-                    Source::File | Source::ReplicaFile => crate::marks::mark(db, name),
+                    Source::File | Source::ReplicaFile => crate::turn::dirty::mark(db, name),
                 }
             }
         }
@@ -205,7 +205,7 @@ unsafe extern "C" fn aof_rewrite(
         // SAFETY: a value of ours; the format names the key and a buffer with its length.
         unsafe {
             value::to_effects(borrow(value), |effect| {
-                let (command, format) = (crate::effect::APPLY.as_ptr(), c"sb".as_ptr());
+                let (command, format) = (crate::keys::effect::APPLY.as_ptr(), c"sb".as_ptr());
                 api!(
                     RedisModule_EmitAOF,
                     io,
@@ -306,7 +306,7 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
             let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::marks::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
+                crate::turn::dirty::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
             }
         }
     });
@@ -322,7 +322,7 @@ unsafe extern "C" fn copy(
             let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetToDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::marks::mark(db, Arg::new(name.cast_mut()).bytes());
+                crate::turn::dirty::mark(db, Arg::new(name.cast_mut()).bytes());
             }
             Value::new(borrow(value).lock.clone())
         }

@@ -12,33 +12,33 @@ use mortise_core::{
     Decided, Grant, Instant, Live, Lock, Owner, OwnerRef, Settled, Stake, Verdict, Wait, WaiterId,
 };
 
-use crate::blocking;
-use crate::clock;
 use crate::command::docs::{self, Docs};
-use crate::effect;
 use crate::error::Error;
-use crate::events;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
-use crate::grace;
-use crate::leases;
+use crate::keys::effect;
+use crate::keys::leases;
+use crate::keys::value::Value;
 use crate::state::{Settling, State};
-use crate::timers;
-use crate::value::Value;
-use crate::waiters::{self, Debt};
+use crate::time::clock;
+use crate::time::grace;
+use crate::turn::events;
+use crate::turn::timers;
+use crate::waiting::blocking;
+use crate::waiting::waiters::{self, UndeliveredGrant};
 
 /// A key that a command works on, opened for writing.
 ///
 /// When it is closed, by whatever way the command leaves, whom the step made room for is let in, and the key goes if
 /// nobody holds any more: opening it may have ended the last hold.
 #[derive(Debug)]
-pub(crate) struct Place<'c> {
+pub(crate) struct OpenLock<'c> {
     pub(crate) ctx: &'c Context<'c>,
     pub(crate) name: Arg<'c>,
     pub(crate) now: Instant,
     key: Key<'c>,
 }
 
-impl<'c> Place<'c> {
+impl<'c> OpenLock<'c> {
     /// Opens the key, and settles it if somebody waits there.
     ///
     /// # Errors
@@ -49,19 +49,19 @@ impl<'c> Place<'c> {
             return Err(Error::WrongType);
         }
         let now = clock::now();
-        events::attend(ctx, ctx.state());
+        events::subscribe_once(ctx, ctx.state());
         grace::look_for_stall(ctx, ctx.state(), now);
-        let mut place = Self {
+        let mut lock = Self {
             ctx,
             name,
             now,
             key,
         };
-        if place.has_waiters() {
-            let strangers = place.may_have_strangers();
-            place.settle(strangers);
+        if lock.has_waiters() {
+            let recheck_holders = lock.must_recheck_holders();
+            lock.settle(recheck_holders);
         }
-        Ok(place)
+        Ok(lock)
     }
 
     /// The lock as it is now, if there is one: the holds whose lease is over are dropped, and
@@ -97,9 +97,9 @@ impl<'c> Place<'c> {
 
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
-    fn may_have_strangers(&mut self) -> bool {
+    fn must_recheck_holders(&mut self) -> bool {
         let state = self.ctx.state();
-        let marked = !state.marks.borrow().is_empty() || !state.held_back.borrow().is_empty();
+        let marked = !state.dirty.borrow().is_empty() || !state.held_back.borrow().is_empty();
         let value = self.key.value();
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }
@@ -141,9 +141,9 @@ impl<'c> Place<'c> {
         effect::send(self.ctx, self.name, self.now, &effect);
     }
 
-    /// Lets in whom the lock admits. `strangers`: the lock may hold owners that neither came
+    /// Lets in whom the lock admits. `recheck_holders`: the lock may hold owners that neither came
     /// through the queue nor by a command.
-    pub(crate) fn settle(&mut self, strangers: bool) {
+    pub(crate) fn settle(&mut self, recheck_holders: bool) {
         if !self.has_waiters() {
             return;
         }
@@ -151,18 +151,25 @@ impl<'c> Place<'c> {
         if state.grace.forbids_grants(self.now) {
             self.settle_lost(state);
         } else {
-            while !self.settle_once(state, strangers) {}
+            while !self.settle_once(state, recheck_holders) {}
         }
         timers::arm_due(self.ctx, state);
     }
 
     /// False if a cycle was broken, so that others may get in.
-    fn settle_once(&mut self, state: &State, strangers: bool) -> bool {
+    fn settle_once(&mut self, state: &State, recheck_holders: bool) -> bool {
         let (db, name) = (self.ctx.db(), self.name.bytes());
         let Settled { decided, upgrading } = self.with_live(|live| {
             let mut tokens = state.tokens.borrow_mut();
             let mut queues = state.queues.borrow_mut();
-            queues.settle(db as u32, name, live, &mut tokens, clock::wall(), strangers)
+            queues.settle(
+                db as u32,
+                name,
+                live,
+                &mut tokens,
+                clock::wall(),
+                recheck_holders,
+            )
         });
         let mut granted = false;
         for decided in &decided {
@@ -237,16 +244,16 @@ impl<'c> Place<'c> {
     }
 
     /// Undoes the grants that nobody could be told of.
-    fn pay(&mut self, debts: Vec<Debt>) {
-        for debt in debts {
-            let owner = debt.owner.as_ref();
+    fn take_back(&mut self, undelivered: Vec<UndeliveredGrant>) {
+        for grant_to_undo in undelivered {
+            let owner = grant_to_undo.owner.as_ref();
             let left = self.live().and_then(|mut live| {
-                let undone = live.undo(owner, debt.granted, debt.before);
+                let undone = live.undo(owner, grant_to_undo.granted, grant_to_undo.before);
                 undone.then(|| live.hold(owner).is_some())
             });
             match left {
                 None => {
-                    waiters::hand_on(self.ctx.state(), &debt);
+                    waiters::hand_on(self.ctx.state(), &grant_to_undo);
                     continue;
                 }
                 Some(true) => self.announce(owner),
@@ -257,7 +264,7 @@ impl<'c> Place<'c> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for OpenLock<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -320,9 +327,9 @@ pub(crate) fn call(
     ctx: &Context<'_>,
     db: i32,
     name: &[u8],
-    strangers: bool,
+    recheck_holders: bool,
 ) -> Result<(), Refusal> {
-    call_for(ctx, db, Settling::Key { strangers }, || {
+    call_for(ctx, db, Settling::Key { recheck_holders }, || {
         ctx.call_write(SETTLE, name)
     })
 }
@@ -358,20 +365,20 @@ impl Command for Settle {
             return Err(Error::Arity);
         };
         let state = ctx.state();
-        let strangers = match state.settling.get() {
-            Some(Settling::Key { strangers }) => strangers,
+        let recheck_holders = match state.settling.get() {
+            Some(Settling::Key { recheck_holders }) => recheck_holders,
             Some(Settling::Asking) => {
                 ctx.reply_null();
                 return Ok(());
             }
             None => return Err(Error::Internal(Self::NAME)),
         };
-        let debts = waiters::take_debts(state, ctx.db(), name.bytes());
-        match Place::open(ctx, name) {
-            Ok(mut place) => {
-                place.live();
-                place.pay(debts);
-                place.settle(strangers);
+        let undelivered = waiters::take_undelivered(state, ctx.db(), name.bytes());
+        match OpenLock::open(ctx, name) {
+            Ok(mut lock) => {
+                lock.live();
+                lock.take_back(undelivered);
+                lock.settle(recheck_holders);
             }
             // The key holds something else by now, so nobody can get a lock here.
             Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),

@@ -16,9 +16,9 @@ use std::cell::Cell;
 
 use mortise_core::Instant;
 
-use crate::clock;
 use crate::ffi::Context;
 use crate::state::State;
+use crate::time::clock;
 
 /// How long the event loop may be away before the server mistrusts itself, in milliseconds.
 const STALL: u64 = 1_000;

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use mortise_core::codec::{self, DecodeError, Effect};
 use mortise_core::{LeaseId, Lock, Token};
 
-use crate::clock;
 use crate::ffi::Source;
-use crate::leases;
+use crate::keys::leases;
 use crate::state::{self, STATE};
+use crate::time::clock;
 
 /// The value of a key of type `mort-lock`. Plain data: it may be dropped on any thread.
 #[derive(Debug)]

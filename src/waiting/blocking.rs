@@ -5,7 +5,7 @@ use mortise_core::{Instant, KeyId, Lock, Request, Wait, Waiter};
 use crate::error::Error;
 use crate::ffi::{Access, Context};
 use crate::state::State;
-use crate::timers;
+use crate::turn::timers;
 
 /// Blocks the client that sent `request`, for up to `wait` ms (0: for ever).
 ///

@@ -3,15 +3,15 @@
 //! From Redis 7.2 and Valkey 8 on each key that goes is offered to every listener of any event, so a server without locks
 //! gets only those listeners that it cannot do without.
 
-use crate::clock;
-use crate::effect;
-use crate::evictions;
 use crate::ffi::Context;
-use crate::leases;
-use crate::marks;
+use crate::keys::effect;
+use crate::keys::evictions;
+use crate::keys::leases;
 use crate::state::{STATE, State, Swap};
-use crate::timers;
-use crate::waiters;
+use crate::time::clock;
+use crate::turn::dirty;
+use crate::turn::timers;
+use crate::waiting::waiters;
 
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +47,14 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
         Event::Role { primary } => on_role(ctx, state, primary),
         Event::Flush { db } => {
             leases::clear(state, db);
-            marks::mark_queues(state, db);
+            dirty::mark_queues(state, db);
         }
         Event::SwapDb(swap) => {
             leases::swap(state, swap);
-            marks::swap(state, swap);
+            dirty::swap(state, swap);
             waiters::swap(state, swap);
             for db in [swap.0, swap.1] {
-                marks::mark_queues(state, u32::try_from(db).ok());
+                dirty::mark_queues(state, u32::try_from(db).ok());
             }
         }
         Event::Loaded => {
@@ -63,10 +63,10 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             state.grace.on_tick(clock::now());
             state.loaded.set(true);
             if state.tokens.borrow().last() > 0 {
-                attend(ctx, state);
+                subscribe_once(ctx, state);
             }
-            marks::mark_queues(state, None);
-            timers::soon(state);
+            dirty::mark_queues(state, None);
+            timers::at_end_of_turn(state);
         }
         Event::Cron => {
             let now = clock::now();
@@ -81,7 +81,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
                 state.token_clock_due.set(true);
-                timers::soon(state);
+                timers::at_end_of_turn(state);
             }
         }
         Event::Config => evictions::look_at_policy(ctx, state),
@@ -89,8 +89,8 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
 }
 
 /// A lock comes to this server, or a wait, or word of the token clock: from now on it has to know of more.
-pub(crate) fn attend(ctx: &Context<'_>, state: &State) {
-    if state.attends.replace(true) {
+pub(crate) fn subscribe_once(ctx: &Context<'_>, state: &State) {
+    if state.subscribed.replace(true) {
         return;
     }
     if !ctx.subscribe_for_locks() {
@@ -98,7 +98,7 @@ pub(crate) fn attend(ctx: &Context<'_>, state: &State) {
     }
     // Callbacks must not ask the server for settings.
     state.policy_unknown.set(true);
-    timers::soon(state);
+    timers::at_end_of_turn(state);
 }
 
 fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {

@@ -16,14 +16,14 @@ use std::ffi::CStr;
 use mortise_core::codec::{self, Arrival, Effect, Fact, Stamp};
 use mortise_core::{Instant, Lock};
 
-use crate::clock;
 use crate::command::docs::{self, Docs};
 use crate::error::Error;
-use crate::events;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
-use crate::leases;
+use crate::keys::leases;
+use crate::keys::value::Value;
 use crate::state::{self, State};
-use crate::value::Value;
+use crate::time::clock;
+use crate::turn::events;
 
 /// The command that carries effects.
 pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
@@ -100,7 +100,7 @@ pub(crate) fn send_token_clock(ctx: &Context<'_>) {
 pub(crate) fn look_for_listeners(ctx: &Context<'_>, state: &State, now: Instant) {
     let asked = state.asked_for_replicas.get();
     // Without locks nobody tells of forks.
-    if !state.listening.get() || !state.attends.get() || now.millis_since(asked) < ASK_EVERY {
+    if !state.listening.get() || !state.subscribed.get() || now.millis_since(asked) < ASK_EVERY {
         return;
     }
     state.asked_for_replicas.set(now);
@@ -135,7 +135,7 @@ impl Command for Apply {
             (true, false) => Arrival::File,
             (true, true) => Arrival::ReplicaFile,
         };
-        events::attend(ctx, ctx.state());
+        events::subscribe_once(ctx, ctx.state());
         let here = clock::stamp();
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::BadEffect(error.to_string()))?;

@@ -1,0 +1,6 @@
+//! Who waits, and how a waiter is answered.
+//!
+//! Used by `turn` and `command`. It grants nothing: only `turn::settle` does.
+
+pub(crate) mod blocking;
+pub(crate) mod waiters;
