@@ -51,6 +51,7 @@ impl Crowd {
             lease: Lease::from_millis(1_000).expect("at least 1"),
             holds: None,
             fence: None,
+            token: None,
             client: 0,
         };
         let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
@@ -92,6 +93,7 @@ impl Crowd {
             lease: Lease::from_millis(1_000).expect("at least 1"),
             holds: None,
             fence: None,
+            token: None,
             client: 0,
             since: NOW,
             limit: None,

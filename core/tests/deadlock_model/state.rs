@@ -194,6 +194,7 @@ fn push(queues: &mut Queues, key: usize, ask: Ask) -> WaiterId {
         lease: Lease::from_millis(1).expect("at least 1"),
         holds: None,
         fence: None,
+        token: None,
         client: 0,
         since: NOW,
         limit: None,

@@ -21,6 +21,7 @@ fn asked(owner: usize, write: bool) -> Asked {
         lease: 1_000,
         holds: None,
         fence: None,
+        token: None,
         client: 0,
     }
 }

@@ -17,6 +17,7 @@ fn asked(owner: usize, write: bool) -> Asked {
         lease: 1_000,
         holds: None,
         fence: None,
+        token: None,
         client: owner as u64 + 1,
     }
 }
@@ -113,6 +114,7 @@ fn a_stranger_that_holds_is_decided_ahead_of_the_queue() {
             lease: Lease::from_millis(1_000).expect("at least 1"),
             holds: None,
             fence: None,
+            token: None,
             client: 0,
         };
         let granted = live.acquire(&request, &mut server.tokens, Micros(0));
@@ -210,6 +212,7 @@ fn the_last_database_costs_no_more_than_the_first() {
         lease: Lease::from_millis(1).expect("at least 1"),
         holds: None,
         fence: None,
+        token: None,
         client: 0,
         since: Instant::default(),
         limit: None,

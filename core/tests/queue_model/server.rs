@@ -127,6 +127,7 @@ impl Server {
             lease: Lease::from_millis(asked.lease).expect("at least 1"),
             holds: asked.holds.and_then(Count::new),
             fence: asked.fence.and_then(Token::new),
+            token: None,
             client: asked.client,
         };
         let (now, wall) = (self.now, self.wall);
@@ -165,6 +166,7 @@ impl Server {
             lease: request.lease,
             holds: request.holds,
             fence: request.fence,
+            token: None,
             client: request.client,
             since: now,
             limit,
