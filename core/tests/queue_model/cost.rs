@@ -21,7 +21,6 @@ fn asked(owner: usize, write: bool) -> Asked {
         lease: 1_000,
         holds: None,
         fence: None,
-        token: None,
         client: 0,
     }
 }

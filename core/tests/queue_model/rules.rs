@@ -17,7 +17,6 @@ fn asked(owner: usize, write: bool) -> Asked {
         lease: 1_000,
         holds: None,
         fence: None,
-        token: None,
         client: owner as u64 + 1,
     }
 }
