@@ -36,7 +36,9 @@ pub(crate) enum Event {
 pub(crate) fn on_load(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.primary.set(!ctx.is_replica());
-        state.grace.on_start(clock::now(), state.grace_ms.get());
+        let now = clock::now();
+        state.grace.on_start(now, state.grace_ms.get());
+        state.post.on_start(now);
         warn_of_short_grace(ctx, state);
         timers::start(ctx, state);
     });
