@@ -22,6 +22,8 @@ pub(crate) enum KeyAccess {
     None,
     Read,
     Write,
+    /// It reads its first one; more may follow, which only the command itself can tell.
+    ReadAndMore,
 }
 
 /// An argument.
@@ -32,6 +34,8 @@ pub(crate) struct ArgDoc {
     /// The option's name, in front of its value.
     pub(crate) token: Option<&'static CStr>,
     pub(crate) optional: bool,
+    /// It may come more than once.
+    pub(crate) repeated: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +46,8 @@ pub(crate) enum ArgKind {
     /// An option without a value.
     Flag,
     OneOf(&'static [ArgDoc]),
+    /// All of them, in this order.
+    Block(&'static [ArgDoc]),
 }
 
 const fn needed(name: &'static CStr, kind: ArgKind) -> ArgDoc {
@@ -50,6 +56,7 @@ const fn needed(name: &'static CStr, kind: ArgKind) -> ArgDoc {
         kind,
         token: None,
         optional: false,
+        repeated: false,
     }
 }
 
@@ -59,6 +66,7 @@ const fn option(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> Arg
         kind,
         token: Some(token),
         optional: true,
+        repeated: false,
     }
 }
 
@@ -68,6 +76,7 @@ const fn either(name: &'static CStr, docs: &'static [ArgDoc]) -> ArgDoc {
         kind: ArgKind::OneOf(docs),
         token: None,
         optional: true,
+        repeated: false,
     }
 }
 
@@ -77,6 +86,7 @@ const fn choice(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> Arg
         kind,
         token: Some(token),
         optional: false,
+        repeated: false,
     }
 }
 
@@ -157,6 +167,35 @@ pub(crate) static FENCE: Docs = Docs {
     open_ended: false,
     args: &[KEY, OWNER, needed(c"token", ArgKind::Integer)],
     categories: c"lock write fast",
+};
+
+pub(crate) static GUARD: Docs = Docs {
+    summary: c"Runs a command if an owner holds the lock by a fencing token, at this very moment.",
+    complexity: c"O(log N) with N the number of holders, plus that of the command inside",
+    key: KeyAccess::ReadAndMore,
+    open_ended: true,
+    args: &[
+        KEY,
+        OWNER,
+        needed(c"token", ArgKind::Integer),
+        ArgDoc {
+            name: c"guarded",
+            kind: ArgKind::Block(&[
+                needed(c"command", ArgKind::Text),
+                ArgDoc {
+                    name: c"arg",
+                    kind: ArgKind::Text,
+                    token: None,
+                    optional: true,
+                    repeated: true,
+                },
+            ]),
+            token: None,
+            optional: true,
+            repeated: false,
+        },
+    ],
+    categories: c"lock write slow",
 };
 
 pub(crate) static INFO: Docs = Docs {
