@@ -4,7 +4,7 @@
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable};
+use super::{check_primary, check_renewable, has_left};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::turn::settle::OpenLock;
@@ -26,6 +26,9 @@ impl Command for Guard {
         let mut parse = Parse::new(ctx, args);
         let (key, owner, token) = (parse.key()?, parse.owner()?, parse.token()?);
         let guarded = parse.rest();
+        if has_left(ctx, key, owner) {
+            return Err(Error::NotHeld);
+        }
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;
         let hold = lock.live().and_then(|live| live.hold(owner));

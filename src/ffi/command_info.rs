@@ -42,7 +42,9 @@ pub(super) unsafe fn set(
         },
         key_specs: match docs.key {
             KeyAccess::None => ptr::null_mut(),
-            KeyAccess::Read | KeyAccess::Write | KeyAccess::ReadAndMore => specs.as_mut_ptr(),
+            KeyAccess::Route | KeyAccess::Read | KeyAccess::Write | KeyAccess::ReadAndMore => {
+                specs.as_mut_ptr()
+            }
         },
         args,
     };
@@ -132,7 +134,7 @@ fn empty_arg() -> raw::RedisModuleCommandArg {
     }
 }
 
-/// The first argument.
+/// One key, the first argument, or what is routed like one.
 fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
     let flags = match access {
         KeyAccess::Write => {
@@ -140,6 +142,7 @@ fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
                 | raw::REDISMODULE_CMD_KEY_ACCESS
                 | raw::REDISMODULE_CMD_KEY_UPDATE
         }
+        KeyAccess::Route => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_NOT_KEY,
         KeyAccess::Read | KeyAccess::None => {
             raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS
         }

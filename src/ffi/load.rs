@@ -93,6 +93,7 @@ required![
     RedisModule_GetCommandKeysWithFlags,
     RedisModule_GetContextFlags,
     RedisModule_GetContextFromIO,
+    RedisModule_GetCurrentUserName,
     RedisModule_GetDbIdFromIO,
     RedisModule_GetDbIdFromOptCtx,
     RedisModule_GetDetachedThreadSafeContext,
