@@ -119,6 +119,8 @@ pub(crate) struct State {
     pub(crate) last_unlinked: RefCell<Option<(i32, Name)>>,
     /// What a SETTLE that runs now is to do; `None` if it is not the module's own.
     pub(crate) settling: Cell<Option<Settling>>,
+    /// The connection for which LOCK.GUARD runs another command now, 0 if unknown.
+    pub(crate) guarding: Cell<Option<u64>>,
     pub(crate) connections: Connections,
     pub(crate) totals: Totals,
     /// How long those waited who were granted out of a queue, in milliseconds.
@@ -229,6 +231,7 @@ impl State {
             watches_evictions: Cell::new(false),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),
+            guarding: Cell::new(None),
             connections: Connections::new(),
             totals: Totals::default(),
             wait_times: RefCell::default(),

@@ -88,6 +88,10 @@ impl Context<'_> {
 
     /// The connection that sent the command; 0 if there is none, or a script stands between.
     pub(crate) fn client_id(&self) -> u64 {
+        // What LOCK.GUARD runs, the server runs for a client of its own.
+        if let Some(id) = self.state.guarding.get() {
+            return id;
+        }
         // SAFETY: see the module's head.
         let id = unsafe { api!(RedisModule_GetClientId, self.ctx) };
         if self.state.connections.knows(id) {

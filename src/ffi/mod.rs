@@ -25,6 +25,7 @@ mod context;
 mod entry;
 mod events;
 mod info;
+mod inner_command;
 mod key;
 mod load;
 mod native_type;
