@@ -305,10 +305,10 @@ fn waiting_holders<'a>(
         .filter(|(_, stake)| which == Holders::All || stake.write > 0)
         .filter(|(_, stake)| !stake.is_over(now))
         .filter_map(|(holder, _)| {
-            if holder == target {
+            if holder == *target {
                 return Some(target);
             }
-            queues.owners.get_key_value(holder).map(|(owner, _)| owner)
+            queues.owners.get_key_value(&holder).map(|(owner, _)| owner)
         })
         .collect()
 }

@@ -305,7 +305,7 @@ impl Queue {
         let holding: Vec<&Standing> = if live.len() < self.standings.len() {
             let holders = live.holds().map(|(owner, _)| owner);
             holders
-                .filter_map(|owner| self.standings.get(owner))
+                .filter_map(|owner| self.standings.get(&owner))
                 .collect()
         } else {
             let standings = self.standings.iter();
