@@ -154,6 +154,10 @@ impl Live<'_> {
         self.lock.next_deadline()
     }
 
+    pub(crate) fn observe(&self) -> Observed {
+        self.lock.observe()
+    }
+
     /// Grants `request` if nobody else holds incompatibly.
     ///
     /// # Errors

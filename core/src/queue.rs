@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::lock::Live;
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::{Place, Rank, Standing};
 use crate::request::{AcquireError, Busy, Grant, Request};
@@ -114,6 +115,7 @@ pub struct Queue {
     roamers: BTreeSet<Place>,
     /// and that stand ahead of the line.
     upgraders: BTreeSet<Place>,
+    held: Observed,
 }
 
 impl Queue {
@@ -144,6 +146,15 @@ impl Queue {
             .flatten()
             .map(|(_, waiter)| waiter.since)
             .min()
+    }
+
+    /// Who holds, as far as the queues know: see [`crate::Queues::observe`].
+    pub fn held(&self) -> &Observed {
+        &self.held
+    }
+
+    pub(crate) fn set_held(&mut self, held: Observed) {
+        self.held = held;
     }
 
     pub(crate) fn get(&self, place: Place) -> Option<&Waiter> {

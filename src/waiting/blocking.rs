@@ -1,6 +1,6 @@
 //! A request that cannot be granted at once: whether it may wait, and how its client is blocked.
 
-use mortise_core::{Instant, KeyId, Lock, Request, Wait, Waiter};
+use mortise_core::{Instant, KeyId, Observed, Request, Wait, Waiter};
 
 use crate::error::Error;
 use crate::ffi::{Access, Context};
@@ -31,7 +31,8 @@ pub(crate) fn wait(
         mode: request.mode,
         upgrade,
     };
-    if let Some(cycle) = find_cycle(ctx, state, &closing, now) {
+    let held = held_at(ctx, name);
+    if let Some(cycle) = find_cycle(state, &closing, &held, now) {
         state.totals.deadlocks.add_one();
         return Err(Error::Deadlock(cycle));
     }
@@ -53,39 +54,28 @@ pub(crate) fn wait(
         limit: (wait > 0).then(|| now.after(wait)),
     };
     queues.push(db as u32, name, waiter, upgrade);
+    queues.observe(&closing.key, held);
     drop(queues);
-    expect_deadline(ctx, state, &closing.key);
     let blocked = ctx.block();
     state.waiters.borrow_mut().add(id, blocked);
     timers::arm_due(ctx, state);
     Ok(())
 }
 
-/// The names of the keys of a cycle that `wait` closes.
+/// The names of the keys of a cycle that `wait` closes. `held`: who holds at its key.
 pub(crate) fn find_cycle(
-    ctx: &Context<'_>,
     state: &State,
     wait: &Wait,
+    held: &Observed,
     now: Instant,
 ) -> Option<Vec<Vec<u8>>> {
-    let selected = ctx.db();
-    let cycle = state.queues.borrow().find_cycle(wait, now, |key, found| {
-        look(ctx, key, found);
-    });
-    ctx.select(selected);
+    let cycle = state.queues.borrow().find_cycle(wait, held, now);
     Some(cycle?.iter().map(|key| key.name.to_vec()).collect())
 }
 
-/// Whoever waits is to be let in when the first lease is over.
-fn expect_deadline(ctx: &Context<'_>, state: &State, key: &KeyId) {
-    let mut deadline = None;
-    look(ctx, key, &mut |lock| deadline = lock.next_deadline());
-    state.queues.borrow_mut().expect(key, deadline);
-}
-
-fn look(ctx: &Context<'_>, key: &KeyId, found: &mut dyn FnMut(&Lock)) {
-    ctx.select(key.db as i32);
-    if let Some(value) = ctx.open_named(&key.name, Access::Read).value() {
-        found(&value.lock);
-    }
+/// Who holds at the command's own key: of other keys a command in a cluster sees nothing.
+fn held_at(ctx: &Context<'_>, name: &[u8]) -> Observed {
+    let mut key = ctx.open_named(name, Access::Read);
+    let value = key.value();
+    value.map_or(Observed::Free, |value| value.lock.observe())
 }
