@@ -11,10 +11,15 @@ pub(crate) fn write(info: &InfoWriter) {
         let now = clock::now();
         let tables = state.leases.borrow();
         let totals = &state.totals;
+        let [boxes, letters, requests] = state.post.counts();
         for (field, value) in [
             ("locks", tables.iter().map(Table::locks).sum()),
             ("holders", tables.iter().map(Table::holders).sum()),
             ("waiters", state.queues.borrow().len() as u64),
+            ("waiters_by_mail", requests),
+            ("boxes", boxes),
+            ("letters", letters),
+            ("left", state.left.borrow().len() as u64),
             ("blocked_clients", state.waiters.borrow().len() as u64),
             ("held_back", state.held_back.borrow().len() as u64),
             ("marked", state.dirty.borrow().len() as u64),

@@ -34,6 +34,8 @@ static MODULE: Module = Module {
         command::<command::WLock>("write deny-oom fast blocking", 1),
         command::<command::RLock>("write deny-oom fast blocking", 1),
         command::<command::Release>("write fast", 1),
+        command::<command::Leave>("write fast", 1),
+        command::<command::Mail>("fast blocking", 0),
         command::<command::Renew>("write fast", 1),
         command::<command::Fence>("write fast", 1),
         command::<command::Info>("readonly", 1),

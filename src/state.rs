@@ -9,11 +9,12 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use mortise_core::{Histogram, Instant, Queues, Token, TokenClock};
+use mortise_core::{Histogram, Instant, Left, Queues, Token, TokenClock};
 
 use crate::ffi::Timer;
 use crate::keys::leases::Table;
 use crate::time::grace::Grace;
+use crate::waiting::mail::Post;
 use crate::waiting::waiters::Waiters;
 
 /// Of a crowd that has gone room for so many is kept.
@@ -59,6 +60,10 @@ pub(crate) enum Settling {
 pub(crate) struct State {
     pub(crate) max_lease: Cell<u64>,
     pub(crate) max_waiters: Cell<u64>,
+    /// `lock.max-queued`.
+    pub(crate) max_queued: Cell<u64>,
+    /// `lock.mail-timeout`, in milliseconds.
+    pub(crate) mail_timeout: Cell<u64>,
     /// `lock.grace`, in milliseconds.
     pub(crate) grace_ms: Cell<u64>,
     pub(crate) grace: Grace,
@@ -76,6 +81,9 @@ pub(crate) struct State {
     pub(crate) leases: RefCell<Vec<Table>>,
     pub(crate) queues: RefCell<Queues>,
     pub(crate) waiters: RefCell<Waiters>,
+    pub(crate) post: Post,
+    /// Who has left which key for good.
+    pub(crate) left: RefCell<Left>,
     /// Keys that callbacks saw change, to be looked at by a timer.
     pub(crate) dirty: RefCell<VecDeque<DirtyKey>>,
     /// Of the marked keys those whose lock came by RESTORE or in a full sync, so that replicas and the AOF may have to be
@@ -190,6 +198,8 @@ impl State {
         Self {
             max_lease: Cell::new(0),
             max_waiters: Cell::new(0),
+            max_queued: Cell::new(0),
+            mail_timeout: Cell::new(0),
             grace_ms: Cell::new(0),
             grace: Grace::default(),
             last_deadline: Cell::new(Instant::default()),
@@ -200,6 +210,8 @@ impl State {
             leases: RefCell::default(),
             queues: RefCell::default(),
             waiters: RefCell::default(),
+            post: Post::default(),
+            left: RefCell::default(),
             dirty: RefCell::default(),
             restored: RefCell::default(),
             held_back: RefCell::default(),

@@ -44,7 +44,9 @@ pub struct Waiter {
     pub holds: Option<Count>,
     /// See [`Request::fence`]. It was within the bound when it was asked.
     pub fence: Option<Token>,
-    /// The connection that waits.
+    /// See [`Request::token`].
+    pub token: Option<Token>,
+    /// The connection that waits, 0 for none.
     pub client: u64,
     /// Since when it waits.
     pub since: Instant,
@@ -61,9 +63,25 @@ impl Waiter {
             lease: self.lease,
             holds: self.holds,
             fence: self.fence,
+            token: self.token,
             client: self.client,
         }
     }
+}
+
+/// What a request that is made again brings: all else of it stays, its place above all.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed {
+    /// See [`Waiter::lease`].
+    pub lease: Lease,
+    /// See [`Waiter::holds`].
+    pub holds: Option<Count>,
+    /// See [`Waiter::fence`].
+    pub fence: Option<Token>,
+    /// See [`Waiter::token`].
+    pub token: Option<Token>,
+    /// See [`Waiter::limit`].
+    pub limit: Option<Instant>,
 }
 
 /// A waiter that left the queue with an answer.
@@ -89,7 +107,7 @@ pub enum Verdict {
         /// Nobody else holds.
         alone: bool,
     },
-    /// The read hold that it wanted to upgrade has ended.
+    /// The hold that it wanted to add to has ended, or has another token.
     UpgradeLost,
     /// It can never be granted.
     Refused(AcquireError),
@@ -159,6 +177,10 @@ impl Queue {
 
     pub(crate) fn get(&self, place: Place) -> Option<&Waiter> {
         self.waiters.get(&place).map(|waiter| &**waiter)
+    }
+
+    pub(crate) fn get_mut(&mut self, place: Place) -> Option<&mut Waiter> {
+        self.waiters.get_mut(&place).map(|waiter| &mut **waiter)
     }
 
     /// Where `id` stands.
@@ -404,6 +426,7 @@ fn decide(
             None => Err(Busy::Held),
         },
         Err(AcquireError::Busy(busy)) => Err(busy),
+        Err(AcquireError::NotHeldByToken) => Ok(Verdict::UpgradeLost),
         Err(error) => Ok(Verdict::Refused(error)),
     }
 }

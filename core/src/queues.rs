@@ -10,7 +10,7 @@ use crate::lock::{Live, Lock};
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::Rank;
-use crate::queue::{Queue, Settled, Waiter, WaiterId};
+use crate::queue::{Changed, Queue, Settled, Waiter, WaiterId};
 use crate::token::TokenClock;
 use crate::types::{Instant, Lease, Micros};
 
@@ -142,6 +142,46 @@ impl Queues {
         self.forget(&waiter, &key);
         self.drop_if_empty(&key);
         Some((key, waiter))
+    }
+
+    /// What `owner` waits for at the key, the first one first.
+    pub fn requests_of(&self, db: u32, name: &[u8], owner: OwnerRef<'_>) -> Vec<WaiterId> {
+        let Some(queue) = self.get(db, name) else {
+            return Vec::new();
+        };
+        let standing = queue.standing(&owner.to_owner());
+        let places = standing.into_iter().flat_map(|standing| &standing.places);
+        places.map(|place| place.id).collect()
+    }
+
+    /// The request `id` is made again: it keeps its place and takes over what is asked for now.
+    pub fn take_over(&mut self, id: WaiterId, changed: Changed) {
+        let Some(key) = self.keys.get(&id).cloned() else {
+            return;
+        };
+        let Some(queue) = self.queue_mut(&key) else {
+            return;
+        };
+        let Some(place) = queue.place_of(id) else {
+            return;
+        };
+        let Some(waiter) = queue.get_mut(place) else {
+            return;
+        };
+        let (lease, limit) = (waiter.lease, waiter.limit);
+        waiter.lease = changed.lease;
+        waiter.holds = changed.holds;
+        waiter.fence = changed.fence;
+        waiter.token = changed.token;
+        waiter.limit = changed.limit;
+        if let Some(limit) = limit {
+            self.limits.remove(&(limit, id));
+        }
+        if let Some(limit) = changed.limit {
+            self.limits.insert((limit, id));
+        }
+        self.forget_lease(lease);
+        *self.leases.entry(changed.lease).or_default() += 1;
     }
 
     /// Lets in whom the lock of the key admits. `strangers`: the lock may hold owners that did not
@@ -326,12 +366,7 @@ impl Queues {
         if let Some(limit) = waiter.limit {
             self.limits.remove(&(limit, waiter.id));
         }
-        if let Some(times) = self.leases.get_mut(&waiter.lease) {
-            *times -= 1;
-            if *times == 0 {
-                self.leases.remove(&waiter.lease);
-            }
-        }
+        self.forget_lease(waiter.lease);
         let Some(waits) = self.owners.get_mut(&waiter.owner) else {
             return;
         };
@@ -350,6 +385,15 @@ impl Queues {
                 self.set_roams(&waiter.owner, &last, false);
             }
             _ => {}
+        }
+    }
+
+    fn forget_lease(&mut self, lease: Lease) {
+        if let Some(times) = self.leases.get_mut(&lease) {
+            *times -= 1;
+            if *times == 0 {
+                self.leases.remove(&lease);
+            }
         }
     }
 

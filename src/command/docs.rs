@@ -20,6 +20,8 @@ pub(crate) struct Docs {
 pub(crate) enum KeyAccess {
     /// It has none.
     None,
+    /// It has none, but an argument at its place by which a cluster's client finds the node.
+    Route,
     Read,
     Write,
 }
@@ -42,6 +44,8 @@ pub(crate) enum ArgKind {
     /// An option without a value.
     Flag,
     OneOf(&'static [ArgDoc]),
+    /// All of these, one after the other.
+    Block(&'static [ArgDoc]),
 }
 
 const fn needed(name: &'static CStr, kind: ArgKind) -> ArgDoc {
@@ -91,8 +95,10 @@ const ACQUIRE_ARGS: &[ArgDoc] = &[
     OWNER,
     LEASE,
     option(c"WAIT", c"wait", ArgKind::Integer),
+    option(c"MAIL", c"box", ArgKind::Text),
     option(c"HOLDS", c"holds", ArgKind::Integer),
     option(c"FENCE", c"fence", ArgKind::Integer),
+    TOKEN,
 ];
 
 const fn acquire(summary: &'static CStr) -> Docs {
@@ -139,6 +145,38 @@ pub(crate) static RELEASE: Docs = Docs {
         TOKEN,
     ],
     categories: c"lock write fast",
+};
+
+pub(crate) static LEAVE: Docs = Docs {
+    summary: c"Ends all that an owner holds and waits for at a key, and tells whether there was anything.",
+    complexity:
+        c"O(log N) with N the number of holders and waiters, plus O(M) for M readers let in",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[KEY, OWNER, option(c"FOR", c"milliseconds", ArgKind::Integer)],
+    categories: c"lock write fast",
+};
+
+pub(crate) static MAIL: Docs = Docs {
+    summary: c"Collects the answers of requests that wait by mail.",
+    complexity: c"O(N log M) with N the letters told and forgotten, and M those of all boxes",
+    key: KeyAccess::Route,
+    open_ended: true,
+    args: &[
+        needed(c"box", ArgKind::Text),
+        ArgDoc {
+            name: c"after",
+            kind: ArgKind::Block(&[
+                needed(c"since", ArgKind::Integer),
+                needed(c"number", ArgKind::Integer),
+            ]),
+            token: Some(c"AFTER"),
+            optional: true,
+        },
+        option(c"WAIT", c"wait", ArgKind::Integer),
+        COUNT,
+    ],
+    categories: c"lock read fast blocking",
 };
 
 pub(crate) static RENEW: Docs = Docs {

@@ -4,6 +4,8 @@ mod acquire;
 pub(crate) mod docs;
 mod fence;
 mod info;
+mod leave;
+mod mail;
 mod parse;
 mod release;
 mod renew;
@@ -12,15 +14,18 @@ mod top;
 pub(crate) use acquire::{Acquire, RLock, WLock};
 pub(crate) use fence::Fence;
 pub(crate) use info::Info;
+pub(crate) use leave::Leave;
+pub(crate) use mail::Mail;
 pub(crate) use parse::integer;
 pub(crate) use release::Release;
 pub(crate) use renew::Renew;
 pub(crate) use top::Top;
 
-use mortise_core::{Instant, Micros, Token};
+use mortise_core::{Instant, Micros, OwnerRef, Token};
 
 use crate::error::Error;
-use crate::ffi::Context;
+use crate::ffi::{Arg, Context};
+use crate::time::clock;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
 fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
@@ -40,6 +45,12 @@ fn check_token(
 ) -> Result<(), Error> {
     let checked = ctx.state().tokens.borrow().check(token, wall);
     checked.map_err(|error| Error::too_high(argument, Some(token), error))
+}
+
+/// `owner` has left the key for good: what arrives from it changes nothing.
+fn has_left(ctx: &Context<'_>, key: Arg<'_>, owner: OwnerRef<'_>) -> bool {
+    let left = ctx.state().left.borrow();
+    !left.is_empty() && left.has_left(ctx.db() as u32, key.bytes(), owner, clock::now())
 }
 
 /// Refuses to renew while another primary may still be granting.

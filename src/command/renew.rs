@@ -2,7 +2,7 @@
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable};
+use super::{check_primary, check_renewable, has_left};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::turn::settle::OpenLock;
@@ -24,6 +24,10 @@ impl Command for Renew {
                 return Err(option.unknown());
             }
             parse.token_into("TOKEN", &mut token)?;
+        }
+        if has_left(ctx, key, owner) {
+            ctx.reply_null();
+            return Ok(());
         }
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;

@@ -42,7 +42,7 @@ pub(super) unsafe fn set(
         },
         key_specs: match docs.key {
             KeyAccess::None => ptr::null_mut(),
-            KeyAccess::Read | KeyAccess::Write => specs.as_mut_ptr(),
+            KeyAccess::Route | KeyAccess::Read | KeyAccess::Write => specs.as_mut_ptr(),
         },
         args,
     };
@@ -95,6 +95,11 @@ fn arg(
             -1,
             Some(docs),
         ),
+        ArgKind::Block(docs) => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            -1,
+            Some(docs),
+        ),
     };
     raw::RedisModuleCommandArg {
         name: doc.name.as_ptr(),
@@ -126,7 +131,7 @@ fn empty_arg() -> raw::RedisModuleCommandArg {
     }
 }
 
-/// One key, the first argument.
+/// One key, the first argument, or what is routed like one.
 fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
     let flags = match access {
         KeyAccess::Write => {
@@ -134,6 +139,7 @@ fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
                 | raw::REDISMODULE_CMD_KEY_ACCESS
                 | raw::REDISMODULE_CMD_KEY_UPDATE
         }
+        KeyAccess::Route => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_NOT_KEY,
         KeyAccess::Read | KeyAccess::None => {
             raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS
         }

@@ -101,6 +101,20 @@ impl Context<'_> {
         id
     }
 
+    /// The ACL user that runs the command, a script's caller in a script.
+    pub(crate) fn user_name(&self) -> Vec<u8> {
+        // SAFETY: the name is ours to free, after its bytes were copied.
+        unsafe {
+            let name = api!(RedisModule_GetCurrentUserName, self.ctx);
+            if name.is_null() {
+                return Vec::new();
+            }
+            let bytes = Arg::new(name).bytes().to_vec();
+            api!(RedisModule_FreeString, self.ctx, name);
+            bytes
+        }
+    }
+
     pub(super) fn flags(&self) -> c_int {
         // SAFETY: see the module's head.
         unsafe { api!(RedisModule_GetContextFlags, self.ctx) }

@@ -92,6 +92,7 @@ required![
     RedisModule_GetCommand,
     RedisModule_GetContextFlags,
     RedisModule_GetContextFromIO,
+    RedisModule_GetCurrentUserName,
     RedisModule_GetDbIdFromIO,
     RedisModule_GetDbIdFromOptCtx,
     RedisModule_GetDetachedThreadSafeContext,

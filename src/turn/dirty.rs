@@ -5,7 +5,7 @@
 //! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
 //! the command that it is called from: here just what is wanted, see [`unlinked`].
 
-use mortise_core::Lock;
+use mortise_core::{KeyId, Lock};
 
 use crate::ffi::{Access, Context, Refusal};
 use crate::keys::effect;
@@ -215,8 +215,12 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
         let mut queues = state.queues.borrow_mut();
         queues.settle_lost_unchanged(dirty.db as u32, &dirty.name, lock, clock::now())
     };
+    let key = KeyId {
+        db: dirty.db as u32,
+        name: (*dirty.name).into(),
+    };
     for decided in &settled.decided {
-        waiters::decide(state, dirty.db, &dirty.name, decided);
+        waiters::decide(state, &key, decided, clock::now());
     }
     state.held_back.borrow_mut().push_back(dirty);
 }

@@ -11,7 +11,7 @@ use crate::state::{STATE, State, Swap};
 use crate::time::clock;
 use crate::turn::dirty;
 use crate::turn::timers;
-use crate::waiting::waiters;
+use crate::waiting::{mail, waiters};
 
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             leases::swap(state, swap);
             dirty::swap(state, swap);
             waiters::swap(state, swap);
+            mail::swap(state, swap);
             for db in [swap.0, swap.1] {
                 let db = u32::try_from(db).ok();
                 state.queues.borrow_mut().forget_all_holders(db);
@@ -115,6 +116,7 @@ fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
         warn_of_short_grace(ctx, state);
     } else if !primary {
         waiters::send_all_away(state);
+        mail::close_all(state);
     }
 }
 

@@ -9,8 +9,8 @@ use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
 use mortise_core::{
-    Decided, Grant, Instant, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Verdict, Wait,
-    WaiterId,
+    Decided, Grant, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token,
+    Verdict, Wait, WaiterId,
 };
 
 use crate::command::docs::{self, Docs};
@@ -73,6 +73,12 @@ impl<'c> OpenLock<'c> {
         Some(value.lock.at(now, |owner, stake| {
             on_ended(ctx, name, now, owner, stake);
         }))
+    }
+
+    /// `owner` holds, by `token` or a higher one.
+    pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
+        self.live()
+            .is_some_and(|live| live.adds_to_hold(owner, token))
     }
 
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
@@ -173,9 +179,13 @@ impl<'c> OpenLock<'c> {
             )
         });
         let mut granted = false;
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
         for decided in &decided {
             granted |= self.carry_out(state, decided);
-            waiters::decide(state, db, name, decided);
+            waiters::decide(state, &key, decided, self.now);
         }
         if granted && self.key.persist() {
             self.ctx.replicate_plain(c"PERSIST", self.name);
@@ -194,8 +204,12 @@ impl<'c> OpenLock<'c> {
             let mut queues = state.queues.borrow_mut();
             queues.settle_lost(db as u32, name, live)
         });
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
         for decided in &settled.decided {
-            waiters::decide(state, db, name, decided);
+            waiters::decide(state, &key, decided, self.now);
         }
     }
 
@@ -251,6 +265,11 @@ impl<'c> OpenLock<'c> {
         for grant_to_undo in undelivered {
             let owner = grant_to_undo.owner.as_ref();
             let left = self.live().and_then(|mut live| {
+                // A hold that was made anew has another token.
+                let same = live.hold(owner)?.token == grant_to_undo.token;
+                if !same {
+                    return None;
+                }
                 let undone = live.undo(owner, grant_to_undo.granted, grant_to_undo.before);
                 undone.then(|| live.hold(owner).is_some())
             });

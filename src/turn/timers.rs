@@ -16,7 +16,7 @@ use crate::time::grace;
 use crate::turn::dirty;
 use crate::turn::events;
 use crate::turn::settle;
-use crate::waiting::waiters;
+use crate::waiting::{mail, waiters};
 
 /// How often leases are looked at, in milliseconds.
 const SWEEP_EVERY: u64 = 100;
@@ -90,12 +90,17 @@ fn work_off(ctx: &Context<'_>, state: &State) {
             .set(effect::aof_begins_with_sync(ctx, state));
     }
     let mut slice = Slice::begin();
+    let mut boxes_leave = mail::let_one_leave(state);
+    while boxes_leave && !slice.is_over() {
+        boxes_leave = mail::let_one_leave(state);
+    }
     while dirty::look_at_next(ctx, state) && !slice.is_over() {}
     // Waiters that a mark decided are woken now: another timer would come a millisecond later.
     while waiters::wake_next(state) && !slice.is_over() {}
     arm_due(ctx, state);
     let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
         || !state.dirty.borrow().is_empty()
+        || boxes_leave
         || waiters::some_to_wake(state);
     if more && !state.end_of_turn_armed.replace(true) {
         ctx.start_timer(BETWEEN_SLICES, Alarm::EndOfTurn);
@@ -129,6 +134,7 @@ pub(crate) fn on_due(ctx: &Context<'_>) {
                 break;
             }
         }
+        while mail::time_one_out(state, now) && !slice.is_over() {}
         waiters::mark_due(state, now);
         work_off(ctx, state);
     });
@@ -173,6 +179,7 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
         if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
             at_end_of_turn(state);
         }
+        mail::on_tick(state, now, ctx.avoid_replication_traffic());
         dirty::try_held_back(ctx, state);
         let mut more = false;
         if state.primary.get() {

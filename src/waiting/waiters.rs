@@ -14,17 +14,20 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use mortise_core::{Decided, Instant, KeyId, Owner, Stake, Token, Touched, Verdict, WaiterId};
+use mortise_core::{
+    Decided, Instant, KeyId, Owner, OwnerRef, Stake, Token, Touched, Verdict, WaiterId,
+};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
 use crate::state::{Name, ROOM_KEPT, STATE, State, Swap};
 use crate::turn::dirty;
 use crate::turn::timers;
+use crate::waiting::mail;
 
 /// What a waiter's client is answered.
 #[derive(Clone, Debug)]
-enum Answer {
+pub(crate) enum Answer {
     Token(Token),
     Null,
     Error(Error),
@@ -45,9 +48,11 @@ struct Entry {
 /// A grant that has to be undone if nobody can be told of it.
 #[derive(Clone, Debug)]
 pub(crate) struct UndeliveredGrant {
-    at: (i32, Name),
+    pub(crate) at: (i32, Name),
     pub(crate) owner: Owner,
     pub(crate) granted: Touched,
+    /// The hold's token then: one that is made anew has another.
+    pub(crate) token: Token,
     pub(crate) before: Option<Stake>,
 }
 
@@ -82,6 +87,11 @@ impl Waiters {
             self.handles.shrink_to(ROOM_KEPT);
             self.wake.shrink_to(ROOM_KEPT);
         }
+    }
+
+    /// Clients whose requests wait.
+    pub(crate) fn blocked(&self) -> usize {
+        self.handles.len()
     }
 
     /// Clients that are blocked or about to be let go.
@@ -122,6 +132,7 @@ pub(crate) fn take_undelivered(state: &State, db: i32, name: &[u8]) -> Vec<Undel
 /// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
 /// undoing that one undoes both.
 pub(crate) fn hand_on(state: &State, grant_to_undo: &UndeliveredGrant) {
+    mail::hand_on(state, grant_to_undo);
     let mut waiters = state.waiters.borrow_mut();
     let untold = waiters
         .by_handle
@@ -154,7 +165,10 @@ pub(crate) fn swap(state: &State, swap: Swap) {
 }
 
 /// A settle has decided a waiter of the key.
-pub(crate) fn decide(state: &State, db: i32, name: &[u8], decided: &Decided) {
+pub(crate) fn decide(state: &State, key: &KeyId, decided: &Decided, now: Instant) {
+    if mail::decide(state, key, decided, now) {
+        return;
+    }
     let waiter = &decided.waiter;
     let (answer, grant_to_undo) = match decided.verdict {
         Verdict::Granted {
@@ -164,9 +178,10 @@ pub(crate) fn decide(state: &State, db: i32, name: &[u8], decided: &Decided) {
             ..
         } => {
             let grant_to_undo = UndeliveredGrant {
-                at: (db, name.into()),
+                at: (key.db as i32, (*key.name).into()),
                 owner: waiter.owner.clone(),
                 granted: stake.touched,
+                token: stake.token,
                 before,
             };
             (Answer::Token(grant.token()), Some(grant_to_undo))
@@ -179,8 +194,70 @@ pub(crate) fn decide(state: &State, db: i32, name: &[u8], decided: &Decided) {
 
 /// A waiter that became an upgrade has closed a cycle.
 pub(crate) fn refuse(state: &State, id: WaiterId, error: Error) {
-    state.queues.borrow_mut().remove(id);
-    answer_waiter(state, id, Answer::Error(error), None);
+    end(state, id, Answer::Error(error));
+}
+
+/// A waiter leaves its queue with an answer. Its key, if it still waited.
+fn end(state: &State, id: WaiterId, answer: Answer) -> Option<KeyId> {
+    let removed = state.queues.borrow_mut().remove(id);
+    if let Some((key, waiter)) = &removed
+        && mail::answer(state, key, waiter, &answer)
+    {
+        return Some(key.clone());
+    }
+    answer_waiter(state, id, answer, None);
+    removed.map(|(key, _)| key)
+}
+
+/// Its owner has left the key.
+pub(crate) fn answer_null(state: &State, id: WaiterId) {
+    end(state, id, Answer::Null);
+}
+
+/// A request by mail leaves its queue, and nobody is told.
+pub(crate) fn withdraw(state: &State, id: WaiterId) {
+    let removed = state.queues.borrow_mut().remove(id);
+    if let Some((key, _)) = removed {
+        mark_if_waited_at(state, &key);
+    }
+}
+
+/// Blocked requests of `owner` at the key that were granted and not answered yet are answered null. True if there was one.
+pub(crate) fn withdraw_undelivered(state: &State, key: &KeyId, owner: OwnerRef<'_>) -> bool {
+    let mut waiters = state.waiters.borrow_mut();
+    let Waiters {
+        wake, by_handle, ..
+    } = &mut *waiters;
+    let mut found = false;
+    for blocked in wake.iter() {
+        let Some(entry) = by_handle.get_mut(blocked) else {
+            continue;
+        };
+        let granted = entry.grant_to_undo.as_ref().is_some_and(|grant| {
+            grant.at.0 == key.db as i32 && *grant.at.1 == *key.name && grant.owner.as_ref() == owner
+        });
+        if granted {
+            (entry.answer, entry.grant_to_undo) = (Some(Answer::Null), None);
+            found = true;
+        }
+    }
+    found
+}
+
+/// Lets a client go before the event loop turns.
+pub(crate) fn wake(state: &State, blocked: Blocked) {
+    state.waiters.borrow_mut().wake.push_back(blocked);
+    timers::at_end_of_turn(state);
+}
+
+/// Undoes a grant that nobody was told of.
+pub(crate) fn give_back(state: &State, grant: UndeliveredGrant) {
+    if state.primary.get() {
+        let at = grant.at.clone();
+        dirty::mark_queue(at.0, &at.1);
+        let mut waiters = state.waiters.borrow_mut();
+        waiters.undelivered.entry(at).or_default().push(grant);
+    }
 }
 
 fn answer_waiter(
@@ -259,9 +336,7 @@ pub(crate) fn time_one_out(state: &State, now: Instant) -> bool {
         return false;
     };
     state.totals.timeouts.add_one();
-    let removed = state.queues.borrow_mut().remove(id);
-    answer_waiter(state, id, Answer::Null, None);
-    if let Some((key, _)) = removed {
+    if let Some(key) = end(state, id, Answer::Null) {
         mark_if_waited_at(state, &key);
     }
     true
@@ -290,14 +365,15 @@ pub(crate) fn mark_due(state: &State, now: Instant) {
 pub(crate) fn next_due(state: &State) -> Option<Instant> {
     let queues = state.queues.borrow();
     if queues.is_empty() {
-        return None;
+        return state.post.next_limit();
     }
     let dues = [
         queues.next_limit(),
         queues.next_deadline(),
         state.grace.next_due(),
     ];
-    dues.into_iter().flatten().min()
+    let dues = dues.into_iter().chain([state.post.next_limit()]);
+    dues.flatten().min()
 }
 
 /// The server asks for the reply of a client that was let go.
@@ -314,38 +390,26 @@ pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
 }
 
 /// The client is gone.
-pub(crate) fn on_disconnect(blocked: Blocked) {
-    STATE.with(|state| leave(state, blocked));
+pub(crate) fn on_disconnect(state: &State, blocked: Blocked) {
+    leave(state, blocked);
 }
 
 /// The server has done with the handle.
-pub(crate) fn on_freed(blocked: Blocked) {
-    STATE.with(|state| {
-        let entry = {
-            let mut waiters = state.waiters.borrow_mut();
-            let entry = waiters.by_handle.remove(&blocked);
-            waiters.shrink();
-            entry
-        };
-        let Some(Entry {
-            delivered: false,
-            grant_to_undo: Some(grant_to_undo),
-            ..
-        }) = entry
-        else {
-            return;
-        };
-        if state.primary.get() {
-            let at = grant_to_undo.at.clone();
-            dirty::mark_queue(at.0, &at.1);
-            let mut waiters = state.waiters.borrow_mut();
-            waiters
-                .undelivered
-                .entry(at)
-                .or_default()
-                .push(grant_to_undo);
-        }
-    });
+pub(crate) fn on_freed(state: &State, blocked: Blocked) {
+    let entry = {
+        let mut waiters = state.waiters.borrow_mut();
+        let entry = waiters.by_handle.remove(&blocked);
+        waiters.shrink();
+        entry
+    };
+    if let Some(Entry {
+        delivered: false,
+        grant_to_undo: Some(grant),
+        ..
+    }) = entry
+    {
+        give_back(state, grant);
+    }
 }
 
 /// A client that was not decided yet waits no more.
@@ -359,9 +423,7 @@ fn leave(state: &State, blocked: Blocked) {
     }
     let id = entry.waiter;
     drop(waiters);
-    let removed = state.queues.borrow_mut().remove(id);
-    answer_waiter(state, id, Answer::Null, None);
-    if let Some((key, _)) = removed {
+    if let Some(key) = end(state, id, Answer::Null) {
         mark_if_waited_at(state, &key);
     }
 }
