@@ -53,6 +53,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
         Event::Role { primary } => on_role(ctx, state, primary),
         Event::Flush { db } => {
             leases::clear(state, db);
+            state.queues.borrow_mut().forget_all_holders(db);
             dirty::mark_queues(state, db);
         }
         Event::SwapDb(swap) => {
@@ -61,7 +62,9 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             waiters::swap(state, swap);
             mail::swap(state, swap);
             for db in [swap.0, swap.1] {
-                dirty::mark_queues(state, u32::try_from(db).ok());
+                let db = u32::try_from(db).ok();
+                state.queues.borrow_mut().forget_all_holders(db);
+                dirty::mark_queues(state, db);
             }
         }
         Event::Syncing => state.lateness.on_sync(),

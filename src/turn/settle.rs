@@ -9,8 +9,8 @@ use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
 use mortise_core::{
-    Decided, Grant, Instant, KeyId, Live, Lock, Owner, OwnerRef, Settled, Stake, Token, Verdict,
-    Wait, WaiterId,
+    Decided, Grant, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token,
+    Verdict, Wait, WaiterId,
 };
 
 use crate::command::docs::{self, Docs};
@@ -248,7 +248,9 @@ impl<'c> OpenLock<'c> {
                 upgrade: true,
             }
         };
-        match blocking::find_cycle(self.ctx, state, &wait, self.now) {
+        let held = self.key.value();
+        let held = held.map_or(Observed::Free, |value| value.lock.observe());
+        match blocking::find_cycle(state, &wait, &held, self.now) {
             None => true,
             Some(cycle) => {
                 state.totals.deadlocks.add_one();
