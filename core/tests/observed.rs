@@ -18,6 +18,7 @@ fn acquire(lock: &mut Lock, name: &[u8], mode: Mode, ms: u64) {
         lease: Lease::from_millis(ms).expect("at least 1"),
         holds: None,
         fence: None,
+        token: None,
         client: 7,
     };
     let granted = lock.at(NOW, |_, _| {}).acquire(
