@@ -34,6 +34,7 @@ fn acquire(
         lease: lease(30_000),
         holds: None,
         fence: None,
+        token: None,
         client: 7,
     };
     lock.at(NOW, |_, _| {}).acquire(&request, tokens, WALL)

@@ -110,6 +110,9 @@ impl World {
         for id in gone {
             assert!(world.server.queues.remove(id).is_some());
         }
+        for (key, lock) in &world.server.locks {
+            world.server.queues.observe(&key_id(*key), lock.observe());
+        }
         world
     }
 
@@ -194,6 +197,7 @@ fn push(queues: &mut Queues, key: usize, ask: Ask) -> WaiterId {
         lease: Lease::from_millis(1).expect("at least 1"),
         holds: None,
         fence: None,
+        token: None,
         client: 0,
         since: NOW,
         limit: None,

@@ -27,7 +27,7 @@ pub(crate) fn owner(bytes: &[u8]) -> OwnerRef<'_> {
 }
 
 pub(crate) fn stakes(lock: &Lock) -> Vec<(Vec<u8>, Stake)> {
-    let copy = |(owner, stake): (&Owner, Stake)| (owner.text().to_vec(), stake);
+    let copy = |(owner, stake): (Owner, Stake)| (owner.text().to_vec(), stake);
     lock.holds().map(copy).collect()
 }
 
@@ -78,6 +78,7 @@ pub(crate) fn perform(
                 lease: lease(*ms),
                 holds: holds.map(|count| Count::new(count).expect("a count")),
                 fence: fence.map(token),
+                token: None,
                 client: *client,
             };
             acquired(live.acquire(&request, tokens, wall))
@@ -133,6 +134,7 @@ fn acquired(result: Result<Grant, AcquireError>) -> Reply {
         Err(AcquireError::TokenTooHigh(error)) => Reply::TokenTooHigh {
             bound: error.bound.get(),
         },
+        Err(AcquireError::NotHeldByToken) => Reply::Null,
         Err(AcquireError::OutOfTokens) => Reply::OutOfTokens,
     }
 }

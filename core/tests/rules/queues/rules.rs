@@ -113,6 +113,7 @@ fn a_stranger_that_holds_is_decided_ahead_of_the_queue() {
             lease: Lease::from_millis(1_000).expect("at least 1"),
             holds: None,
             fence: None,
+            token: None,
             client: 0,
         };
         let granted = live.acquire(&request, &mut server.tokens, Micros(0));
@@ -210,6 +211,7 @@ fn the_last_database_costs_no_more_than_the_first() {
         lease: Lease::from_millis(1).expect("at least 1"),
         holds: None,
         fence: None,
+        token: None,
         client: 0,
         since: Instant::default(),
         limit: None,

@@ -5,19 +5,19 @@
 //! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
 //! the command that it is called from: here just what is wanted, see [`unlinked`].
 
-use mortise_core::Lock;
+use mortise_core::{KeyId, Lock};
 
-use crate::clock;
-use crate::effect;
-use crate::events;
-use crate::evictions;
 use crate::ffi::{Access, Context, Refusal};
-use crate::leases;
-use crate::settle;
-use crate::state::{CROWD, Mark, STATE, State, Swap};
-use crate::timers;
-use crate::value::Value;
-use crate::waiters;
+use crate::keys::effect;
+use crate::keys::evictions;
+use crate::keys::leases;
+use crate::keys::value::Value;
+use crate::state::{DirtyKey, ROOM_KEPT, STATE, State, Swap};
+use crate::time::clock;
+use crate::turn::events;
+use crate::turn::settle;
+use crate::turn::timers;
+use crate::waiting::waiters;
 
 /// A lock came to a key by COPY or from a file.
 pub(crate) fn mark(db: i32, name: &[u8]) {
@@ -41,21 +41,21 @@ pub(crate) fn mark_queue(db: i32, name: &[u8]) {
     push(db, name, false);
 }
 
-fn push(db: i32, name: &[u8], strangers: bool) {
-    let mark = Mark {
+fn push(db: i32, name: &[u8], recheck_holders: bool) {
+    let key = DirtyKey {
         db,
         name: name.into(),
-        strangers,
+        recheck_holders,
     };
     STATE.with(|state| {
-        Context::with_detached(|ctx| events::attend(ctx, state));
-        let mut marks = state.marks.borrow_mut();
+        Context::with_detached(|ctx| events::subscribe_once(ctx, state));
+        let mut dirty = state.dirty.borrow_mut();
         // A thousand waiters that leave one queue together need one look at it.
-        if marks.back() != Some(&mark) {
-            marks.push_back(mark);
+        if dirty.back() != Some(&key) {
+            dirty.push_back(key);
         }
-        drop(marks);
-        timers::soon(state);
+        drop(dirty);
+        timers::at_end_of_turn(state);
     });
 }
 
@@ -70,6 +70,9 @@ pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
         waiters::wait_at(state, db, name)
     });
     if waited_at {
+        STATE.with(|state| {
+            state.queues.borrow_mut().forget_holders(db as u32, name);
+        });
         push(db, name, true);
     }
 }
@@ -106,28 +109,28 @@ pub(crate) fn mark_queues(state: &State, db: Option<u32>) {
     }
     let wanted = |found: u32| db.is_none_or(|db| db == found);
     // They are held back anew if need be; in a cluster this is done again and again while a gate is closed.
-    state.held_back.borrow_mut().retain(|mark| {
-        let found = mark.db as u32;
-        !wanted(found) || queues.get(found, &mark.name).is_none()
+    state.held_back.borrow_mut().retain(|key| {
+        let found = key.db as u32;
+        !wanted(found) || queues.get(found, &key.name).is_none()
     });
-    let mut marks = state.marks.borrow_mut();
+    let mut dirty = state.dirty.borrow_mut();
     for (found, name, _) in queues.iter() {
         if wanted(found) {
-            marks.push_back(Mark {
+            dirty.push_back(DirtyKey {
                 db: found as i32,
                 name: (**name).into(),
-                strangers: true,
+                recheck_holders: true,
             });
         }
     }
-    timers::soon(state);
+    timers::at_end_of_turn(state);
 }
 
 /// Two databases have changed places, and with them what was marked there.
 pub(crate) fn swap(state: &State, swap: Swap) {
-    let (mut marks, mut held_back) = (state.marks.borrow_mut(), state.held_back.borrow_mut());
-    for mark in marks.iter_mut().chain(held_back.iter_mut()) {
-        mark.db = swap.of(mark.db);
+    let (mut dirty, mut held_back) = (state.dirty.borrow_mut(), state.held_back.borrow_mut());
+    for key in dirty.iter_mut().chain(held_back.iter_mut()) {
+        key.db = swap.of(key.db);
     }
     let mut restored = state.restored.borrow_mut();
     *restored = restored
@@ -136,52 +139,52 @@ pub(crate) fn swap(state: &State, swap: Swap) {
         .collect();
 }
 
-fn next(state: &State) -> Option<Mark> {
-    let mut marks = state.marks.borrow_mut();
-    let next = marks.pop_front();
+fn next(state: &State) -> Option<DirtyKey> {
+    let mut dirty = state.dirty.borrow_mut();
+    let next = dirty.pop_front();
     if next.is_none() {
-        marks.shrink_to(CROWD);
+        dirty.shrink_to(ROOM_KEPT);
     }
     next
 }
 
-/// Looks at the first mark. False if there is none.
+/// Looks at the first key. False if there is none.
 pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
-    let Some(mark) = next(state) else {
+    let Some(key) = next(state) else {
         return false;
     };
-    let Mark {
+    let DirtyKey {
         db,
         ref name,
-        strangers,
-    } = mark;
+        recheck_holders,
+    } = key;
     let restored = is_restored(state, db, name);
     let retells = restored && retells(state);
     let later = retells && ctx.avoid_replication_traffic();
     if restored && !later {
         told(state, db, name);
     }
-    if strangers || retells {
+    if recheck_holders || retells {
         enter(ctx, db, name, retells && !later);
     }
-    let awaited = waiters::wait_at(state, db, name) || waiters::owe_at(state, db, name);
+    let awaited = waiters::wait_at(state, db, name) || waiters::undelivered_at(state, db, name);
     if !awaited || !state.primary.get() {
         if later {
-            state.held_back.borrow_mut().push_back(mark);
+            state.held_back.borrow_mut().push_back(key);
         }
         return true;
     }
     if state.gate_closed.get() || ctx.avoid_replication_traffic() {
-        hold_back(ctx, state, mark);
+        hold_back(ctx, state, key);
         return true;
     }
-    match settle::call(ctx, db, name, strangers) {
+    match settle::call(ctx, db, name, recheck_holders) {
         Ok(()) => {}
         Err(Refusal::SlotElsewhere) => waiters::send_away(state, db, name),
         Err(Refusal::Gate) => {
             // What is marked besides would be refused as well.
             state.gate_closed.set(true);
-            hold_back(ctx, state, mark);
+            hold_back(ctx, state, key);
         }
     }
     true
@@ -192,30 +195,34 @@ fn told(state: &State, db: i32, name: &[u8]) {
     let mut restored = state.restored.borrow_mut();
     restored.remove(&(db, name.into()));
     if restored.is_empty() {
-        restored.shrink_to(CROWD);
+        restored.shrink_to(ROOM_KEPT);
     }
 }
 
 /// The server takes no writes now. But whose slot has left, or whose upgrade has lost its read hold, is told so: that
 /// changes nothing.
-fn hold_back(ctx: &Context<'_>, state: &State, mark: Mark) {
-    if settle::slot_is_elsewhere(ctx, mark.db, &mark.name) {
-        waiters::send_away(state, mark.db, &mark.name);
-        told(state, mark.db, &mark.name);
+fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
+    if settle::slot_is_elsewhere(ctx, dirty.db, &dirty.name) {
+        waiters::send_away(state, dirty.db, &dirty.name);
+        told(state, dirty.db, &dirty.name);
         return;
     }
-    ctx.select(mark.db);
+    ctx.select(dirty.db);
     let free = Lock::free();
     let settled = {
-        let mut key = ctx.open_named(&mark.name, Access::Read);
+        let mut key = ctx.open_named(&dirty.name, Access::Read);
         let lock = key.value().map_or(&free, |value| &value.lock);
         let mut queues = state.queues.borrow_mut();
-        queues.settle_lost_unchanged(mark.db as u32, &mark.name, lock, clock::now())
+        queues.settle_lost_unchanged(dirty.db as u32, &dirty.name, lock, clock::now())
+    };
+    let key = KeyId {
+        db: dirty.db as u32,
+        name: (*dirty.name).into(),
     };
     for decided in &settled.decided {
-        waiters::decide(state, mark.db, &mark.name, decided);
+        waiters::decide(state, &key, decided, clock::now());
     }
-    state.held_back.borrow_mut().push_back(mark);
+    state.held_back.borrow_mut().push_back(dirty);
 }
 
 /// Every 50 ms: the first key that was refused tries again, and the others if it succeeds.
@@ -226,14 +233,14 @@ pub(crate) fn try_held_back(ctx: &Context<'_>, state: &State) {
     }
     let first = state.held_back.borrow_mut().pop_front();
     if let Some(first) = first {
-        state.marks.borrow_mut().push_front(first);
+        state.dirty.borrow_mut().push_front(first);
         look_at_next(ctx, state);
     }
     if !state.gate_closed.get() {
         let mut held_back = state.held_back.borrow_mut();
-        state.marks.borrow_mut().extend(held_back.drain(..));
-        held_back.shrink_to(CROWD);
-        timers::soon(state);
+        state.dirty.borrow_mut().extend(held_back.drain(..));
+        held_back.shrink_to(ROOM_KEPT);
+        timers::at_end_of_turn(state);
     }
 }
 

@@ -6,17 +6,17 @@
 
 use mortise_core::{Instant, Micros};
 
-use crate::clock;
-use crate::effect;
-use crate::events;
-use crate::evictions;
 use crate::ffi::{Alarm, Context, Refusal};
-use crate::grace;
-use crate::leases;
-use crate::marks;
-use crate::settle;
+use crate::keys::effect;
+use crate::keys::evictions;
+use crate::keys::leases;
 use crate::state::{STATE, State};
-use crate::waiters;
+use crate::time::clock;
+use crate::time::grace;
+use crate::turn::dirty;
+use crate::turn::events;
+use crate::turn::settle;
+use crate::waiting::{mail, waiters};
 
 /// How often leases are looked at, in milliseconds.
 const SWEEP_EVERY: u64 = 100;
@@ -56,21 +56,21 @@ impl Slice {
 }
 
 /// Sees to it that marks and decided waiters are looked at before the event loop turns.
-pub(crate) fn soon(state: &State) {
-    if !state.soon.replace(true) {
+pub(crate) fn at_end_of_turn(state: &State) {
+    if !state.end_of_turn_armed.replace(true) {
         Context::with_detached(|ctx| {
-            ctx.start_timer(0, Alarm::Soon);
+            ctx.start_timer(0, Alarm::EndOfTurn);
         });
     }
 }
 
-pub(crate) fn on_soon(ctx: &Context<'_>) {
+pub(crate) fn on_end_of_turn(ctx: &Context<'_>) {
     STATE.with(|state| turn(ctx, state));
 }
 
 /// The event loop turns.
 fn turn(ctx: &Context<'_>, state: &State) {
-    state.soon.set(false);
+    state.end_of_turn_armed.set(false);
     if state.policy_unknown.take() {
         evictions::look_at_policy(ctx, state);
     }
@@ -90,15 +90,20 @@ fn work_off(ctx: &Context<'_>, state: &State) {
             .set(effect::aof_begins_with_sync(ctx, state));
     }
     let mut slice = Slice::begin();
-    while marks::look_at_next(ctx, state) && !slice.is_over() {}
+    let mut boxes_leave = mail::let_one_leave(state);
+    while boxes_leave && !slice.is_over() {
+        boxes_leave = mail::let_one_leave(state);
+    }
+    while dirty::look_at_next(ctx, state) && !slice.is_over() {}
     // Waiters that a mark decided are woken now: another timer would come a millisecond later.
     while waiters::wake_next(state) && !slice.is_over() {}
     arm_due(ctx, state);
     let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
-        || !state.marks.borrow().is_empty()
+        || !state.dirty.borrow().is_empty()
+        || boxes_leave
         || waiters::some_to_wake(state);
-    if more && !state.soon.replace(true) {
-        ctx.start_timer(BETWEEN_SLICES, Alarm::Soon);
+    if more && !state.end_of_turn_armed.replace(true) {
+        ctx.start_timer(BETWEEN_SLICES, Alarm::EndOfTurn);
     }
 }
 
@@ -129,6 +134,7 @@ pub(crate) fn on_due(ctx: &Context<'_>) {
                 break;
             }
         }
+        while mail::time_one_out(state, now) && !slice.is_over() {}
         waiters::mark_due(state, now);
         work_off(ctx, state);
     });
@@ -166,19 +172,21 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
         state.grace.on_tick(now);
         events::warn_of_short_grace(ctx, state);
         // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
-        if state.soon.get() {
+        if state.end_of_turn_armed.get() {
             turn(ctx, state);
         }
         // Put off by a pause.
         if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
-            soon(state);
+            at_end_of_turn(state);
         }
-        marks::try_held_back(ctx, state);
+        mail::on_tick(state, now, ctx.avoid_replication_traffic());
+        dirty::try_held_back(ctx, state);
         let mut more = false;
         if state.primary.get() {
+            look_at_replicas(ctx, state, now);
             if ctx.is_cluster() || state.grace.forbids_grants(now) {
                 // A slot may have left, or a key of another type come where nobody held: only asking the server tells.
-                marks::mark_queues(state, None);
+                dirty::mark_queues(state, None);
             }
             more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
         }
@@ -191,6 +199,18 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
             .sweep_timer
             .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
     });
+}
+
+/// Have enough replicas acknowledged recent data?
+fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
+    let (grace, suspect) = (state.grace_ms.get(), state.lateness.suspect_ms(now));
+    let found = state.grace.heartbeats.look(ctx, grace, suspect, now);
+    if let Some(heartbeat) = found.due {
+        effect::send_heartbeat(ctx, heartbeat);
+    }
+    if found.caught_up {
+        dirty::mark_queues(state, None);
+    }
 }
 
 /// One slice of work on the leases that are over. True if there is more to do at once.

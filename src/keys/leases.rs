@@ -4,9 +4,9 @@
 
 use mortise_core::{Instant, LeaseId, LeaseOrder};
 
-use crate::name::ShortName;
+use crate::keys::name::ShortName;
+use crate::keys::value::Value;
 use crate::state::{State, Swap};
-use crate::value::Value;
 
 /// The locks of one database.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 use mortise_core::{Instant, Lease};
 
 use crate::ffi::Context;
-use crate::grace::{self, MARGIN};
 use crate::state::State;
+use crate::time::grace::{self, MARGIN};
 
 /// What the promise lacks; empty if it holds.
 pub(crate) fn missing(ctx: &Context<'_>, state: &State, now: Instant) -> Vec<String> {

@@ -9,36 +9,37 @@ use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
 use mortise_core::{
-    Decided, Grant, Instant, Live, Lock, Owner, OwnerRef, Settled, Stake, Verdict, Wait, WaiterId,
+    Decided, Grant, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token,
+    Verdict, Wait, WaiterId,
 };
 
-use crate::blocking;
-use crate::clock;
 use crate::command::docs::{self, Docs};
-use crate::effect;
 use crate::error::Error;
-use crate::events;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
-use crate::grace;
-use crate::leases;
+use crate::keys::effect;
+use crate::keys::leases;
+use crate::keys::value::Value;
 use crate::state::{Settling, State};
-use crate::timers;
-use crate::value::Value;
-use crate::waiters::{self, Debt};
+use crate::time::clock;
+use crate::time::grace;
+use crate::turn::events;
+use crate::turn::timers;
+use crate::waiting::blocking;
+use crate::waiting::waiters::{self, UndeliveredGrant};
 
 /// A key that a command works on, opened for writing.
 ///
 /// When it is closed, by whatever way the command leaves, whom the step made room for is let in, and the key goes if
 /// nobody holds any more: opening it may have ended the last hold.
 #[derive(Debug)]
-pub(crate) struct Place<'c> {
+pub(crate) struct OpenLock<'c> {
     pub(crate) ctx: &'c Context<'c>,
     pub(crate) name: Arg<'c>,
     pub(crate) now: Instant,
     key: Key<'c>,
 }
 
-impl<'c> Place<'c> {
+impl<'c> OpenLock<'c> {
     /// Opens the key, and settles it if somebody waits there.
     ///
     /// # Errors
@@ -49,19 +50,19 @@ impl<'c> Place<'c> {
             return Err(Error::WrongType);
         }
         let now = clock::now();
-        events::attend(ctx, ctx.state());
+        events::subscribe_once(ctx, ctx.state());
         grace::look_for_stall(ctx, ctx.state(), now);
-        let mut place = Self {
+        let mut lock = Self {
             ctx,
             name,
             now,
             key,
         };
-        if place.has_waiters() {
-            let strangers = place.may_have_strangers();
-            place.settle(strangers);
+        if lock.has_waiters() {
+            let recheck_holders = lock.must_recheck_holders();
+            lock.settle(recheck_holders);
         }
-        Ok(place)
+        Ok(lock)
     }
 
     /// The lock as it is now, if there is one: the holds whose lease is over are dropped, and
@@ -72,6 +73,12 @@ impl<'c> Place<'c> {
         Some(value.lock.at(now, |owner, stake| {
             on_ended(ctx, name, now, owner, stake);
         }))
+    }
+
+    /// `owner` holds, by `token` or a higher one.
+    pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
+        self.live()
+            .is_some_and(|live| live.adds_to_hold(owner, token))
     }
 
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
@@ -97,9 +104,9 @@ impl<'c> Place<'c> {
 
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
-    fn may_have_strangers(&mut self) -> bool {
+    fn must_recheck_holders(&mut self) -> bool {
         let state = self.ctx.state();
-        let marked = !state.marks.borrow().is_empty() || !state.held_back.borrow().is_empty();
+        let marked = !state.dirty.borrow().is_empty() || !state.held_back.borrow().is_empty();
         let value = self.key.value();
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }
@@ -141,9 +148,9 @@ impl<'c> Place<'c> {
         effect::send(self.ctx, self.name, self.now, &effect);
     }
 
-    /// Lets in whom the lock admits. `strangers`: the lock may hold owners that neither came
+    /// Lets in whom the lock admits. `recheck_holders`: the lock may hold owners that neither came
     /// through the queue nor by a command.
-    pub(crate) fn settle(&mut self, strangers: bool) {
+    pub(crate) fn settle(&mut self, recheck_holders: bool) {
         if !self.has_waiters() {
             return;
         }
@@ -151,23 +158,34 @@ impl<'c> Place<'c> {
         if state.grace.forbids_grants(self.now) {
             self.settle_lost(state);
         } else {
-            while !self.settle_once(state, strangers) {}
+            while !self.settle_once(state, recheck_holders) {}
         }
         timers::arm_due(self.ctx, state);
     }
 
     /// False if a cycle was broken, so that others may get in.
-    fn settle_once(&mut self, state: &State, strangers: bool) -> bool {
+    fn settle_once(&mut self, state: &State, recheck_holders: bool) -> bool {
         let (db, name) = (self.ctx.db(), self.name.bytes());
         let Settled { decided, upgrading } = self.with_live(|live| {
             let mut tokens = state.tokens.borrow_mut();
             let mut queues = state.queues.borrow_mut();
-            queues.settle(db as u32, name, live, &mut tokens, clock::wall(), strangers)
+            queues.settle(
+                db as u32,
+                name,
+                live,
+                &mut tokens,
+                clock::wall(),
+                recheck_holders,
+            )
         });
         let mut granted = false;
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
         for decided in &decided {
             granted |= self.carry_out(state, decided);
-            waiters::decide(state, db, name, decided);
+            waiters::decide(state, &key, decided, self.now);
         }
         if granted && self.key.persist() {
             self.ctx.replicate_plain(c"PERSIST", self.name);
@@ -186,8 +204,12 @@ impl<'c> Place<'c> {
             let mut queues = state.queues.borrow_mut();
             queues.settle_lost(db as u32, name, live)
         });
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
         for decided in &settled.decided {
-            waiters::decide(state, db, name, decided);
+            waiters::decide(state, &key, decided, self.now);
         }
     }
 
@@ -226,7 +248,9 @@ impl<'c> Place<'c> {
                 upgrade: true,
             }
         };
-        match blocking::find_cycle(self.ctx, state, &wait, self.now) {
+        let held = self.key.value();
+        let held = held.map_or(Observed::Free, |value| value.lock.observe());
+        match blocking::find_cycle(state, &wait, &held, self.now) {
             None => true,
             Some(cycle) => {
                 state.totals.deadlocks.add_one();
@@ -237,27 +261,40 @@ impl<'c> Place<'c> {
     }
 
     /// Undoes the grants that nobody could be told of.
-    fn pay(&mut self, debts: Vec<Debt>) {
-        for debt in debts {
-            let owner = debt.owner.as_ref();
-            let left = self.live().and_then(|mut live| {
-                let undone = live.undo(owner, debt.granted, debt.before);
-                undone.then(|| live.hold(owner).is_some())
-            });
-            match left {
-                None => {
-                    waiters::hand_on(self.ctx.state(), &debt);
-                    continue;
-                }
-                Some(true) => self.announce(owner),
-                Some(false) => self.announce_end(owner),
+    fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+        // One that another one touched since can be undone after that one: those of boxes come in no order.
+        loop {
+            let before = undelivered.len();
+            undelivered.retain(|grant| !self.undo(grant));
+            if undelivered.is_empty() || undelivered.len() == before {
+                break;
             }
-            self.ctx.notify(c"lock.release", self.name);
         }
+        for grant in undelivered {
+            waiters::hand_on(self.ctx.state(), &grant);
+        }
+    }
+
+    /// False if the hold was touched since the grant.
+    fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
+        let owner = grant.owner.as_ref();
+        let left = self.live().and_then(|mut live| {
+            // A hold that was made anew has another token.
+            let same = live.hold(owner)?.token == grant.token;
+            let undone = same && live.undo(owner, grant.granted, grant.before);
+            undone.then(|| live.hold(owner).is_some())
+        });
+        match left {
+            None => return false,
+            Some(true) => self.announce(owner),
+            Some(false) => self.announce_end(owner),
+        }
+        self.ctx.notify(c"lock.release", self.name);
+        true
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for OpenLock<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -320,9 +357,9 @@ pub(crate) fn call(
     ctx: &Context<'_>,
     db: i32,
     name: &[u8],
-    strangers: bool,
+    recheck_holders: bool,
 ) -> Result<(), Refusal> {
-    call_for(ctx, db, Settling::Key { strangers }, || {
+    call_for(ctx, db, Settling::Key { recheck_holders }, || {
         ctx.call_write(SETTLE, name)
     })
 }
@@ -358,20 +395,20 @@ impl Command for Settle {
             return Err(Error::Arity);
         };
         let state = ctx.state();
-        let strangers = match state.settling.get() {
-            Some(Settling::Key { strangers }) => strangers,
+        let recheck_holders = match state.settling.get() {
+            Some(Settling::Key { recheck_holders }) => recheck_holders,
             Some(Settling::Asking) => {
                 ctx.reply_null();
                 return Ok(());
             }
             None => return Err(Error::Internal(Self::NAME)),
         };
-        let debts = waiters::take_debts(state, ctx.db(), name.bytes());
-        match Place::open(ctx, name) {
-            Ok(mut place) => {
-                place.live();
-                place.pay(debts);
-                place.settle(strangers);
+        let undelivered = waiters::take_undelivered(state, ctx.db(), name.bytes());
+        match OpenLock::open(ctx, name) {
+            Ok(mut lock) => {
+                lock.live();
+                lock.take_back(undelivered);
+                lock.settle(recheck_holders);
             }
             // The key holds something else by now, so nobody can get a lock here.
             Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),

@@ -10,7 +10,7 @@ use mortise_core::Lock;
 
 use crate::ffi::Context;
 use crate::state::{STATE, State};
-use crate::timers;
+use crate::turn::timers;
 
 /// When locks come to this server, and whenever a setting has changed.
 pub(crate) fn look_at_policy(ctx: &Context<'_>, state: &State) {
@@ -27,7 +27,7 @@ pub(crate) fn look_at_policy(ctx: &Context<'_>, state: &State) {
 pub(crate) fn on_unlinked(state: &State, db: i32, name: &[u8], lock: &Lock) {
     if state.watches_evictions.get() && !lock.is_free() {
         *state.last_unlinked.borrow_mut() = Some((db, name.into()));
-        timers::soon(state);
+        timers::at_end_of_turn(state);
     }
 }
 
