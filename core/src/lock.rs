@@ -70,6 +70,11 @@ impl Lock {
         self.store.heap_size()
     }
 
+    /// When the first lease ends that is not over at `now`.
+    pub fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
+        self.store.next_live_deadline(now)
+    }
+
     /// A hold is there whose lease is over at `now`.
     pub fn has_ended_holds(&self, now: Instant) -> bool {
         self.store.next_deadline().is_some_and(|first| first <= now)
@@ -154,6 +159,11 @@ impl Live<'_> {
     pub(crate) fn holds(&self) -> impl Iterator<Item = (Owner, Stake)> {
         let holds = self.lock.holds();
         holds.filter(|(_, stake)| !stake.is_over(self.now))
+    }
+
+    /// The hold of the first owner in byte order.
+    pub fn first(&self) -> Option<(Owner, Stake)> {
+        self.lock.live_holds(self.now, 1).pop()
     }
 
     /// When the first lease is over; `None` if nobody holds.
