@@ -398,6 +398,11 @@ impl Mail {
         }
     }
 
+    /// Something is left of boxes that have gone.
+    pub fn some_leave(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// The next piece of the boxes that have gone; `None` if all has left.
     pub fn next_leaving(&mut self) -> Option<Leaving> {
         let Some((id, gone)) = self.leaving.last_mut() else {
