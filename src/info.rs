@@ -11,10 +11,15 @@ pub(crate) fn write(info: &InfoWriter) {
         let now = clock::now();
         let tables = state.leases.borrow();
         let totals = &state.totals;
+        let [boxes, letters, requests] = state.post.counts();
         for (field, value) in [
             ("locks", tables.iter().map(Table::locks).sum()),
             ("holders", tables.iter().map(Table::holders).sum()),
             ("waiters", state.queues.borrow().len() as u64),
+            ("waiters_by_mail", requests),
+            ("boxes", boxes),
+            ("letters", letters),
+            ("left", state.left.borrow().len() as u64),
             ("blocked_clients", state.waiters.borrow().len() as u64),
             ("held_back", state.dirty.borrow().held_back() as u64),
             ("marked", marked(state)),
@@ -30,6 +35,11 @@ pub(crate) fn write(info: &InfoWriter) {
             ("total_evictions", totals.evictions.get()),
             ("longest_stretch_us", state.longest_stretch.get()),
             ("grace_left_ms", state.grace.left(now)),
+            (
+                "replicas_late",
+                u64::from(state.grace.heartbeats.are_late(now)),
+            ),
+            ("suspect_left_ms", state.lateness.suspect_ms(now)),
             ("last_token", state::last_token()),
         ] {
             info.number(field, value);

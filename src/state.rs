@@ -9,17 +9,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use mortise_core::{Histogram, Instant, Queues, Token, TokenClock};
+use mortise_core::{Histogram, Instant, Left, Queues, Token, TokenClock};
 
 use crate::ffi::Timer;
 use crate::keys::leases::Table;
 use crate::keys::remains::Crowds;
 use crate::time::grace::Grace;
+use crate::time::lateness::Lateness;
 use crate::turn::arrivals::Arrivals;
 use crate::turn::dirty::Dirty;
 use crate::turn::dismissals::Dismissals;
 use crate::turn::relook::{Scope, Walk, Walks};
 use crate::turn::slots::Slots;
+use crate::waiting::mail::Post;
 use crate::waiting::undelivered::Undelivered;
 use crate::waiting::waiters::Waiters;
 
@@ -47,9 +49,14 @@ impl Swap {
 pub(crate) struct State {
     pub(crate) max_lease: Cell<u64>,
     pub(crate) max_waiters: Cell<u64>,
+    /// `lock.max-queued`.
+    pub(crate) max_queued: Cell<u64>,
+    /// `lock.mail-timeout`, in milliseconds.
+    pub(crate) mail_timeout: Cell<u64>,
     /// `lock.grace`, in milliseconds.
     pub(crate) grace_ms: Cell<u64>,
     pub(crate) grace: Grace,
+    pub(crate) lateness: Lateness,
     /// The latest end of a lease that was granted here or came here.
     pub(crate) last_deadline: Cell<Instant>,
     /// The latest end of a lease of a lock that lost its key while it was held. RENAME and MOVE look like that, too, so
@@ -64,6 +71,9 @@ pub(crate) struct State {
     pub(crate) leases: RefCell<Vec<Table>>,
     pub(crate) queues: RefCell<Queues>,
     pub(crate) waiters: RefCell<Waiters>,
+    pub(crate) post: Post,
+    /// Who has left which key for good.
+    pub(crate) left: RefCell<Left>,
     pub(crate) undelivered: RefCell<Undelivered>,
     /// Keys to be settled by a timer.
     pub(crate) dirty: RefCell<Dirty>,
@@ -117,6 +127,8 @@ pub(crate) struct State {
     pub(crate) last_unlinked: RefCell<Option<(i32, Name)>>,
     /// A SETTLE that runs now is the module's own, and rechecks holders (see `DirtyKey`) or not; `None` if it is not.
     pub(crate) settling: Cell<Option<bool>>,
+    /// The connection for which LOCK.GUARD runs another command now, 0 if unknown.
+    pub(crate) guarding: Cell<Option<u64>>,
     pub(crate) connections: Connections,
     pub(crate) totals: Totals,
     /// How long those waited who were granted out of a queue, in milliseconds.
@@ -196,8 +208,11 @@ impl State {
         Self {
             max_lease: Cell::new(0),
             max_waiters: Cell::new(0),
+            max_queued: Cell::new(0),
+            mail_timeout: Cell::new(0),
             grace_ms: Cell::new(0),
             grace: Grace::default(),
+            lateness: Lateness::default(),
             last_deadline: Cell::new(Instant::default()),
             last_stray_deadline: Cell::new(Instant::default()),
             primary: Cell::new(true),
@@ -206,6 +221,8 @@ impl State {
             leases: RefCell::default(),
             queues: RefCell::default(),
             waiters: RefCell::default(),
+            post: Post::default(),
+            left: RefCell::default(),
             undelivered: RefCell::default(),
             dirty: RefCell::default(),
             arrivals: RefCell::default(),
@@ -233,6 +250,7 @@ impl State {
             longest_stretch: Cell::new(0),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),
+            guarding: Cell::new(None),
             connections: Connections::new(),
             totals: Totals::default(),
             wait_times: RefCell::default(),

@@ -198,6 +198,10 @@ impl Live<'_> {
         }
     }
 
+    pub(crate) fn observe(&self) -> crate::Observed {
+        self.lock.observe()
+    }
+
     /// Grants `request` if nobody else holds incompatibly.
     ///
     /// # Errors
@@ -223,6 +227,11 @@ impl Live<'_> {
         tokens: &mut TokenClock,
         wall: Micros,
     ) -> Result<Grant, AcquireError> {
+        if let Some(token) = request.token
+            && !self.adds_to_hold(request.owner, token)
+        {
+            return Err(AcquireError::NotHeldByToken);
+        }
         let (alone, now) = (self.is_alone(), self.now);
         let more = self.alter(request.owner, |stake| {
             grant_more(stake, request, alone, now, tokens, wall)
@@ -231,6 +240,11 @@ impl Live<'_> {
             Some(outcome) => outcome,
             None => self.acquire_first(request, tokens, wall),
         }
+    }
+
+    /// `owner` holds, by `token` or a higher one.
+    pub fn adds_to_hold(&self, owner: OwnerRef<'_>, token: Token) -> bool {
+        self.hold(owner).is_some_and(|stake| stake.token >= token)
     }
 
     fn acquire_first(

@@ -83,6 +83,24 @@ impl Observed {
         }
     }
 
+    /// When the first lease is over; `None` if nobody holds.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Free => None,
+            Self::One { deadline, .. } => Some(*deadline),
+            Self::Many(readers) => readers.next_deadline(),
+        }
+    }
+
+    /// The mode it is held in at `now`; `None` if nobody holds.
+    pub fn mode(&self, now: Instant) -> Option<Mode> {
+        let mode = match self {
+            Self::One { mode, .. } => *mode,
+            Self::Free | Self::Many(_) => Mode::Read,
+        };
+        (self.live_len(now) > 0).then_some(mode)
+    }
+
     /// How many hold at `now`.
     pub fn live_len(&self, now: Instant) -> usize {
         match self {
@@ -147,6 +165,11 @@ impl ObservedReaders {
     pub fn live_len(&self, now: Instant) -> usize {
         let live = self.with(|readers| readers.len() - readers.over(now));
         live.unwrap_or(0)
+    }
+
+    /// When the first lease is over; `None` if nobody holds.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.with(|readers| readers.next_deadline()).flatten()
     }
 
     /// Calls `act` with each that holds at `now`, by owner in byte order, until it answers false.

@@ -10,6 +10,11 @@ pub(crate) fn now() -> Instant {
     Instant::from_millis(ffi::boot_millis())
 }
 
+/// Now, on the boot-time clock, in microseconds.
+pub(crate) fn now_micros() -> u64 {
+    ffi::boot_micros()
+}
+
 /// Now, on the wall clock.
 pub(crate) fn wall() -> Micros {
     Micros(ffi::wall_micros())

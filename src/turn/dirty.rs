@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mortise_core::{Instant, Lock};
+use mortise_core::{Instant, KeyId, Lock};
 
 use crate::ffi::{Access, Context, Refusal};
 use crate::keys::evictions;
@@ -92,6 +92,9 @@ pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
         waiters::wait_at(state, db, name)
     });
     if waited_at {
+        STATE.with(|state| {
+            state.queues.borrow_mut().forget_holders(db as u32, name);
+        });
         mark(db, name, true);
     }
 }
@@ -181,8 +184,12 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
         let mut queues = state.queues.borrow_mut();
         queues.settle_lost_unchanged(dirty.db as u32, &dirty.name, lock, clock::now())
     };
+    let key = KeyId {
+        db: dirty.db as u32,
+        name: (*dirty.name).into(),
+    };
     for decided in &settled.decided {
-        waiters::decide(state, dirty.db, &dirty.name, decided);
+        waiters::decide(state, &key, decided, clock::now());
     }
     let mut marked = state.dirty.borrow_mut();
     let recheck_holders = marked.held_back.entry((dirty.db, dirty.name)).or_default();

@@ -9,12 +9,14 @@ use crate::keys::evictions;
 use crate::keys::leases;
 use crate::state::{STATE, State, Swap};
 use crate::time::clock;
+use crate::time::grace::MARGIN;
+use crate::time::lateness::Promotion;
 use crate::turn::arrivals;
 use crate::turn::dismissals;
 use crate::turn::relook::{self, Scope};
 use crate::turn::slice::measured;
 use crate::turn::timers;
-use crate::waiting::undelivered;
+use crate::waiting::{mail, undelivered};
 
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,8 @@ pub(crate) enum Event {
     Flush { db: Option<u32> },
     /// Two databases have changed places.
     SwapDb(Swap),
+    /// All data is about to come anew, from the primary.
+    Syncing,
     /// A load is complete.
     Loaded,
     /// The periodic tick.
@@ -43,7 +47,9 @@ pub(crate) enum Event {
 pub(crate) fn on_load(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.primary.set(!ctx.is_replica());
-        state.grace.on_start(clock::now(), state.grace_ms.get());
+        let now = clock::now();
+        state.grace.on_start(now, state.grace_ms.get());
+        state.post.on_start(now);
         warn_of_short_grace(ctx, state);
         timers::start(ctx, state);
     });
@@ -63,16 +69,20 @@ fn on_change(ctx: &Context<'_>, state: &State, event: Event) {
         Event::Role { primary } => on_role(ctx, state, primary),
         Event::Flush { db } => {
             leases::clear(state, db);
+            state.queues.borrow_mut().forget_all_holders(db);
             relook::begin(state, db.map_or(Scope::All, Scope::Database));
         }
         Event::SwapDb(swap) => {
             leases::swap(state, swap);
             arrivals::swap(state, swap);
             undelivered::swap(state, swap);
-            for db in [swap.0, swap.1] {
-                relook::begin(state, Scope::Database(db as u32));
+            mail::swap(state, swap);
+            for db in [swap.0, swap.1].map(|db| db as u32) {
+                state.queues.borrow_mut().forget_all_holders(Some(db));
+                relook::begin(state, Scope::Database(db));
             }
         }
+        Event::Syncing => state.lateness.on_sync(),
         Event::Loaded => {
             state.listening.set(true);
             state.tokens.borrow_mut().resume(clock::wall());
@@ -88,19 +98,26 @@ fn on_change(ctx: &Context<'_>, state: &State, event: Event) {
             let now = clock::now();
             timers::back_up(ctx, state, now);
             effect::look_for_listeners(ctx, state, now);
-            if state.grace_ms.get() > 0 && state.primary.get() {
-                state.grace.watch(ctx, now);
+            if state.grace_ms.get() > 0 {
+                state.grace.read_lag(ctx, now);
+                if state.primary.get() {
+                    state.grace.watch(ctx, now);
+                }
             }
         }
         Event::Forked => {
             state.listening.set(true);
+            state.grace.heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
                 state.token_clock_due.set(true);
                 timers::at_end_of_turn(state);
             }
         }
-        Event::Config => evictions::look_at_policy(ctx, state),
+        Event::Config => {
+            state.grace.heartbeats.on_settings();
+            evictions::look_at_policy(ctx, state);
+        }
     }
 }
 
@@ -123,12 +140,21 @@ fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
     if primary && !was {
         state.tokens.borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
-        state.grace.on_promotion(clock::now(), grace, max_lease);
+        let now = clock::now();
+        state.grace.on_promotion(now, grace, max_lease);
+        state.lateness.on_promotion(&Promotion {
+            now,
+            grace,
+            max_lease,
+            safe: grace >= max_lease.saturating_add(state.grace.known_lag() + MARGIN),
+            cluster: ctx.is_cluster(),
+        });
         state.warned_of.take();
         warn_of_short_grace(ctx, state);
     } else if !primary {
         dismissals::send_all_away(state);
         undelivered::forget_all(state);
+        mail::close_all(state);
     }
 }
 

@@ -9,7 +9,8 @@ use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
 use mortise_core::{
-    Decided, Grant, Instant, Live, Lock, Owner, OwnerRef, Settled, Stake, Verdict, Wait, WaiterId,
+    Decided, Grant, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token,
+    Verdict, Wait, WaiterId,
 };
 
 use crate::command::docs::{self, Docs};
@@ -85,6 +86,12 @@ impl<'c> OpenLock<'c> {
             remains::keep_ended(ctx.state(), ctx.db(), name.bytes(), ended);
         }
         Some(live)
+    }
+
+    /// `owner` holds, by `token` or a higher one.
+    pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
+        self.live()
+            .is_some_and(|live| live.adds_to_hold(owner, token))
     }
 
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
@@ -191,9 +198,13 @@ impl<'c> OpenLock<'c> {
             )
         });
         let mut granted = false;
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
         for decided in &decided {
             granted |= self.carry_out(state, decided);
-            waiters::decide(state, db, name, decided);
+            waiters::decide(state, &key, decided, self.now);
         }
         if granted && self.key.persist() {
             self.ctx.replicate_plain(c"PERSIST", self.name);
@@ -212,8 +223,12 @@ impl<'c> OpenLock<'c> {
             let mut queues = state.queues.borrow_mut();
             queues.settle_lost(db as u32, name, live)
         });
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
         for decided in &settled.decided {
-            waiters::decide(state, db, name, decided);
+            waiters::decide(state, &key, decided, self.now);
         }
     }
 
@@ -252,7 +267,9 @@ impl<'c> OpenLock<'c> {
                 upgrade: true,
             }
         };
-        match blocking::find_cycle(self.ctx, state, &wait, self.now) {
+        let held = self.key.value();
+        let held = held.map_or(Observed::Free, |value| value.lock.observe());
+        match blocking::find_cycle(state, &wait, &held, self.now) {
             None => true,
             Some(cycle) => {
                 state.totals.deadlocks.add_one();
@@ -263,27 +280,42 @@ impl<'c> OpenLock<'c> {
     }
 
     /// Undoes the grants that nobody could be told of.
-    fn take_back(&mut self, undelivered: Vec<UndeliveredGrant>) {
-        for grant in undelivered {
-            // A server that closes clients for the memory that they take does so behind their last reply.
-            if grant.doubtful && self.ctx.setting(c"maxmemory-clients") != Some(0) {
-                continue;
-            }
-            let owner = grant.owner.as_ref();
-            let left = self.live().and_then(|mut live| {
-                let undone = live.undo(owner, grant.granted, grant.before);
-                undone.then(|| live.hold(owner).is_some())
-            });
-            match left {
-                None => {
-                    undelivered::hand_on(self.ctx.state(), &grant);
-                    continue;
-                }
-                Some(true) => self.announce(owner),
-                Some(false) => self.announce_end(owner),
-            }
-            self.ctx.notify(c"lock.release", self.name);
+    fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+        // A server that closes clients for the memory that they take does so behind their last reply.
+        if undelivered.iter().any(|grant| grant.told)
+            && self.ctx.setting(c"maxmemory-clients") != Some(0)
+        {
+            undelivered.retain(|grant| !grant.told);
         }
+        // One that another one touched since can be undone after that one: those of boxes come in no order.
+        loop {
+            let before = undelivered.len();
+            undelivered.retain(|grant| !self.undo(grant));
+            if undelivered.is_empty() || undelivered.len() == before {
+                break;
+            }
+        }
+        for grant in undelivered {
+            undelivered::hand_on(self.ctx.state(), &grant);
+        }
+    }
+
+    /// False if the hold was touched since the grant.
+    fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
+        let owner = grant.owner.as_ref();
+        let left = self.live().and_then(|mut live| {
+            // A hold that was made anew has another token.
+            let same = live.hold(owner)?.token == grant.token;
+            let undone = same && live.undo(owner, grant.granted, grant.before);
+            undone.then(|| live.hold(owner).is_some())
+        });
+        match left {
+            None => return false,
+            Some(true) => self.announce(owner),
+            Some(false) => self.announce_end(owner),
+        }
+        self.ctx.notify(c"lock.release", self.name);
+        true
     }
 }
 

@@ -22,12 +22,11 @@ use crate::turn::arrivals;
 use crate::turn::dirty;
 use crate::turn::dismissals;
 use crate::turn::events;
-use crate::turn::relook;
+use crate::turn::relook::{self, Scope};
 use crate::turn::settle;
 use crate::turn::slice::{Slice, measured};
 use crate::turn::slots;
-use crate::waiting::undelivered;
-use crate::waiting::waiters;
+use crate::waiting::{mail, undelivered, waiters};
 
 /// How often leases are looked at, in milliseconds.
 const SWEEP_EVERY: u64 = 100;
@@ -106,13 +105,15 @@ fn urgent_step(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
     // Whoever was decided is woken now: another timer would come a millisecond later.
     waiters::wake_next(state)
         || waiters::time_one_out(state, now)
+        || mail::time_one_out(state, now)
         || dirty::look_at_next(ctx, state)
         || dirty::look_at_due(ctx, state, now)
 }
 
 /// One step of what has no hurry. False if there is nothing to do now.
 fn background_step(ctx: &Context<'_>, state: &State) -> bool {
-    dismissals::step(state)
+    mail::let_one_leave(state)
+        || dismissals::step(state)
         || relook::step(ctx, state)
         || arrivals::look_at_next(ctx, state)
         || drop_of_a_crowd(ctx, state)
@@ -137,7 +138,8 @@ fn drop_of_a_crowd(ctx: &Context<'_>, state: &State) -> bool {
 
 /// There is something to do that has no hurry, though perhaps not now.
 fn background_is_due(state: &State) -> bool {
-    !state.dismissals.borrow().is_empty()
+    state.post.boxes_leave()
+        || !state.dismissals.borrow().is_empty()
         || !state.walks.borrow().is_empty()
         || !state.arrivals.borrow().is_empty()
         || !state.crowded.borrow().is_empty()
@@ -225,12 +227,14 @@ fn tick(ctx: &Context<'_>, state: &State) {
     if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
         at_end_of_turn(state);
     }
+    mail::on_tick(state, now, ctx.avoid_replication_traffic());
     dirty::try_held_back(ctx, state);
     if background_is_due(state) {
         at_end_of_turn(state);
     }
     let mut more = false;
     if state.primary.get() {
+        look_at_replicas(ctx, state, now);
         if ctx.is_cluster() {
             slots::look(ctx, state, now);
         }
@@ -253,6 +257,18 @@ fn tick(ctx: &Context<'_>, state: &State) {
     state
         .sweep_timer
         .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
+}
+
+/// Have enough replicas acknowledged recent data?
+fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
+    let (grace, suspect) = (state.grace_ms.get(), state.lateness.suspect_ms(now));
+    let found = state.grace.heartbeats.look(ctx, grace, suspect, now);
+    if let Some(heartbeat) = found.due {
+        effect::send_heartbeat(ctx, heartbeat);
+    }
+    if found.caught_up {
+        relook::begin(state, Scope::All);
+    }
 }
 
 /// One slice of work on the leases that are over. True if there is more to do at once.

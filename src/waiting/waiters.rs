@@ -22,11 +22,12 @@ use crate::state::{ROOM_KEPT, STATE, State};
 use crate::turn::dirty;
 use crate::turn::relook::{self, Scope};
 use crate::turn::timers;
+use crate::waiting::mail;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 
 /// What a waiter's client is answered.
 #[derive(Clone, Debug)]
-enum Answer {
+pub(crate) enum Answer {
     Token(Token),
     Null,
     Error(Error),
@@ -72,6 +73,11 @@ impl Waiters {
         }
     }
 
+    /// Clients whose requests wait.
+    pub(crate) fn blocked(&self) -> usize {
+        self.handles.len()
+    }
+
     /// Clients that are blocked or about to be let go.
     pub(crate) fn len(&self) -> usize {
         self.by_handle.len()
@@ -85,7 +91,10 @@ pub(crate) fn wait_at(state: &State, db: i32, name: &[u8]) -> bool {
 }
 
 /// A settle has decided a waiter of the key.
-pub(crate) fn decide(state: &State, db: i32, name: &[u8], decided: &Decided) {
+pub(crate) fn decide(state: &State, key: &KeyId, decided: &Decided, now: Instant) {
+    if mail::decide(state, key, decided, now) {
+        return;
+    }
     let waiter = &decided.waiter;
     let answer = match decided.verdict {
         Verdict::Granted {
@@ -95,11 +104,12 @@ pub(crate) fn decide(state: &State, db: i32, name: &[u8], decided: &Decided) {
             ..
         } => {
             let undelivered = UndeliveredGrant {
-                at: (db, name.into()),
+                at: (key.db as i32, (*key.name).into()),
                 owner: waiter.owner.clone(),
                 granted: stake.touched,
+                token: stake.token,
                 before,
-                doubtful: false,
+                told: false,
             };
             undelivered::granted(state, waiter.id, undelivered);
             Answer::Token(grant.token())
@@ -112,8 +122,38 @@ pub(crate) fn decide(state: &State, db: i32, name: &[u8], decided: &Decided) {
 
 /// The waiter can never be let in.
 pub(crate) fn refuse(state: &State, id: WaiterId, error: Error) {
-    state.queues.borrow_mut().remove(id);
-    answer_waiter(state, id, Answer::Error(error));
+    end(state, id, Answer::Error(error));
+}
+
+/// A waiter leaves its queue with an answer. Its key, if it still waited.
+fn end(state: &State, id: WaiterId, answer: Answer) -> Option<KeyId> {
+    let removed = state.queues.borrow_mut().remove(id);
+    if let Some((key, waiter)) = &removed
+        && mail::answer(state, key, waiter, &answer)
+    {
+        return Some(key.clone());
+    }
+    answer_waiter(state, id, answer);
+    removed.map(|(key, _)| key)
+}
+
+/// Its owner has left the key.
+pub(crate) fn answer_null(state: &State, id: WaiterId) {
+    end(state, id, Answer::Null);
+}
+
+/// A request by mail leaves its queue, and nobody is told.
+pub(crate) fn withdraw(state: &State, id: WaiterId) {
+    let removed = state.queues.borrow_mut().remove(id);
+    if let Some((key, _)) = removed {
+        mark_if_waited_at(state, &key);
+    }
+}
+
+/// Lets a client go before the event loop turns.
+pub(crate) fn wake(state: &State, blocked: Blocked) {
+    state.waiters.borrow_mut().wake.push_back(blocked);
+    timers::at_end_of_turn(state);
 }
 
 fn answer_waiter(state: &State, id: WaiterId, answer: Answer) {
@@ -150,9 +190,7 @@ pub(crate) fn time_one_out(state: &State, now: Instant) -> bool {
         return false;
     };
     state.totals.timeouts.add_one();
-    let removed = state.queues.borrow_mut().remove(id);
-    answer_waiter(state, id, Answer::Null);
-    if let Some((key, _)) = removed {
+    if let Some(key) = end(state, id, Answer::Null) {
         mark_if_waited_at(state, &key);
     }
     true
@@ -176,14 +214,15 @@ pub(crate) fn look_for_end_of_grace(state: &State, now: Instant) {
 pub(crate) fn next_due(state: &State) -> Option<Instant> {
     let queues = state.queues.borrow();
     if queues.is_empty() {
-        return None;
+        return state.post.next_limit();
     }
     let dues = [
         queues.next_limit(),
         queues.next_deadline(),
         state.grace.next_due(),
     ];
-    dues.into_iter().flatten().min()
+    let dues = dues.into_iter().chain([state.post.next_limit()]);
+    dues.flatten().min()
 }
 
 /// The server asks for the reply of a client that was let go.
@@ -200,25 +239,23 @@ pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
 }
 
 /// The client is gone.
-pub(crate) fn on_disconnect(blocked: Blocked) {
-    STATE.with(|state| leave(state, blocked));
+pub(crate) fn on_disconnect(state: &State, blocked: Blocked) {
+    leave(state, blocked);
 }
 
 /// The server has done with the handle.
-pub(crate) fn on_freed(blocked: Blocked) {
-    STATE.with(|state| {
-        let entry = {
-            let mut waiters = state.waiters.borrow_mut();
-            let entry = waiters.by_handle.remove(&blocked);
-            waiters.shrink();
-            entry
-        };
-        if let Some(entry) = entry
-            && !entry.delivered
-        {
-            undelivered::untold(state, entry.waiter);
-        }
-    });
+pub(crate) fn on_freed(state: &State, blocked: Blocked) {
+    let entry = {
+        let mut waiters = state.waiters.borrow_mut();
+        let entry = waiters.by_handle.remove(&blocked);
+        waiters.shrink();
+        entry
+    };
+    if let Some(entry) = entry
+        && !entry.delivered
+    {
+        undelivered::untold(state, entry.waiter);
+    }
 }
 
 /// A client that was not decided yet waits no more.
@@ -232,9 +269,7 @@ fn leave(state: &State, blocked: Blocked) {
     }
     let id = entry.waiter;
     drop(waiters);
-    let removed = state.queues.borrow_mut().remove(id);
-    answer_waiter(state, id, Answer::Null);
-    if let Some((key, _)) = removed {
+    if let Some(key) = end(state, id, Answer::Null) {
         mark_if_waited_at(state, &key);
     }
 }
@@ -249,11 +284,11 @@ fn deliver(ctx: &Context<'_>, state: &State, blocked: Blocked) {
         (entry.waiter, entry.answer.clone())
     };
     match answer {
-        Some(Answer::Token(token)) => {
+        // Not if its owner has left the key meanwhile.
+        Some(Answer::Token(token)) if undelivered::told(ctx, state, id, ctx.client_id()) => {
             ctx.reply_integer(token.get() as i64);
-            undelivered::told(ctx, state, id, ctx.client_id());
         }
         Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
-        Some(Answer::Null) | None => ctx.reply_null(),
+        Some(Answer::Token(_) | Answer::Null) | None => ctx.reply_null(),
     }
 }
