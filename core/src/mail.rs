@@ -398,8 +398,8 @@ impl Mail {
         }
     }
 
-    /// Something is left of boxes that have gone.
-    pub fn some_leave(&self) -> bool {
+    /// Of a box that has gone not all has left.
+    pub fn has_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
