@@ -14,6 +14,7 @@ use mortise_core::{Histogram, Instant, Left, Queues, Token, TokenClock};
 use crate::ffi::Timer;
 use crate::keys::leases::Table;
 use crate::time::grace::Grace;
+use crate::time::lateness::Lateness;
 use crate::waiting::mail::Post;
 use crate::waiting::waiters::Waiters;
 
@@ -67,6 +68,7 @@ pub(crate) struct State {
     /// `lock.grace`, in milliseconds.
     pub(crate) grace_ms: Cell<u64>,
     pub(crate) grace: Grace,
+    pub(crate) lateness: Lateness,
     /// The latest end of a lease that was granted here or came here.
     pub(crate) last_deadline: Cell<Instant>,
     /// The latest end of a lease of a lock that lost its key while it was held. RENAME and MOVE look like that, too, so
@@ -204,6 +206,7 @@ impl State {
             mail_timeout: Cell::new(0),
             grace_ms: Cell::new(0),
             grace: Grace::default(),
+            lateness: Lateness::default(),
             last_deadline: Cell::new(Instant::default()),
             last_stray_deadline: Cell::new(Instant::default()),
             primary: Cell::new(true),

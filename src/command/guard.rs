@@ -4,7 +4,7 @@
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable, has_left};
+use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::turn::settle::OpenLock;
@@ -31,7 +31,7 @@ impl Command for Guard {
         }
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;
-        let hold = lock.live().and_then(|live| live.hold(owner));
+        let hold = revivable(&mut lock, owner).and_then(|live| live.hold(owner));
         if hold.is_none_or(|hold| hold.token != token) {
             return Err(Error::NotHeld);
         }

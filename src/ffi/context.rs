@@ -230,6 +230,23 @@ impl Context<'_> {
         }
     }
 
+    /// Sends an effect on no key to every replica, and not to the AOF.
+    pub(crate) fn replicate_to_replicas(&self, command: &CStr, effect: &[u8]) {
+        // SAFETY: the format names two buffers, each with its length; `A` keeps it from the AOF.
+        unsafe {
+            api!(
+                RedisModule_Replicate,
+                self.ctx,
+                command.as_ptr(),
+                c"Abb".as_ptr(),
+                c"".as_ptr(),
+                0_usize,
+                effect.as_ptr(),
+                effect.len(),
+            );
+        }
+    }
+
     /// Sends `command key` to the AOF and to every replica.
     pub(crate) fn replicate_plain(&self, command: &CStr, key: Arg<'_>) {
         // SAFETY: the format names a string of the server.

@@ -45,4 +45,5 @@ pub(crate) use info::InfoWriter;
 pub(crate) use key::{Access, Key, Kind};
 pub(crate) use load::{Module, command};
 pub(crate) use native_type::Source;
+pub(crate) use server_info::Replica;
 pub(crate) use timer::{Alarm, Timer};

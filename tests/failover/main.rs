@@ -4,6 +4,7 @@
 mod exclusion;
 mod fencing;
 mod frozen;
+mod late;
 mod promotion;
 mod sentinel;
 mod sentinel_blind;

@@ -6,4 +6,5 @@ mod codec;
 mod deadlock;
 mod lease_order;
 mod locks;
+mod mail;
 mod queues;

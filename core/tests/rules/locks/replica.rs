@@ -122,7 +122,7 @@ impl Replica {
                 assert!(lock.hold(owner).is_none());
             }
             Fact::Free => lock.clear(),
-            Fact::Clock => {}
+            Fact::Clock | Fact::Heartbeat(_) => {}
         }
     }
 
