@@ -8,7 +8,6 @@
 //! stays for later, among readers only, and no rule below sees it.
 
 use crate::hold::{Holds, Store};
-use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
 use crate::request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
@@ -199,7 +198,7 @@ impl Live<'_> {
         }
     }
 
-    pub(crate) fn observe(&self) -> Observed {
+    pub(crate) fn observe(&self) -> crate::Observed {
         self.lock.observe()
     }
 

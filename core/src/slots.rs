@@ -65,18 +65,15 @@ impl SlotKey {
 }
 
 /// A set of slots.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotSet(Box<[u64; SLOTS as usize / 64]>);
-
-impl Default for SlotSet {
-    fn default() -> Self {
-        Self(Box::new([0; SLOTS as usize / 64]))
-    }
-}
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotSet(Vec<u64>);
 
 impl SlotSet {
+    const WORDS: usize = SLOTS as usize / 64;
+
     /// Adds `slot`; one out of range is left out.
     pub fn insert(&mut self, slot: u16) {
+        self.0.resize(Self::WORDS, 0);
         if let Some(word) = self.0.get_mut(usize::from(slot) / 64) {
             *word |= 1 << (slot % 64);
         }
@@ -90,17 +87,17 @@ impl SlotSet {
 
     /// It is one of them.
     pub fn contains(&self, slot: u16) -> bool {
-        let word = self.0.get(usize::from(slot) / 64);
-        word.is_some_and(|word| word >> (slot % 64) & 1 == 1)
+        self.word(usize::from(slot) / 64) >> (slot % 64) & 1 == 1
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
     }
 
     /// Those that are not in `other`, in ascending order.
     pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u16> + 'a {
-        let words = self
-            .0
-            .iter()
-            .zip(other.0.iter())
-            .map(|(one, two)| one & !two);
+        let words = self.0.iter().enumerate();
+        let words = words.map(|(index, word)| word & !other.word(index));
         (0..).step_by(64).zip(words).flat_map(|(first, word)| {
             let mut word = word;
             std::iter::from_fn(move || {
@@ -129,9 +126,10 @@ impl WaitingKeys {
     pub(crate) fn remove(&mut self, key: &KeyId) {
         let key = SlotKey::of(key);
         self.keys.remove(&key);
-        let slot = key.slot;
-        if self.first_of(slot).is_none() {
-            self.slots.remove(slot);
+        if self.keys.is_empty() {
+            *self = Self::default();
+        } else if self.first_of(key.slot).is_none() {
+            self.slots.remove(key.slot);
         }
     }
 

@@ -282,8 +282,11 @@ impl<'c> OpenLock<'c> {
     /// Undoes the grants that nobody could be told of.
     fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
         // A server that closes clients for the memory that they take does so behind their last reply.
-        let ctx = self.ctx;
-        undelivered.retain(|grant| !grant.doubtful || ctx.setting(c"maxmemory-clients") == Some(0));
+        if undelivered.iter().any(|grant| grant.told)
+            && self.ctx.setting(c"maxmemory-clients") != Some(0)
+        {
+            undelivered.retain(|grant| !grant.told);
+        }
         // One that another one touched since can be undone after that one: those of boxes come in no order.
         loop {
             let before = undelivered.len();

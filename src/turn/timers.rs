@@ -112,8 +112,8 @@ fn urgent_step(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
 
 /// One step of what has no hurry. False if there is nothing to do now.
 fn background_step(ctx: &Context<'_>, state: &State) -> bool {
-    dismissals::step(state)
-        || mail::let_one_leave(state)
+    mail::let_one_leave(state)
+        || dismissals::step(state)
         || relook::step(ctx, state)
         || arrivals::look_at_next(ctx, state)
         || drop_of_a_crowd(ctx, state)
@@ -138,8 +138,8 @@ fn drop_of_a_crowd(ctx: &Context<'_>, state: &State) -> bool {
 
 /// There is something to do that has no hurry, though perhaps not now.
 fn background_is_due(state: &State) -> bool {
-    !state.dismissals.borrow().is_empty()
-        || state.post.some_leave()
+    state.post.boxes_leave()
+        || !state.dismissals.borrow().is_empty()
         || !state.walks.borrow().is_empty()
         || !state.arrivals.borrow().is_empty()
         || !state.crowded.borrow().is_empty()

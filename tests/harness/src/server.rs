@@ -60,6 +60,15 @@ impl Server {
         Server::builder().start()
     }
 
+    /// The same, and no node of a cluster in any case: see [`Builder::alone`].
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start_alone() -> Server {
+        Server::builder().alone().start()
+    }
+
     /// Options for another kind of server.
     pub fn builder() -> Builder {
         Builder::new()
