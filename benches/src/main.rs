@@ -21,6 +21,7 @@ mod contention;
 mod expiry;
 mod guard;
 mod handoff;
+mod mail;
 mod memory;
 mod meter;
 mod readers;
@@ -51,6 +52,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("aof", aof::run),
     ("contention", contention::run),
     ("handoff", handoff::run),
+    ("mail", mail::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
 ];
