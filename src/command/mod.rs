@@ -3,6 +3,7 @@
 mod acquire;
 pub(crate) mod docs;
 mod fence;
+mod guard;
 mod info;
 mod leave;
 mod mail;
@@ -13,6 +14,7 @@ mod top;
 
 pub(crate) use acquire::{Acquire, RLock, WLock};
 pub(crate) use fence::Fence;
+pub(crate) use guard::Guard;
 pub(crate) use info::Info;
 pub(crate) use leave::Leave;
 pub(crate) use mail::Mail;

@@ -110,6 +110,9 @@ impl World {
         for id in gone {
             assert!(world.server.queues.remove(id).is_some());
         }
+        for (key, lock) in &world.server.locks {
+            world.server.queues.observe(&key_id(*key), lock.observe());
+        }
         world
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn owner(bytes: &[u8]) -> OwnerRef<'_> {
 }
 
 pub(crate) fn stakes(lock: &Lock) -> Vec<(Vec<u8>, Stake)> {
-    let copy = |(owner, stake): (&Owner, Stake)| (owner.text().to_vec(), stake);
+    let copy = |(owner, stake): (Owner, Stake)| (owner.text().to_vec(), stake);
     lock.holds().map(copy).collect()
 }
 

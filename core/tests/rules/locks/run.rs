@@ -115,7 +115,7 @@ impl World {
                 .cloned()
                 .collect();
             expected.sort_by(|a, b| a.owner.cmp(&b.owner));
-            let actual: Vec<Hold> = lock.holds().map(|(o, s)| as_hold(key, o, &s)).collect();
+            let actual: Vec<Hold> = lock.holds().map(|(o, s)| as_hold(key, &o, &s)).collect();
             assert_eq!(actual, expected, "holds on key {key}");
             for hold in &expected {
                 let found = lock.hold(owner(&hold.owner)).map(|stake| stake.total());
@@ -234,7 +234,7 @@ impl World {
         let (ended, reply) = perform(&mut twice, &mut tokens, self.now, self.wall, call);
         assert_eq!((ended.len(), reply), (0, Reply::Reentry(token)));
         let holds =
-            |lock: &Lock| -> Vec<Hold> { lock.holds().map(|(o, s)| as_hold(0, o, &s)).collect() };
+            |lock: &Lock| -> Vec<Hold> { lock.holds().map(|(o, s)| as_hold(0, &o, &s)).collect() };
         assert_eq!(holds(&twice), holds(after));
         assert_eq!(tokens.last(), self.tokens.last());
     }

@@ -128,7 +128,7 @@ fn holds(server: &Server, model: &Reference, key: usize) {
         "holders of key {key}: {expected:?}"
     );
     for ((holder, held), hold) in lock.holds().zip(&expected) {
-        assert_eq!(*holder, owner(hold.owner));
+        assert_eq!(holder, owner(hold.owner));
         stake(&held, hold);
     }
 }

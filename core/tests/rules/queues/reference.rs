@@ -203,18 +203,16 @@ impl Reference {
         Some(waiter)
     }
 
-    /// Applies the rules of section 3 until none applies.
+    /// Applies the rules of section 3 until none applies. In a grace nobody is let in.
     pub(crate) fn settle(&mut self, key: usize) -> Settled {
         let mut settled = Settled::default();
         self.end_holds(key);
-        while !self.grace
-            && (self.answer_lost_upgrade(key, &mut settled)
-                || self.decide_own(key, &mut settled)
-                || self.let_head_in(key, &mut settled))
-        {}
-        if !self.grace {
-            self.keys[key].expect_deadline();
+        while self.answer_lost_upgrade(key, &mut settled)
+            || (!self.grace
+                && (self.decide_own(key, &mut settled) || self.let_head_in(key, &mut settled)))
+        {
         }
+        self.keys[key].expect_deadline();
         settled
     }
 

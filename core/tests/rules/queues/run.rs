@@ -18,6 +18,8 @@ pub(crate) struct Run {
     pub(crate) model: Reference,
     /// Keys that the key space has changed and nobody has settled yet.
     marked: BTreeSet<usize>,
+    /// Of these those of whose lock the queues know nothing any more.
+    forgotten: BTreeSet<usize>,
     /// The last grants to waiters: what the server and the model remember of them.
     handed: Vec<(usize, Handed, Hold, Option<Hold>)>,
     /// Waiters that have an answer.
@@ -69,6 +71,7 @@ impl Run {
                 self.settle(key);
                 let renewed = self.server.renew(key, owner, lease);
                 assert_eq!(renewed, self.model.renew(key, owner, lease));
+                self.settle(key);
             }
             Op::Pass(ms) => self.pass(ms),
             Op::Timers => self.timers(),
@@ -100,7 +103,7 @@ impl Run {
             ..asked
         };
         let expected = self.model.ask(key, &asked);
-        let before = self.scenes();
+        let before = self.scenes(key);
         let answer = self.server.ask(key, asked, patience);
         match (expected, answer) {
             (Outcome::Granted(kind, hold), Answer::Granted(grant)) => {
@@ -145,28 +148,31 @@ impl Run {
         }
     }
 
-    /// Every key as the contract's rule for deadlocks sees it.
-    fn scenes(&self) -> Vec<Scene> {
+    /// Every key as the contract's rule for deadlocks sees it from `own`. Of other keys that the
+    /// key space has changed it knows no holders until they are settled.
+    fn scenes(&self, own: usize) -> Vec<Scene> {
         let now = self.model.now;
-        let scene = |key: &reference::Key| Scene {
-            holds: key
+        let scene = |(key, state): (usize, &reference::Key)| Scene {
+            holds: state
                 .holds
                 .iter()
+                .filter(|_| key == own || !self.forgotten.contains(&key))
                 .filter(|hold| hold.ends > now)
                 .map(|hold| (hold.owner, hold.write > 0))
                 .collect(),
-            queue: key
+            queue: state
                 .queue
                 .iter()
                 .map(|w| as_ask(w.asked, w.upgrade))
                 .collect(),
         };
-        self.model.keys.iter().map(scene).collect()
+        self.model.keys.iter().enumerate().map(scene).collect()
     }
 
     /// Settles `key` on both sides and compares what that brought.
     fn settle(&mut self, key: usize) {
         let strangers = self.marked.remove(&key);
+        self.forgotten.remove(&key);
         let line: Vec<u64> = self.model.keys[key].queue.iter().map(|w| w.id).collect();
         let expected = self.model.settle(key);
         let settled = self.server.settle(key, strangers);
@@ -205,7 +211,7 @@ impl Run {
         };
         let keys = self.server.cycle_of_upgrade(WaiterId(id));
         check_answer(
-            &self.scenes(),
+            &self.scenes(key),
             wait(key, waiter.asked, true, true),
             keys.as_deref(),
         );
@@ -342,10 +348,10 @@ impl Run {
     }
 
     fn replace(&mut self, key: usize, lock: Option<Lock>, holds: Vec<Hold>) {
-        self.server.locks.remove(&key);
-        self.server.locks.extend(lock.map(|lock| (key, lock)));
+        self.server.replace(key, lock);
         self.model.keys[key].holds = holds;
         self.marked.insert(key);
+        self.forgotten.insert(key);
     }
 
     fn compare_liveness(&self, key: usize) {

@@ -173,8 +173,8 @@ impl Server {
         };
         let waiter_id = waiter.id;
         self.queues.push(id.db, &id.name, waiter, wait.upgrade);
-        let deadline = self.locks.get(&key).and_then(Lock::next_deadline);
-        self.queues.expect(&id, deadline);
+        let held = self.locks.get(&key).map(Lock::observe);
+        self.queues.observe(&id, held.unwrap_or_default());
         Answer::Waits {
             id: waiter_id,
             upgrade: wait.upgrade,
@@ -184,16 +184,10 @@ impl Server {
 
     /// The numbers of the keys of a cycle that `wait` closes.
     pub(crate) fn find_cycle(&self, wait: &Wait) -> Option<Vec<usize>> {
-        let look = |id: &KeyId, with: &mut dyn FnMut(&Lock)| {
-            if let Some(lock) = self
-                .locks
-                .get(&key_number(id))
-                .filter(|lock| !lock.is_free())
-            {
-                with(lock);
-            }
-        };
-        let keys = self.queues.find_cycle(wait, self.now, look)?;
+        let held = self.locks.get(&key_number(&wait.key)).map(Lock::observe);
+        let keys = self
+            .queues
+            .find_cycle(wait, &held.unwrap_or_default(), self.now)?;
         Some(keys.iter().map(key_number).collect())
     }
 
@@ -203,7 +197,7 @@ impl Server {
         let lock = self.locks.entry(key).or_default();
         let mut live = lock.at(self.now, |_, _| {});
         let settled = if self.grace {
-            Settled::default()
+            self.queues.settle_lost(id.db, &id.name, &mut live)
         } else {
             self.queues.settle(
                 id.db,
@@ -218,6 +212,14 @@ impl Server {
             self.locks.remove(&key);
         }
         settled
+    }
+
+    /// The lock of `key` is gone, or another one is there: callbacks tell the queues at once.
+    pub(crate) fn replace(&mut self, key: usize, lock: Option<Lock>) {
+        let id = key_id(key);
+        self.queues.forget_holders(id.db, &id.name);
+        self.locks.remove(&key);
+        self.locks.extend(lock.map(|lock| (key, lock)));
     }
 
     /// A waiter that has become an upgrade: the keys of the cycle that it closes.
