@@ -382,6 +382,31 @@ fn without_a_grace_a_hold_that_came_late_is_revived_by_the_successors_successor(
     assert_finds_two_inside(|| chain(0));
 }
 
+#[test]
+fn a_promoted_server_that_restarts_in_its_grace_still_revives_nothing() {
+    let mut pair = Pair::start(GRACE);
+    let mut conn = pair.replica.connect();
+    cmd!(conn, "CONFIG", "SET", "appendfsync", "always");
+    cmd!(conn, "CONFIG", "SET", "appendonly", "yes");
+    eventually_within(PATIENCE, "the file has begun", || {
+        let state = pair.replica.info("persistence");
+        let rewrites = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
+        rewrites.iter().all(|field| state[*field] == "0")
+    });
+    let token = stream_was_late(&pair, lease(GRACE));
+    pair.fail_over();
+    // The first heartbeat stands in the file.
+    std::thread::sleep(Duration::from_millis(500));
+    pair.replica.sigkill();
+    for (name, value) in [("replicaof", "no one"), ("appendonly", "yes")] {
+        pair.replica.set_config(name, value);
+    }
+    pair.replica.set_module_arg("grace", &GRACE.to_string());
+    pair.replica.start_again();
+    assert!(is_nil(&renewal(&pair.replica, "key", "a", MAX_LEASE)));
+    assert_suspect(&mut pair.replica.connect(), "key", "a", token);
+}
+
 // Acknowledgements are under way for so long that the old primary believes in its replica when that has begun to grant.
 fn acknowledgements_are_late(grace: u64) -> bool {
     let pair = Pair::start(grace);
