@@ -301,7 +301,9 @@ pub(crate) fn has_letters(state: &State, id: BoxId) -> bool {
 
 /// Blocks the client until the box has letters, but no longer than to `limit`.
 pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: Call, limit: Instant) {
-    let blocked = ctx.block();
+    let Some(blocked) = ctx.block() else {
+        return reply(ctx, id, call);
+    };
     let mut readers = ctx.state().post.readers.borrow_mut();
     let refusal = None;
     readers

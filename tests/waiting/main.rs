@@ -1,6 +1,7 @@
 //! Requests that wait: whose turn it is, how a wait ends, and what the server, its keys and its clients do meanwhile.
 
 mod bounds;
+mod closed;
 mod databases;
 mod deadlock;
 mod deadlock_none;
@@ -15,5 +16,6 @@ mod order;
 mod owners;
 mod pauses;
 mod roles;
+mod subscribed;
 mod time_to_live;
 mod transactions;
