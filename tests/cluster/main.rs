@@ -6,3 +6,4 @@ mod load;
 mod partition;
 mod routing;
 mod slots;
+mod waiting;
