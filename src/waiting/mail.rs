@@ -294,9 +294,14 @@ pub(crate) fn ask(state: &State, id: BoxId, after: Option<u64>, now: Instant) {
     mail.ask(id, after, state.post.listened(now));
 }
 
-/// The box has letters.
-pub(crate) fn has_letters(state: &State, id: BoxId) -> bool {
-    state.post.mail.borrow().has_letters(id)
+/// The box has letters behind `after`.
+pub(crate) fn has_letters_after(state: &State, id: BoxId, after: Option<u64>) -> bool {
+    state.post.mail.borrow().has_letters_after(id, after)
+}
+
+/// A LOCK.MAIL waits for the box already.
+pub(crate) fn is_read(state: &State, id: BoxId) -> bool {
+    state.post.readers.borrow().waiting.contains_key(&id)
 }
 
 /// Blocks the client until the box has letters, but no longer than to `limit`.

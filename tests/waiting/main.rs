@@ -2,6 +2,7 @@
 
 mod bounds;
 mod closed;
+mod cluster;
 mod databases;
 mod deadlock;
 mod deadlock_none;

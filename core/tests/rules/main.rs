@@ -7,5 +7,6 @@ mod crowds;
 mod deadlock;
 mod lease_order;
 mod locks;
+mod mail;
 mod observed;
 mod queues;
