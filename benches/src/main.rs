@@ -18,6 +18,7 @@ mod bystanders;
 #[cfg(feature = "clients")]
 mod clients;
 mod contention;
+mod crowds;
 mod expiry;
 mod guard;
 mod handoff;
@@ -53,6 +54,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("contention", contention::run),
     ("handoff", handoff::run),
     ("mail", mail::run),
+    ("crowds", crowds::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
 ];

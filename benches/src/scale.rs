@@ -18,6 +18,13 @@ pub(crate) struct Scale {
     pub(crate) many: usize,
     /// Readers of one lock.
     pub(crate) readers: usize,
+    /// Readers of one lock that end together, and keys where somebody waits.
+    pub(crate) crowd: usize,
+    pub(crate) waiting_keys: usize,
+    /// How long nothing happens at those keys.
+    pub(crate) idle: Duration,
+    /// Leases that end with a waiter.
+    pub(crate) late: usize,
     /// Pairs of servers, with the module and without, that are started one after the other.
     pub(crate) server_pairs: usize,
     /// Rounds of a mass expiry.
@@ -49,6 +56,10 @@ impl Scale {
             few: 1_000,
             many: 1_000_000,
             readers: 10_000,
+            crowd: 200_000,
+            waiting_keys: 6_000,
+            idle: Duration::from_secs(10),
+            late: 200,
             server_pairs: 10,
             expiries: 3,
             contention: Duration::from_secs(2),
@@ -71,6 +82,10 @@ impl Scale {
             few: 100,
             many: 10_000,
             readers: 1_000,
+            crowd: 10_000,
+            waiting_keys: 500,
+            idle: Duration::from_secs(1),
+            late: 10,
             server_pairs: 1,
             expiries: 1,
             contention: Duration::from_millis(200),
