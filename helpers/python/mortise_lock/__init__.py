@@ -250,7 +250,7 @@ class Wire:
         except BaseException as error:
             cause = error
             self.hang_up()
-            if not isinstance(error, (RedisError, OSError)):
+            if not isinstance(error, Exception):
                 raise
         finally:
             for job in batch:
@@ -282,10 +282,10 @@ class Session(rules.Session):
 
     def __init__(self, redis):
         super().__init__(redis)
-        self.pid, self.mutex, self.wires, self.refreshed = os.getpid(), threading.Lock(), {}, -math.inf
+        self.pid = os.getpid()
         sessions.add(self)
 
-    event = staticmethod(threading.Event)
+    event, new_wire = staticmethod(threading.Event), staticmethod(Wire)
 
     def spawn(self, steps):
         threading.Thread(target=self.run, args=(steps,), name="mortise-lock", daemon=True).start()
@@ -307,13 +307,11 @@ class Session(rules.Session):
             return step.event.wait(min(step.ms / 1000, threading.TIMEOUT_MAX))
         if isinstance(step, rules.Call):
             return self.wire(step.node.address, step.mail).call(step.commands)
-        self.refresh(step.node)
-
-    def wire(self, address, mail):
-        wire = self.wires.get((address, mail))
-        if wire is None:
-            wire = self.wires.setdefault((address, mail), Wire(lambda: self.connection(address, mail)))
-        return wire
+        if self.may_refresh(step.node):
+            try:
+                self.client.nodes_manager.initialize()
+            except RedisError as error:
+                rules.log.warning("the cluster does not say who serves what: %s", error)
 
     def connection(self, address, mail):
         redis = self.client
@@ -321,20 +319,6 @@ class Session(rules.Session):
             node = redis.get_node(*address)
             redis = redis.get_redis_connection(node)
         return own_connection(redis.connection_pool.connection_class, redis.connection_pool.connection_kwargs, mail)
-
-    def node_address(self, key):
-        if not hasattr(self.client, "nodes_manager"):
-            return None
-        node = self.client.get_node_from_key(key)
-        return node.host, node.port
-
-    def refresh(self, node):
-        if node.address is not None and rules.now() > self.refreshed + 100:
-            self.refreshed = rules.now()
-            try:
-                self.client.nodes_manager.initialize()
-            except RedisError as error:
-                rules.log.warning("the cluster does not say who serves what: %s", error)
 
     def close(self, ms):
         said = yield from super().close(ms)

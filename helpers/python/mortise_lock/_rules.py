@@ -10,6 +10,7 @@ changes nothing.
 import itertools
 import logging
 import math
+import threading
 import time
 import uuid
 from typing import NamedTuple
@@ -274,11 +275,11 @@ class Node:
 
 
 class Session:
-    """What all locks of one Redis client share. A driver adds `event`, `spawn`, `run`, `node_address` and the steps."""
+    """What all locks of one Redis client share. A driver adds `event`, `spawn`, `run`, `new_wire` and `connection`."""
 
     def __init__(self, client):
         self.client, self.uid, self.count, self.closed = client, uuid.uuid4().hex, itertools.count(), False
-        self.asked, self.nodes = {}, {}
+        self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.Lock(), {}, {}, {}, -math.inf
 
     def name(self, task):
         own = f"{self.uid}:{next(self.count)}".encode()
@@ -292,6 +293,24 @@ class Session:
         if node is None:
             node = self.nodes.setdefault(address, Node(self, address))
         return node
+
+    def node_address(self, key):
+        """None where there is one server only, or where Sentinel says which it is."""
+        if not hasattr(self.client, "nodes_manager"):
+            return None
+        node = self.client.get_node_from_key(key)
+        return node.host, node.port
+
+    def wire(self, address, mail):
+        wire = self.wires.get((address, mail))
+        if wire is None:
+            wire = self.wires.setdefault((address, mail), self.new_wire(lambda: self.connection(address, mail)))
+        return wire
+
+    def may_refresh(self, node):
+        allowed = node.address is not None and now() > self.refreshed + 100
+        self.refreshed = now() if allowed else self.refreshed
+        return allowed
 
     def tag(self, node):
         """In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves."""
@@ -315,7 +334,7 @@ class Session:
 
     def close(self, ms):
         """Leaves all that is waited for and all that is renewed. Whether all of it has been said."""
-        end = now() + ms
+        end, self.closed = now() + ms, True
         for owner, ticket in list(self.asked.items()):
             ticket.settle(Again(ResponseError("closed"), failing=True))
             ticket.node.leave(ticket.key, owner)
@@ -326,7 +345,6 @@ class Session:
                 node.leave(hold.key, hold.owner)
         while any(node.debts for node in list(self.nodes.values())) and now() < end:
             yield Wait(self.event(), 5)
-        self.closed = True
         return not any(node.debts for node in self.nodes.values())
 
 

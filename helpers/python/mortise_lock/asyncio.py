@@ -1,6 +1,5 @@
 """Locks that the server knows, for asyncio. The class has the methods of `redis.asyncio.lock.Lock`."""
 import asyncio
-import threading
 import math
 from types import SimpleNamespace
 
@@ -105,15 +104,19 @@ class Wire:
                         replies = [await self.read() for _ in job.commands]
                         if not job.done.done():
                             job.done.set_result(replies)
-                except (RedisError, OSError) as error:
+                except BaseException as error:
                     cause = error
                     await self.hang_up()
+                    if not isinstance(error, Exception):
+                        raise
                 finally:
                     for job in batch:
                         if not job.done.done():
                             job.done.set_exception(rules.Unanswered(cause, sent))
         finally:
             self.carrier = None
+            for job in self.jobs:
+                job.done.cancel()
 
     async def read(self):
         try:
@@ -132,10 +135,9 @@ class Session(rules.Session):
 
     def __init__(self, redis):
         super().__init__(redis)
-        self.loop, self.mutex, self.wires, self.tasks = asyncio.get_running_loop(), threading.Lock(), {}, set()
-        self.refreshed = -math.inf
+        self.loop, self.tasks = asyncio.get_running_loop(), set()
 
-    event = staticmethod(asyncio.Event)
+    event, new_wire = staticmethod(asyncio.Event), staticmethod(Wire)
 
     def spawn(self, steps):
         task = self.loop.create_task(self.run(steps))
@@ -162,31 +164,15 @@ class Session(rules.Session):
                 return False
         if isinstance(step, rules.Call):
             return await self.wire(step.node.address, step.mail).call(step.commands)
-        await self.refresh(step.node)
-
-    def wire(self, address, mail):
-        wire = self.wires.get((address, mail))
-        if wire is None:
-            wire = self.wires[address, mail] = Wire(lambda: self.connection(address, mail))
-        return wire
-
-    def connection(self, address, mail):
-        source = self.client.connection_pool if address is None else self.client.get_node(*address)
-        return own_connection(source.connection_class, source.connection_kwargs, mail)
-
-    def node_address(self, key):
-        if not hasattr(self.client, "nodes_manager"):
-            return None
-        node = self.client.get_node_from_key(key)
-        return node.host, node.port
-
-    async def refresh(self, node):
-        if node.address is not None and rules.now() > self.refreshed + 100:
-            self.refreshed = rules.now()
+        if self.may_refresh(step.node):
             try:
                 await self.client.nodes_manager.initialize()
             except RedisError as error:
                 rules.log.warning("the cluster does not say who serves what: %s", error)
+
+    def connection(self, address, mail):
+        source = self.client.connection_pool if address is None else self.client.get_node(*address)
+        return own_connection(source.connection_class, source.connection_kwargs, mail)
 
     def close(self, ms):
         said = yield from super().close(ms)
