@@ -34,6 +34,11 @@ pub(crate) fn write(info: &InfoWriter) {
             ("total_denied", totals.denied.get()),
             ("total_evictions", totals.evictions.get()),
             ("grace_left_ms", state.grace.left(now)),
+            (
+                "replicas_late",
+                u64::from(state.grace.heartbeats.are_late(now)),
+            ),
+            ("suspect_left_ms", state.lateness.suspect_ms(now)),
             ("last_token", state::last_token()),
         ] {
             info.number(field, value);

@@ -14,6 +14,7 @@ use mortise_core::{Histogram, Instant, Left, Queues, Token, TokenClock};
 use crate::ffi::Timer;
 use crate::keys::leases::Table;
 use crate::time::grace::Grace;
+use crate::time::lateness::Lateness;
 use crate::waiting::mail::Post;
 use crate::waiting::waiters::Waiters;
 
@@ -67,6 +68,7 @@ pub(crate) struct State {
     /// `lock.grace`, in milliseconds.
     pub(crate) grace_ms: Cell<u64>,
     pub(crate) grace: Grace,
+    pub(crate) lateness: Lateness,
     /// The latest end of a lease that was granted here or came here.
     pub(crate) last_deadline: Cell<Instant>,
     /// The latest end of a lease of a lock that lost its key while it was held. RENAME and MOVE look like that, too, so
@@ -119,6 +121,8 @@ pub(crate) struct State {
     pub(crate) last_unlinked: RefCell<Option<(i32, Name)>>,
     /// What a SETTLE that runs now is to do; `None` if it is not the module's own.
     pub(crate) settling: Cell<Option<Settling>>,
+    /// The connection for which LOCK.GUARD runs another command now, 0 if unknown.
+    pub(crate) guarding: Cell<Option<u64>>,
     pub(crate) connections: Connections,
     pub(crate) totals: Totals,
     /// How long those waited who were granted out of a queue, in milliseconds.
@@ -202,6 +206,7 @@ impl State {
             mail_timeout: Cell::new(0),
             grace_ms: Cell::new(0),
             grace: Grace::default(),
+            lateness: Lateness::default(),
             last_deadline: Cell::new(Instant::default()),
             last_stray_deadline: Cell::new(Instant::default()),
             primary: Cell::new(true),
@@ -229,6 +234,7 @@ impl State {
             watches_evictions: Cell::new(false),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),
+            guarding: Cell::new(None),
             connections: Connections::new(),
             totals: Totals::default(),
             wait_times: RefCell::default(),

@@ -341,13 +341,13 @@ impl Mail {
     /// to undo both. True if it was found.
     pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
         for (id, number) in self.letters_of(key, owner) {
-            let Some(found) = self.boxes.get_mut(&id) else {
+            let leaving = self.leaving.iter_mut().find(|(gone, _)| *gone == id);
+            let found = self.boxes.get_mut(&id);
+            let Some(found) = found.or(leaving.map(|(_, gone)| gone)) else {
                 continue;
             };
-            if number <= found.told {
-                continue;
-            }
-            let Some(letter) = found.letters.get_mut(&number) else {
+            let told = found.told;
+            let Some(letter) = found.letters.get_mut(&number).filter(|_| number > told) else {
                 continue;
             };
             if let Outcome::Granted { undo: later, .. } = &mut letter.outcome
@@ -454,15 +454,24 @@ impl Mail {
         found
             .map(|(_, id, number)| (*id, *number))
             .filter(|(id, number)| {
-                let letters = self.boxes.get(id).map(|found| &found.letters);
-                let letter = letters.and_then(|letters| letters.get(number));
+                let letter = self.letter(*id, *number);
                 letter.is_some_and(|letter| letter.key == *key)
             })
             .collect()
     }
 
+    /// A letter of a box that is there, or of one that is leaving.
+    fn letter(&self, id: BoxId, number: u64) -> Option<&Letter> {
+        let leaving = || self.leaving.iter().find(|(gone, _)| *gone == id);
+        let found = self.boxes.get(&id);
+        let found = found.or_else(|| leaving().map(|(_, gone)| gone))?;
+        found.letters.get(&number)
+    }
+
     fn take_out(&mut self, id: BoxId, number: u64) {
-        let Some(found) = self.boxes.get_mut(&id) else {
+        let leaving = self.leaving.iter_mut().find(|(gone, _)| *gone == id);
+        let found = self.boxes.get_mut(&id);
+        let Some(found) = found.or(leaving.map(|(_, gone)| gone)) else {
             return;
         };
         if let Some(letter) = found.letters.remove(&number) {

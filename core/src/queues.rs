@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use crate::lock::{Live, Lock};
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::Rank;
 use crate::queue::{Changed, Queue, Settled, Waiter, WaiterId};
@@ -103,12 +104,35 @@ impl Queues {
         self.remember(&owner, key);
     }
 
-    /// The lock of a key with waiters loses its first hold at `deadline`. [`Queues::settle`] sees
-    /// to it by itself; this is for the waiter that is the first one at its key, which no settle
-    /// has looked at yet.
-    pub fn expect(&mut self, key: &KeyId, deadline: Option<Instant>) {
-        let waits = self.get(key.db, &key.name).is_some();
-        self.set_deadline(key, deadline.filter(|_| waits));
+    /// What is known of the lock of a key with waiters: who holds it, and when it loses its first
+    /// hold. Settling sees to it by itself; this is for a waiter that has begun to wait, because no
+    /// settle has looked since.
+    ///
+    /// Nobody needs the lock of another key for it: a search that spans keys goes by this alone.
+    pub fn observe(&mut self, key: &KeyId, held: Observed) {
+        let deadline = held.next_deadline();
+        if let Some(queue) = self.queue_mut(key) {
+            queue.set_held(held);
+            self.set_deadline(key, deadline);
+        }
+    }
+
+    /// The key has lost its lock, or the lock its key: until the next settle nobody holds as far as
+    /// is known.
+    pub fn forget_holders(&mut self, db: u32, name: &[u8]) {
+        let queue = self.by_db.get_mut(&db);
+        if let Some(queue) = queue.and_then(|queues| queues.get_mut(name)) {
+            queue.set_held(Observed::Free);
+        }
+    }
+
+    /// The same for each key of database `db`, or of all.
+    pub fn forget_all_holders(&mut self, db: Option<u32>) {
+        let wanted = |found: u32| db.is_none_or(|db| db == found);
+        let found = self.by_db.iter_mut().filter(|(found, _)| wanted(**found));
+        for queue in found.flat_map(|(_, queues)| queues.values_mut()) {
+            queue.set_held(Observed::Free);
+        }
     }
 
     /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
@@ -198,7 +222,7 @@ impl Queues {
         self.settle_by(db, name, |queue| {
             let mut settled = Settled::default();
             queue.answer_lost_upgrades(holds, &mut settled);
-            (settled, None)
+            (settled, lock.observe(), None)
         })
     }
 
@@ -211,16 +235,16 @@ impl Queues {
     ) -> Settled {
         self.settle_by(db, name, |queue| {
             let settled = settle(queue, live);
-            (settled, Some(live.next_deadline()))
+            (settled, live.observe(), Some(live.next_deadline()))
         })
     }
 
-    /// `settle` answers what it decided, and the lock's next deadline if it looked.
+    /// `settle` answers what it decided, who holds then, and the lock's next deadline if it looked.
     fn settle_by(
         &mut self,
         db: u32,
         name: &[u8],
-        settle: impl FnOnce(&mut Queue) -> (Settled, Option<Option<Instant>>),
+        settle: impl FnOnce(&mut Queue) -> (Settled, Observed, Option<Option<Instant>>),
     ) -> Settled {
         let Some(queues) = self.by_db.get_mut(&db) else {
             return Settled::default();
@@ -232,7 +256,8 @@ impl Queues {
         let Some(queue) = queues.get_mut(&name) else {
             return Settled::default();
         };
-        let (settled, deadline) = settle(queue);
+        let (settled, held, deadline) = settle(queue);
+        queue.set_held(held);
         let key = KeyId { db, name };
         if let Some(deadline) = deadline {
             self.set_deadline(&key, deadline);

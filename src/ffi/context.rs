@@ -88,6 +88,10 @@ impl Context<'_> {
 
     /// The connection that sent the command; 0 if there is none, or a script stands between.
     pub(crate) fn client_id(&self) -> u64 {
+        // What LOCK.GUARD runs, the server runs for a client of its own.
+        if let Some(id) = self.state.guarding.get() {
+            return id;
+        }
         // SAFETY: see the module's head.
         let id = unsafe { api!(RedisModule_GetClientId, self.ctx) };
         if self.state.connections.knows(id) {
@@ -220,6 +224,23 @@ impl Context<'_> {
                 c"bb".as_ptr(),
                 key.as_ptr(),
                 key.len(),
+                effect.as_ptr(),
+                effect.len(),
+            );
+        }
+    }
+
+    /// Sends an effect on no key to every replica, and not to the AOF.
+    pub(crate) fn replicate_to_replicas(&self, command: &CStr, effect: &[u8]) {
+        // SAFETY: the format names two buffers, each with its length; `A` keeps it from the AOF.
+        unsafe {
+            api!(
+                RedisModule_Replicate,
+                self.ctx,
+                command.as_ptr(),
+                c"Abb".as_ptr(),
+                c"".as_ptr(),
+                0_usize,
                 effect.as_ptr(),
                 effect.len(),
             );

@@ -88,6 +88,11 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
         raw::REDISMODULE_EVENT_LOADING if subevent == raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
             Some(Event::Loaded)
         }
+        raw::REDISMODULE_EVENT_LOADING
+            if subevent == raw::REDISMODULE_SUBEVENT_LOADING_REPL_START =>
+        {
+            Some(Event::Syncing)
+        }
         raw::REDISMODULE_EVENT_CRON_LOOP => Some(Event::Cron),
         raw::REDISMODULE_EVENT_FORK_CHILD
             if subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN =>

@@ -70,6 +70,9 @@ pub(crate) fn unlinked(db: i32, name: &[u8], value: &Value) {
         waiters::wait_at(state, db, name)
     });
     if waited_at {
+        STATE.with(|state| {
+            state.queues.borrow_mut().forget_holders(db as u32, name);
+        });
         push(db, name, true);
     }
 }

@@ -9,6 +9,8 @@ use crate::keys::evictions;
 use crate::keys::leases;
 use crate::state::{STATE, State, Swap};
 use crate::time::clock;
+use crate::time::grace::MARGIN;
+use crate::time::lateness::Promotion;
 use crate::turn::dirty;
 use crate::turn::timers;
 use crate::waiting::{mail, waiters};
@@ -22,6 +24,8 @@ pub(crate) enum Event {
     Flush { db: Option<u32> },
     /// Two databases have changed places.
     SwapDb(Swap),
+    /// All data is about to come anew, from the primary.
+    Syncing,
     /// A load is complete.
     Loaded,
     /// The periodic tick.
@@ -36,7 +40,9 @@ pub(crate) enum Event {
 pub(crate) fn on_load(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.primary.set(!ctx.is_replica());
-        state.grace.on_start(clock::now(), state.grace_ms.get());
+        let now = clock::now();
+        state.grace.on_start(now, state.grace_ms.get());
+        state.post.on_start(now);
         warn_of_short_grace(ctx, state);
         timers::start(ctx, state);
     });
@@ -47,6 +53,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
         Event::Role { primary } => on_role(ctx, state, primary),
         Event::Flush { db } => {
             leases::clear(state, db);
+            state.queues.borrow_mut().forget_all_holders(db);
             dirty::mark_queues(state, db);
         }
         Event::SwapDb(swap) => {
@@ -55,9 +62,12 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             waiters::swap(state, swap);
             mail::swap(state, swap);
             for db in [swap.0, swap.1] {
-                dirty::mark_queues(state, u32::try_from(db).ok());
+                let db = u32::try_from(db).ok();
+                state.queues.borrow_mut().forget_all_holders(db);
+                dirty::mark_queues(state, db);
             }
         }
+        Event::Syncing => state.lateness.on_sync(),
         Event::Loaded => {
             state.listening.set(true);
             state.tokens.borrow_mut().resume(clock::wall());
@@ -73,19 +83,26 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             let now = clock::now();
             timers::back_up(ctx, state, now);
             effect::look_for_listeners(ctx, state, now);
-            if state.grace_ms.get() > 0 && state.primary.get() {
-                state.grace.watch(ctx, now);
+            if state.grace_ms.get() > 0 {
+                state.grace.read_lag(ctx, now);
+                if state.primary.get() {
+                    state.grace.watch(ctx, now);
+                }
             }
         }
         Event::Forked => {
             state.listening.set(true);
+            state.grace.heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
                 state.token_clock_due.set(true);
                 timers::at_end_of_turn(state);
             }
         }
-        Event::Config => evictions::look_at_policy(ctx, state),
+        Event::Config => {
+            state.grace.heartbeats.on_settings();
+            evictions::look_at_policy(ctx, state);
+        }
     });
 }
 
@@ -108,7 +125,15 @@ fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
     if primary && !was {
         state.tokens.borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
-        state.grace.on_promotion(clock::now(), grace, max_lease);
+        let now = clock::now();
+        state.grace.on_promotion(now, grace, max_lease);
+        state.lateness.on_promotion(&Promotion {
+            now,
+            grace,
+            max_lease,
+            safe: grace >= max_lease.saturating_add(state.grace.known_lag() + MARGIN),
+            cluster: ctx.is_cluster(),
+        });
         state.warned_of.take();
         warn_of_short_grace(ctx, state);
     } else if !primary {

@@ -9,8 +9,8 @@ use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
 use mortise_core::{
-    Decided, Grant, Instant, KeyId, Live, Lock, Owner, OwnerRef, Settled, Stake, Token, Verdict,
-    Wait, WaiterId,
+    Decided, Grant, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token,
+    Verdict, Wait, WaiterId,
 };
 
 use crate::command::docs::{self, Docs};
@@ -248,7 +248,9 @@ impl<'c> OpenLock<'c> {
                 upgrade: true,
             }
         };
-        match blocking::find_cycle(self.ctx, state, &wait, self.now) {
+        let held = self.key.value();
+        let held = held.map_or(Observed::Free, |value| value.lock.observe());
+        match blocking::find_cycle(state, &wait, &held, self.now) {
             None => true,
             Some(cycle) => {
                 state.totals.deadlocks.add_one();
@@ -259,28 +261,36 @@ impl<'c> OpenLock<'c> {
     }
 
     /// Undoes the grants that nobody could be told of.
-    fn take_back(&mut self, undelivered: Vec<UndeliveredGrant>) {
-        for grant_to_undo in undelivered {
-            let owner = grant_to_undo.owner.as_ref();
-            let left = self.live().and_then(|mut live| {
-                // A hold that was made anew has another token.
-                let same = live.hold(owner)?.token == grant_to_undo.token;
-                if !same {
-                    return None;
-                }
-                let undone = live.undo(owner, grant_to_undo.granted, grant_to_undo.before);
-                undone.then(|| live.hold(owner).is_some())
-            });
-            match left {
-                None => {
-                    waiters::hand_on(self.ctx.state(), &grant_to_undo);
-                    continue;
-                }
-                Some(true) => self.announce(owner),
-                Some(false) => self.announce_end(owner),
+    fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+        // One that another one touched since can be undone after that one: those of boxes come in no order.
+        loop {
+            let before = undelivered.len();
+            undelivered.retain(|grant| !self.undo(grant));
+            if undelivered.is_empty() || undelivered.len() == before {
+                break;
             }
-            self.ctx.notify(c"lock.release", self.name);
         }
+        for grant in undelivered {
+            waiters::hand_on(self.ctx.state(), &grant);
+        }
+    }
+
+    /// False if the hold was touched since the grant.
+    fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
+        let owner = grant.owner.as_ref();
+        let left = self.live().and_then(|mut live| {
+            // A hold that was made anew has another token.
+            let same = live.hold(owner)?.token == grant.token;
+            let undone = same && live.undo(owner, grant.granted, grant.before);
+            undone.then(|| live.hold(owner).is_some())
+        });
+        match left {
+            None => return false,
+            Some(true) => self.announce(owner),
+            Some(false) => self.announce_end(owner),
+        }
+        self.ctx.notify(c"lock.release", self.name);
+        true
     }
 }
 

@@ -183,6 +183,7 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
         dirty::try_held_back(ctx, state);
         let mut more = false;
         if state.primary.get() {
+            look_at_replicas(ctx, state, now);
             if ctx.is_cluster() || state.grace.forbids_grants(now) {
                 // A slot may have left, or a key of another type come where nobody held: only asking the server tells.
                 dirty::mark_queues(state, None);
@@ -198,6 +199,18 @@ pub(crate) fn on_sweep(ctx: &Context<'_>) {
             .sweep_timer
             .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
     });
+}
+
+/// Have enough replicas acknowledged recent data?
+fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
+    let (grace, suspect) = (state.grace_ms.get(), state.lateness.suspect_ms(now));
+    let found = state.grace.heartbeats.look(ctx, grace, suspect, now);
+    if let Some(heartbeat) = found.due {
+        effect::send_heartbeat(ctx, heartbeat);
+    }
+    if found.caught_up {
+        dirty::mark_queues(state, None);
+    }
 }
 
 /// One slice of work on the leases that are over. True if there is more to do at once.

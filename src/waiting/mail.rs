@@ -66,6 +66,11 @@ struct Readers {
 }
 
 impl Post {
+    /// The server has started: time counts from here on.
+    pub(crate) fn on_start(&self, now: Instant) {
+        self.ticked.set(now);
+    }
+
     /// How many LOCK.MAILs wait.
     pub(crate) fn readers(&self) -> usize {
         self.readers.borrow().waiting.len()

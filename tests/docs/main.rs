@@ -1,0 +1,3 @@
+//! The documentation is true.
+
+mod guides;
