@@ -68,7 +68,8 @@ class Server:
         return info["waiters"] if info else 0
 
     def commands(self, name):
-        return self.admin.info("commandstats").get(f"cmdstat_lock.{name}", {}).get("calls", 0)
+        calls = {command.lower(): stats["calls"] for command, stats in self.admin.info("commandstats").items()}
+        return calls.get(f"cmdstat_lock.{name}", 0)
 
     def nothing_is_left(self):
         """No key, no waiter; and no box, once the server has noticed that nobody asks for it."""
