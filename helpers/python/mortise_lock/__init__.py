@@ -7,7 +7,7 @@ import weakref
 from types import SimpleNamespace
 
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, LockNotOwnedError, RedisError, ResponseError
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from redis.retry import Retry
 
 from . import _rules as rules
@@ -310,7 +310,7 @@ class Session(rules.Session):
         if self.may_refresh(step.node):
             try:
                 self.client.nodes_manager.initialize()
-            except RedisError as error:
+            except Exception as error:  # redis-py's own for this is no RedisError
                 rules.log.warning("the cluster does not say who serves what: %s", error)
 
     def connection(self, address, mail):

@@ -16,13 +16,13 @@ import uuid
 from typing import NamedTuple
 
 from redis.exceptions import (
-    AskError, AuthenticationError, LockError, LockNotOwnedError, MovedError, RedisError, ResponseError,
+    AskError, AuthenticationError, LockError, LockNotOwnedError, MovedError, ResponseError, TimeoutError,
 )
 
 log = logging.getLogger("mortise_lock")
 PATIENCE = 10_000  # ms for which an acquisition without a limit bears a server that cannot be reached
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
-MAIL_WAIT, MAIL_STALE = 2_000, 2_000  # ms: how long one LOCK.MAIL waits; when a box that nobody asked for is not used again
+MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
 LINGER = 2_000  # ms for which a background worker stays without work
 
@@ -155,8 +155,8 @@ class Node:
     """One server: who waits there, what is held there, and what has to be left there."""
 
     def __init__(self, session, address):
-        self.session, self.address, self.mailed = session, address, -math.inf
-        self.asking, self.queued, self.holds, self.debts = 0, set(), set(), {}
+        self.session, self.address = session, address
+        self.queued, self.holds, self.debts = set(), set(), {}
         self.listener, self.keeper = Worker(session, self.listen), Worker(session, self.keep)
         self.new_box()
 
@@ -183,7 +183,6 @@ class Node:
                 if moved:
                     self.new_box()
                 continue
-            self.mailed = sent
             since, waited, letters = reply
             if since != self.since:
                 self.since, self.number = since, 0
@@ -363,7 +362,12 @@ def acquire(session, command, key, lease, wait, poll=None, task=None, **options)
             return (yield from attempt(session, command, key, lease, end - now() if wait != 0 else 0, task, options))
         except Again as again:
             cause, failing = again.cause, (failing or now()) if again.failing else None
-            last_try = tries > 1 if wait == 0 else failing and now() > failing + PATIENCE if wait is None else now() + pause >= end
+            if wait == 0:
+                last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more over a new connection, not after a silence
+            elif wait is None:
+                last_try = failing and now() > failing + PATIENCE
+            else:
+                last_try = now() + pause >= end
             if session.closed or last_try or isinstance(cause, AuthenticationError):
                 if cause is not None:
                     raise cause
@@ -389,21 +393,11 @@ def attempt(session, command, key, lease, left, task, options):
     session.asked[owner] = ticket  # before it is sent: a letter may overtake the reply
     try:
         for _ in range(3):
-            with session.mutex:
-                if not node.asking and not node.queued and now() - node.mailed > MAIL_STALE:
-                    node.new_box()  # the old one might end while this request is on its way to it
-                node.asking += 1
             waiting = ("WAIT", 0 if left == math.inf else max(1, math.ceil(left)), "MAIL", node.box) if left > 0 else ()
             debts = [debt for debt in list(node.debts) if debt[0] == key]  # so that nobody waits for what he left himself
             sent, known, ticket.node = now(), False, node
-            try:
-                replies = yield Call(node, [("LOCK.LEAVE", *debt, "FOR", LEAVE_FOR) for debt in debts] + asking
-                                     + [(command, key, owner, lease, "HOLDS", 1, *waiting)])
-                if isinstance(replies[-1], list):
-                    ticket.since, ticket.known_at = replies[-1][1], now()
-                    node.queued.add(ticket)
-            finally:
-                node.asking -= 1
+            replies = yield Call(node, [("LOCK.LEAVE", *debt, "FOR", LEAVE_FOR) for debt in debts] + asking
+                                 + [(command, key, owner, lease, "HOLDS", 1, *waiting)])
             for debt, reply in zip(debts, replies):
                 node.left(debt, reply)
             reply = replies[-1]
@@ -411,6 +405,8 @@ def attempt(session, command, key, lease, left, task, options):
                 break
             asking, node = [("ASKING",)], session.node_at((reply.host, reply.port))
         if isinstance(reply, list):
+            ticket.since, ticket.known_at = reply[1], now()
+            node.queued.add(ticket)
             node.listener.wake()
             ends = now() + left + LETTER_DELAY
             while not (yield Wait(ticket.event, min(ends - now(), 60_000))):

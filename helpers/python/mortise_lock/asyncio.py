@@ -3,7 +3,7 @@ import asyncio
 import math
 from types import SimpleNamespace
 
-from redis.exceptions import LockError, LockNotOwnedError, RedisError, ResponseError
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import BaseLock, _rules as rules, own_connection
 from ._rules import DeadlockError, RefusedError
@@ -167,7 +167,7 @@ class Session(rules.Session):
         if self.may_refresh(step.node):
             try:
                 await self.client.nodes_manager.initialize()
-            except RedisError as error:
+            except Exception as error:  # redis-py's own for this is no RedisError
                 rules.log.warning("the cluster does not say who serves what: %s", error)
 
     def connection(self, address, mail):

@@ -1,4 +1,5 @@
 """What a user of redis-py's Lock expects, and what is beside it: readers, tokens, the queue."""
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -15,10 +16,18 @@ from mortise_lock import LockError, LockNotOwnedError, Lock, ReadLock, RefusedEr
 
 
 def in_thread(work):
-    result = []
-    thread = threading.Thread(target=lambda: result.append(work()), daemon=True)
+    """Runs `work` in a thread; its `result()` is what came of it."""
+    outcome = concurrent.futures.Future()
+
+    def run():
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.result = lambda: (thread.join(20), result[0])[1]
+    thread.result = lambda: outcome.result(60)
     return thread
 
 
@@ -222,10 +231,10 @@ def test_a_key_of_another_type_is_told_where_no_old_locks_are_expected(r):
 def test_a_deadlock_between_two_named_tasks_is_told(r, server):
     left, right = Lock(r, "left"), Lock(r, "right")
     assert left.acquire(token="task-a") and right.acquire(token="task-b")
-    waiting = in_thread(lambda: Lock(r, "right").acquire(token="task-a", blocking_timeout=10))
+    waiting = in_thread(lambda: Lock(r, "right").acquire(token="task-a", blocking_timeout=3))
     eventually(lambda: server.waiters("right") == 1)
     with pytest.raises(LockError, match="DEADLOCK"):
-        Lock(r, "left").acquire(token="task-b", blocking_timeout=10)
+        Lock(r, "left").acquire(token="task-b", blocking_timeout=3)
     right.release()
     assert waiting.result() is True
 

@@ -1,4 +1,5 @@
 """What goes wrong where lock commands meet a client library's defaults and a broken network; here it does not."""
+import signal
 import threading
 import time
 
@@ -210,9 +211,9 @@ def test_a_server_that_cannot_be_reached_is_told_as_such(server):
 
 
 def test_an_interrupted_thread_leaves_the_queue_and_holds_nobody_up(r, server):
-    import _thread
+    main = threading.main_thread().ident
     with Lock(r, "stock", thread_local=False):
-        threading.Timer(0.5, _thread.interrupt_main).start()
+        threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             Lock(r, "stock").acquire()
         eventually(lambda: server.waiters("stock") == 0)
