@@ -156,7 +156,7 @@ class Node:
 
     def __init__(self, session, address):
         self.session, self.address = session, address
-        self.queued, self.holds, self.debts = set(), set(), {}
+        self.queued, self.doubted, self.holds, self.debts = set(), set(), set(), {}
         self.listener, self.keeper = Worker(session, self.listen), Worker(session, self.keep)
         self.new_box()
 
@@ -186,6 +186,7 @@ class Node:
             since, waited, letters = reply
             if since != self.since:
                 self.since, self.number = since, 0
+                self.doubted |= self.queued
             for letter in map(fields, letters):
                 self.number = max(self.number, letter["number"])
                 ticket, result = session.asked.get(letter["owner"]), letter["result"]
@@ -196,9 +197,11 @@ class Node:
                     ticket.settle(letter["token"], sent + waited - letter["age"])
                 else:
                     ticket.settle(ResponseError(letter["error"].decode()) if result == b"refused" else None)
-            for ticket in list(self.queued):  # what was asked for with another box than this one is gone
-                if ticket.since != since and ticket.known_at < sent:
-                    ticket.settle(Again())
+            for ticket in list(self.doubted):  # what was asked for with another box than this one is gone
+                if ticket.since == since or ticket.known_at < sent:
+                    self.doubted.discard(ticket)
+                    if ticket.since != since:
+                        ticket.settle(Again())
 
     def keep(self):
         """Renews what is held, and leaves what is not known: both in one pipeline."""
@@ -407,6 +410,8 @@ def attempt(session, command, key, lease, left, task, options):
         if isinstance(reply, list):
             ticket.since, ticket.known_at = reply[1], now()
             node.queued.add(ticket)
+            if ticket.since != node.since:
+                node.doubted.add(ticket)
             node.listener.wake()
             ends = now() + left + LETTER_DELAY
             while not (yield Wait(ticket.event, min(ends - now(), 60_000))):
@@ -439,6 +444,7 @@ def attempt(session, command, key, lease, left, task, options):
         raise Again(error.cause, failing=True) from None
     finally:
         node.queued.discard(ticket)
+        node.doubted.discard(ticket)
         session.asked.pop(owner, None)
         if not known:
             node.leave(key, owner)
