@@ -4,8 +4,12 @@
 //! in a map by owner, with their deadlines in order beside it, so that everything about one of
 //! them stays O(log n).
 
+use std::vec;
+
+use crate::observed::{Observed, Shared};
 use crate::owner::{Owner, OwnerRef};
-use crate::readers::{self, Readers};
+use crate::readers::Readers;
+use crate::remains::Remains;
 use crate::stake::{Packed, Stake};
 use crate::types::Instant;
 
@@ -16,7 +20,7 @@ pub(crate) enum Store {
     Free,
     One(Owner, Packed),
     /// Two or more, all of them readers.
-    Many(Box<Readers>),
+    Many(Shared),
 }
 
 impl Store {
@@ -24,7 +28,7 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(..) => 1,
-            Self::Many(readers) => readers.len(),
+            Self::Many(readers) => readers.with(|readers| readers.len()),
         }
     }
 
@@ -33,7 +37,7 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(_, stake) => usize::from(!stake.is_over(now)),
-            Self::Many(readers) => readers.len() - readers.over(now),
+            Self::Many(readers) => readers.with(|readers| readers.len() - readers.over(now)),
         }
     }
 
@@ -41,7 +45,7 @@ impl Store {
         match self {
             Self::Free => None,
             Self::One(holder, stake) => (holder.as_ref() == owner).then(|| stake.unpack()),
-            Self::Many(readers) => readers.get(owner),
+            Self::Many(readers) => readers.with(|readers| readers.get(owner)),
         }
     }
 
@@ -50,14 +54,16 @@ impl Store {
         match self {
             Self::Free => *self = Self::One(owner, Packed::of(&stake)),
             Self::One(..) => {
-                let mut readers = Box::<Readers>::default();
-                if let Self::One(first, first_stake) = std::mem::take(self) {
-                    readers.insert(first, first_stake.unpack());
-                }
-                readers.insert(owner, stake);
+                let readers = Shared::default();
+                readers.with(|readers| {
+                    if let Self::One(first, first_stake) = std::mem::take(self) {
+                        readers.insert(first, first_stake.unpack());
+                    }
+                    readers.insert(owner, stake);
+                });
                 *self = Self::Many(readers);
             }
-            Self::Many(readers) => readers.insert(owner, stake),
+            Self::Many(readers) => readers.with(|readers| readers.insert(owner, stake)),
         }
     }
 
@@ -83,7 +89,7 @@ impl Store {
                 Some(outcome)
             }
             Self::Many(readers) => {
-                let outcome = readers.alter(owner, act);
+                let outcome = readers.with(|readers| readers.alter(owner, act));
                 self.shrink();
                 outcome
             }
@@ -99,7 +105,7 @@ impl Store {
                 Some(stake)
             }
             Self::Many(readers) => {
-                let stake = readers.remove(owner)?;
+                let stake = readers.with(|readers| readers.remove(owner))?;
                 self.shrink();
                 Some(stake)
             }
@@ -108,21 +114,20 @@ impl Store {
 
     /// One reader needs no map.
     fn shrink(&mut self) {
-        if let Self::Many(readers) = self
-            && readers.len() <= 1
-        {
-            *self = match readers.pop_next() {
-                Some((owner, stake)) => Self::One(owner, Packed::of(&stake)),
-                None => Self::Free,
-            };
-        }
+        let Self::Many(readers) = self else { return };
+        let last = readers.with(|readers| (readers.len() <= 1).then(|| readers.pop_next()));
+        *self = match last {
+            None => return,
+            Some(Some((owner, stake))) => Self::One(owner, Packed::of(&stake)),
+            Some(None) => Self::Free,
+        };
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         match self {
             Self::Free => None,
             Self::One(_, stake) => Some(stake.deadline()),
-            Self::Many(readers) => readers.next_deadline(),
+            Self::Many(readers) => readers.with(|readers| readers.next_deadline()),
         }
     }
 
@@ -130,12 +135,61 @@ impl Store {
         match self {
             Self::Free => None,
             Self::One(_, stake) => Some(stake.deadline()),
-            Self::Many(readers) => readers.last_deadline(),
+            Self::Many(readers) => readers.with(|readers| readers.last_deadline()),
+        }
+    }
+
+    /// When the first lease ends that is not over at `now`.
+    pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Free | Self::One(..) => self.next_deadline().filter(|first| *first > now),
+            Self::Many(readers) => readers.with(|readers| readers.next_live_deadline(now)),
+        }
+    }
+
+    /// Removes up to `few` of the holds whose lease is over, each told to `ended`. But where more
+    /// are over, and one is left at most, it keeps that one and lets go of the others in one piece.
+    pub(crate) fn drop_over(
+        &mut self,
+        now: Instant,
+        few: usize,
+        mut ended: impl FnMut(&Owner, &Stake),
+    ) -> Option<Box<Remains>> {
+        if let Self::Many(readers) = self {
+            let gone = readers.with(|readers| {
+                let whole = readers.more_are_over_than(few, now) && readers.one_lives_at_most(now);
+                whole.then(|| std::mem::take(readers))
+            });
+            if let Some(mut gone) = gone {
+                *self = match gone.pop_last_live(now) {
+                    Some((owner, stake)) => Self::One(owner, Packed::of(&stake)),
+                    None => Self::Free,
+                };
+                return Some(Box::new(Remains::of(gone)));
+            }
+        }
+        for _ in 0..few {
+            let Some((owner, stake)) = self.pop_over(now) else {
+                break;
+            };
+            ended(&owner, &stake);
+        }
+        None
+    }
+
+    /// Lets go of all holds. What several leave is not dropped yet.
+    pub(crate) fn clear(&mut self) -> Option<Box<Remains>> {
+        match std::mem::take(self) {
+            Self::Free | Self::One(..) => None,
+            Self::Many(readers) => {
+                let gone = readers.with(std::mem::take);
+                Some(Box::new(Remains::of(gone)))
+            }
         }
     }
 
     /// Removes the hold whose lease is over for the longest, if there is one.
-    pub(crate) fn pop_over(&mut self, now: Instant) -> Option<(Owner, Stake)> {
+    fn pop_over(&mut self, now: Instant) -> Option<(Owner, Stake)> {
         if self.next_deadline()? > now {
             return None;
         }
@@ -146,10 +200,19 @@ impl Store {
                 _ => None,
             },
             Self::Many(readers) => {
-                let gone = readers.pop_next();
+                let gone = readers.with(Readers::pop_next);
                 self.shrink();
                 gone
             }
+        }
+    }
+
+    /// The hold of the first owner in byte order, which tells for all whether they are readers.
+    pub(crate) fn first(&self) -> Option<Stake> {
+        match self {
+            Self::Free => None,
+            Self::One(_, stake) => Some(stake.unpack()),
+            Self::Many(readers) => readers.with(|readers| readers.first()),
         }
     }
 
@@ -157,8 +220,35 @@ impl Store {
         Holds(match self {
             Self::Free => Iter::One(None),
             Self::One(owner, stake) => Iter::One(Some((owner, *stake))),
-            Self::Many(readers) => Iter::Many(readers.iter()),
+            Self::Many(readers) => Iter::Many {
+                readers,
+                page: Vec::new().into_iter(),
+                last: None,
+            },
         })
+    }
+
+    /// Up to `len` of the holds whose lease is not over at `now`, by owner in byte order.
+    pub(crate) fn live(&self, now: Instant, len: usize) -> Vec<(Owner, Stake)> {
+        match self {
+            Self::Free | Self::One(..) => {
+                let live = self.iter().filter(|(_, stake)| !stake.is_over(now));
+                live.take(len).collect()
+            }
+            Self::Many(readers) => {
+                let live = readers.with(|readers| readers.live(now, len));
+                let unpack = |(owner, stake): (Owner, Packed)| (owner, stake.unpack());
+                live.into_iter().map(unpack).collect()
+            }
+        }
+    }
+
+    pub(crate) fn observe(&self) -> Observed {
+        match self {
+            Self::Free => Observed::Free,
+            Self::One(owner, stake) => Observed::one(owner, &stake.unpack()),
+            Self::Many(readers) => Observed::many(readers),
+        }
     }
 
     /// Bytes allocated outside the lock itself, as far as they can be told.
@@ -166,10 +256,13 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(owner, _) => owner.heap_size(),
-            Self::Many(readers) => readers.size(),
+            Self::Many(readers) => readers.with(|readers| readers.size()),
         }
     }
 }
+
+/// How many of many holds are copied at once.
+const PAGE: usize = 64;
 
 /// The holds on one lock, by owner in byte order.
 #[derive(Clone, Debug)]
@@ -178,16 +271,36 @@ pub struct Holds<'a>(Iter<'a>);
 #[derive(Clone, Debug)]
 enum Iter<'a> {
     One(Option<(&'a Owner, Packed)>),
-    Many(readers::Iter<'a>),
+    /// Copied a page at a time, because they are shared.
+    Many {
+        readers: &'a Shared,
+        page: vec::IntoIter<(Owner, Packed)>,
+        /// The last one that was copied.
+        last: Option<Owner>,
+    },
 }
 
-impl<'a> Iterator for Holds<'a> {
-    type Item = (&'a Owner, Stake);
+impl Iterator for Holds<'_> {
+    type Item = (Owner, Stake);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (owner, stake) = match &mut self.0 {
-            Iter::One(one) => one.take()?,
-            Iter::Many(many) => many.next()?,
+            Iter::One(one) => {
+                let (owner, stake) = one.take()?;
+                (owner.clone(), stake)
+            }
+            Iter::Many {
+                readers,
+                page,
+                last,
+            } => {
+                if page.len() == 0 {
+                    let more = readers.with(|readers| readers.page(last.as_ref(), PAGE));
+                    *last = more.last().map(|(owner, _)| owner.clone());
+                    *page = more.into_iter();
+                }
+                page.next()?
+            }
         };
         Some((owner, stake.unpack()))
     }

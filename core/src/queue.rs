@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::lock::Live;
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::{Place, Rank, Standing};
 use crate::request::{AcquireError, Busy, Grant, Request};
@@ -132,6 +133,7 @@ pub struct Queue {
     roamers: BTreeSet<Place>,
     /// and that stand ahead of the line.
     upgraders: BTreeSet<Place>,
+    held: Observed,
 }
 
 impl Queue {
@@ -162,6 +164,15 @@ impl Queue {
             .flatten()
             .map(|(_, waiter)| waiter.since)
             .min()
+    }
+
+    /// Who holds, as far as the queues know: see [`crate::Queues::observe`].
+    pub fn held(&self) -> &Observed {
+        &self.held
+    }
+
+    pub(crate) fn set_held(&mut self, held: Observed) {
+        self.held = held;
     }
 
     pub(crate) fn get(&self, place: Place) -> Option<&Waiter> {
@@ -327,7 +338,7 @@ impl Queue {
         let holding: Vec<&Standing> = if live.len() < self.standings.len() {
             let holders = live.holds().map(|(owner, _)| owner);
             holders
-                .filter_map(|owner| self.standings.get(owner))
+                .filter_map(|owner| self.standings.get(&owner))
                 .collect()
         } else {
             let standings = self.standings.iter();
@@ -410,7 +421,7 @@ fn decide(
                 grant,
                 stake,
                 before,
-                alone: live.len() == 1,
+                alone: live.is_alone(),
             }),
             None => Err(Busy::Held),
         },

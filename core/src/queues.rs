@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use crate::lock::{Live, Lock};
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::Rank;
 use crate::queue::{Changed, Queue, Settled, Waiter, WaiterId};
+use crate::slots::WaitingKeys;
 use crate::token::TokenClock;
 use crate::types::{Instant, Lease, Micros};
 
@@ -39,6 +41,7 @@ pub struct Queues {
     /// When the locks with waiters lose their first hold, as of the last settle.
     deadlines: BTreeMap<KeyId, Instant>,
     by_deadline: BTreeSet<(Instant, KeyId)>,
+    waiting_keys: WaitingKeys,
     last_id: u64,
 }
 
@@ -75,6 +78,16 @@ impl Queues {
         self.by_db.get(&db).into_iter().flat_map(HashMap::keys)
     }
 
+    /// The keys where somebody waits, to be walked a few at a time.
+    pub fn waiting_keys(&self) -> &WaitingKeys {
+        &self.waiting_keys
+    }
+
+    /// The waiter that came last.
+    pub fn last_id(&self) -> WaiterId {
+        WaiterId(self.last_id)
+    }
+
     /// The id for the next waiter.
     pub fn next_id(&mut self) -> WaiterId {
         self.last_id += 1;
@@ -84,14 +97,15 @@ impl Queues {
     /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
     pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
         let queues = self.by_db.entry(db).or_default();
-        let name = match queues.get_key_value(name) {
-            Some((name, _)) => Rc::clone(name),
-            None => Rc::from(name),
-        };
+        let known = queues.get_key_value(name).map(|(name, _)| Rc::clone(name));
         let key = KeyId {
             db,
-            name: Rc::clone(&name),
+            name: known.clone().unwrap_or_else(|| Rc::from(name)),
         };
+        if known.is_none() {
+            self.waiting_keys.insert(&key);
+        }
+        let name = Rc::clone(&key.name);
         let (id, owner) = (waiter.id, waiter.owner.clone());
         if let Some(limit) = waiter.limit {
             self.limits.insert((limit, id));
@@ -103,12 +117,35 @@ impl Queues {
         self.remember(&owner, key);
     }
 
-    /// The lock of a key with waiters loses its first hold at `deadline`. [`Queues::settle`] sees
-    /// to it by itself; this is for the waiter that is the first one at its key, which no settle
-    /// has looked at yet.
-    pub fn expect(&mut self, key: &KeyId, deadline: Option<Instant>) {
-        let waits = self.get(key.db, &key.name).is_some();
-        self.set_deadline(key, deadline.filter(|_| waits));
+    /// What is known of the lock of a key with waiters: who holds it, and when it loses its first
+    /// hold. Settling sees to it by itself; this is for a waiter that has begun to wait, because no
+    /// settle has looked since.
+    ///
+    /// Nobody needs the lock of another key for it: a search that spans keys goes by this alone.
+    pub fn observe(&mut self, key: &KeyId, held: Observed) {
+        let deadline = held.next_deadline();
+        if let Some(queue) = self.queue_mut(key) {
+            queue.set_held(held);
+            self.set_deadline(key, deadline);
+        }
+    }
+
+    /// The key has lost its lock, or the lock its key: until the next settle nobody holds as far as
+    /// is known.
+    pub fn forget_holders(&mut self, db: u32, name: &[u8]) {
+        let queue = self.by_db.get_mut(&db);
+        if let Some(queue) = queue.and_then(|queues| queues.get_mut(name)) {
+            queue.set_held(Observed::Free);
+        }
+    }
+
+    /// The same for each key of database `db`, or of all.
+    pub fn forget_all_holders(&mut self, db: Option<u32>) {
+        let wanted = |found: u32| db.is_none_or(|db| db == found);
+        let found = self.by_db.iter_mut().filter(|(found, _)| wanted(**found));
+        for queue in found.flat_map(|(_, queues)| queues.values_mut()) {
+            queue.set_held(Observed::Free);
+        }
     }
 
     /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
@@ -198,7 +235,7 @@ impl Queues {
         self.settle_by(db, name, |queue| {
             let mut settled = Settled::default();
             queue.answer_lost_upgrades(holds, &mut settled);
-            (settled, None)
+            (settled, lock.observe(), None)
         })
     }
 
@@ -211,16 +248,16 @@ impl Queues {
     ) -> Settled {
         self.settle_by(db, name, |queue| {
             let settled = settle(queue, live);
-            (settled, Some(live.next_deadline()))
+            (settled, live.observe(), Some(live.next_deadline()))
         })
     }
 
-    /// `settle` answers what it decided, and the lock's next deadline if it looked.
+    /// `settle` answers what it decided, who holds then, and the lock's next deadline if it looked.
     fn settle_by(
         &mut self,
         db: u32,
         name: &[u8],
-        settle: impl FnOnce(&mut Queue) -> (Settled, Option<Option<Instant>>),
+        settle: impl FnOnce(&mut Queue) -> (Settled, Observed, Option<Option<Instant>>),
     ) -> Settled {
         let Some(queues) = self.by_db.get_mut(&db) else {
             return Settled::default();
@@ -232,7 +269,8 @@ impl Queues {
         let Some(queue) = queues.get_mut(&name) else {
             return Settled::default();
         };
-        let (settled, deadline) = settle(queue);
+        let (settled, held, deadline) = settle(queue);
+        queue.set_held(held);
         let key = KeyId { db, name };
         if let Some(deadline) = deadline {
             self.set_deadline(&key, deadline);
@@ -316,6 +354,7 @@ impl Queues {
         if queues.is_empty() {
             self.by_db.remove(&key.db);
         }
+        self.waiting_keys.remove(key);
         self.set_deadline(key, None);
     }
 

@@ -2,7 +2,7 @@
 //! or a box.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Changed, Instant, KeyId, Lock, Request, Wait, Waiter, WaiterId};
+use mortise_core::{Changed, Instant, KeyId, Observed, Request, Wait, Waiter, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Access, Context};
@@ -31,12 +31,13 @@ pub(crate) fn block(
     now: Instant,
 ) -> Result<(), Error> {
     let (state, key) = (ctx.state(), key_id(ctx, name));
-    check_cycle(ctx, &key, request, how, now)?;
+    let held = held_at(ctx, name);
+    check_cycle(ctx, &key, request, how, &held, now)?;
     let max = state.max_waiters.get();
     if waiting::blocked(state) >= max {
         return Err(Error::MaxWaiters(max));
     }
-    let id = push(ctx, &key, request, how, now);
+    let id = push(ctx, &key, request, how, held, now);
     let blocked = ctx.block();
     state.waiters.borrow_mut().add(id, blocked);
     timers::arm_due(ctx, state);
@@ -70,9 +71,10 @@ pub(crate) fn queue(
             waiter
         }
         None => {
-            check_cycle(ctx, &key, request, how, now)?;
+            let held = held_at(ctx, name);
+            check_cycle(ctx, &key, request, how, &held, now)?;
             mail::check_room(state, id)?;
-            push(ctx, &key, request, how, now)
+            push(ctx, &key, request, how, held, now)
         }
     };
     mail::expect(state, waiter, id);
@@ -92,6 +94,7 @@ fn check_cycle(
     key: &KeyId,
     request: &Request<'_>,
     how: Waiting,
+    held: &Observed,
     now: Instant,
 ) -> Result<(), Error> {
     let closing = Wait {
@@ -100,7 +103,7 @@ fn check_cycle(
         mode: request.mode,
         upgrade: how.upgrade,
     };
-    match find_cycle(ctx, ctx.state(), &closing, now) {
+    match find_cycle(ctx.state(), &closing, held, now) {
         None => Ok(()),
         Some(cycle) => {
             ctx.state().totals.deadlocks.add_one();
@@ -114,6 +117,7 @@ fn push(
     key: &KeyId,
     request: &Request<'_>,
     how: Waiting,
+    held: Observed,
     now: Instant,
 ) -> WaiterId {
     let state = ctx.state();
@@ -132,36 +136,24 @@ fn push(
         limit: how.limit,
     };
     queues.push(key.db, &key.name, waiter, how.upgrade);
-    drop(queues);
-    expect_deadline(ctx, state, key);
+    queues.observe(key, held);
     id
 }
 
-/// The names of the keys of a cycle that `wait` closes.
+/// The names of the keys of a cycle that `wait` closes. `held`: who holds at its key.
 pub(crate) fn find_cycle(
-    ctx: &Context<'_>,
     state: &State,
     wait: &Wait,
+    held: &Observed,
     now: Instant,
 ) -> Option<Vec<Vec<u8>>> {
-    let selected = ctx.db();
-    let cycle = state.queues.borrow().find_cycle(wait, now, |key, found| {
-        look(ctx, key, found);
-    });
-    ctx.select(selected);
+    let cycle = state.queues.borrow().find_cycle(wait, held, now);
     Some(cycle?.iter().map(|key| key.name.to_vec()).collect())
 }
 
-/// Whoever waits is to be let in when the first lease is over.
-fn expect_deadline(ctx: &Context<'_>, state: &State, key: &KeyId) {
-    let mut deadline = None;
-    look(ctx, key, &mut |lock| deadline = lock.next_deadline());
-    state.queues.borrow_mut().expect(key, deadline);
-}
-
-fn look(ctx: &Context<'_>, key: &KeyId, found: &mut dyn FnMut(&Lock)) {
-    ctx.select(key.db as i32);
-    if let Some(value) = ctx.open_named(&key.name, Access::Read).value() {
-        found(&value.lock);
-    }
+/// Who holds at the command's own key: of other keys a command in a cluster sees nothing.
+fn held_at(ctx: &Context<'_>, name: &[u8]) -> Observed {
+    let mut key = ctx.open_named(name, Access::Read);
+    let value = key.value();
+    value.map_or(Observed::Free, |value| value.lock.observe())
 }

@@ -21,7 +21,8 @@ use crate::ffi::{Blocked, Context};
 use crate::state::{ROOM_KEPT, State, Swap};
 use crate::time::clock;
 use crate::turn::timers;
-use crate::waiting::waiters::{self, Answer, UndeliveredGrant};
+use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::waiters::{self, Answer};
 
 /// How much later than planned a tick may be before the server counts as having read nothing meanwhile, in milliseconds.
 const LATE: u64 = 200;
@@ -66,6 +67,16 @@ struct Readers {
 }
 
 impl Post {
+    /// The server has started: time counts from here on.
+    pub(crate) fn on_start(&self, now: Instant) {
+        self.ticked.set(now);
+    }
+
+    /// Something is left of boxes that have gone.
+    pub(crate) fn some_leave(&self) -> bool {
+        self.mail.borrow().some_leave()
+    }
+
     /// How many LOCK.MAILs wait.
     pub(crate) fn readers(&self) -> usize {
         self.readers.borrow().waiting.len()
@@ -254,8 +265,9 @@ fn give_back(state: &State, untold: Untold) {
         granted: undo.granted,
         token: undo.token,
         before: undo.before.map(|before| *before),
+        doubtful: false,
     };
-    waiters::give_back(state, grant);
+    undelivered::give_back(state, grant);
 }
 
 /// A grant stands because another one has touched its hold since. If nobody was told of that one either, undoing it is

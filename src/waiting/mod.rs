@@ -4,6 +4,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod mail;
+pub(crate) mod undelivered;
 pub(crate) mod waiters;
 
 use mortise_core::{KeyId, OwnerRef};
