@@ -67,9 +67,12 @@ type Client interface {
 	Close() error
 }
 
-// NewRefused makes a *Refused of the text of an error reply.
+// NewRefused makes a *Refused of the text of an error reply, which some clients strip of its "ERR".
 func NewRefused(text string) *Refused {
 	code, message, _ := strings.Cut(text, " ")
+	if code != strings.ToUpper(code) {
+		return &Refused{"ERR", text}
+	}
 	return &Refused{code, message}
 }
 

@@ -180,3 +180,15 @@ func each(t *testing.T, args []string, test func(t *testing.T, s *server, connec
 		})
 	}
 }
+
+// calls is how often the server ran the command.
+func (s *server) calls(command string) int {
+	s.t.Helper()
+	var calls int
+	for line := range strings.Lines(s.Info(context.Background(), "commandstats").Val()) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+strings.ToUpper(command)+":calls="); ok {
+			_, _ = fmt.Sscanf(rest, "%d", &calls)
+		}
+	}
+	return calls
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"mortise.example/mortise"
 )
@@ -40,6 +41,8 @@ func options(rdb *redis.Client) *redis.Options {
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 	o.ReadTimeout, o.WriteTimeout = mailTimeout, mailTimeout
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 2, 0, 0, -1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.PushNotificationProcessor = nil // belongs to rdb
 	return &o
 }
 
@@ -48,6 +51,7 @@ func clusterOptions(rdb *redis.ClusterClient) *redis.ClusterOptions {
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 	o.ReadTimeout, o.WriteTimeout = mailTimeout, mailTimeout
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 2, 0, 0, -1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 	return &o
 }
