@@ -144,9 +144,9 @@ impl Live<'_> {
         self.lock.hold(owner)
     }
 
-    /// Every hold, by owner in byte order.
-    pub(crate) fn holds(&self) -> Holds<'_> {
-        self.lock.holds()
+    /// Up to `len` owners that hold behind `last` in byte order, or from the first one on.
+    pub(crate) fn holders_behind(&self, last: Option<&Owner>, len: usize) -> Vec<Owner> {
+        self.lock.store.owners_behind(last, len)
     }
 
     /// When the first lease is over; `None` if nobody holds.
