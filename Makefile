@@ -61,6 +61,10 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	done; \
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 
+.PHONY: interop
+interop: build ## Run the other languages' lock libraries, and all together: make interop [WITHOUT="java go"]
+	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)
+
 .PHONY: bench
 bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"]
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)

@@ -22,6 +22,7 @@ mod crowds;
 mod expiry;
 mod guard;
 mod handoff;
+mod mail;
 mod memory;
 mod meter;
 mod readers;
@@ -52,6 +53,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("aof", aof::run),
     ("contention", contention::run),
     ("handoff", handoff::run),
+    ("mail", mail::run),
     ("crowds", crowds::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),

@@ -36,6 +36,9 @@ pub(crate) struct Scale {
     pub(crate) handoffs: usize,
     /// Blocked clients, all together.
     pub(crate) waiters: usize,
+    /// Requests that wait by mail on one server, and tasks of one process that contend by mail.
+    pub(crate) waiting_by_mail: usize,
+    pub(crate) tasks_by_mail: usize,
     /// Rounds of a comparison of client crates, and how long one crate has the servers in each.
     pub(crate) crate_rounds: usize,
     pub(crate) crate_span: Duration,
@@ -63,6 +66,8 @@ impl Scale {
             contention_rounds: 3,
             handoffs: 2_000,
             waiters: 10_050,
+            waiting_by_mail: 1_000_000,
+            tasks_by_mail: 10_000,
             crate_rounds: 15,
             crate_span: Duration::from_millis(300),
             patience: Duration::from_secs(5),
@@ -87,6 +92,8 @@ impl Scale {
             contention_rounds: 1,
             handoffs: 100,
             waiters: 300,
+            waiting_by_mail: 10_000,
+            tasks_by_mail: 300,
             crate_rounds: 1,
             crate_span: Duration::from_millis(100),
             patience: Duration::from_secs(2),

@@ -263,8 +263,8 @@ fn tick(ctx: &Context<'_>, state: &State) {
 fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
     let (grace, suspect) = (state.grace_ms.get(), state.lateness.suspect_ms(now));
     let found = state.grace.heartbeats.look(ctx, grace, suspect, now);
-    if let Some(heartbeat) = found.due {
-        effect::send_heartbeat(ctx, heartbeat);
+    if let Some(due) = found.due {
+        effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);
     }
     if found.caught_up {
         relook::begin(state, Scope::All);

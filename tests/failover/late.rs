@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Builder, Conn, Contenders, Link, Record, Role, Server, Stay, cmd, eventually,
+    Builder, Conn, Contenders, Link, Record, Role, Server, Stay, cmd, command, eventually,
     eventually_within, granted, hold_of, int, is_nil, lock_info, try_cmd, wait_for_sync_over,
     waiter,
 };
@@ -166,6 +166,12 @@ fn assert_suspect(conn: &mut Conn, key: &str, owner: &str, token: i64) {
     let renewal = cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE, "TOKEN", token);
     assert!(is_nil(&renewal));
     assert!(is_nil(&cmd!(conn, "LOCK.FENCE", key, owner, token + 1)));
+    for inside in [&[][..], &["SET", "data", "late"]] {
+        let mut guard = command!("LOCK.GUARD", key, owner, token);
+        guard.arg(inside);
+        let error = conn.try_run(&guard).unwrap_err();
+        assert!(error.starts_with("NOTHELD "), "{error}");
+    }
     for command in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
         let entered = cmd!(conn, command, key, owner, MAX_LEASE, "HOLDS", 1);
         assert!(is_nil(&entered), "re-entry");
@@ -382,6 +388,31 @@ fn without_a_grace_a_hold_that_came_late_is_revived_by_the_successors_successor(
     assert_finds_two_inside(|| chain(0));
 }
 
+#[test]
+fn a_promoted_server_that_restarts_in_its_grace_still_revives_nothing() {
+    let mut pair = Pair::start(GRACE);
+    let mut conn = pair.replica.connect();
+    cmd!(conn, "CONFIG", "SET", "appendfsync", "always");
+    cmd!(conn, "CONFIG", "SET", "appendonly", "yes");
+    eventually_within(PATIENCE, "the file has begun", || {
+        let state = pair.replica.info("persistence");
+        let rewrites = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
+        rewrites.iter().all(|field| state[*field] == "0")
+    });
+    let token = stream_was_late(&pair, lease(GRACE));
+    pair.fail_over();
+    // The first heartbeat stands in the file.
+    std::thread::sleep(Duration::from_millis(500));
+    pair.replica.sigkill();
+    for (name, value) in [("replicaof", "no one"), ("appendonly", "yes")] {
+        pair.replica.set_config(name, value);
+    }
+    pair.replica.set_module_arg("grace", &GRACE.to_string());
+    pair.replica.start_again();
+    assert!(is_nil(&renewal(&pair.replica, "key", "a", MAX_LEASE)));
+    assert_suspect(&mut pair.replica.connect(), "key", "a", token);
+}
+
 // Acknowledgements are under way for so long that the old primary believes in its replica when that has begun to grant.
 fn acknowledgements_are_late(grace: u64) -> bool {
     let pair = Pair::start(grace);
@@ -455,6 +486,7 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_
     eventually_within(PATIENCE, "the grace is over", || {
         let renewed = cmd!(conn, "LOCK.RENEW", "key", "a", MAX_LEASE, "TOKEN", token);
         assert_eq!(int(&renewed), token);
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "data");
         pair.replica.gauge("grace_left_ms") == 0
     });
     assert_eq!(pair.replica.gauge("suspect_left_ms"), 0);
