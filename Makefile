@@ -21,8 +21,11 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install what building and testing need, if missing
-	@scripts/setup
+setup: ## Install what building and running need, if missing
+	@scripts/setup $(SETUP)
+
+# The tests need more than the module.
+test test-servers: SETUP := tests
 
 .PHONY: build
 build: setup ## Build the module: target/release/libmortise.so (the default)

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::owner::{Owner, OwnerRef};
-use crate::queue::WaiterId;
 use crate::queues::KeyId;
+use crate::queues::WaiterId;
 use crate::stake::{Stake, Touched};
 use crate::types::{Instant, Lease, Mode, Token};
 
@@ -306,20 +306,19 @@ impl Mail {
         told.into_iter()
     }
 
-    /// The box has letters.
-    pub fn has_letters(&self, id: BoxId) -> bool {
-        self.boxes
-            .get(&id)
-            .is_some_and(|found| !found.letters.is_empty())
+    /// The box has letters behind `after`.
+    pub fn has_letters_after(&self, id: BoxId, after: Option<u64>) -> bool {
+        let first = after.map_or(0, |after| after.saturating_add(1));
+        let found = self.boxes.get(&id);
+        found.is_some_and(|found| found.letters.range(first..).next().is_some())
     }
 
     /// Takes out the letters for requests of `owner` at the key. True if there was one.
     pub fn withdraw(&mut self, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-        let found = self.letters_of(key, owner);
-        for (id, number) in &found {
-            self.take_out(*id, *number);
-        }
-        !found.is_empty()
+        let letters = self.letters_of(key, owner).into_iter();
+        letters.fold(false, |found, (id, number)| {
+            self.take_out(id, number) || found
+        })
     }
 
     /// A request is made again: the letter that refused or denied it is taken out if nobody was told.
@@ -399,6 +398,11 @@ impl Mail {
         }
     }
 
+    /// Of a box that has gone not all has left.
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// The next piece of the boxes that have gone; `None` if all has left.
     pub fn next_leaving(&mut self) -> Option<Leaving> {
         let Some((id, gone)) = self.leaving.last_mut() else {
@@ -468,11 +472,10 @@ impl Mail {
         found.letters.get(&number)
     }
 
-    fn take_out(&mut self, id: BoxId, number: u64) {
-        let leaving = self.leaving.iter_mut().find(|(gone, _)| *gone == id);
-        let found = self.boxes.get_mut(&id);
-        let Some(found) = found.or(leaving.map(|(_, gone)| gone)) else {
-            return;
+    /// Of a box that is there: what leaves with one that has gone leaves by itself.
+    fn take_out(&mut self, id: BoxId, number: u64) -> bool {
+        let Some(found) = self.boxes.get_mut(&id) else {
+            return false;
         };
         if let Some(letter) = found.letters.remove(&number) {
             self.by_owner.remove(&(letter.owner, id, number));
@@ -481,6 +484,7 @@ impl Mail {
         if found.letters.is_empty() {
             self.set_told_since(id, None);
         }
+        true
     }
 
     fn set_told_since(&mut self, id: BoxId, told_since: Option<Instant>) {

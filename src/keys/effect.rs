@@ -20,6 +20,7 @@ use crate::command::docs::{self, Docs};
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
 use crate::keys::leases;
+use crate::keys::remains;
 use crate::keys::value::Value;
 use crate::state::{self, State};
 use crate::time::clock;
@@ -96,13 +97,17 @@ pub(crate) fn send_token_clock(ctx: &Context<'_>) {
     ctx.replicate_named(APPLY, b"", &bytes);
 }
 
-/// Sends a heartbeat to the replicas.
-pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat) {
+/// Sends a heartbeat to the replicas, and to the AOF if that is to have it.
+pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bool) {
     let mut bytes = Vec::new();
     let effect = Effect::Heartbeat(heartbeat);
     codec::encode_effect(&effect, state::last_token(), &clock::stamp(), &mut bytes);
     ctx.select(0);
-    ctx.replicate_to_replicas(APPLY, &bytes);
+    if to_aof {
+        ctx.replicate_named(APPLY, b"", &bytes);
+    } else {
+        ctx.replicate_to_replicas(APPLY, &bytes);
+    }
 }
 
 /// From the cron: clears `listening` if nobody does.
@@ -187,6 +192,9 @@ fn note_lateness(state: &State, bytes: &[u8], fact: &Fact<'_>, arrival: Arrival,
         (Fact::Put(_, stake) | Fact::Sole(_, stake), Arrival::ReplicaFile) => {
             lateness.on_file(stake.deadline);
         }
+        (Fact::Heartbeat(heartbeat), Arrival::File | Arrival::ReplicaFile) => {
+            lateness.on_saved(now.after(heartbeat.suspect_ms));
+        }
         (_, Arrival::File | Arrival::ReplicaFile) => {}
         _ if state.primary.get() => {}
         (Fact::Put(..) | Fact::Sole(..), Arrival::Live) => match codec::stamp_of_effect(bytes) {
@@ -224,17 +232,20 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         }
         return Ok(());
     };
+    let remains = match fact {
+        Fact::Sole(..) | Fact::Free => value.lock.clear(),
+        Fact::Put(..) | Fact::Drop(_) | Fact::Clock | Fact::Heartbeat(_) => None,
+    };
     match fact {
-        Fact::Put(owner, stake) => value.lock.put(*owner, *stake),
-        Fact::Sole(owner, stake) => {
-            value.lock.clear();
-            value.lock.put(*owner, *stake);
-        }
+        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => value.lock.put(*owner, *stake),
         Fact::Drop(owner) => {
             value.lock.remove(*owner);
         }
-        Fact::Free => value.lock.clear(),
-        Fact::Clock | Fact::Heartbeat(_) => {}
+        Fact::Free | Fact::Clock | Fact::Heartbeat(_) => {}
+    }
+    // Nothing is dropped later while a file is read, and nobody waits for the server then.
+    if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
+        remains::keep_dropped(ctx.state(), name.bytes(), remains);
     }
     if value.lock.is_free() {
         key.delete();

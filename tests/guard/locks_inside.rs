@@ -1,8 +1,8 @@
 //! Commands inside that change locks, the guarding one included.
 
 use mortise_harness::{
-    Conn, Server, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of, try_cmd,
-    waiter,
+    Conn, Server, array, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of,
+    try_cmd, waiter,
 };
 
 use super::{assert_not_held, held};
@@ -211,4 +211,143 @@ fn an_expiry_set_inside_ends_the_hold_as_it_would_outside() {
     cmd!(a, "LOCK.GUARD", "key", "a", token, "PEXPIRE", "key", 20);
     assert!(granted(&mut b) > token);
     assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token));
+}
+
+#[test]
+fn an_owner_that_has_left_is_not_let_through_though_it_holds_by_another_way() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "COPY", "key", "copy");
+    cmd!(conn, "LOCK.LEAVE", "key", "a", "FOR", 60_000);
+    cmd!(conn, "RENAME", "copy", "key");
+    assert_not_held(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
+    assert_not_held(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "SET",
+        "data",
+        "late"
+    ));
+    assert_eq!(int(&cmd!(conn, "EXISTS", "data")), 0);
+}
+
+#[test]
+fn leaving_inside_lets_the_waiter_in() {
+    let (_server, mut a, token, mut b) = scene();
+    let left = cmd!(
+        a,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.LEAVE",
+        "key",
+        "a",
+        "FOR",
+        1_000
+    );
+    assert_eq!(int(&left), 1);
+    assert!(granted(&mut b) > token);
+}
+
+#[test]
+fn a_request_by_mail_made_inside_waits_and_its_letter_is_the_callers() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "LOCK.ACQUIRE", "wanted", "b", 60_000);
+    let queued = cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.ACQUIRE",
+        "wanted",
+        "a",
+        60_000,
+        "WAIT",
+        0,
+        "HOLDS",
+        1,
+        "MAIL",
+        "box"
+    );
+    let since = int(&array(&queued)[1]);
+    assert_eq!(queue_of(&mut conn, "wanted"), ["a"]);
+    // Nothing waits inside, though there is no letter yet.
+    let none = cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.MAIL",
+        "box",
+        "WAIT",
+        2_000
+    );
+    assert_eq!(int(&array(&none)[0]), since);
+    assert!(array(&array(&none)[2]).is_empty());
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "wanted",
+        "b"
+    );
+    let letters = cmd!(conn, "LOCK.MAIL", "box");
+    assert_eq!(array(&array(&letters)[2]).len(), 1);
+    assert_eq!(holders_of(&mut conn, "wanted"), ["a"]);
+}
+
+#[test]
+fn a_lock_that_goes_inside_is_counted_no_more() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for inside in [
+        &["DEL", "key"][..],
+        &["LOCK.RELEASE", "key", "a"],
+        &["LOCK.LEAVE", "key", "a"],
+        &["FLUSHALL", "SYNC"],
+        &["SET", "key", "value"],
+        &["PEXPIRE", "key", "0"],
+        &["RENAME", "key", "moved"],
+    ] {
+        let token = held(&mut conn, "key").to_string();
+        conn.cmd(&[&["LOCK.GUARD", "key", "a", &token], inside].concat());
+        cmd!(conn, "DEL", "key", "moved");
+        let gauges = ["locks", "holders", "waiters"].map(|name| server.gauge(name));
+        assert_eq!(gauges, [0, 0, 0], "{inside:?}");
+    }
+}
+
+#[test]
+fn what_comes_to_the_locks_own_key_inside_is_what_is_there_afterwards() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "LOCK.RLOCK", "other", "b", 600_000);
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "RENAME",
+        "other",
+        "key"
+    );
+    assert_eq!(holders_of(&mut conn, "key"), ["b"]);
+    assert_eq!(server.gauge("holders"), 1);
+    let mut c = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
+    cmd!(conn, "LOCK.RELEASE", "key", "b");
+    granted(&mut c);
 }

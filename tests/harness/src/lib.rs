@@ -30,7 +30,7 @@
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
-//! | cut the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
+//! | cut or slow down the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
 //! | cut a cluster, or servers and their Sentinels, in two | [`Network`], [`Cluster::start_over_network`] |
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
 //! | move a slot | [`begin_migration`], [`migrate`], [`end_migration`] |
@@ -42,7 +42,8 @@
 //! | put it on another machine | [`Builder::on_another_machine`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
-//! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders.
+//! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders. `MORTISE_CLUSTER=1` makes each
+//! server a cluster of one node that owns all slots, unless it is [`Builder::alone`] or something special.
 
 #![forbid(unsafe_code)]
 
