@@ -38,7 +38,7 @@ const MOST_TASKS: usize = 1_000;
 /// How many looks at somebody who may not matter are made at most.
 const MOST_LOOKS: usize = 4_000;
 /// So many looks cost as much as to find somebody among the readers of a lock.
-const FIND: usize = 5;
+const FIND: usize = 8;
 /// How many keys are looked at one by one where a guess will do.
 const SOME: usize = 16;
 /// How many waiters are looked at for circles of two.
