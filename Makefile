@@ -21,8 +21,11 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install what building and testing need, if missing
-	@scripts/setup
+setup: ## Install what building and running need, if missing
+	@scripts/setup $(SETUP)
+
+# The tests need more than the module.
+test test-servers: SETUP := tests
 
 .PHONY: build
 build: setup ## Build the module: target/release/libmortise.so (the default)
@@ -57,6 +60,10 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	    scripts/test --exclude mortise-core --exclude mortise-client-model || failed+=" $$name"; \
 	done; \
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
+
+.PHONY: interop
+interop: build ## Run the other languages' lock libraries, and all together: make interop [WITHOUT="java go"]
+	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)
 
 .PHONY: bench
 bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"]

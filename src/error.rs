@@ -43,6 +43,12 @@ pub(crate) enum Error {
     Left,
     /// Not for so many milliseconds: another primary may still be granting.
     TryAgain(u64),
+    /// The owner does not hold the lock by the token it named.
+    NotHeld,
+    /// A command that may not be inside LOCK.GUARD.
+    NotInside(&'static str),
+    /// No command has such a name.
+    UnknownCommand(Vec<u8>),
     /// The wait ended without an answer.
     Unblocked(&'static str),
     /// `fence` or `token` is further ahead than it may be now.
@@ -148,6 +154,11 @@ impl fmt::Display for Error {
                 f,
                 "TRYAGAIN another primary may still be granting: nothing is renewed for {left} ms"
             ),
+            Self::NotHeld => f.write_str("NOTHELD the owner does not hold the lock by this token"),
+            Self::NotInside(command) => {
+                write!(f, "ERR {command} is not allowed inside LOCK.GUARD")
+            }
+            Self::UnknownCommand(got) => write!(f, "ERR unknown command {}", shown(got)),
             Self::Unblocked(why) => write!(f, "UNBLOCKED {why}"),
             Self::TokenTooHigh {
                 argument,

@@ -27,7 +27,9 @@ mod observed;
 mod owner;
 mod queues;
 mod readers;
+mod remains;
 mod request;
+mod slots;
 mod stake;
 mod token;
 mod types;
@@ -44,7 +46,9 @@ pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
     Changed, Decided, KeyId, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId,
 };
+pub use remains::Remains;
 pub use request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
+pub use slots::{SLOTS, SlotKey, SlotSet, WaitingKeys, slot_of};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
 pub use types::{Count, Instant, Lease, Micros, Mode, Token};

@@ -306,20 +306,19 @@ impl Mail {
         told.into_iter()
     }
 
-    /// The box has letters.
-    pub fn has_letters(&self, id: BoxId) -> bool {
-        self.boxes
-            .get(&id)
-            .is_some_and(|found| !found.letters.is_empty())
+    /// The box has letters behind `after`.
+    pub fn has_letters_after(&self, id: BoxId, after: Option<u64>) -> bool {
+        let first = after.map_or(0, |after| after.saturating_add(1));
+        let found = self.boxes.get(&id);
+        found.is_some_and(|found| found.letters.range(first..).next().is_some())
     }
 
     /// Takes out the letters for requests of `owner` at the key. True if there was one.
     pub fn withdraw(&mut self, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-        let found = self.letters_of(key, owner);
-        for (id, number) in &found {
-            self.take_out(*id, *number);
-        }
-        !found.is_empty()
+        let letters = self.letters_of(key, owner).into_iter();
+        letters.fold(false, |found, (id, number)| {
+            self.take_out(id, number) || found
+        })
     }
 
     /// A request is made again: the letter that refused or denied it is taken out if nobody was told.
@@ -341,13 +340,13 @@ impl Mail {
     /// to undo both. True if it was found.
     pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
         for (id, number) in self.letters_of(key, owner) {
-            let Some(found) = self.boxes.get_mut(&id) else {
+            let leaving = self.leaving.iter_mut().find(|(gone, _)| *gone == id);
+            let found = self.boxes.get_mut(&id);
+            let Some(found) = found.or(leaving.map(|(_, gone)| gone)) else {
                 continue;
             };
-            if number <= found.told {
-                continue;
-            }
-            let Some(letter) = found.letters.get_mut(&number) else {
+            let told = found.told;
+            let Some(letter) = found.letters.get_mut(&number).filter(|_| number > told) else {
                 continue;
             };
             if let Outcome::Granted { undo: later, .. } = &mut letter.outcome
@@ -397,6 +396,11 @@ impl Mail {
         for (_, gone) in &mut self.leaving {
             gone.told = u64::MAX;
         }
+    }
+
+    /// Of a box that has gone not all has left.
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
     }
 
     /// The next piece of the boxes that have gone; `None` if all has left.
@@ -454,16 +458,24 @@ impl Mail {
         found
             .map(|(_, id, number)| (*id, *number))
             .filter(|(id, number)| {
-                let letters = self.boxes.get(id).map(|found| &found.letters);
-                let letter = letters.and_then(|letters| letters.get(number));
+                let letter = self.letter(*id, *number);
                 letter.is_some_and(|letter| letter.key == *key)
             })
             .collect()
     }
 
-    fn take_out(&mut self, id: BoxId, number: u64) {
+    /// A letter of a box that is there, or of one that is leaving.
+    fn letter(&self, id: BoxId, number: u64) -> Option<&Letter> {
+        let leaving = || self.leaving.iter().find(|(gone, _)| *gone == id);
+        let found = self.boxes.get(&id);
+        let found = found.or_else(|| leaving().map(|(_, gone)| gone))?;
+        found.letters.get(&number)
+    }
+
+    /// Of a box that is there: what leaves with one that has gone leaves by itself.
+    fn take_out(&mut self, id: BoxId, number: u64) -> bool {
         let Some(found) = self.boxes.get_mut(&id) else {
-            return;
+            return false;
         };
         if let Some(letter) = found.letters.remove(&number) {
             self.by_owner.remove(&(letter.owner, id, number));
@@ -472,6 +484,7 @@ impl Mail {
         if found.letters.is_empty() {
             self.set_told_since(id, None);
         }
+        true
     }
 
     fn set_told_since(&mut self, id: BoxId, told_since: Option<Instant>) {

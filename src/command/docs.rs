@@ -24,6 +24,8 @@ pub(crate) enum KeyAccess {
     Route,
     Read,
     Write,
+    /// It reads its first one; more may follow, which only the command itself can tell.
+    ReadAndMore,
 }
 
 /// An argument.
@@ -34,6 +36,8 @@ pub(crate) struct ArgDoc {
     /// The option's name, in front of its value.
     pub(crate) token: Option<&'static CStr>,
     pub(crate) optional: bool,
+    /// It may come more than once.
+    pub(crate) repeated: bool,
 }
 
 #[derive(Debug)]
@@ -54,6 +58,7 @@ const fn needed(name: &'static CStr, kind: ArgKind) -> ArgDoc {
         kind,
         token: None,
         optional: false,
+        repeated: false,
     }
 }
 
@@ -63,6 +68,7 @@ const fn option(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> Arg
         kind,
         token: Some(token),
         optional: true,
+        repeated: false,
     }
 }
 
@@ -72,6 +78,7 @@ const fn either(name: &'static CStr, docs: &'static [ArgDoc]) -> ArgDoc {
         kind: ArgKind::OneOf(docs),
         token: None,
         optional: true,
+        repeated: false,
     }
 }
 
@@ -81,6 +88,7 @@ const fn choice(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> Arg
         kind,
         token: Some(token),
         optional: false,
+        repeated: false,
     }
 }
 
@@ -172,6 +180,7 @@ pub(crate) static MAIL: Docs = Docs {
             ]),
             token: Some(c"AFTER"),
             optional: true,
+            repeated: false,
         },
         option(c"WAIT", c"wait", ArgKind::Integer),
         COUNT,
@@ -195,6 +204,35 @@ pub(crate) static FENCE: Docs = Docs {
     open_ended: false,
     args: &[KEY, OWNER, needed(c"token", ArgKind::Integer)],
     categories: c"lock write fast",
+};
+
+pub(crate) static GUARD: Docs = Docs {
+    summary: c"Runs a command if an owner holds the lock by a fencing token, at this very moment.",
+    complexity: c"O(log N) with N the number of holders, plus that of the command inside",
+    key: KeyAccess::ReadAndMore,
+    open_ended: true,
+    args: &[
+        KEY,
+        OWNER,
+        needed(c"token", ArgKind::Integer),
+        ArgDoc {
+            name: c"guarded",
+            kind: ArgKind::Block(&[
+                needed(c"command", ArgKind::Text),
+                ArgDoc {
+                    name: c"arg",
+                    kind: ArgKind::Text,
+                    token: None,
+                    optional: true,
+                    repeated: true,
+                },
+            ]),
+            token: None,
+            optional: true,
+            repeated: false,
+        },
+    ],
+    categories: c"lock write slow",
 };
 
 pub(crate) static INFO: Docs = Docs {

@@ -2,7 +2,7 @@
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable, check_token, has_left};
+use super::{check_primary, check_renewable, check_token, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::time::clock;
@@ -33,7 +33,7 @@ impl Command for Fence {
         }
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;
-        let fenced = match lock.live() {
+        let fenced = match revivable(&mut lock, owner) {
             Some(mut live) => live.fence(owner, token, &mut ctx.state().tokens.borrow_mut(), wall),
             None => Ok(None),
         };

@@ -85,6 +85,11 @@ impl<'c> Parse<'c> {
         token(self.required()?, "token")
     }
 
+    /// All that is left.
+    pub(crate) fn rest(self) -> Args<'c> {
+        self.args.from(self.next)
+    }
+
     /// The next option, if there is one: its name as it was given.
     pub(crate) fn option(&mut self) -> Option<OptionName<'c>> {
         Some(OptionName(self.take()?.bytes()))

@@ -2,7 +2,7 @@
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable, has_left};
+use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
 use crate::turn::settle::OpenLock;
@@ -31,9 +31,8 @@ impl Command for Renew {
         }
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;
-        let renewed = lock
-            .live()
-            .and_then(|mut live| live.renew(owner, lease, token));
+        let renewed =
+            revivable(&mut lock, owner).and_then(|mut live| live.renew(owner, lease, token));
         if renewed.is_some() {
             let deadline = lock.now.after(lease.as_millis());
             ctx.state().note_deadline(deadline);

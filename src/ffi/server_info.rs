@@ -8,6 +8,25 @@ use redis_module::raw;
 
 use super::context::Context;
 
+/// A replica as INFO shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replica {
+    /// It has all data and follows the stream.
+    pub(crate) online: bool,
+    /// Up to where it has acknowledged the stream.
+    pub(crate) acknowledged: u64,
+    /// For how many seconds it has not; below zero after a backward step of the wall clock.
+    pub(crate) lag: i64,
+}
+
+/// The stream to the replicas.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replication {
+    /// How long it is by now.
+    pub(crate) offset: u64,
+    pub(crate) replicas: Vec<Replica>,
+}
+
 impl Context<'_> {
     /// Numbers of INFO `section`, in the order of `fields`; `None` for one that is not there.
     pub(crate) fn server_info<const N: usize>(
@@ -41,30 +60,65 @@ impl Context<'_> {
 
     /// A setting of the server as `CONFIG GET` shows it; `None` if it cannot be read.
     pub(crate) fn setting_text(&self, name: &CStr) -> Option<Vec<u8>> {
-        // SAFETY: the formats name C strings. The reply is ours to free, its element goes with it.
+        self.ask(c"CONFIG", &[c"GET", name], |reply| {
+            // SAFETY: the reply is not freed before this returns, and its element goes with it.
+            unsafe { text(api!(RedisModule_CallReplyArrayElement, reply, 1)) }
+        })
+    }
+
+    /// The text of CLUSTER NODES; `None` if it cannot be read.
+    pub(crate) fn cluster_nodes(&self) -> Option<Vec<u8>> {
+        // SAFETY: the reply is not freed before this returns.
+        self.ask(c"CLUSTER", &[c"NODES"], |reply| unsafe { text(reply) })
+    }
+
+    /// The client is one that the server closes when it has written its last reply, after QUIT or an error of protocol.
+    pub(crate) fn closes_after_reply(&self, client: u64) -> bool {
+        let Ok(id) = CString::new(client.to_string()) else {
+            return false;
+        };
+        // SAFETY: the reply is not freed before this returns.
+        let line = self.ask(c"CLIENT", &[c"LIST", c"ID", &id], |reply| unsafe {
+            text(reply)
+        });
+        let line = line.unwrap_or_default();
+        let mut fields = line.split(|byte| *byte == b' ');
+        let flags = fields.find_map(|field| field.strip_prefix(b"flags="));
+        flags.is_some_and(|flags| flags.contains(&b'c'))
+    }
+
+    /// Calls a command that changes nothing, with up to three arguments, and reads its reply.
+    fn ask<T>(
+        &self,
+        command: &CStr,
+        args: &[&CStr],
+        read: impl FnOnce(*mut raw::RedisModuleCallReply) -> Option<T>,
+    ) -> Option<T> {
+        let format = [c"", c"c", c"cc", c"ccc"].get(args.len())?;
+        let arg = |index: usize| args.get(index).map_or(std::ptr::null(), |arg| arg.as_ptr());
+        // SAFETY: the format names as many C strings as there are; what follows is not looked at. The reply is ours to
+        // free, after it was read.
         unsafe {
-            let config = c"CONFIG".as_ptr();
-            let (format, get) = (c"cc".as_ptr(), c"GET".as_ptr());
             let reply = api!(
                 RedisModule_Call,
                 self.as_ptr(),
-                config,
-                format,
-                get,
-                name.as_ptr()
+                command.as_ptr(),
+                format.as_ptr(),
+                arg(0),
+                arg(1),
+                arg(2),
             );
             if reply.is_null() {
                 return None;
             }
-            let value = text(api!(RedisModule_CallReplyArrayElement, reply, 1));
+            let value = read(reply);
             api!(RedisModule_FreeCallReply, reply);
             value
         }
     }
 
-    /// For how many seconds each replica has not acknowledged; below zero after a backward step
-    /// of the wall clock.
-    pub(crate) fn replica_lags(&self) -> Vec<i64> {
+    /// How far the stream to the replicas is, and how far each has acknowledged it.
+    pub(crate) fn replication(&self) -> Replication {
         // SAFETY: the data is freed below, once; the texts are copied before.
         unsafe {
             let data = api!(
@@ -72,7 +126,16 @@ impl Context<'_> {
                 self.as_ptr(),
                 c"replication".as_ptr()
             );
-            let mut lags = Vec::new();
+            let mut replication = Replication::default();
+            let offset = api!(
+                RedisModule_ServerInfoGetFieldC,
+                data,
+                c"master_repl_offset".as_ptr()
+            );
+            if !offset.is_null() {
+                let offset = CStr::from_ptr(offset).to_bytes();
+                replication.offset = crate::command::integer(offset).unwrap_or(0);
+            }
             for index in 0.. {
                 let Ok(field) = CString::new(format!("slave{index}")) else {
                     break;
@@ -82,11 +145,27 @@ impl Context<'_> {
                     break;
                 }
                 let text = CStr::from_ptr(text).to_string_lossy();
-                let lag = text.split(',').find_map(|part| part.strip_prefix("lag="));
-                lags.extend(lag.and_then(|lag| lag.parse::<i64>().ok()));
+                replication.replicas.push(Replica::read(&text));
             }
             api!(RedisModule_FreeServerInfo, self.as_ptr(), data);
-            lags
+            replication
+        }
+    }
+}
+
+impl Replica {
+    /// `ip=…,port=…,state=online,offset=…,lag=…`
+    fn read(line: &str) -> Self {
+        let field = |name: &str| {
+            let mut parts = line.split(',').filter_map(|part| part.split_once('='));
+            parts.find_map(|(found, value)| (found == name).then_some(value))
+        };
+        Self {
+            online: field("state") == Some("online"),
+            acknowledged: field("offset")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+            lag: field("lag").and_then(|text| text.parse().ok()).unwrap_or(0),
         }
     }
 }

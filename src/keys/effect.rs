@@ -13,13 +13,14 @@
 use std::cell::RefCell;
 use std::ffi::CStr;
 
-use mortise_core::codec::{self, Arrival, Effect, Fact, Stamp};
+use mortise_core::codec::{self, Arrival, Effect, Fact, Heartbeat, Stamp};
 use mortise_core::{Instant, Lock};
 
 use crate::command::docs::{self, Docs};
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
 use crate::keys::leases;
+use crate::keys::remains;
 use crate::keys::value::Value;
 use crate::state::{self, State};
 use crate::time::clock;
@@ -96,6 +97,19 @@ pub(crate) fn send_token_clock(ctx: &Context<'_>) {
     ctx.replicate_named(APPLY, b"", &bytes);
 }
 
+/// Sends a heartbeat to the replicas, and to the AOF if that is to have it.
+pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bool) {
+    let mut bytes = Vec::new();
+    let effect = Effect::Heartbeat(heartbeat);
+    codec::encode_effect(&effect, state::last_token(), &clock::stamp(), &mut bytes);
+    ctx.select(0);
+    if to_aof {
+        ctx.replicate_named(APPLY, b"", &bytes);
+    } else {
+        ctx.replicate_to_replicas(APPLY, &bytes);
+    }
+}
+
 /// From the cron: clears `listening` if nobody does.
 pub(crate) fn look_for_listeners(ctx: &Context<'_>, state: &State, now: Instant) {
     let asked = state.asked_for_replicas.get();
@@ -140,7 +154,14 @@ impl Command for Apply {
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::BadEffect(error.to_string()))?;
         state::load_last_token(last);
+        if let Fact::Heartbeat(_) = fact {
+            // Others than replicas have no use for it, and replicas of a replica hear the primary itself.
+            note_lateness(ctx.state(), bytes.bytes(), &fact, arrival, here.boot);
+            ctx.reply_null();
+            return Ok(());
+        }
         apply(ctx, name, &fact, here.boot)?;
+        note_lateness(ctx.state(), bytes.bytes(), &fact, arrival, here.boot);
         if !loading {
             pass_on(ctx, name, &fact, last, &here);
         }
@@ -164,8 +185,33 @@ fn pass_on(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, last: u64, here: &
     });
 }
 
+/// Remembers how late the effect may have come, for the day when this server is promoted.
+fn note_lateness(state: &State, bytes: &[u8], fact: &Fact<'_>, arrival: Arrival, now: Instant) {
+    let lateness = &state.lateness;
+    match (fact, arrival) {
+        (Fact::Put(_, stake) | Fact::Sole(_, stake), Arrival::ReplicaFile) => {
+            lateness.on_file(stake.deadline);
+        }
+        (Fact::Heartbeat(heartbeat), Arrival::File | Arrival::ReplicaFile) => {
+            lateness.on_saved(now.after(heartbeat.suspect_ms));
+        }
+        (_, Arrival::File | Arrival::ReplicaFile) => {}
+        _ if state.primary.get() => {}
+        (Fact::Put(..) | Fact::Sole(..), Arrival::Live) => match codec::stamp_of_effect(bytes) {
+            Some(stamp) => lateness.on_hold(state, &stamp, now),
+            None => lateness.on_unstamped(),
+        },
+        (Fact::Heartbeat(heartbeat), Arrival::Live) => {
+            if let Some(stamp) = codec::stamp_of_effect(bytes) {
+                lateness.on_heartbeat(state, heartbeat, &stamp, now);
+            }
+        }
+        (Fact::Drop(_) | Fact::Free | Fact::Clock, Arrival::Live) => {}
+    }
+}
+
 fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Result<(), Error> {
-    if *fact == Fact::Clock {
+    if matches!(fact, Fact::Clock | Fact::Heartbeat(_)) {
         return Ok(());
     }
     if let Fact::Put(_, stake) | Fact::Sole(_, stake) = fact {
@@ -186,17 +232,20 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         }
         return Ok(());
     };
+    let remains = match fact {
+        Fact::Sole(..) | Fact::Free => value.lock.clear(),
+        Fact::Put(..) | Fact::Drop(_) | Fact::Clock | Fact::Heartbeat(_) => None,
+    };
     match fact {
-        Fact::Put(owner, stake) => value.lock.put(*owner, *stake),
-        Fact::Sole(owner, stake) => {
-            value.lock.clear();
-            value.lock.put(*owner, *stake);
-        }
+        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => value.lock.put(*owner, *stake),
         Fact::Drop(owner) => {
             value.lock.remove(*owner);
         }
-        Fact::Free => value.lock.clear(),
-        Fact::Clock => {}
+        Fact::Free | Fact::Clock | Fact::Heartbeat(_) => {}
+    }
+    // Nothing is dropped later while a file is read, and nobody waits for the server then.
+    if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
+        remains::keep_dropped(ctx.state(), name.bytes(), remains);
     }
     if value.lock.is_free() {
         key.delete();

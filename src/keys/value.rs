@@ -3,11 +3,11 @@
 use std::cell::Cell;
 
 use mortise_core::codec::{self, DecodeError, Effect};
-use mortise_core::{LeaseId, Lock, Token};
+use mortise_core::{Instant, LeaseId, Lock, Token};
 
 use crate::ffi::Source;
 use crate::keys::leases;
-use crate::state::{self, STATE};
+use crate::state::{self, STATE, State};
 use crate::time::clock;
 
 /// The value of a key of type `mort-lock`. Plain data: it may be dropped on any thread.
@@ -80,8 +80,9 @@ impl std::fmt::Display for LoadError {
 /// From RDB, RESTORE or a full sync. The token clock learns of its tokens. What the primary took is never refused for a
 /// token: a replica whose clock is behind would lack a lock.
 pub(crate) fn from_bytes(bytes: &[u8], source: Source) -> Result<Value, LoadError> {
+    let here = clock::stamp();
     let (lock, last) =
-        codec::decode_lock(bytes, source.arrival(), &clock::stamp()).map_err(LoadError::Decode)?;
+        codec::decode_lock(bytes, source.arrival(), &here).map_err(LoadError::Decode)?;
     STATE.with(|state| {
         let mut tokens = state.tokens.borrow_mut();
         let highest = lock.holds().map(|(_, stake)| stake.token).max();
@@ -102,8 +103,28 @@ pub(crate) fn from_bytes(bytes: &[u8], source: Source) -> Result<Value, LoadErro
         for (_, stake) in lock.holds() {
             state.note_deadline(stake.deadline);
         }
+        note_lateness(state, bytes, &lock, source, here.boot);
         Ok(Value::new(lock))
     })
+}
+
+/// Remembers how late the lock may have come, for the day when this server is promoted.
+fn note_lateness(state: &State, bytes: &[u8], lock: &Lock, source: Source, now: Instant) {
+    match source {
+        Source::Sync => {
+            if let Some(stamp) = codec::stamp_of_lock(bytes) {
+                state.lateness.on_synced(state, &stamp, now);
+            }
+        }
+        Source::ReplicaFile => {
+            for (_, stake) in lock.holds() {
+                state.lateness.on_file(stake.deadline);
+            }
+        }
+        // Its stamp tells when it was dumped, by whomever.
+        Source::Primary | Source::Either => state.lateness.on_unstamped(),
+        Source::File | Source::Client => {}
+    }
 }
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.

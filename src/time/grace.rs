@@ -9,6 +9,8 @@
 //!   stale count of good replicas and would accept writes for a while although a replica has been
 //!   promoted. With a grace configured it grants and renews nothing until its replicas had the
 //!   time to show whether they are still there.
+//! * *Late replicas*: while too few have acknowledged data that is young enough, one of them may have been promoted. See
+//!   `heartbeats.rs`.
 //!
 //! All of it on the boot-time clock.
 
@@ -19,6 +21,7 @@ use mortise_core::Instant;
 use crate::ffi::Context;
 use crate::state::State;
 use crate::time::clock;
+use crate::time::heartbeats::{Heartbeats, NEXT_LOOK};
 
 /// How long the event loop may be away before the server mistrusts itself, in milliseconds.
 const STALL: u64 = 1_000;
@@ -26,7 +29,7 @@ const STALL: u64 = 1_000;
 /// a second. In milliseconds.
 pub(crate) const MARGIN: u64 = 3_000;
 /// The lag assumed where the setting cannot be read: the server's default, in milliseconds.
-const DEFAULT_LAG: u64 = 10_000;
+pub(crate) const DEFAULT_LAG: u64 = 10_000;
 /// How often the setting is read, in milliseconds.
 const READ_EVERY: u64 = 1_000;
 
@@ -50,6 +53,7 @@ pub(crate) struct Grace {
     /// How long an old primary may take to stop, in milliseconds.
     lag: Cell<u64>,
     lag_read: Cell<Instant>,
+    pub(crate) heartbeats: Heartbeats,
 }
 
 impl Grace {
@@ -57,6 +61,7 @@ impl Grace {
     pub(crate) fn on_start(&self, now: Instant, grace: u64) {
         self.begin(now, grace);
         self.lag.set(DEFAULT_LAG);
+        self.heartbeats.on_start(now, grace);
         self.on_tick(now);
     }
 
@@ -65,6 +70,7 @@ impl Grace {
         self.begin(now, grace);
         self.renew_from
             .set(now.after(grace.saturating_sub(max_lease)));
+        self.heartbeats.on_promotion();
     }
 
     fn begin(&self, now: Instant, grace: u64) {
@@ -74,20 +80,21 @@ impl Grace {
 
     /// Nothing may be granted at `now`.
     pub(crate) fn forbids_grants(&self, now: Instant) -> bool {
-        now < self.ends()
+        now < self.ends() || self.heartbeats.are_late(now)
     }
 
     /// How long nothing may be renewed or fenced, in milliseconds; 0 if it may.
     pub(crate) fn forbids_renewals(&self, now: Instant) -> u64 {
-        self.renew_from
-            .get()
-            .max(self.stalled_until.get())
-            .millis_since(now)
+        let from = self.renew_from.get().max(self.stalled_until.get());
+        let late = self.heartbeats.are_late(now);
+        from.millis_since(now).max(if late { NEXT_LOOK } else { 0 })
     }
 
-    /// How long nothing may be granted, in milliseconds.
+    /// How long nothing may be granted, in milliseconds; at least that long where it is the replicas that are late.
     pub(crate) fn left(&self, now: Instant) -> u64 {
-        self.ends().millis_since(now)
+        let late = self.heartbeats.alone_forbid(now);
+        let left = self.ends().millis_since(now);
+        left.max(if late { NEXT_LOOK } else { 0 })
     }
 
     fn ends(&self) -> Instant {
@@ -101,7 +108,7 @@ impl Grace {
 
     /// True once, when it is over and waiters may be let in.
     pub(crate) fn is_newly_over(&self, now: Instant) -> bool {
-        !self.forbids_grants(now) && self.pending.replace(false)
+        self.ends() <= now && self.pending.replace(false)
     }
 
     /// The sweep timer has come, or time in which it could not come is no stall.
@@ -135,18 +142,32 @@ impl Grace {
         self.pending.set(true);
     }
 
-    /// From the cron, with a grace configured: keeps the lag known, and watches the wall clock.
-    pub(crate) fn watch(&self, ctx: &Context<'_>, now: Instant) {
+    /// From the cron, with a grace configured: keeps the lag known.
+    pub(crate) fn read_lag(&self, ctx: &Context<'_>, now: Instant) {
         if now.millis_since(self.lag_read.get()) >= READ_EVERY {
             self.lag_read.set(now);
             self.lag.set(lag(ctx).unwrap_or(DEFAULT_LAG));
         }
+    }
+
+    /// The lag when it was read last, in milliseconds.
+    pub(crate) fn known_lag(&self) -> u64 {
+        self.lag.get()
+    }
+
+    /// From the cron of a primary, with a grace configured: watches the wall clock.
+    pub(crate) fn watch(&self, ctx: &Context<'_>, now: Instant) {
         if offset(now) < self.offset.get() - STALL as i64 {
             self.lag_is_suspect.set(true);
             self.offset.set(offset(now));
         }
         if self.lag_is_suspect.get() {
-            if ctx.replica_lags().iter().any(|lag| *lag < 0) {
+            if ctx
+                .replication()
+                .replicas
+                .iter()
+                .any(|replica| replica.lag < 0)
+            {
                 self.mistrust(now, STALL);
             } else {
                 self.lag_is_suspect.set(false);

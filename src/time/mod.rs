@@ -5,3 +5,5 @@
 pub(crate) mod clock;
 pub(crate) mod failover;
 pub(crate) mod grace;
+pub(crate) mod heartbeats;
+pub(crate) mod lateness;

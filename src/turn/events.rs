@@ -9,9 +9,14 @@ use crate::keys::evictions;
 use crate::keys::leases;
 use crate::state::{STATE, State, Swap};
 use crate::time::clock;
-use crate::turn::dirty;
+use crate::time::grace::MARGIN;
+use crate::time::lateness::Promotion;
+use crate::turn::arrivals;
+use crate::turn::dismissals;
+use crate::turn::relook::{self, Scope};
+use crate::turn::slice::measured;
 use crate::turn::timers;
-use crate::waiting::{mail, waiters};
+use crate::waiting::{mail, undelivered};
 
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +27,8 @@ pub(crate) enum Event {
     Flush { db: Option<u32> },
     /// Two databases have changed places.
     SwapDb(Swap),
+    /// All data is about to come anew, from the primary.
+    Syncing,
     /// A load is complete.
     Loaded,
     /// The periodic tick.
@@ -30,13 +37,19 @@ pub(crate) enum Event {
     Forked,
     /// A setting has changed.
     Config,
+    /// The event loop has slept. Told of for as long as clients are watched.
+    Slept,
+    /// A client is being closed. The same.
+    Closed { client: u64 },
 }
 
 /// The module has been registered.
 pub(crate) fn on_load(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.primary.set(!ctx.is_replica());
-        state.grace.on_start(clock::now(), state.grace_ms.get());
+        let now = clock::now();
+        state.grace.on_start(now, state.grace_ms.get());
+        state.post.on_start(now);
         warn_of_short_grace(ctx, state);
         timers::start(ctx, state);
     });
@@ -44,23 +57,32 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
 
 pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
     STATE.with(|state| match event {
+        Event::Slept => undelivered::on_slept(state),
+        Event::Closed { client } => undelivered::on_closed(ctx, state, client),
+        _ => measured(state, || on_change(ctx, state, event)),
+    });
+}
+
+fn on_change(ctx: &Context<'_>, state: &State, event: Event) {
+    match event {
+        Event::Slept | Event::Closed { .. } => {}
         Event::Role { primary } => on_role(ctx, state, primary),
         Event::Flush { db } => {
             leases::clear(state, db);
             state.queues.borrow_mut().forget_all_holders(db);
-            dirty::mark_queues(state, db);
+            relook::begin(state, db.map_or(Scope::All, Scope::Database));
         }
         Event::SwapDb(swap) => {
             leases::swap(state, swap);
-            dirty::swap(state, swap);
-            waiters::swap(state, swap);
+            arrivals::swap(state, swap);
+            undelivered::swap(state, swap);
             mail::swap(state, swap);
-            for db in [swap.0, swap.1] {
-                let db = u32::try_from(db).ok();
-                state.queues.borrow_mut().forget_all_holders(db);
-                dirty::mark_queues(state, db);
+            for db in [swap.0, swap.1].map(|db| db as u32) {
+                state.queues.borrow_mut().forget_all_holders(Some(db));
+                relook::begin(state, Scope::Database(db));
             }
         }
+        Event::Syncing => state.lateness.on_sync(),
         Event::Loaded => {
             state.listening.set(true);
             state.tokens.borrow_mut().resume(clock::wall());
@@ -69,27 +91,34 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             if state.tokens.borrow().last() > 0 {
                 subscribe_once(ctx, state);
             }
-            dirty::mark_queues(state, None);
+            relook::begin(state, Scope::All);
             timers::at_end_of_turn(state);
         }
         Event::Cron => {
             let now = clock::now();
             timers::back_up(ctx, state, now);
             effect::look_for_listeners(ctx, state, now);
-            if state.grace_ms.get() > 0 && state.primary.get() {
-                state.grace.watch(ctx, now);
+            if state.grace_ms.get() > 0 {
+                state.grace.read_lag(ctx, now);
+                if state.primary.get() {
+                    state.grace.watch(ctx, now);
+                }
             }
         }
         Event::Forked => {
             state.listening.set(true);
+            state.grace.heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
                 state.token_clock_due.set(true);
                 timers::at_end_of_turn(state);
             }
         }
-        Event::Config => evictions::look_at_policy(ctx, state),
-    });
+        Event::Config => {
+            state.grace.heartbeats.on_settings();
+            evictions::look_at_policy(ctx, state);
+        }
+    }
 }
 
 /// A lock comes to this server, or a wait, or word of the token clock: from now on it has to know of more.
@@ -111,11 +140,20 @@ fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
     if primary && !was {
         state.tokens.borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
-        state.grace.on_promotion(clock::now(), grace, max_lease);
+        let now = clock::now();
+        state.grace.on_promotion(now, grace, max_lease);
+        state.lateness.on_promotion(&Promotion {
+            now,
+            grace,
+            max_lease,
+            safe: grace >= max_lease.saturating_add(state.grace.known_lag() + MARGIN),
+            cluster: ctx.is_cluster(),
+        });
         state.warned_of.take();
         warn_of_short_grace(ctx, state);
     } else if !primary {
-        waiters::send_all_away(state);
+        dismissals::send_all_away(state);
+        undelivered::forget_all(state);
         mail::close_all(state);
     }
 }

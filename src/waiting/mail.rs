@@ -21,7 +21,8 @@ use crate::ffi::{Blocked, Context};
 use crate::state::{ROOM_KEPT, State, Swap};
 use crate::time::clock;
 use crate::turn::timers;
-use crate::waiting::waiters::{self, Answer, UndeliveredGrant};
+use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::waiters::{self, Answer};
 
 /// How much later than planned a tick may be before the server counts as having read nothing meanwhile, in milliseconds.
 const LATE: u64 = 200;
@@ -66,6 +67,11 @@ struct Readers {
 }
 
 impl Post {
+    /// The server has started: time counts from here on.
+    pub(crate) fn on_start(&self, now: Instant) {
+        self.ticked.set(now);
+    }
+
     /// How many LOCK.MAILs wait.
     pub(crate) fn readers(&self) -> usize {
         self.readers.borrow().waiting.len()
@@ -75,6 +81,11 @@ impl Post {
     pub(crate) fn counts(&self) -> [u64; 3] {
         let mail = self.mail.borrow();
         [mail.boxes(), mail.letters(), mail.requests()].map(|count| count as u64)
+    }
+
+    /// Boxes have gone, and not all of what was in them has left.
+    pub(crate) fn boxes_leave(&self) -> bool {
+        self.mail.borrow().has_leaving()
     }
 
     /// When the first LOCK.MAIL that waits is answered, whatever there is.
@@ -254,8 +265,9 @@ fn give_back(state: &State, untold: Untold) {
         granted: undo.granted,
         token: undo.token,
         before: undo.before.map(|before| *before),
+        told: false,
     };
-    waiters::give_back(state, grant);
+    undelivered::give_back(state, grant);
 }
 
 /// A grant stands because another one has touched its hold since. If nobody was told of that one either, undoing it is
@@ -282,14 +294,21 @@ pub(crate) fn ask(state: &State, id: BoxId, after: Option<u64>, now: Instant) {
     mail.ask(id, after, state.post.listened(now));
 }
 
-/// The box has letters.
-pub(crate) fn has_letters(state: &State, id: BoxId) -> bool {
-    state.post.mail.borrow().has_letters(id)
+/// The box has letters behind `after`.
+pub(crate) fn has_letters_after(state: &State, id: BoxId, after: Option<u64>) -> bool {
+    state.post.mail.borrow().has_letters_after(id, after)
+}
+
+/// A LOCK.MAIL waits for the box already.
+pub(crate) fn is_read(state: &State, id: BoxId) -> bool {
+    state.post.readers.borrow().waiting.contains_key(&id)
 }
 
 /// Blocks the client until the box has letters, but no longer than to `limit`.
 pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: Call, limit: Instant) {
-    let blocked = ctx.block();
+    let Some(blocked) = ctx.block() else {
+        return reply(ctx, id, call);
+    };
     let mut readers = ctx.state().post.readers.borrow_mut();
     let refusal = None;
     readers

@@ -1,4 +1,4 @@
-//! `lock.max-lease`, `lock.max-waiters` and `lock.grace`: where they can be set, and what is refused.
+//! The settings `lock.*`: where they can be set, and what is refused.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,9 +7,11 @@ use mortise_harness::{
     Builder, Conn, Server, Shutdown, as_map, cmd, eventually, hold_of, int, is_nil, text, try_cmd,
 };
 
-const DEFAULTS: [(&str, &str); 3] = [
+const DEFAULTS: [(&str, &str); 5] = [
     ("lock.max-lease", "86400000"),
     ("lock.max-waiters", "10000"),
+    ("lock.max-queued", "500000"),
+    ("lock.mail-timeout", "5000"),
     ("lock.grace", "0"),
 ];
 
@@ -44,7 +46,7 @@ fn a_setting_can_be_changed_at_run_time() {
     let server = Server::start();
     let mut conn = server.connect();
     for (name, _) in DEFAULTS {
-        for value in ["5000", "1"] {
+        for value in ["5000", "100"] {
             cmd!(conn, "CONFIG", "SET", name, value);
             assert_eq!(setting(&mut conn, name), value);
         }

@@ -4,7 +4,7 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use mortise_harness::redis::Cmd;
+use mortise_harness::redis::{Arg, Cmd, Value};
 use mortise_harness::{Conn, Dice, Server, cmd, command};
 
 pub(crate) const CLIENTS: u64 = 12;
@@ -20,6 +20,8 @@ const ANSWERS: &[&str] = &[
     "EXECABORT ",
     "ERR no such key",
     "ERR the owner holds both modes",
+    "NOTHELD ",
+    "is not allowed on script mode",
 ];
 
 /// What the clients share.
@@ -45,6 +47,7 @@ impl<'s> Crowd<'s> {
             primary: self.primary,
             conn: self.primary.connect(),
             dice: Dice::new(number),
+            granted: None,
         };
         while !self.over.load(Relaxed) {
             let _turn = self.turn.read().expect("nobody fails in its turn");
@@ -57,12 +60,15 @@ struct Client<'s> {
     primary: &'s Server,
     conn: Conn,
     dice: Dice,
+    /// The key, the owner and the token of the last grant.
+    granted: Option<(String, String, i64)>,
 }
 
 impl Client<'_> {
     fn step(&mut self) {
         match self.dice.roll(100) {
-            0..45 => self.acquire(),
+            0..40 => self.acquire(),
+            40..45 => self.guarded(),
             45..75 => {
                 let change = self.change_of_a_hold();
                 self.run(&change);
@@ -99,10 +105,15 @@ impl Client<'_> {
     }
 
     fn request(&mut self) -> Cmd {
+        let (key, owner) = (self.key(), self.owner());
+        self.request_of(&key, &owner)
+    }
+
+    fn request_of(&mut self, key: &str, owner: &str) -> Cmd {
         let mode = *self
             .dice
             .pick(&["LOCK.ACQUIRE", "LOCK.RLOCK", "LOCK.RLOCK"]);
-        let mut request = command!(mode, self.key(), self.owner(), self.lease());
+        let mut request = command!(mode, key, owner, self.lease());
         if self.dice.roll(3) == 0 {
             request.arg("HOLDS").arg(1 + self.dice.roll(3));
         }
@@ -110,11 +121,34 @@ impl Client<'_> {
     }
 
     fn acquire(&mut self) {
-        let mut request = self.request();
+        let (key, owner) = (self.key(), self.owner());
+        let mut request = self.request_of(&key, &owner);
         if self.dice.roll(2) == 0 {
             request.arg("WAIT").arg(1 + self.dice.roll(150));
         }
-        self.run(&request);
+        if let Some(Value::Int(token)) = self.run(&request) {
+            self.granted = Some((key, owner, token));
+        }
+    }
+
+    /// Under the lock that was granted last, if it is still held: whatever else there is to do.
+    fn guarded(&mut self) {
+        let Some((key, owner, token)) = self.granted.clone() else {
+            return;
+        };
+        let inside = match self.dice.roll(4) {
+            0 => self.request(),
+            1 => self.change_of_a_hold(),
+            2 => command!("INCR", format!("count{}", self.dice.roll(KEYS))),
+            _ => self.change_of_a_key(),
+        };
+        let mut guard = command!("LOCK.GUARD", key, owner, token);
+        for arg in inside.args_iter() {
+            if let Arg::Simple(bytes) = arg {
+                guard.arg(bytes);
+            }
+        }
+        self.run(&guard);
     }
 
     fn change_of_a_hold(&mut self) -> Cmd {
@@ -196,12 +230,16 @@ impl Client<'_> {
         self.conn = self.primary.connect();
     }
 
-    fn run(&mut self, command: &Cmd) {
+    fn run(&mut self, command: &Cmd) -> Option<Value> {
         let reply = self.conn.try_run(command);
-        judge(
-            &command.get_packed_command().escape_ascii().to_string(),
-            reply.err(),
-        );
+        let line = command.get_packed_command().escape_ascii().to_string();
+        match reply {
+            Ok(value) => Some(value),
+            Err(error) => {
+                judge(&line, Some(error));
+                None
+            }
+        }
     }
 }
 

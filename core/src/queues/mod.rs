@@ -29,6 +29,7 @@ use waiters::{Place, Waiters};
 
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
+use crate::slots::WaitingKeys;
 use crate::types::{Instant, Lease};
 
 /// Every queue of a server.
@@ -37,6 +38,8 @@ pub struct Queues {
     /// No key is kept where nobody waits.
     keys: Keys,
     waiters: Waiters,
+    /// The same keys by slot.
+    waiting_keys: WaitingKeys,
     last_id: u64,
 }
 
@@ -75,6 +78,16 @@ impl Queues {
         ids.filter(move |id| id.db == db).map(|id| &id.name)
     }
 
+    /// The keys where somebody waits, to be walked a few at a time.
+    pub fn waiting_keys(&self) -> &WaitingKeys {
+        &self.waiting_keys
+    }
+
+    /// The waiter that came last.
+    pub fn last_id(&self) -> WaiterId {
+        WaiterId(self.last_id)
+    }
+
     /// The id for the next waiter.
     pub fn next_id(&mut self) -> WaiterId {
         self.last_id += 1;
@@ -85,6 +98,9 @@ impl Queues {
     pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
         let key = self.keys.find_or_insert(db, name);
         let node = self.keys.node_mut(key);
+        if node.len == 0 {
+            self.waiting_keys.insert(&node.id);
+        }
         node.len += 1;
         self.waiters.insert(&mut node.line, key, waiter, upgrade);
     }
@@ -107,7 +123,9 @@ impl Queues {
     }
 
     fn drop_if_empty(&mut self, key: u32) {
-        if self.keys.node(key).len == 0 {
+        let node = self.keys.node(key);
+        if node.len == 0 {
+            self.waiting_keys.remove(&node.id);
             self.keys.remove(key);
         }
     }

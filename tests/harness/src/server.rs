@@ -182,7 +182,7 @@ impl Server {
     /// Waits until the command that `conn` sent last is blocked in the server.
     ///
     /// # Panics
-    /// If it does not come to be within 10 seconds: it may have been answered.
+    /// If it does not come to be within 30 seconds: it may have been answered.
     #[track_caller]
     pub fn await_blocked(&self, conn: &Conn) {
         let id = conn.client_id().to_string();

@@ -381,7 +381,7 @@ fn a_number_has_one_spelling() {
 
 #[test]
 fn an_unknown_kind_of_effect_is_refused() {
-    for kind in (0..=255).filter(|kind| !b"PSDFC".contains(kind)) {
+    for kind in (0..=255).filter(|kind| !b"PSDFCH".contains(kind)) {
         let refused = decode_effect(&spelling::effect(LAST, kind, &[]), Arrival::Live, &WRITTEN)
             .map(|(fact, _)| format!("{fact:?}"));
         assert_eq!(refused, Err(DecodeError::OutOfBounds), "{kind}");

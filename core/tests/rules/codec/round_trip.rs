@@ -1,7 +1,8 @@
 //! What is written comes back.
 
 use mortise_core::codec::{
-    Arrival, Effect, Fact, decode_effect, decode_lock, encode_effect, encode_lock,
+    Arrival, Effect, Fact, Heartbeat, decode_effect, decode_lock, encode_effect, encode_lock,
+    stamp_of_effect, stamp_of_lock,
 };
 use mortise_core::{Instant, Stake, Token, Touched};
 use proptest::collection::btree_map;
@@ -108,6 +109,51 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn heartbeats_come_back_as_they_went() {
+    for suspect_ms in [0, 1, 1 << 53] {
+        for acknowledged_ms in [None, Some(0), Some(1), Some((1 << 53) - 1)] {
+            let heartbeat = Heartbeat {
+                suspect_ms,
+                acknowledged_ms,
+            };
+            let mut bytes = Vec::new();
+            encode_effect(&Effect::Heartbeat(heartbeat), 7, &WRITTEN, &mut bytes);
+            let back = decode_effect(&bytes, Arrival::Live, &WRITTEN);
+            assert_eq!(back, Ok((Fact::Heartbeat(heartbeat), 7)));
+            for len in 0..bytes.len() {
+                assert!(decode_effect(&bytes[..len], Arrival::Live, &WRITTEN).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn whoever_reads_can_tell_when_and_where_it_was_written() {
+    let (name, stake) = (owner(READER.owner), READER.stake());
+    let heartbeat = Heartbeat {
+        suspect_ms: 0,
+        acknowledged_ms: None,
+    };
+    for (effect, tells) in [
+        (Effect::Put(name, stake), true),
+        (Effect::Sole(name, stake), true),
+        (Effect::Heartbeat(heartbeat), true),
+        (Effect::Drop(name), false),
+        (Effect::Free, false),
+        (Effect::Clock, false),
+    ] {
+        let mut bytes = Vec::new();
+        encode_effect(&effect, 7, &WRITTEN, &mut bytes);
+        assert_eq!(stamp_of_effect(&bytes), tells.then_some(WRITTEN));
+    }
+    let mut bytes = Vec::new();
+    let holds = [(READER.owner.to_vec(), stake)];
+    encode_lock(&lock_of(&holds), 7, &WRITTEN, &mut bytes);
+    assert_eq!(stamp_of_lock(&bytes), Some(WRITTEN));
+    assert_eq!(stamp_of_lock(&bytes[..9]), None);
 }
 
 #[test]

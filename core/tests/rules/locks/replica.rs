@@ -121,8 +121,8 @@ impl Replica {
                 lock.remove(owner);
                 assert!(lock.hold(owner).is_none());
             }
-            Fact::Free => lock.clear(),
-            Fact::Clock => {}
+            Fact::Free => drop(lock.clear()),
+            Fact::Clock | Fact::Heartbeat(_) => {}
         }
     }
 

@@ -17,7 +17,7 @@ use run::run;
 /// Programs in a plain `cargo test`, which they fill for a few seconds.
 const PROGRAMS: u32 = 1_000;
 
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {
         cases: match std::env::var("PROPTEST_CASES") {
