@@ -12,9 +12,6 @@ SERVERS ?= $(shell scripts/servers names)
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libmortise.so
 MODULE := $(abspath target/release/libmortise.so)
 
-# The client's features bring connections of their own, and tests of them; all features only add.
-TEST_CLIENT := cargo test --package mortise-client --all-features
-
 # Where rustup puts cargo; a shell that is no login shell may not know it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export MORTISE_MODULE := $(MODULE)
@@ -24,8 +21,11 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install what building and testing need, if missing
-	@scripts/setup
+setup: ## Install what building and running need, if missing
+	@scripts/setup $(SETUP)
+
+# The tests need more than the module.
+test test-servers: SETUP := tests
 
 .PHONY: build
 build: setup ## Build the module: target/release/libmortise.so (the default)
@@ -46,8 +46,7 @@ port-is-free:
 
 .PHONY: test
 test: build ## Run all tests
-	cargo test --workspace --exclude mortise-client
-	$(TEST_CLIENT)
+	scripts/test
 
 .PHONY: test-servers
 test-servers: build ## Run the tests against each server: make test-servers [SERVERS="redis-sid valkey-sid"]
@@ -58,8 +57,7 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	for name in $(SERVERS); do \
 	    echo "== $$name"; \
 	    export MORTISE_SERVER=$$(scripts/servers path $$name); \
-	    cargo test --workspace --exclude mortise-core --exclude mortise-client-model --exclude mortise-client \
-	        && $(TEST_CLIENT) || failed+=" $$name"; \
+	    scripts/test --exclude mortise-core --exclude mortise-client-model || failed+=" $$name"; \
 	done; \
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 

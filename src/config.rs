@@ -1,4 +1,4 @@
-//! The settings: `lock.max-lease`, `lock.max-waiters`, `lock.grace`.
+//! The settings: `lock.max-lease`, `lock.max-waiters`, `lock.max-queued`, `lock.mail-timeout`, `lock.grace`.
 
 use crate::ffi::Setting;
 use crate::state::STATE;
@@ -22,6 +22,22 @@ pub(crate) static SETTINGS: &[Setting] = &[
         max: 1_000_000,
         get: || STATE.with(|state| state.max_waiters.get() as i64),
         set: |value| STATE.with(|state| state.max_waiters.set(value as u64)),
+    },
+    Setting {
+        name: c"max-queued",
+        default: 500_000,
+        min: 0,
+        max: 10_000_000,
+        get: || STATE.with(|state| state.max_queued.get() as i64),
+        set: |value| STATE.with(|state| state.max_queued.set(value as u64)),
+    },
+    Setting {
+        name: c"mail-timeout",
+        default: 5_000,
+        min: 100,
+        max: 60_000,
+        get: || STATE.with(|state| state.mail_timeout.get() as i64),
+        set: |value| STATE.with(|state| state.mail_timeout.set(value as u64)),
     },
     Setting {
         name: c"grace",

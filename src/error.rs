@@ -31,8 +31,24 @@ pub(crate) enum Error {
     Deadlock(Vec<Vec<u8>>),
     /// So many requests wait already.
     MaxWaiters(u64),
+    /// So many requests and letters are there already.
+    MaxQueued(u64),
+    /// So many of them are of this box already.
+    BoxFull(u64),
+    /// An option that needs others beside it.
+    Needs(&'static str, &'static str),
+    /// The box belongs to another user.
+    NotYourBox,
+    /// The owner has left the key, and that time is not over.
+    Left,
     /// Not for so many milliseconds: another primary may still be granting.
     TryAgain(u64),
+    /// The owner does not hold the lock by the token it named.
+    NotHeld,
+    /// A command that may not be inside LOCK.GUARD.
+    NotInside(&'static str),
+    /// No command has such a name.
+    UnknownCommand(Vec<u8>),
     /// The wait ended without an answer.
     Unblocked(&'static str),
     /// `fence` or `token` is further ahead than it may be now.
@@ -49,12 +65,15 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Why the core refused a request with that `fence`. Not for [`AcquireError::Busy`].
+    /// Why the core refused a request with that `fence`. Not for [`AcquireError::Busy`] and
+    /// [`AcquireError::NotHeldByToken`].
     pub(crate) fn of(error: AcquireError, fence: Option<Token>) -> Self {
         match error {
             AcquireError::TokenTooHigh(error) => Self::too_high("FENCE", fence, error),
             AcquireError::CountTooHigh => Self::CountTooHigh,
-            AcquireError::OutOfTokens | AcquireError::Busy(_) => Self::OutOfTokens,
+            AcquireError::OutOfTokens | AcquireError::NotHeldByToken | AcquireError::Busy(_) => {
+                Self::OutOfTokens
+            }
         }
     }
 
@@ -116,10 +135,30 @@ impl fmt::Display for Error {
                 f,
                 "MAXWAITERS {max} requests are blocked on this server already (lock.max-waiters)"
             ),
+            Self::MaxQueued(max) => write!(
+                f,
+                "MAXWAITERS {max} requests, letters and boxes are on this server already (lock.max-queued)"
+            ),
+            Self::BoxFull(max) => write!(
+                f,
+                "MAXWAITERS {max} requests and letters are in this box already (a tenth of lock.max-queued)"
+            ),
+            Self::Needs(option, others) => {
+                write!(f, "ERR syntax error: option {option} needs {others}")
+            }
+            Self::NotYourBox => f.write_str("NOPERM the box belongs to another user"),
+            Self::Left => {
+                f.write_str("LEFT the owner has left this key for good: ask again under a new name")
+            }
             Self::TryAgain(left) => write!(
                 f,
                 "TRYAGAIN another primary may still be granting: nothing is renewed for {left} ms"
             ),
+            Self::NotHeld => f.write_str("NOTHELD the owner does not hold the lock by this token"),
+            Self::NotInside(command) => {
+                write!(f, "ERR {command} is not allowed inside LOCK.GUARD")
+            }
+            Self::UnknownCommand(got) => write!(f, "ERR unknown command {}", shown(got)),
             Self::Unblocked(why) => write!(f, "UNBLOCKED {why}"),
             Self::TokenTooHigh {
                 argument,

@@ -1,23 +1,28 @@
 //! `INFO lock`.
 
-use crate::clock;
-use crate::failover;
 use crate::ffi::{Context, InfoWriter};
-use crate::leases::Table;
+use crate::keys::leases::Table;
 use crate::state::{self, STATE};
+use crate::time::clock;
+use crate::time::failover;
 
 pub(crate) fn write(info: &InfoWriter) {
     STATE.with(|state| {
         let now = clock::now();
         let tables = state.leases.borrow();
         let totals = &state.totals;
+        let [boxes, letters, requests] = state.post.counts();
         for (field, value) in [
             ("locks", tables.iter().map(Table::locks).sum()),
             ("holders", tables.iter().map(Table::holders).sum()),
             ("waiters", state.queues.borrow().len() as u64),
+            ("waiters_by_mail", requests),
+            ("boxes", boxes),
+            ("letters", letters),
+            ("left", state.left.borrow().len() as u64),
             ("blocked_clients", state.waiters.borrow().len() as u64),
             ("held_back", state.held_back.borrow().len() as u64),
-            ("marked", state.marks.borrow().len() as u64),
+            ("marked", state.dirty.borrow().len() as u64),
             ("total_grants", totals.grants.get()),
             ("total_reentries", totals.reentries.get()),
             ("total_handoffs", totals.handoffs.get()),
@@ -29,6 +34,11 @@ pub(crate) fn write(info: &InfoWriter) {
             ("total_denied", totals.denied.get()),
             ("total_evictions", totals.evictions.get()),
             ("grace_left_ms", state.grace.left(now)),
+            (
+                "replicas_late",
+                u64::from(state.grace.heartbeats.are_late(now)),
+            ),
+            ("suspect_left_ms", state.lateness.suspect_ms(now)),
             ("last_token", state::last_token()),
         ] {
             info.number(field, value);

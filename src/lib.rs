@@ -1,32 +1,27 @@
 //! Mortise: locks as a native part of Redis and Valkey.
 //!
-//! Here is only what the module registers. The rules of locking are in `mortise-core`; `command`
-//! parses, asks it and replies; `settle` is the one place where holds end and keys go; `effect`
-//! is what replicas and the AOF get; `ffi` is the way in and out, and all that is unsafe.
+//! Here is only what the module registers. The rules of locking are in `mortise-core`. The rooms:
+//!
+//! * `command`: one file a command: parse, ask the core, reply.
+//! * `turn`: the turn of the event loop: what callbacks saw change, timers, and the one place that settles.
+//! * `waiting`: who waits, and how a waiter is answered.
+//! * `keys`: what a key holds, and what replicas and the AOF hear of it.
+//! * `time`: clocks, the grace, failover.
+//! * `ffi`: the way in and out, and all that is unsafe.
 
 #![deny(unsafe_code)]
 
-mod blocking;
-mod clock;
 mod command;
 mod config;
-mod effect;
 mod error;
-mod events;
-mod evictions;
-mod failover;
 #[allow(unsafe_code)]
 mod ffi;
-mod grace;
 mod info;
-mod leases;
-mod marks;
-mod name;
-mod settle;
+mod keys;
 mod state;
-mod timers;
-mod value;
-mod waiters;
+mod time;
+mod turn;
+mod waiting;
 
 use ffi::{Module, command};
 
@@ -39,12 +34,15 @@ static MODULE: Module = Module {
         command::<command::WLock>("write deny-oom fast blocking", 1),
         command::<command::RLock>("write deny-oom fast blocking", 1),
         command::<command::Release>("write fast", 1),
+        command::<command::Leave>("write fast", 1),
+        command::<command::Mail>("fast blocking", 0),
         command::<command::Renew>("write fast", 1),
         command::<command::Fence>("write fast", 1),
+        command::<command::Guard>("write getkeys-api", 1),
         command::<command::Info>("readonly", 1),
         command::<command::Top>("readonly", 0),
-        command::<effect::Apply>("write", 1),
-        command::<settle::Settle>("write no-monitor", 1),
+        command::<keys::effect::Apply>("write", 1),
+        command::<turn::settle::Settle>("write no-monitor", 1),
     ],
     settings: config::SETTINGS,
 };

@@ -9,27 +9,29 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use mortise_core::{Histogram, Instant, Queues, Token, TokenClock};
+use mortise_core::{Histogram, Instant, Left, Queues, Token, TokenClock};
 
 use crate::ffi::Timer;
-use crate::grace::Grace;
-use crate::leases::Table;
-use crate::waiters::Waiters;
+use crate::keys::leases::Table;
+use crate::time::grace::Grace;
+use crate::time::lateness::Lateness;
+use crate::waiting::mail::Post;
+use crate::waiting::waiters::Waiters;
 
 /// Of a crowd that has gone room for so many is kept.
-pub(crate) const CROWD: usize = 256;
+pub(crate) const ROOM_KEPT: usize = 256;
 
 /// The name of a key.
 pub(crate) type Name = Box<[u8]>;
 
 /// A key that a callback or a timer wants to have settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct DirtyKey {
     pub(crate) db: i32,
     pub(crate) name: Name,
     /// The key's value may have changed other than by a command of ours, so that its lock may
     /// have owners who neither came through the queue nor by a command.
-    pub(crate) strangers: bool,
+    pub(crate) recheck_holders: bool,
 }
 
 /// Two databases that have changed places.
@@ -50,8 +52,8 @@ impl Swap {
 /// What the module calls SETTLE for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Settling {
-    /// To settle the key. `strangers`: see [`Mark::strangers`].
-    Key { strangers: bool },
+    /// To settle the key. `recheck_holders`: see [`DirtyKey::recheck_holders`].
+    Key { recheck_holders: bool },
     /// To hear from the server whether the key's slot is here, and nothing else.
     Asking,
 }
@@ -59,9 +61,14 @@ pub(crate) enum Settling {
 pub(crate) struct State {
     pub(crate) max_lease: Cell<u64>,
     pub(crate) max_waiters: Cell<u64>,
+    /// `lock.max-queued`.
+    pub(crate) max_queued: Cell<u64>,
+    /// `lock.mail-timeout`, in milliseconds.
+    pub(crate) mail_timeout: Cell<u64>,
     /// `lock.grace`, in milliseconds.
     pub(crate) grace_ms: Cell<u64>,
     pub(crate) grace: Grace,
+    pub(crate) lateness: Lateness,
     /// The latest end of a lease that was granted here or came here.
     pub(crate) last_deadline: Cell<Instant>,
     /// The latest end of a lease of a lock that lost its key while it was held. RENAME and MOVE look like that, too, so
@@ -76,17 +83,20 @@ pub(crate) struct State {
     pub(crate) leases: RefCell<Vec<Table>>,
     pub(crate) queues: RefCell<Queues>,
     pub(crate) waiters: RefCell<Waiters>,
+    pub(crate) post: Post,
+    /// Who has left which key for good.
+    pub(crate) left: RefCell<Left>,
     /// Keys that callbacks saw change, to be looked at by a timer.
-    pub(crate) marks: RefCell<VecDeque<Mark>>,
+    pub(crate) dirty: RefCell<VecDeque<DirtyKey>>,
     /// Of the marked keys those whose lock came by RESTORE or in a full sync, so that replicas and the AOF may have to be
     /// told of its leases.
     pub(crate) restored: RefCell<HashSet<(i32, Name)>>,
     /// Marked keys that the server refused to have written just now.
-    pub(crate) held_back: RefCell<VecDeque<Mark>>,
+    pub(crate) held_back: RefCell<VecDeque<DirtyKey>>,
     /// The server refused a write that a timer tried.
     pub(crate) gate_closed: Cell<bool>,
     /// The timer for marks and decided waiters is under way.
-    pub(crate) soon: Cell<bool>,
+    pub(crate) end_of_turn_armed: Cell<bool>,
     /// The timer for what is due next, and when that is.
     pub(crate) due_timer: Cell<Option<(Instant, Timer)>>,
     pub(crate) sweep_timer: Cell<Option<Timer>>,
@@ -100,8 +110,8 @@ pub(crate) struct State {
     pub(crate) loaded: Cell<bool>,
     /// The AOF is to be told of what came in the last full sync.
     pub(crate) retells_synced: Cell<bool>,
-    /// The server tells of all that matters to locks, see `events::attend`.
-    pub(crate) attends: Cell<bool>,
+    /// The server tells of all that matters to locks, see `events::subscribe_once`.
+    pub(crate) subscribed: Cell<bool>,
     /// The setting that allows evictions is still to be looked at.
     pub(crate) policy_unknown: Cell<bool>,
     /// The server tells of evictions, see `evictions`.
@@ -111,6 +121,8 @@ pub(crate) struct State {
     pub(crate) last_unlinked: RefCell<Option<(i32, Name)>>,
     /// What a SETTLE that runs now is to do; `None` if it is not the module's own.
     pub(crate) settling: Cell<Option<Settling>>,
+    /// The connection for which LOCK.GUARD runs another command now, 0 if unknown.
+    pub(crate) guarding: Cell<Option<u64>>,
     pub(crate) connections: Connections,
     pub(crate) totals: Totals,
     /// How long those waited who were granted out of a queue, in milliseconds.
@@ -190,8 +202,11 @@ impl State {
         Self {
             max_lease: Cell::new(0),
             max_waiters: Cell::new(0),
+            max_queued: Cell::new(0),
+            mail_timeout: Cell::new(0),
             grace_ms: Cell::new(0),
             grace: Grace::default(),
+            lateness: Lateness::default(),
             last_deadline: Cell::new(Instant::default()),
             last_stray_deadline: Cell::new(Instant::default()),
             primary: Cell::new(true),
@@ -200,11 +215,13 @@ impl State {
             leases: RefCell::default(),
             queues: RefCell::default(),
             waiters: RefCell::default(),
-            marks: RefCell::default(),
+            post: Post::default(),
+            left: RefCell::default(),
+            dirty: RefCell::default(),
             restored: RefCell::default(),
             held_back: RefCell::default(),
             gate_closed: Cell::new(false),
-            soon: Cell::new(false),
+            end_of_turn_armed: Cell::new(false),
             due_timer: Cell::new(None),
             sweep_timer: Cell::new(None),
             asked_for_replicas: Cell::new(Instant::default()),
@@ -212,11 +229,12 @@ impl State {
             token_clock_due: Cell::new(false),
             loaded: Cell::new(false),
             retells_synced: Cell::new(false),
-            attends: Cell::new(false),
+            subscribed: Cell::new(false),
             policy_unknown: Cell::new(false),
             watches_evictions: Cell::new(false),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),
+            guarding: Cell::new(None),
             connections: Connections::new(),
             totals: Totals::default(),
             wait_times: RefCell::default(),

@@ -10,13 +10,17 @@
 //! boot-time clock and the wall clock of the writer, a hold carries what was left of its lease, and
 //! [`Arrival`] says which of these the reader may trust. Version 1 did not tell the machine.
 
+mod reader;
+
 use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::lock::Lock;
 use crate::owner::OwnerRef;
-use crate::stake::{Stake, Touched};
-use crate::types::{Count, Instant, Token};
+use crate::stake::Stake;
+use crate::types::Instant;
+
+use reader::Reader;
 
 /// The version written. Older ones are read for ever; newer ones are refused.
 pub const VERSION: u8 = 2;
@@ -129,6 +133,19 @@ pub enum Effect<'a> {
     Free,
     /// Nothing but the token clock.
     Clock,
+    /// See [`Heartbeat`].
+    Heartbeat(Heartbeat),
+}
+
+/// What a primary tells its replicas again and again, so that they know how late its data is, and it how late its
+/// replicas are. For live replicas only: it never stands in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// How long from now on it suspects holds that its own predecessor may have ended, in milliseconds.
+    pub suspect_ms: u64,
+    /// How old the last heartbeat is that every replica of its has acknowledged, in milliseconds; `None` if one has not
+    /// acknowledged any.
+    pub acknowledged_ms: Option<u64>,
 }
 
 /// A decoded [`Effect`], with its deadline on the reader's clock.
@@ -144,6 +161,8 @@ pub enum Fact<'a> {
     Free,
     /// See [`Effect::Clock`].
     Clock,
+    /// See [`Effect::Heartbeat`].
+    Heartbeat(Heartbeat),
 }
 
 /// A number that bounds every duration read: 2^53 ms.
@@ -213,6 +232,13 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
         }
         Effect::Free => out.push(b'F'),
         Effect::Clock => out.push(b'C'),
+        Effect::Heartbeat(heartbeat) => {
+            out.push(b'H');
+            put_stamp(out, stamp);
+            put_number(out, heartbeat.suspect_ms.min(MAX_MILLIS));
+            let acknowledged = heartbeat.acknowledged_ms.map_or(0, |ms| ms + 1);
+            put_number(out, acknowledged.min(MAX_MILLIS));
+        }
     }
 }
 
@@ -240,10 +266,30 @@ pub fn decode_effect<'a>(
         b'D' => Fact::Drop(input.owner()?),
         b'F' => Fact::Free,
         b'C' => Fact::Clock,
+        b'H' => {
+            input.stamp()?;
+            Fact::Heartbeat(input.heartbeat()?)
+        }
         _ => return Err(DecodeError::OutOfBounds),
     };
     input.end()?;
     Ok((fact, last))
+}
+
+/// When and where the bytes of a lock were written; `None` if they cannot be read.
+pub fn stamp_of_lock(bytes: &[u8]) -> Option<Stamp> {
+    let stamp = Reader::versioned(bytes).ok()?.stamp();
+    stamp.ok().map(|written| written.stamp)
+}
+
+/// When and where the bytes of an effect were written; `None` if they do not tell.
+pub fn stamp_of_effect(bytes: &[u8]) -> Option<Stamp> {
+    let mut input = Reader::versioned(bytes).ok()?;
+    input.last_token().ok()?;
+    if !matches!(input.byte().ok()?, b'P' | b'S' | b'H') {
+        return None;
+    }
+    input.stamp().ok().map(|written| written.stamp)
 }
 
 fn put_number(out: &mut Vec<u8>, mut value: u64) {
@@ -274,117 +320,4 @@ fn put_hold(out: &mut Vec<u8>, owner: OwnerRef<'_>, stake: &Stake, now: Instant)
     put_number(out, stake.token.get());
     put_number(out, stake.deadline.millis_since(now).min(MAX_MILLIS));
     put_number(out, now.millis_since(stake.since).min(MAX_MILLIS));
-}
-
-/// Reads forward and refuses.
-struct Reader<'a> {
-    version: u8,
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn versioned(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let (&version, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
-        match version {
-            1..=VERSION => Ok(Self { version, rest }),
-            0 => Err(DecodeError::OutOfBounds),
-            newer => Err(DecodeError::Newer(newer)),
-        }
-    }
-
-    fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, tail) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;
-        self.rest = tail;
-        Ok(head)
-    }
-
-    fn byte(&mut self) -> Result<u8, DecodeError> {
-        Ok(self.take(1)?[0])
-    }
-
-    fn number(&mut self, max: u64) -> Result<u64, DecodeError> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
-                return Err(DecodeError::OutOfBounds);
-            }
-            value |= bits << shift;
-            if byte < 0x80 {
-                return if value > max {
-                    Err(DecodeError::OutOfBounds)
-                } else {
-                    Ok(value)
-                };
-            }
-        }
-        Err(DecodeError::OutOfBounds)
-    }
-
-    fn last_token(&mut self) -> Result<u64, DecodeError> {
-        self.number(Token::MAX.get())
-    }
-
-    fn owner(&mut self) -> Result<OwnerRef<'a>, DecodeError> {
-        let len = self.number(OwnerRef::MAX_LEN as u64)?;
-        OwnerRef::new(self.take(len as usize)?).ok_or(DecodeError::OutOfBounds)
-    }
-
-    fn stamp(&mut self) -> Result<Written, DecodeError> {
-        let mut boot_id = BootId::default();
-        boot_id.0.copy_from_slice(self.take(16)?);
-        let tells_machine = self.version > 1;
-        let mut machine = [0; 8];
-        if tells_machine {
-            machine.copy_from_slice(self.take(8)?);
-        }
-        let stamp = Stamp {
-            boot_id,
-            machine: NonZeroU64::new(u64::from_be_bytes(machine)).map(MachineId),
-            boot: Instant::from_millis(self.number(MAX_MILLIS)?),
-            wall_ms: self.number(MAX_MILLIS)?,
-        };
-        Ok(Written {
-            stamp,
-            tells_machine,
-        })
-    }
-
-    fn hold(
-        &mut self,
-        arrival: Arrival,
-        written: &Written,
-        here: &Stamp,
-    ) -> Result<(OwnerRef<'a>, Stake), DecodeError> {
-        let owner = self.owner()?;
-        let max = u64::from(Count::MAX.get());
-        let write = self.number(max)? as u32;
-        let read = self.number(max)? as u32;
-        let token = Token::new(self.last_token()?).ok_or(DecodeError::OutOfBounds)?;
-        let remaining = self.number(MAX_MILLIS)?;
-        let held = self.number(MAX_MILLIS)?;
-        if write == 0 && read == 0 {
-            return Err(DecodeError::Impossible);
-        }
-        let left = arrival.left(remaining, written, here);
-        let held = held + (remaining - left);
-        let stake = Stake {
-            write,
-            read,
-            token,
-            deadline: here.boot.after(left),
-            since: Instant::from_millis(here.boot.as_millis().saturating_sub(held)),
-            touched: Touched::default(),
-        };
-        Ok((owner, stake))
-    }
-
-    fn end(&self) -> Result<(), DecodeError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(DecodeError::Long)
-        }
-    }
 }

@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::lock::Lock;
+use crate::observed::Observed;
 use crate::owner::Owner;
 use crate::place::{Place, Rank, Standing};
 use crate::queue::Queue;
@@ -44,16 +44,11 @@ impl Queues {
     /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes
     /// none.
     ///
-    /// `look` is asked for the lock of a key, and calls back with it if somebody holds there.
+    /// `held` is who holds at the wait's own key; of other keys the queues know themselves.
     ///
     /// Where the owner waits for the same key already, `wait` stands ahead of others, who come to
     /// wait for it: there a cycle counts by whichever of the owner's waits it goes.
-    pub fn find_cycle(
-        &self,
-        wait: &Wait,
-        now: Instant,
-        look: impl FnMut(&KeyId, &mut dyn FnMut(&Lock)),
-    ) -> Option<Vec<KeyId>> {
+    pub fn find_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
         let rank = if wait.upgrade {
             Rank::Upgrade
         } else {
@@ -67,8 +62,8 @@ impl Queues {
             queues: self,
             wait,
             place: stands.map_or(end, |first| first.min(end)),
+            held,
             now,
-            look,
             reached: BTreeMap::new(),
             pending: VecDeque::new(),
             walked: BTreeMap::new(),
@@ -89,13 +84,13 @@ impl Queues {
     }
 }
 
-struct Search<'a, L> {
+struct Search<'a> {
     queues: &'a Queues,
     wait: &'a Wait,
     /// Where `wait` stands, or is to stand.
     place: Place,
+    held: &'a Observed,
     now: Instant,
-    look: L,
     /// Every owner that is waited for, with who waits for it and where.
     reached: BTreeMap<&'a Owner, (&'a Owner, &'a KeyId)>,
     pending: VecDeque<&'a Owner>,
@@ -118,7 +113,7 @@ enum Holders {
     All,
 }
 
-impl<'a, L: FnMut(&KeyId, &mut dyn FnMut(&Lock))> Search<'a, L> {
+impl<'a> Search<'a> {
     /// Reaches whom any of `owner`'s waits waits for.
     fn walk_from(&mut self, owner: &'a Owner) {
         for key in self
@@ -222,19 +217,69 @@ impl<'a, L: FnMut(&KeyId, &mut dyn FnMut(&Lock))> Search<'a, L> {
         place: Place,
         which: Holders,
     ) -> Option<Vec<&'a Owner>> {
-        let (queues, target, now) = (self.queues, &self.wait.owner, self.now);
-        let mut found = Some(Vec::new());
-        (self.look)(key, &mut |lock| {
-            if place.rank == Rank::Line && holds(lock, owner, now) {
-                // Only a grace makes it wait, and when that is over it is decided first.
-                found = None;
-                return;
+        let held = self.held_at(key, queue);
+        if place.rank == Rank::Line && held.holds(owner.as_ref(), self.now) {
+            // Only a grace makes it wait, and when that is over it is decided first.
+            return None;
+        }
+        let mut holders = self.waiting_holders(key, queue, held, which);
+        holders.retain(|holder| *holder != owner);
+        Some(holders)
+    }
+
+    fn held_at(&self, key: &KeyId, queue: Option<&'a Queue>) -> &'a Observed {
+        if *key == self.wait.key {
+            return self.held;
+        }
+        queue.map_or(&Observed::Free, Queue::held)
+    }
+
+    /// Those of `which` that hold and wait somewhere or are the target.
+    fn waiting_holders(
+        &self,
+        key: &KeyId,
+        queue: Option<&'a Queue>,
+        held: &Observed,
+        which: Holders,
+    ) -> Vec<&'a Owner> {
+        let readers = match held {
+            Observed::Free => return Vec::new(),
+            Observed::One { owner, mode, .. } => {
+                let counts = which == Holders::All || *mode == Mode::Write;
+                let is_live = held.holds(owner.as_ref(), self.now);
+                let holder = self.waiting(owner).filter(|_| counts && is_live);
+                return holder.into_iter().collect();
             }
-            let mut holders = waiting_holders(queues, target, key, queue, lock, which, now);
-            holders.retain(|holder| *holder != owner);
-            found = Some(holders);
-        });
+            Observed::Many(_) if which == Holders::Writer => return Vec::new(),
+            Observed::Many(readers) => readers,
+        };
+        let line = queue.map_or(0, |queue| queue.len() - queue.upgraders_len());
+        let mut found = Vec::new();
+        if readers.live_len(self.now) <= self.queues.len() - line {
+            readers.each(self.now, |owner| {
+                found.extend(self.waiting(owner));
+                true
+            });
+            return found;
+        }
+        let others = self.queues.iter();
+        let others = others.filter(|(db, name, _)| (*db, &***name) != (key.db, &*key.name));
+        let others = others.flat_map(|(_, _, queue)| queue.owners());
+        let upgraders = queue.into_iter().flat_map(Queue::upgraders);
+        let waiting = others.chain(upgraders).chain([&self.wait.owner]);
+        found.extend(waiting.filter(|owner| readers.holds(owner.as_ref(), self.now)));
+        // The queues come in no order, and of cycles equally short always the same is to be told.
+        found.sort_unstable();
         found
+    }
+
+    /// `owner`, if it waits somewhere or is the target.
+    fn waiting(&self, owner: &Owner) -> Option<&'a Owner> {
+        if *owner == self.wait.owner {
+            return Some(&self.wait.owner);
+        }
+        let waiting = self.queues.owners.get_key_value(owner);
+        waiting.map(|(owner, _)| owner)
     }
 
     fn reach(&mut self, other: &'a Owner, from: &'a Owner, key: &'a KeyId) {
@@ -264,51 +309,4 @@ impl<'a, L: FnMut(&KeyId, &mut dyn FnMut(&Lock))> Search<'a, L> {
         keys.retain(|key| seen.insert(*key));
         keys.into_iter().cloned().collect()
     }
-}
-
-fn holds(lock: &Lock, owner: &Owner, now: Instant) -> bool {
-    let stake = lock.hold(owner.as_ref());
-    stake.is_some_and(|stake| !stake.is_over(now))
-}
-
-/// Those of `which` that hold `lock` and wait somewhere or are the target.
-fn waiting_holders<'a>(
-    queues: &'a Queues,
-    target: &'a Owner,
-    key: &KeyId,
-    queue: Option<&'a Queue>,
-    lock: &Lock,
-    which: Holders,
-    now: Instant,
-) -> Vec<&'a Owner> {
-    let line = queue.map_or(0, |queue| queue.len() - queue.upgraders_len());
-    let elsewhere = queues.len() - line;
-    if which == Holders::All && lock.len() > elsewhere {
-        let others = queues
-            .iter()
-            .filter(|(db, name, _)| (*db, &***name) != (key.db, &*key.name))
-            .flat_map(|(_, _, queue)| queue.owners());
-        let upgraders = queue.into_iter().flat_map(Queue::upgraders);
-        let waiting = others.chain(upgraders).chain([target]);
-        let mut found: Vec<&Owner> = waiting.filter(|owner| holds(lock, owner, now)).collect();
-        // The queues come in no order, and of cycles equally short always the same is to be told.
-        found.sort_unstable();
-        return found;
-    }
-    let holders = match which {
-        Holders::All => lock.len(),
-        // A writer is alone, so the first tells for all.
-        _ => 1,
-    };
-    lock.holds()
-        .take(holders)
-        .filter(|(_, stake)| which == Holders::All || stake.write > 0)
-        .filter(|(_, stake)| !stake.is_over(now))
-        .filter_map(|(holder, _)| {
-            if holder == target {
-                return Some(target);
-            }
-            queues.owners.get_key_value(holder).map(|(owner, _)| owner)
-        })
-        .collect()
 }

@@ -4,8 +4,11 @@
 //! in a map by owner, with their deadlines in order beside it, so that everything about one of
 //! them stays O(log n).
 
+use std::vec;
+
+use crate::observed::{Observed, Shared};
 use crate::owner::{Owner, OwnerRef};
-use crate::readers::{self, Readers};
+use crate::readers::Readers;
 use crate::stake::{Packed, Stake};
 use crate::types::Instant;
 
@@ -16,7 +19,7 @@ pub(crate) enum Store {
     Free,
     One(Owner, Packed),
     /// Two or more, all of them readers.
-    Many(Box<Readers>),
+    Many(Shared),
 }
 
 impl Store {
@@ -24,7 +27,7 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(..) => 1,
-            Self::Many(readers) => readers.len(),
+            Self::Many(readers) => readers.with(|readers| readers.len()),
         }
     }
 
@@ -33,7 +36,7 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(_, stake) => usize::from(!stake.is_over(now)),
-            Self::Many(readers) => readers.len() - readers.over(now),
+            Self::Many(readers) => readers.with(|readers| readers.len() - readers.over(now)),
         }
     }
 
@@ -41,7 +44,7 @@ impl Store {
         match self {
             Self::Free => None,
             Self::One(holder, stake) => (holder.as_ref() == owner).then(|| stake.unpack()),
-            Self::Many(readers) => readers.get(owner),
+            Self::Many(readers) => readers.with(|readers| readers.get(owner)),
         }
     }
 
@@ -50,14 +53,16 @@ impl Store {
         match self {
             Self::Free => *self = Self::One(owner, Packed::of(&stake)),
             Self::One(..) => {
-                let mut readers = Box::<Readers>::default();
-                if let Self::One(first, first_stake) = std::mem::take(self) {
-                    readers.insert(first, first_stake.unpack());
-                }
-                readers.insert(owner, stake);
+                let readers = Shared::default();
+                readers.with(|readers| {
+                    if let Self::One(first, first_stake) = std::mem::take(self) {
+                        readers.insert(first, first_stake.unpack());
+                    }
+                    readers.insert(owner, stake);
+                });
                 *self = Self::Many(readers);
             }
-            Self::Many(readers) => readers.insert(owner, stake),
+            Self::Many(readers) => readers.with(|readers| readers.insert(owner, stake)),
         }
     }
 
@@ -83,7 +88,7 @@ impl Store {
                 Some(outcome)
             }
             Self::Many(readers) => {
-                let outcome = readers.alter(owner, act);
+                let outcome = readers.with(|readers| readers.alter(owner, act));
                 self.shrink();
                 outcome
             }
@@ -99,7 +104,7 @@ impl Store {
                 Some(stake)
             }
             Self::Many(readers) => {
-                let stake = readers.remove(owner)?;
+                let stake = readers.with(|readers| readers.remove(owner))?;
                 self.shrink();
                 Some(stake)
             }
@@ -108,21 +113,20 @@ impl Store {
 
     /// One reader needs no map.
     fn shrink(&mut self) {
-        if let Self::Many(readers) = self
-            && readers.len() <= 1
-        {
-            *self = match readers.pop_next() {
-                Some((owner, stake)) => Self::One(owner, Packed::of(&stake)),
-                None => Self::Free,
-            };
-        }
+        let Self::Many(readers) = self else { return };
+        let last = readers.with(|readers| (readers.len() <= 1).then(|| readers.pop_next()));
+        *self = match last {
+            None => return,
+            Some(Some((owner, stake))) => Self::One(owner, Packed::of(&stake)),
+            Some(None) => Self::Free,
+        };
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         match self {
             Self::Free => None,
             Self::One(_, stake) => Some(stake.deadline()),
-            Self::Many(readers) => readers.next_deadline(),
+            Self::Many(readers) => readers.with(|readers| readers.next_deadline()),
         }
     }
 
@@ -130,7 +134,7 @@ impl Store {
         match self {
             Self::Free => None,
             Self::One(_, stake) => Some(stake.deadline()),
-            Self::Many(readers) => readers.last_deadline(),
+            Self::Many(readers) => readers.with(|readers| readers.last_deadline()),
         }
     }
 
@@ -146,10 +150,19 @@ impl Store {
                 _ => None,
             },
             Self::Many(readers) => {
-                let gone = readers.pop_next();
+                let gone = readers.with(Readers::pop_next);
                 self.shrink();
                 gone
             }
+        }
+    }
+
+    /// The hold of the first owner in byte order, which tells for all whether they are readers.
+    pub(crate) fn first(&self) -> Option<Stake> {
+        match self {
+            Self::Free => None,
+            Self::One(_, stake) => Some(stake.unpack()),
+            Self::Many(readers) => readers.with(|readers| readers.first()),
         }
     }
 
@@ -157,8 +170,20 @@ impl Store {
         Holds(match self {
             Self::Free => Iter::One(None),
             Self::One(owner, stake) => Iter::One(Some((owner, *stake))),
-            Self::Many(readers) => Iter::Many(readers.iter()),
+            Self::Many(readers) => Iter::Many {
+                readers,
+                page: Vec::new().into_iter(),
+                last: None,
+            },
         })
+    }
+
+    pub(crate) fn observe(&self) -> Observed {
+        match self {
+            Self::Free => Observed::Free,
+            Self::One(owner, stake) => Observed::one(owner, &stake.unpack()),
+            Self::Many(readers) => Observed::many(readers),
+        }
     }
 
     /// Bytes allocated outside the lock itself, as far as they can be told.
@@ -166,10 +191,13 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(owner, _) => owner.heap_size(),
-            Self::Many(readers) => readers.size(),
+            Self::Many(readers) => readers.with(|readers| readers.size()),
         }
     }
 }
+
+/// How many of many holds are copied at once.
+const PAGE: usize = 64;
 
 /// The holds on one lock, by owner in byte order.
 #[derive(Clone, Debug)]
@@ -178,16 +206,36 @@ pub struct Holds<'a>(Iter<'a>);
 #[derive(Clone, Debug)]
 enum Iter<'a> {
     One(Option<(&'a Owner, Packed)>),
-    Many(readers::Iter<'a>),
+    /// Copied a page at a time, because they are shared.
+    Many {
+        readers: &'a Shared,
+        page: vec::IntoIter<(Owner, Packed)>,
+        /// The last one that was copied.
+        last: Option<Owner>,
+    },
 }
 
-impl<'a> Iterator for Holds<'a> {
-    type Item = (&'a Owner, Stake);
+impl Iterator for Holds<'_> {
+    type Item = (Owner, Stake);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (owner, stake) = match &mut self.0 {
-            Iter::One(one) => one.take()?,
-            Iter::Many(many) => many.next()?,
+            Iter::One(one) => {
+                let (owner, stake) = one.take()?;
+                (owner.clone(), stake)
+            }
+            Iter::Many {
+                readers,
+                page,
+                last,
+            } => {
+                if page.len() == 0 {
+                    let more = readers.with(|readers| readers.page(last.as_ref(), PAGE));
+                    *last = more.last().map(|(owner, _)| owner.clone());
+                    *page = more.into_iter();
+                }
+                page.next()?
+            }
         };
         Some((owner, stake.unpack()))
     }

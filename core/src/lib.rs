@@ -7,6 +7,8 @@
 //!
 //! * [`Lock`]: the holds on one key, and what each command does to them.
 //! * [`Queues`]: who waits, whom to let in next, and who waits for whom.
+//! * [`Mail`]: boxes and letters, for those who wait without a connection of their own.
+//! * [`Left`]: who has left a key for good.
 //! * [`TokenClock`]: where fencing tokens come from.
 //! * [`LeaseOrder`]: which lock's lease runs out next.
 //! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
@@ -19,7 +21,10 @@ mod deadlock;
 mod histogram;
 mod hold;
 mod lease;
+mod left;
 mod lock;
+pub mod mail;
+mod observed;
 mod owner;
 mod place;
 mod queue;
@@ -35,9 +40,12 @@ pub use deadlock::Wait;
 pub use histogram::Histogram;
 pub use hold::Holds;
 pub use lease::{LeaseId, LeaseOrder};
+pub use left::Left;
 pub use lock::{Live, Lock};
+pub use mail::Mail;
+pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
-pub use queue::{Decided, Queue, Settled, Verdict, Waiter, WaiterId};
+pub use queue::{Changed, Decided, Queue, Settled, Verdict, Waiter, WaiterId};
 pub use queues::{KeyId, Queues};
 pub use request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
 pub use stake::{Stake, Touched};

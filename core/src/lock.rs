@@ -7,6 +7,7 @@
 //! else is looked at. So no rule below can forget that an ended hold counts for nothing.
 
 use crate::hold::{Holds, Store};
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
 use crate::stake::{Stake, Touched};
@@ -72,14 +73,14 @@ impl Lock {
 
     /// The mode it is held in at `now`; `None` if nobody holds.
     pub fn mode(&self, now: Instant) -> Option<Mode> {
-        let (_, first) = self.holds().next()?;
         // A writer is alone, so the first tells for all.
-        let mode = if first.write > 0 {
-            Mode::Write
-        } else {
-            Mode::Read
-        };
+        let mode = self.store.first()?.mode();
         (self.live_len(now) > 0).then_some(mode)
+    }
+
+    /// Who holds, for whoever has to know it without the lock at hand.
+    pub fn observe(&self) -> Observed {
+        self.store.observe()
     }
 
     /// The lock as it is at `now`: drops the holds whose lease is over, each told to `ended`, and
@@ -94,12 +95,12 @@ impl Lock {
     /// Takes over a hold that was decided elsewhere: by the primary, or before a restart. What it
     /// contradicts goes, because the newer fact is the true one.
     pub fn put(&mut self, owner: OwnerRef<'_>, stake: Stake) {
-        let contradicts = self.holds().next().is_some_and(|(first, first_stake)| {
+        let contradicts = self.store.first().is_some_and(|first| {
             let alone = self.len() == 1;
-            if alone && first.as_ref() == owner {
+            if alone && self.store.get(owner).is_some() {
                 return false;
             }
-            stake.write > 0 || (alone && first_stake.write > 0)
+            stake.write > 0 || (alone && first.write > 0)
         });
         if contradicts {
             self.store = Store::Free;
@@ -153,6 +154,10 @@ impl Live<'_> {
         self.lock.next_deadline()
     }
 
+    pub(crate) fn observe(&self) -> Observed {
+        self.lock.observe()
+    }
+
     /// Grants `request` if nobody else holds incompatibly.
     ///
     /// # Errors
@@ -178,6 +183,11 @@ impl Live<'_> {
         tokens: &mut TokenClock,
         wall: Micros,
     ) -> Result<Grant, AcquireError> {
+        if let Some(token) = request.token
+            && !self.adds_to_hold(request.owner, token)
+        {
+            return Err(AcquireError::NotHeldByToken);
+        }
         let (alone, now) = (self.lock.len() == 1, self.now);
         let more = self.lock.store.alter(request.owner, |stake| {
             grant_more(stake, request, alone, now, tokens, wall)
@@ -188,6 +198,11 @@ impl Live<'_> {
         }
     }
 
+    /// `owner` holds, by `token` or a higher one.
+    pub fn adds_to_hold(&self, owner: OwnerRef<'_>, token: Token) -> bool {
+        self.hold(owner).is_some_and(|stake| stake.token >= token)
+    }
+
     fn acquire_first(
         &mut self,
         request: &Request<'_>,
@@ -195,9 +210,9 @@ impl Live<'_> {
         wall: Micros,
     ) -> Result<Grant, AcquireError> {
         // One writer is always alone, so the first hold tells the mode of all.
-        let compatible = match self.lock.holds().next() {
+        let compatible = match self.lock.store.first() {
             None => true,
-            Some((_, first)) => request.mode == Mode::Read && first.write == 0,
+            Some(first) => request.mode == Mode::Read && first.write == 0,
         };
         if !compatible {
             return Err(AcquireError::Busy(Busy::Held));

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::lock::Live;
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::{Place, Rank, Standing};
 use crate::request::{AcquireError, Busy, Grant, Request};
@@ -43,7 +44,9 @@ pub struct Waiter {
     pub holds: Option<Count>,
     /// See [`Request::fence`]. It was within the bound when it was asked.
     pub fence: Option<Token>,
-    /// The connection that waits.
+    /// See [`Request::token`].
+    pub token: Option<Token>,
+    /// The connection that waits, 0 for none.
     pub client: u64,
     /// Since when it waits.
     pub since: Instant,
@@ -60,9 +63,25 @@ impl Waiter {
             lease: self.lease,
             holds: self.holds,
             fence: self.fence,
+            token: self.token,
             client: self.client,
         }
     }
+}
+
+/// What a request that is made again brings: all else of it stays, its place above all.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed {
+    /// See [`Waiter::lease`].
+    pub lease: Lease,
+    /// See [`Waiter::holds`].
+    pub holds: Option<Count>,
+    /// See [`Waiter::fence`].
+    pub fence: Option<Token>,
+    /// See [`Waiter::token`].
+    pub token: Option<Token>,
+    /// See [`Waiter::limit`].
+    pub limit: Option<Instant>,
 }
 
 /// A waiter that left the queue with an answer.
@@ -88,7 +107,7 @@ pub enum Verdict {
         /// Nobody else holds.
         alone: bool,
     },
-    /// The read hold that it wanted to upgrade has ended.
+    /// The hold that it wanted to add to has ended, or has another token.
     UpgradeLost,
     /// It can never be granted.
     Refused(AcquireError),
@@ -114,6 +133,7 @@ pub struct Queue {
     roamers: BTreeSet<Place>,
     /// and that stand ahead of the line.
     upgraders: BTreeSet<Place>,
+    held: Observed,
 }
 
 impl Queue {
@@ -146,8 +166,21 @@ impl Queue {
             .min()
     }
 
+    /// Who holds, as far as the queues know: see [`crate::Queues::observe`].
+    pub fn held(&self) -> &Observed {
+        &self.held
+    }
+
+    pub(crate) fn set_held(&mut self, held: Observed) {
+        self.held = held;
+    }
+
     pub(crate) fn get(&self, place: Place) -> Option<&Waiter> {
         self.waiters.get(&place).map(|waiter| &**waiter)
+    }
+
+    pub(crate) fn get_mut(&mut self, place: Place) -> Option<&mut Waiter> {
+        self.waiters.get_mut(&place).map(|waiter| &mut **waiter)
     }
 
     /// Where `id` stands.
@@ -305,7 +338,7 @@ impl Queue {
         let holding: Vec<&Standing> = if live.len() < self.standings.len() {
             let holders = live.holds().map(|(owner, _)| owner);
             holders
-                .filter_map(|owner| self.standings.get(owner))
+                .filter_map(|owner| self.standings.get(&owner))
                 .collect()
         } else {
             let standings = self.standings.iter();
@@ -393,6 +426,7 @@ fn decide(
             None => Err(Busy::Held),
         },
         Err(AcquireError::Busy(busy)) => Err(busy),
+        Err(AcquireError::NotHeldByToken) => Ok(Verdict::UpgradeLost),
         Err(error) => Ok(Verdict::Refused(error)),
     }
 }

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use crate::lock::{Live, Lock};
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::Rank;
-use crate::queue::{Queue, Settled, Waiter, WaiterId};
+use crate::queue::{Changed, Queue, Settled, Waiter, WaiterId};
 use crate::token::TokenClock;
 use crate::types::{Instant, Lease, Micros};
 
@@ -103,12 +104,35 @@ impl Queues {
         self.remember(&owner, key);
     }
 
-    /// The lock of a key with waiters loses its first hold at `deadline`. [`Queues::settle`] sees
-    /// to it by itself; this is for the waiter that is the first one at its key, which no settle
-    /// has looked at yet.
-    pub fn expect(&mut self, key: &KeyId, deadline: Option<Instant>) {
-        let waits = self.get(key.db, &key.name).is_some();
-        self.set_deadline(key, deadline.filter(|_| waits));
+    /// What is known of the lock of a key with waiters: who holds it, and when it loses its first
+    /// hold. Settling sees to it by itself; this is for a waiter that has begun to wait, because no
+    /// settle has looked since.
+    ///
+    /// Nobody needs the lock of another key for it: a search that spans keys goes by this alone.
+    pub fn observe(&mut self, key: &KeyId, held: Observed) {
+        let deadline = held.next_deadline();
+        if let Some(queue) = self.queue_mut(key) {
+            queue.set_held(held);
+            self.set_deadline(key, deadline);
+        }
+    }
+
+    /// The key has lost its lock, or the lock its key: until the next settle nobody holds as far as
+    /// is known.
+    pub fn forget_holders(&mut self, db: u32, name: &[u8]) {
+        let queue = self.by_db.get_mut(&db);
+        if let Some(queue) = queue.and_then(|queues| queues.get_mut(name)) {
+            queue.set_held(Observed::Free);
+        }
+    }
+
+    /// The same for each key of database `db`, or of all.
+    pub fn forget_all_holders(&mut self, db: Option<u32>) {
+        let wanted = |found: u32| db.is_none_or(|db| db == found);
+        let found = self.by_db.iter_mut().filter(|(found, _)| wanted(**found));
+        for queue in found.flat_map(|(_, queues)| queues.values_mut()) {
+            queue.set_held(Observed::Free);
+        }
     }
 
     /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
@@ -118,6 +142,46 @@ impl Queues {
         self.forget(&waiter, &key);
         self.drop_if_empty(&key);
         Some((key, waiter))
+    }
+
+    /// What `owner` waits for at the key, the first one first.
+    pub fn requests_of(&self, db: u32, name: &[u8], owner: OwnerRef<'_>) -> Vec<WaiterId> {
+        let Some(queue) = self.get(db, name) else {
+            return Vec::new();
+        };
+        let standing = queue.standing(&owner.to_owner());
+        let places = standing.into_iter().flat_map(|standing| &standing.places);
+        places.map(|place| place.id).collect()
+    }
+
+    /// The request `id` is made again: it keeps its place and takes over what is asked for now.
+    pub fn take_over(&mut self, id: WaiterId, changed: Changed) {
+        let Some(key) = self.keys.get(&id).cloned() else {
+            return;
+        };
+        let Some(queue) = self.queue_mut(&key) else {
+            return;
+        };
+        let Some(place) = queue.place_of(id) else {
+            return;
+        };
+        let Some(waiter) = queue.get_mut(place) else {
+            return;
+        };
+        let (lease, limit) = (waiter.lease, waiter.limit);
+        waiter.lease = changed.lease;
+        waiter.holds = changed.holds;
+        waiter.fence = changed.fence;
+        waiter.token = changed.token;
+        waiter.limit = changed.limit;
+        if let Some(limit) = limit {
+            self.limits.remove(&(limit, id));
+        }
+        if let Some(limit) = changed.limit {
+            self.limits.insert((limit, id));
+        }
+        self.forget_lease(lease);
+        *self.leases.entry(changed.lease).or_default() += 1;
     }
 
     /// Lets in whom the lock of the key admits. `strangers`: the lock may hold owners that did not
@@ -158,7 +222,7 @@ impl Queues {
         self.settle_by(db, name, |queue| {
             let mut settled = Settled::default();
             queue.answer_lost_upgrades(holds, &mut settled);
-            (settled, None)
+            (settled, lock.observe(), None)
         })
     }
 
@@ -171,16 +235,16 @@ impl Queues {
     ) -> Settled {
         self.settle_by(db, name, |queue| {
             let settled = settle(queue, live);
-            (settled, Some(live.next_deadline()))
+            (settled, live.observe(), Some(live.next_deadline()))
         })
     }
 
-    /// `settle` answers what it decided, and the lock's next deadline if it looked.
+    /// `settle` answers what it decided, who holds then, and the lock's next deadline if it looked.
     fn settle_by(
         &mut self,
         db: u32,
         name: &[u8],
-        settle: impl FnOnce(&mut Queue) -> (Settled, Option<Option<Instant>>),
+        settle: impl FnOnce(&mut Queue) -> (Settled, Observed, Option<Option<Instant>>),
     ) -> Settled {
         let Some(queues) = self.by_db.get_mut(&db) else {
             return Settled::default();
@@ -192,7 +256,8 @@ impl Queues {
         let Some(queue) = queues.get_mut(&name) else {
             return Settled::default();
         };
-        let (settled, deadline) = settle(queue);
+        let (settled, held, deadline) = settle(queue);
+        queue.set_held(held);
         let key = KeyId { db, name };
         if let Some(deadline) = deadline {
             self.set_deadline(&key, deadline);
@@ -301,12 +366,7 @@ impl Queues {
         if let Some(limit) = waiter.limit {
             self.limits.remove(&(limit, waiter.id));
         }
-        if let Some(times) = self.leases.get_mut(&waiter.lease) {
-            *times -= 1;
-            if *times == 0 {
-                self.leases.remove(&waiter.lease);
-            }
-        }
+        self.forget_lease(waiter.lease);
         let Some(waits) = self.owners.get_mut(&waiter.owner) else {
             return;
         };
@@ -325,6 +385,15 @@ impl Queues {
                 self.set_roams(&waiter.owner, &last, false);
             }
             _ => {}
+        }
+    }
+
+    fn forget_lease(&mut self, lease: Lease) {
+        if let Some(times) = self.leases.get_mut(&lease) {
+            *times -= 1;
+            if *times == 0 {
+                self.leases.remove(&lease);
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 //! stays O(log n). Nothing depends on the order in which they came.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use crate::owner::{Owner, OwnerRef};
 use crate::stake::{Packed, Stake};
@@ -14,18 +15,6 @@ use crate::types::Instant;
 pub(crate) struct Readers {
     by_owner: BTreeMap<Owner, Packed>,
     by_deadline: BTreeSet<(Instant, Owner)>,
-}
-
-/// By owner in byte order.
-#[derive(Clone, Debug)]
-pub(crate) struct Iter<'a>(btree_map::Iter<'a, Owner, Packed>);
-
-impl<'a> Iterator for Iter<'a> {
-    type Item = (&'a Owner, Packed);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next().map(|(owner, stake)| (owner, *stake))
-    }
 }
 
 impl Readers {
@@ -100,8 +89,35 @@ impl Readers {
         Some((owner, stake.unpack()))
     }
 
-    pub(crate) fn iter(&self) -> Iter<'_> {
-        Iter(self.by_owner.iter())
+    /// By owner in byte order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Owner, Packed)> {
+        self.by_owner.iter().map(|(owner, stake)| (owner, *stake))
+    }
+
+    /// The first one by owner in byte order.
+    pub(crate) fn first(&self) -> Option<Stake> {
+        let (_, stake) = self.by_owner.first_key_value()?;
+        Some(stake.unpack())
+    }
+
+    /// Those behind `last`, or from the first one on, up to `len` of them.
+    pub(crate) fn page(&self, last: Option<&Owner>, len: usize) -> Vec<(Owner, Packed)> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.by_owner.range((from, Bound::Unbounded)).take(len);
+        behind
+            .map(|(owner, stake)| (owner.clone(), *stake))
+            .collect()
+    }
+
+    /// Those whose owner begins with `prefix`.
+    pub(crate) fn beginning_with(&self, prefix: &[u8]) -> impl Iterator<Item = (&Owner, Packed)> {
+        let from = OwnerRef::new(prefix).map(OwnerRef::to_owner);
+        let behind = from.map(|from| self.by_owner.range(from..));
+        behind
+            .into_iter()
+            .flatten()
+            .take_while(move |(owner, _)| owner.text().starts_with(prefix))
+            .map(|(owner, stake)| (owner, *stake))
     }
 
     /// Bytes allocated, this value itself included.

@@ -17,6 +17,8 @@ pub struct Request<'a> {
     pub holds: Option<Count>,
     /// The token of a new hold is at least this.
     pub fence: Option<Token>,
+    /// Only to add to a hold whose token is this or higher; never to make one.
+    pub token: Option<Token>,
     /// The connection that asks, 0 if unknown.
     pub client: u64,
 }
@@ -55,6 +57,8 @@ pub enum Busy {
 pub enum AcquireError {
     /// It has to wait.
     Busy(Busy),
+    /// It was only to add to a hold, and the owner has none by that token.
+    NotHeldByToken,
     /// The count of the mode would pass [`Count::MAX`].
     CountTooHigh,
     /// `fence` is above the token clock's bound.

@@ -75,6 +75,15 @@ impl Stake {
         u64::from(self.write) + u64::from(self.read)
     }
 
+    /// Write if it holds that, whether or not it reads as well.
+    pub fn mode(&self) -> Mode {
+        if self.write > 0 {
+            Mode::Write
+        } else {
+            Mode::Read
+        }
+    }
+
     /// Its token is `token`, if one is asked for.
     pub(crate) fn has_token(&self, token: Option<Token>) -> bool {
         token.is_none_or(|token| token == self.token)

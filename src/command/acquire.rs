@@ -1,15 +1,16 @@
-//! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms] [HOLDS n] [FENCE token]`
+//! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms [MAIL box]] [HOLDS n] [FENCE token] [TOKEN t]`
 
+use mortise_core::mail::BoxId;
 use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request};
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_token};
-use crate::blocking;
-use crate::clock;
+use super::{check_primary, check_token, has_left};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
-use crate::settle::{self, Place};
+use crate::time::clock;
+use crate::turn::settle::{self, OpenLock};
+use crate::waiting::{blocking, mail};
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -50,12 +51,15 @@ struct Call<'c> {
     request: Request<'c>,
     /// Milliseconds, 0 for no limit; `None` to be answered at once.
     wait: Option<u64>,
+    /// The box to which the answer goes if it has to wait.
+    mailbox: Option<&'c [u8]>,
 }
 
 fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, Error> {
     let mut parse = Parse::new(ctx, args);
     let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
     let (mut wait, mut holds, mut fence) = (None, None, None);
+    let (mut mailbox, mut token) = (None, None);
     while let Some(option) = parse.option() {
         if option.is("WAIT") {
             parse.wait_into(&mut wait)?;
@@ -63,9 +67,16 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
             parse.holds_into(1, &mut holds)?;
         } else if option.is("FENCE") {
             parse.token_into("FENCE", &mut fence)?;
+        } else if option.is("TOKEN") {
+            parse.token_into("TOKEN", &mut token)?;
+        } else if option.is("MAIL") {
+            parse.mailbox_into(&mut mailbox)?;
         } else {
             return Err(option.unknown());
         }
+    }
+    if mailbox.is_some() && (wait.is_none() || holds.is_none()) {
+        return Err(Error::Needs("MAIL", "WAIT and HOLDS"));
     }
     let request = Request {
         owner,
@@ -73,9 +84,15 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
         lease,
         holds: holds.and_then(Count::new),
         fence,
+        token,
         client: 0,
     };
-    Ok(Call { key, request, wait })
+    Ok(Call {
+        key,
+        request,
+        wait,
+        mailbox,
+    })
 }
 
 fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
@@ -84,21 +101,34 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         key,
         mut request,
         wait,
+        mailbox,
     } = parse(ctx, args, mode)?;
-    request.client = ctx.client_id();
+    if has_left(ctx, key, request.owner) {
+        return Err(Error::Left);
+    }
+    let mailbox = match mailbox {
+        Some(name) => Some(Mailbox::open(ctx, name)?),
+        None => {
+            request.client = ctx.client_id();
+            None
+        }
+    };
     let wall = clock::command_wall();
     if let Some(fence) = request.fence {
         check_token(ctx, "FENCE", fence, wall)?;
     }
-    let mut place = Place::open(ctx, key)?;
-    let now = place.now;
-    let outcome = acquire(&mut place, &request, wall);
+    let mut lock = OpenLock::open(ctx, key)?;
+    let now = lock.now;
+    let outcome = acquire(&mut lock, &request, wall);
     if outcome.is_ok() {
         let deadline = now.after(request.lease.as_millis());
         ctx.state().note_deadline(deadline);
-        place.announce(request.owner);
+        lock.announce(request.owner);
     }
-    drop(place);
+    drop(lock);
+    if mailbox.is_some() {
+        mail::withdraw_refusal(ctx.state(), ctx.db(), key.bytes(), &request);
+    }
     match outcome {
         Ok(grant) => {
             ctx.notify(c"lock.acquire", key);
@@ -106,35 +136,84 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
             ctx.reply_integer(grant.token().get() as i64);
             Ok(())
         }
-        Err(AcquireError::Busy(busy)) => match wait {
-            Some(wait) if !ctx.denies_blocking() => {
-                let upgrade = busy == Busy::Upgrade;
-                blocking::wait(ctx, key.bytes(), &request, upgrade, wait, now)
+        Err(AcquireError::Busy(busy)) => {
+            let how = blocking::Waiting {
+                upgrade: busy == Busy::Upgrade,
+                limit: wait.filter(|wait| *wait > 0).map(|wait| now.after(wait)),
+            };
+            match mailbox {
+                Some(mailbox) => {
+                    let id = mailbox.id()?;
+                    blocking::queue(ctx, key.bytes(), &request, how, now, id)?;
+                    reply_queued(ctx, id);
+                    Ok(())
+                }
+                None if wait.is_some() && !ctx.denies_blocking() => {
+                    blocking::block(ctx, key.bytes(), &request, how, now)
+                }
+                None => {
+                    deny(ctx);
+                    Ok(())
+                }
             }
-            _ => {
-                ctx.state().totals.denied.add_one();
-                ctx.reply_null();
-                Ok(())
-            }
-        },
+        }
+        Err(AcquireError::NotHeldByToken) => {
+            deny(ctx);
+            Ok(())
+        }
         Err(error) => Err(Error::of(error, request.fence)),
     }
 }
 
+/// The box of a request, or why there is none: that matters only where the request has to wait.
+struct Mailbox(Result<BoxId, Error>);
+
+impl Mailbox {
+    /// # Errors
+    /// [`Error::NotYourBox`].
+    fn open(ctx: &Context<'_>, name: &[u8]) -> Result<Self, Error> {
+        match mail::open(ctx, name, clock::now()) {
+            Err(Error::NotYourBox) => Err(Error::NotYourBox),
+            opened => Ok(Self(opened)),
+        }
+    }
+
+    fn id(self) -> Result<BoxId, Error> {
+        self.0
+    }
+}
+
+fn reply_queued(ctx: &Context<'_>, id: BoxId) {
+    ctx.reply_array(2);
+    ctx.reply_text(c"QUEUED");
+    ctx.reply_integer(id.0 as i64);
+}
+
+fn deny(ctx: &Context<'_>) {
+    ctx.state().totals.denied.add_one();
+    ctx.reply_null();
+}
+
 fn acquire(
-    place: &mut Place<'_>,
+    lock: &mut OpenLock<'_>,
     request: &Request<'_>,
     wall: Micros,
 ) -> Result<Grant, AcquireError> {
-    let now = place.now;
-    let others_wait = place.has_waiters();
-    let state = place.ctx.state();
+    let now = lock.now;
+    let others_wait = lock.has_waiters();
+    let state = lock.ctx.state();
     if state.grace.forbids_grants(now) {
-        return Err(AcquireError::Busy(busy_in_grace(place, request)));
+        let missing = request
+            .token
+            .is_some_and(|token| !lock.adds_to_hold(request.owner, token));
+        if missing {
+            return Err(AcquireError::NotHeldByToken);
+        }
+        return Err(AcquireError::Busy(busy_in_grace(lock, request)));
     }
-    place.with_live(|live| {
+    lock.with_live(|live| {
         // Nobody overtakes the queue but an owner that holds already.
-        if others_wait && live.hold(request.owner).is_none() {
+        if others_wait && live.hold(request.owner).is_none() && request.token.is_none() {
             return Err(AcquireError::Busy(Busy::Held));
         }
         live.acquire(request, &mut state.tokens.borrow_mut(), wall)
@@ -142,8 +221,8 @@ fn acquire(
 }
 
 /// What a request waits for while nothing is granted. A reader that asks for write waits as an upgrade then, too.
-fn busy_in_grace(place: &mut Place<'_>, request: &Request<'_>) -> Busy {
-    let stake = place.live().and_then(|live| live.hold(request.owner));
+fn busy_in_grace(lock: &mut OpenLock<'_>, request: &Request<'_>) -> Busy {
+    let stake = lock.live().and_then(|live| live.hold(request.owner));
     match stake {
         Some(stake) if request.mode == Mode::Write && stake.write == 0 => Busy::Upgrade,
         _ => Busy::Held,

@@ -20,8 +20,12 @@ pub(crate) struct Docs {
 pub(crate) enum KeyAccess {
     /// It has none.
     None,
+    /// It has none, but an argument at its place by which a cluster's client finds the node.
+    Route,
     Read,
     Write,
+    /// It reads its first one; more may follow, which only the command itself can tell.
+    ReadAndMore,
 }
 
 /// An argument.
@@ -32,6 +36,8 @@ pub(crate) struct ArgDoc {
     /// The option's name, in front of its value.
     pub(crate) token: Option<&'static CStr>,
     pub(crate) optional: bool,
+    /// It may come more than once.
+    pub(crate) repeated: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +48,8 @@ pub(crate) enum ArgKind {
     /// An option without a value.
     Flag,
     OneOf(&'static [ArgDoc]),
+    /// All of these, one after the other.
+    Block(&'static [ArgDoc]),
 }
 
 const fn needed(name: &'static CStr, kind: ArgKind) -> ArgDoc {
@@ -50,6 +58,7 @@ const fn needed(name: &'static CStr, kind: ArgKind) -> ArgDoc {
         kind,
         token: None,
         optional: false,
+        repeated: false,
     }
 }
 
@@ -59,6 +68,7 @@ const fn option(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> Arg
         kind,
         token: Some(token),
         optional: true,
+        repeated: false,
     }
 }
 
@@ -68,6 +78,7 @@ const fn either(name: &'static CStr, docs: &'static [ArgDoc]) -> ArgDoc {
         kind: ArgKind::OneOf(docs),
         token: None,
         optional: true,
+        repeated: false,
     }
 }
 
@@ -77,6 +88,7 @@ const fn choice(token: &'static CStr, name: &'static CStr, kind: ArgKind) -> Arg
         kind,
         token: Some(token),
         optional: false,
+        repeated: false,
     }
 }
 
@@ -91,8 +103,10 @@ const ACQUIRE_ARGS: &[ArgDoc] = &[
     OWNER,
     LEASE,
     option(c"WAIT", c"wait", ArgKind::Integer),
+    option(c"MAIL", c"box", ArgKind::Text),
     option(c"HOLDS", c"holds", ArgKind::Integer),
     option(c"FENCE", c"fence", ArgKind::Integer),
+    TOKEN,
 ];
 
 const fn acquire(summary: &'static CStr) -> Docs {
@@ -141,6 +155,39 @@ pub(crate) static RELEASE: Docs = Docs {
     categories: c"lock write fast",
 };
 
+pub(crate) static LEAVE: Docs = Docs {
+    summary: c"Ends all that an owner holds and waits for at a key, and tells whether there was anything.",
+    complexity:
+        c"O(log N) with N the number of holders and waiters, plus O(M) for M readers let in",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[KEY, OWNER, option(c"FOR", c"milliseconds", ArgKind::Integer)],
+    categories: c"lock write fast",
+};
+
+pub(crate) static MAIL: Docs = Docs {
+    summary: c"Collects the answers of requests that wait by mail.",
+    complexity: c"O(N log M) with N the letters told and forgotten, and M those of all boxes",
+    key: KeyAccess::Route,
+    open_ended: true,
+    args: &[
+        needed(c"box", ArgKind::Text),
+        ArgDoc {
+            name: c"after",
+            kind: ArgKind::Block(&[
+                needed(c"since", ArgKind::Integer),
+                needed(c"number", ArgKind::Integer),
+            ]),
+            token: Some(c"AFTER"),
+            optional: true,
+            repeated: false,
+        },
+        option(c"WAIT", c"wait", ArgKind::Integer),
+        COUNT,
+    ],
+    categories: c"lock read fast blocking",
+};
+
 pub(crate) static RENEW: Docs = Docs {
     summary: c"Lengthens the lease of an owner's hold and returns its fencing token.",
     complexity: c"O(log N) with N the number of holders",
@@ -157,6 +204,35 @@ pub(crate) static FENCE: Docs = Docs {
     open_ended: false,
     args: &[KEY, OWNER, needed(c"token", ArgKind::Integer)],
     categories: c"lock write fast",
+};
+
+pub(crate) static GUARD: Docs = Docs {
+    summary: c"Runs a command if an owner holds the lock by a fencing token, at this very moment.",
+    complexity: c"O(log N) with N the number of holders, plus that of the command inside",
+    key: KeyAccess::ReadAndMore,
+    open_ended: true,
+    args: &[
+        KEY,
+        OWNER,
+        needed(c"token", ArgKind::Integer),
+        ArgDoc {
+            name: c"guarded",
+            kind: ArgKind::Block(&[
+                needed(c"command", ArgKind::Text),
+                ArgDoc {
+                    name: c"arg",
+                    kind: ArgKind::Text,
+                    token: None,
+                    optional: true,
+                    repeated: true,
+                },
+            ]),
+            token: None,
+            optional: true,
+            repeated: false,
+        },
+    ],
+    categories: c"lock write slow",
 };
 
 pub(crate) static INFO: Docs = Docs {

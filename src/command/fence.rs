@@ -2,11 +2,11 @@
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable, check_token};
-use crate::clock;
+use super::{check_primary, check_renewable, check_token, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
-use crate::settle::Place;
+use crate::time::clock;
+use crate::turn::settle::OpenLock;
 
 pub(crate) struct Fence;
 
@@ -27,16 +27,20 @@ impl Command for Fence {
         }
         let wall = clock::wall();
         check_token(ctx, ARGUMENT, token, wall)?;
-        let mut place = Place::open(ctx, key)?;
-        check_renewable(ctx, place.now)?;
-        let fenced = match place.live() {
+        if has_left(ctx, key, owner) {
+            ctx.reply_null();
+            return Ok(());
+        }
+        let mut lock = OpenLock::open(ctx, key)?;
+        check_renewable(ctx, lock.now)?;
+        let fenced = match revivable(&mut lock, owner) {
             Some(mut live) => live.fence(owner, token, &mut ctx.state().tokens.borrow_mut(), wall),
             None => Ok(None),
         };
         if let Ok(Some(_)) = fenced {
-            place.announce(owner);
+            lock.announce(owner);
         }
-        drop(place);
+        drop(lock);
         match fenced.map_err(|error| Error::too_high(ARGUMENT, Some(token), error))? {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),
             None => ctx.reply_null(),

@@ -8,11 +8,11 @@ use mortise_core::{Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use crate::clock;
 use crate::error::Error;
 use crate::ffi::{Access, Args, Command, Context, Kind};
-use crate::leases;
+use crate::keys::leases;
 use crate::state::STATE;
+use crate::time::clock;
 
 /// How many holds, and how many waiters, are shown unless COUNT says otherwise.
 const SHOWN: usize = 100;

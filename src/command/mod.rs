@@ -3,7 +3,10 @@
 mod acquire;
 pub(crate) mod docs;
 mod fence;
+mod guard;
 mod info;
+mod leave;
+mod mail;
 mod parse;
 mod release;
 mod renew;
@@ -11,16 +14,21 @@ mod top;
 
 pub(crate) use acquire::{Acquire, RLock, WLock};
 pub(crate) use fence::Fence;
+pub(crate) use guard::Guard;
 pub(crate) use info::Info;
+pub(crate) use leave::Leave;
+pub(crate) use mail::Mail;
 pub(crate) use parse::integer;
 pub(crate) use release::Release;
 pub(crate) use renew::Renew;
 pub(crate) use top::Top;
 
-use mortise_core::{Instant, Micros, Token};
+use mortise_core::{Instant, Live, Micros, OwnerRef, Stake, Token};
 
 use crate::error::Error;
-use crate::ffi::Context;
+use crate::ffi::{Arg, Context};
+use crate::time::{clock, lateness};
+use crate::turn::settle::OpenLock;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
 fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
@@ -40,6 +48,23 @@ fn check_token(
 ) -> Result<(), Error> {
     let checked = ctx.state().tokens.borrow().check(token, wall);
     checked.map_err(|error| Error::too_high(argument, Some(token), error))
+}
+
+/// `owner` has left the key for good: what arrives from it changes nothing.
+fn has_left(ctx: &Context<'_>, key: Arg<'_>, owner: OwnerRef<'_>) -> bool {
+    let left = ctx.state().left.borrow();
+    !left.is_empty() && left.has_left(ctx.db() as u32, key.bytes(), owner, clock::now())
+}
+
+/// The lock, unless `owner` has nothing there that may be renewed: see [`lateness::may_revive`].
+fn revivable<'l>(lock: &'l mut OpenLock<'_>, owner: OwnerRef<'_>) -> Option<Live<'l>> {
+    let (state, now) = (lock.ctx.state(), lock.now);
+    let live = lock.live()?;
+    if state.lateness.suspect_ms(now) == 0 {
+        return Some(live);
+    }
+    let may = |stake: Stake| lateness::may_revive(state, &stake, now);
+    live.hold(owner).is_some_and(may).then_some(live)
 }
 
 /// Refuses to renew while another primary may still be granting.

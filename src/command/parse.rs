@@ -8,6 +8,12 @@ use crate::ffi::{Arg, Args, Context};
 /// The largest wait: 2^53 milliseconds.
 const LONGEST_WAIT: u64 = 1 << 53;
 
+/// The longest name of a box, in bytes.
+const LONGEST_BOX: usize = 64;
+
+/// The longest time for which an owner that has left stays away, in milliseconds.
+const LONGEST_STAY: u64 = 600_000;
+
 /// A plain decimal: digits alone, no sign, no leading zero.
 pub(crate) fn integer(bytes: &[u8]) -> Option<u64> {
     if bytes.len() > 1 && bytes[0] == b'0' || bytes.is_empty() {
@@ -79,6 +85,11 @@ impl<'c> Parse<'c> {
         token(self.required()?, "token")
     }
 
+    /// All that is left.
+    pub(crate) fn rest(self) -> Args<'c> {
+        self.args.from(self.next)
+    }
+
     /// The next option, if there is one: its name as it was given.
     pub(crate) fn option(&mut self) -> Option<OptionName<'c>> {
         Some(OptionName(self.take()?.bytes()))
@@ -120,6 +131,34 @@ impl<'c> Parse<'c> {
         once("COUNT", slot)?;
         let value = self.value("COUNT")?;
         *slot = Some(within(value, "COUNT", 1, (1 << 31) - 1)? as usize);
+        Ok(())
+    }
+
+    /// The value of MAIL, or a box's name where it is no option.
+    pub(crate) fn mailbox_into(&mut self, slot: &mut Option<&'c [u8]>) -> Result<(), Error> {
+        once("MAIL", slot)?;
+        *slot = Some(mailbox(self.value("MAIL")?)?);
+        Ok(())
+    }
+
+    /// The name of a box.
+    pub(crate) fn mailbox(&mut self) -> Result<&'c [u8], Error> {
+        mailbox(self.required()?)
+    }
+
+    /// The value of FOR, in milliseconds.
+    pub(crate) fn stay_away_into(&mut self, slot: &mut Option<u64>) -> Result<(), Error> {
+        once("FOR", slot)?;
+        *slot = Some(within(self.value("FOR")?, "FOR", 1, LONGEST_STAY)?);
+        Ok(())
+    }
+
+    /// The values of AFTER: a box's `since` and the number of a letter.
+    pub(crate) fn after_into(&mut self, slot: &mut Option<(u64, u64)>) -> Result<(), Error> {
+        once("AFTER", slot)?;
+        let since = within(self.value("AFTER")?, "since", 0, Token::MAX.get())?;
+        let number = within(self.value("AFTER")?, "number", 0, Token::MAX.get())?;
+        *slot = Some((since, number));
         Ok(())
     }
 
@@ -183,5 +222,17 @@ fn owner(arg: Arg<'_>) -> Result<OwnerRef<'_>, Error> {
         argument: "owner",
         bounds: format!("1 to {} bytes long", OwnerRef::MAX_LEN),
         got: format!("{} bytes", arg.bytes().len()).into(),
+    })
+}
+
+fn mailbox(arg: Arg<'_>) -> Result<&[u8], Error> {
+    let name = arg.bytes();
+    if (1..=LONGEST_BOX).contains(&name.len()) {
+        return Ok(name);
+    }
+    Err(Error::Bounds {
+        argument: "box",
+        bounds: format!("1 to {LONGEST_BOX} bytes long"),
+        got: format!("{} bytes", name.len()).into(),
     })
 }

@@ -1,13 +1,13 @@
 //! `LOCK.RELEASE key owner [READ|WRITE] [HOLDS n | ALL] [TOKEN t]`
 
-use mortise_core::{How, Mode, ReleaseError};
+use mortise_core::{How, Mode, ReleaseError, Released};
 
-use super::check_primary;
 use super::docs::{self, Docs};
 use super::parse::{Parse, once};
+use super::{check_primary, has_left};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
-use crate::settle::Place;
+use crate::turn::settle::OpenLock;
 
 pub(crate) struct Release;
 
@@ -57,6 +57,30 @@ fn set_mode(name: &'static str, mode: Mode, slot: &mut Option<Mode>) -> Result<(
     }
 }
 
+/// Takes away from a hold, and tells everybody.
+pub(super) fn release(
+    lock: &mut OpenLock<'_>,
+    release: &mortise_core::Release<'_>,
+) -> Result<Released, ReleaseError> {
+    let released = match lock.live() {
+        Some(mut live) => live.release(release)?,
+        None => return Err(ReleaseError::NotHeld),
+    };
+    if released.changed {
+        let state = lock.ctx.state();
+        if released.left > 0 {
+            lock.announce(release.owner);
+        } else {
+            lock.announce_end(release.owner);
+            let held = lock.now.millis_since(released.since);
+            state.hold_times.borrow_mut().record(held);
+        }
+        state.totals.releases.add_one();
+        lock.ctx.notify(c"lock.release", lock.name);
+    }
+    Ok(released)
+}
+
 impl Command for Release {
     const NAME: &'static str = "LOCK.RELEASE";
     const MIN_ARGS: usize = 3;
@@ -65,26 +89,13 @@ impl Command for Release {
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary(ctx)?;
         let Call { key, release } = parse(ctx, args)?;
-        let mut place = Place::open(ctx, key)?;
-        let now = place.now;
-        let released = match place.live() {
-            Some(mut live) => live.release(&release),
-            None => Err(ReleaseError::NotHeld),
-        };
-        if let Ok(released) = released
-            && released.changed
-        {
-            if released.left > 0 {
-                place.announce(release.owner);
-            } else {
-                place.announce_end(release.owner);
-                let held = now.millis_since(released.since);
-                ctx.state().hold_times.borrow_mut().record(held);
-            }
-            ctx.state().totals.releases.add_one();
-            ctx.notify(c"lock.release", key);
+        if has_left(ctx, key, release.owner) {
+            ctx.reply_null();
+            return Ok(());
         }
-        drop(place);
+        let mut lock = OpenLock::open(ctx, key)?;
+        let released = self::release(&mut lock, &release);
+        drop(lock);
         match released {
             Ok(released) => ctx.reply_integer(released.left as i64),
             Err(ReleaseError::NotHeld) => ctx.reply_null(),

@@ -2,10 +2,10 @@
 
 use super::docs::{self, Docs};
 use super::parse::Parse;
-use super::{check_primary, check_renewable};
+use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context};
-use crate::settle::Place;
+use crate::turn::settle::OpenLock;
 
 pub(crate) struct Renew;
 
@@ -25,18 +25,21 @@ impl Command for Renew {
             }
             parse.token_into("TOKEN", &mut token)?;
         }
-        let mut place = Place::open(ctx, key)?;
-        check_renewable(ctx, place.now)?;
-        let renewed = place
-            .live()
-            .and_then(|mut live| live.renew(owner, lease, token));
+        if has_left(ctx, key, owner) {
+            ctx.reply_null();
+            return Ok(());
+        }
+        let mut lock = OpenLock::open(ctx, key)?;
+        check_renewable(ctx, lock.now)?;
+        let renewed =
+            revivable(&mut lock, owner).and_then(|mut live| live.renew(owner, lease, token));
         if renewed.is_some() {
-            let deadline = place.now.after(lease.as_millis());
+            let deadline = lock.now.after(lease.as_millis());
             ctx.state().note_deadline(deadline);
-            place.announce(owner);
+            lock.announce(owner);
             ctx.state().totals.renewals.add_one();
         }
-        drop(place);
+        drop(lock);
         match renewed {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),
             None => ctx.reply_null(),

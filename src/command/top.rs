@@ -1,16 +1,17 @@
 //! `LOCK.TOP [COUNT n]`: the locks with the most waiters.
 //!
-//! It looks at every queue of the server: a command for people and dashboards.
+//! It looks at every queue of the server: a command for people and dashboards. Of the locks it
+//! tells what the queues know of them, because a command in a cluster can open no key but its own.
 
-use mortise_core::Instant;
+use mortise_core::{Instant, Mode};
 
 use super::docs::{self, Docs};
 use super::info::mode_name;
 use super::parse::Parse;
-use crate::clock;
 use crate::error::Error;
-use crate::ffi::{Access, Args, Command, Context};
+use crate::ffi::{Args, Command, Context};
 use crate::state::STATE;
+use crate::time::clock;
 
 /// How many locks are shown unless COUNT says otherwise.
 const SHOWN: usize = 10;
@@ -20,6 +21,8 @@ pub(crate) struct Top;
 struct Entry {
     db: u32,
     name: Vec<u8>,
+    mode: Option<Mode>,
+    holders: usize,
     waiters: usize,
     oldest: Option<Instant>,
 }
@@ -38,20 +41,18 @@ impl Command for Top {
             }
             parse.count_into(&mut count)?;
         }
-        let selected = ctx.db();
-        let entries = most_waiters(count.unwrap_or(SHOWN));
         let now = clock::now();
+        let entries = most_waiters(count.unwrap_or(SHOWN), now);
         ctx.reply_array(entries.len());
         for entry in entries {
             reply(ctx, &entry, now);
         }
-        ctx.select(selected);
         Ok(())
     }
 }
 
 /// The keys with the most waiters, most first; among equals the one that has waited longest.
-fn most_waiters(count: usize) -> Vec<Entry> {
+fn most_waiters(count: usize, now: Instant) -> Vec<Entry> {
     STATE.with(|state| {
         let queues = state.queues.borrow();
         let mut found: Vec<_> = queues.iter().collect();
@@ -62,6 +63,8 @@ fn most_waiters(count: usize) -> Vec<Entry> {
         top.map(|(db, name, queue)| Entry {
             db,
             name: name.to_vec(),
+            mode: queue.held().mode(now),
+            holders: queue.held().live_len(now),
             waiters: queue.len(),
             oldest: queue.oldest(),
         })
@@ -70,18 +73,15 @@ fn most_waiters(count: usize) -> Vec<Entry> {
 }
 
 fn reply(ctx: &Context<'_>, entry: &Entry, now: Instant) {
-    ctx.select(entry.db as i32);
-    let mut key = ctx.open_named(&entry.name, Access::Read);
-    let lock = key.value().map(|value| &value.lock);
     ctx.reply_map(6);
     ctx.reply_text(c"key");
     ctx.reply_bytes(&entry.name);
     ctx.reply_text(c"db");
     ctx.reply_integer(i64::from(entry.db));
     ctx.reply_text(c"mode");
-    ctx.reply_text(mode_name(lock.and_then(|lock| lock.mode(now))));
+    ctx.reply_text(mode_name(entry.mode));
     ctx.reply_text(c"holders");
-    ctx.reply_integer(lock.map_or(0, |lock| lock.live_len(now)) as i64);
+    ctx.reply_integer(entry.holders as i64);
     ctx.reply_text(c"waiters");
     ctx.reply_integer(entry.waiters as i64);
     ctx.reply_text(c"oldest");

@@ -58,6 +58,17 @@ impl<'c> Args<'c> {
         self.strings.len()
     }
 
+    /// Those from `index` on: the command that another one carries, its name first.
+    pub(crate) fn from(self, index: usize) -> Args<'c> {
+        Args {
+            strings: self.strings.get(index..).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn as_slice(self) -> &'c [*mut raw::RedisModuleString] {
+        self.strings
+    }
+
     /// The argument at `index`; 0 is the command's name.
     pub(crate) fn get(self, index: usize) -> Option<Arg<'c>> {
         // SAFETY: it lives for 'c, as promised to `new`.

@@ -1,7 +1,7 @@
 //! Blocked clients.
 //!
 //! The server knows only the handle. Who waits for what, and what it is answered, is known to
-//! `crate::waiters`, which also keeps the two rules of the platform: `unblock` is called exactly
+//! `crate::waiting`, which also keeps the two rules of the platform: `unblock` is called exactly
 //! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
 //! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's
 //! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
@@ -12,7 +12,7 @@ use redis_module::raw;
 
 use super::context::Context;
 use super::entry::catch;
-use crate::waiters;
+use crate::waiting;
 
 /// A client that the server has blocked for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,9 +48,9 @@ impl Context<'_> {
 }
 
 impl Blocked {
-    /// Lets the client go; the reply is asked for by `waiters::on_reply`. Once for each handle.
+    /// Lets the client go; the reply is asked for by `waiting::on_reply`. Once for each handle.
     pub(crate) fn unblock(self) {
-        // SAFETY: `waiters` calls this once, before the server frees the handle. The private data
+        // SAFETY: `waiting` calls this once, before the server frees the handle. The private data
         // is the handle itself, as a number to find the waiter by.
         unsafe { api!(RedisModule_UnblockClient, self.0, self.0.cast()) };
     }
@@ -70,7 +70,7 @@ unsafe extern "C" fn on_reply(
     catch("replying to a waiter", || {
         // SAFETY: the server's context for this call.
         let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
-        waiters::on_reply(&context, blocked);
+        waiting::on_reply(&context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }
@@ -84,7 +84,7 @@ unsafe extern "C" fn on_timeout(
     catch("unblocking a waiter", || {
         // SAFETY: the server's context for this call.
         let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
-        waiters::on_unblock(&context, blocked);
+        waiting::on_unblock(&context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }
@@ -94,12 +94,12 @@ unsafe extern "C" fn on_disconnect(
     blocked: *mut raw::RedisModuleBlockedClient,
 ) {
     catch("losing a waiter", || {
-        waiters::on_disconnect(Blocked(blocked))
+        waiting::on_disconnect(Blocked(blocked))
     });
 }
 
 unsafe extern "C" fn on_freed(_ctx: *mut raw::RedisModuleCtx, handle: *mut c_void) {
     catch("forgetting a waiter", || {
-        waiters::on_freed(Blocked(handle.cast()))
+        waiting::on_freed(Blocked(handle.cast()))
     });
 }

@@ -18,6 +18,12 @@ pub(crate) fn boot_millis() -> u64 {
     time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000
 }
 
+/// Microseconds since the machine started, suspension included.
+pub(crate) fn boot_micros() -> u64 {
+    let time = read(BOOT_CLOCK);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
 /// The wall clock, microseconds since 1970.
 pub(crate) fn wall_micros() -> u64 {
     let time = read(CLOCK_REALTIME);

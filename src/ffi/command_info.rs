@@ -42,7 +42,9 @@ pub(super) unsafe fn set(
         },
         key_specs: match docs.key {
             KeyAccess::None => ptr::null_mut(),
-            KeyAccess::Read | KeyAccess::Write => specs.as_mut_ptr(),
+            KeyAccess::Route | KeyAccess::Read | KeyAccess::Write | KeyAccess::ReadAndMore => {
+                specs.as_mut_ptr()
+            }
         },
         args,
     };
@@ -95,20 +97,26 @@ fn arg(
             -1,
             Some(docs),
         ),
+        ArgKind::Block(docs) => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            -1,
+            Some(docs),
+        ),
     };
     raw::RedisModuleCommandArg {
         name: doc.name.as_ptr(),
         type_: kind,
         key_spec_index: key,
         token: doc.token.map_or(ptr::null(), CStr::as_ptr),
-        flags: if doc.optional {
-            raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int
-        } else {
-            0
-        },
+        flags: flag(doc.optional, raw::REDISMODULE_CMD_ARG_OPTIONAL)
+            | flag(doc.repeated, raw::REDISMODULE_CMD_ARG_MULTIPLE),
         subargs: subargs.map_or(ptr::null_mut(), |docs| list(docs, lists)),
         ..empty_arg()
     }
+}
+
+fn flag(set: bool, flag: u32) -> c_int {
+    if set { flag as c_int } else { 0 }
 }
 
 fn empty_arg() -> raw::RedisModuleCommandArg {
@@ -126,7 +134,7 @@ fn empty_arg() -> raw::RedisModuleCommandArg {
     }
 }
 
-/// One key, the first argument.
+/// One key, the first argument, or what is routed like one.
 fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
     let flags = match access {
         KeyAccess::Write => {
@@ -134,8 +142,15 @@ fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
                 | raw::REDISMODULE_CMD_KEY_ACCESS
                 | raw::REDISMODULE_CMD_KEY_UPDATE
         }
+        KeyAccess::Route => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_NOT_KEY,
         KeyAccess::Read | KeyAccess::None => {
             raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS
+        }
+        // The server asks the command for all of them.
+        KeyAccess::ReadAndMore => {
+            raw::REDISMODULE_CMD_KEY_RO
+                | raw::REDISMODULE_CMD_KEY_ACCESS
+                | raw::REDISMODULE_CMD_KEY_INCOMPLETE
         }
     };
     raw::RedisModuleCommandKeySpec {

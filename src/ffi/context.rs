@@ -88,6 +88,10 @@ impl Context<'_> {
 
     /// The connection that sent the command; 0 if there is none, or a script stands between.
     pub(crate) fn client_id(&self) -> u64 {
+        // What LOCK.GUARD runs, the server runs for a client of its own.
+        if let Some(id) = self.state.guarding.get() {
+            return id;
+        }
         // SAFETY: see the module's head.
         let id = unsafe { api!(RedisModule_GetClientId, self.ctx) };
         if self.state.connections.knows(id) {
@@ -99,6 +103,20 @@ impl Context<'_> {
         }
         self.state.connections.learn(id);
         id
+    }
+
+    /// The ACL user that runs the command, a script's caller in a script.
+    pub(crate) fn user_name(&self) -> Vec<u8> {
+        // SAFETY: the name is ours to free, after its bytes were copied.
+        unsafe {
+            let name = api!(RedisModule_GetCurrentUserName, self.ctx);
+            if name.is_null() {
+                return Vec::new();
+            }
+            let bytes = Arg::new(name).bytes().to_vec();
+            api!(RedisModule_FreeString, self.ctx, name);
+            bytes
+        }
     }
 
     pub(super) fn flags(&self) -> c_int {
@@ -206,6 +224,23 @@ impl Context<'_> {
                 c"bb".as_ptr(),
                 key.as_ptr(),
                 key.len(),
+                effect.as_ptr(),
+                effect.len(),
+            );
+        }
+    }
+
+    /// Sends an effect on no key to every replica, and not to the AOF.
+    pub(crate) fn replicate_to_replicas(&self, command: &CStr, effect: &[u8]) {
+        // SAFETY: the format names two buffers, each with its length; `A` keeps it from the AOF.
+        unsafe {
+            api!(
+                RedisModule_Replicate,
+                self.ctx,
+                command.as_ptr(),
+                c"Abb".as_ptr(),
+                c"".as_ptr(),
+                0_usize,
                 effect.as_ptr(),
                 effect.len(),
             );

@@ -7,6 +7,7 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::context::Context;
+use super::inner_command;
 use crate::command::docs::Docs;
 use crate::error::Error;
 
@@ -18,6 +19,8 @@ pub(crate) trait Command {
     const MIN_ARGS: usize;
     /// For COMMAND DOCS, cluster clients and ACLs.
     const DOCS: &'static Docs;
+    /// Where the arguments begin that are a command of their own, if the command carries one. Its keys are keys of both.
+    const CARRIES_AT: Option<usize> = None;
 
     /// Runs it and writes its reply.
     ///
@@ -48,6 +51,13 @@ pub(super) unsafe extern "C" fn command<C: Command>(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
+    if let Some(carried_at) = C::CARRIES_AT {
+        // SAFETY: as below.
+        let asked_for_keys = unsafe { inner_command::told_keys(ctx, argv, argc, carried_at) };
+        if asked_for_keys {
+            return raw::REDISMODULE_OK as c_int;
+        }
+    }
     let done = catch(C::NAME, || {
         // SAFETY: the server passes a context and `argc` strings that live until this returns.
         let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };

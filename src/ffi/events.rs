@@ -1,4 +1,4 @@
-//! Events of the server. They only tell `crate::events`, which only marks.
+//! Events of the server. They only tell `crate::turn::events`, which only marks.
 
 use std::os::raw::{c_char, c_int, c_void};
 
@@ -7,8 +7,8 @@ use redis_module::raw;
 use super::args::Arg;
 use super::context::Context;
 use super::entry::catch;
-use crate::events::Event;
 use crate::state::Swap;
+use crate::turn::events::Event;
 
 /// What has to be known of from the start: becoming a primary, the end of a load, time.
 const FROM_THE_START: [u64; 3] = [
@@ -62,7 +62,7 @@ unsafe extern "C" fn on_event(
         // SAFETY: the server's context for this call; `data` is what it documents for the event.
         let (ctx, event) = unsafe { (Context::new(ctx), decode(event.id, subevent, data)) };
         if let Some(event) = event {
-            crate::events::on_event(&ctx, event);
+            crate::turn::events::on_event(&ctx, event);
         }
     });
 }
@@ -87,6 +87,11 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
         }
         raw::REDISMODULE_EVENT_LOADING if subevent == raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
             Some(Event::Loaded)
+        }
+        raw::REDISMODULE_EVENT_LOADING
+            if subevent == raw::REDISMODULE_SUBEVENT_LOADING_REPL_START =>
+        {
+            Some(Event::Syncing)
         }
         raw::REDISMODULE_EVENT_CRON_LOOP => Some(Event::Cron),
         raw::REDISMODULE_EVENT_FORK_CHILD
@@ -125,7 +130,7 @@ unsafe extern "C" fn on_evicted(
     catch("an eviction", || {
         // SAFETY: the server's context and the key's name, both for this call.
         let (ctx, key) = unsafe { (Context::new(ctx), Arg::new(key)) };
-        crate::evictions::on_evicted(&ctx, key.bytes());
+        crate::keys::evictions::on_evicted(&ctx, key.bytes());
     });
     raw::REDISMODULE_OK as c_int
 }

@@ -7,7 +7,7 @@ use std::ptr;
 use redis_module::raw;
 
 use super::native_type;
-use crate::value::Value;
+use crate::keys::value::Value;
 
 /// What an opened key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

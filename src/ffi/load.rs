@@ -90,8 +90,10 @@ required![
     RedisModule_GetBlockedClientHandle,
     RedisModule_GetClientId,
     RedisModule_GetCommand,
+    RedisModule_GetCommandKeysWithFlags,
     RedisModule_GetContextFlags,
     RedisModule_GetContextFromIO,
+    RedisModule_GetCurrentUserName,
     RedisModule_GetDbIdFromIO,
     RedisModule_GetDbIdFromOptCtx,
     RedisModule_GetDetachedThreadSafeContext,
@@ -106,6 +108,8 @@ required![
     RedisModule_InfoAddFieldULongLong,
     RedisModule_InfoAddSection,
     RedisModule_IsIOError,
+    RedisModule_IsKeysPositionRequest,
+    RedisModule_KeyAtPosWithFlags,
     RedisModule_KeyType,
     RedisModule_LoadConfigs,
     RedisModule_LoadStringBuffer,
@@ -122,6 +126,7 @@ required![
     RedisModule_Replicate,
     RedisModule_ReplicateVerbatim,
     RedisModule_ReplyWithArray,
+    RedisModule_ReplyWithCallReply,
     RedisModule_ReplyWithError,
     RedisModule_ReplyWithLongLong,
     RedisModule_ReplyWithMap,
@@ -219,7 +224,7 @@ fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Resul
     if !events::subscribe(ctx) {
         return Err("the server refuses a subscription to its events".into());
     }
-    crate::events::on_load(ctx);
+    crate::turn::events::on_load(ctx);
     Ok(())
 }
 

@@ -25,6 +25,7 @@ mod context;
 mod entry;
 mod events;
 mod info;
+mod inner_command;
 mod key;
 mod load;
 mod native_type;
@@ -34,7 +35,9 @@ mod timer;
 
 pub(crate) use args::{Arg, Args};
 pub(crate) use block::Blocked;
-pub(crate) use clock::{boot_id, boot_millis, command_wall_micros, machine_id, wall_micros};
+pub(crate) use clock::{
+    boot_id, boot_micros, boot_millis, command_wall_micros, machine_id, wall_micros,
+};
 pub(crate) use config::Setting;
 pub(crate) use context::{Context, Refusal};
 pub(crate) use entry::Command;
@@ -42,4 +45,5 @@ pub(crate) use info::InfoWriter;
 pub(crate) use key::{Access, Key, Kind};
 pub(crate) use load::{Module, command};
 pub(crate) use native_type::Source;
+pub(crate) use server_info::Replica;
 pub(crate) use timer::{Alarm, Timer};

@@ -11,7 +11,7 @@ use redis_module::raw;
 use super::args::Arg;
 use super::context::{Context, c_string};
 use super::entry::catch;
-use crate::value::{self, Value};
+use crate::keys::value::{self, Value};
 
 /// How `TYPE` names a lock: nine characters, as the server demands.
 const NAME: &std::ffi::CStr = c"mort-lock";
@@ -117,10 +117,10 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
                 let db = api!(RedisModule_GetDbIdFromIO, io);
                 let name = Arg::new(name.cast_mut()).bytes();
                 match source {
-                    Source::Client | Source::Primary | Source::Either => {
-                        crate::marks::mark_restored(db, name);
+                    Source::Client | Source::Sync | Source::Primary | Source::Either => {
+                        crate::turn::dirty::mark_restored(db, name);
                     }
-                    Source::File | Source::ReplicaFile => crate::marks::mark(db, name),
+                    Source::File | Source::ReplicaFile => crate::turn::dirty::mark(db, name),
                 }
             }
         }
@@ -150,7 +150,9 @@ pub(crate) enum Source {
     File,
     /// The same of a replica, or of what may be one: its files may have come from its primary.
     ReplicaFile,
-    /// The primary: in a full sync, or a RESTORE that it has taken.
+    /// The primary, in a full sync.
+    Sync,
+    /// A RESTORE that the primary has taken.
     Primary,
     /// A client: RESTORE, or MIGRATE from elsewhere.
     Client,
@@ -161,7 +163,7 @@ pub(crate) enum Source {
 impl Source {
     fn of(ctx: &Context<'_>) -> Self {
         match (ctx.is_loading(), ctx.is_replica()) {
-            (true, true) if ctx.is_syncing() => Self::Primary,
+            (true, true) if ctx.is_syncing() => Self::Sync,
             (true, _) if ctx.may_be_replica() => Self::ReplicaFile,
             (true, _) => Self::File,
             (false, false) => Self::Client,
@@ -176,7 +178,7 @@ impl Source {
         match self {
             Self::File => Arrival::File,
             Self::ReplicaFile => Arrival::ReplicaFile,
-            Self::Primary | Self::Client | Self::Either => Arrival::Live,
+            Self::Sync | Self::Primary | Self::Client | Self::Either => Arrival::Live,
         }
     }
 }
@@ -205,7 +207,7 @@ unsafe extern "C" fn aof_rewrite(
         // SAFETY: a value of ours; the format names the key and a buffer with its length.
         unsafe {
             value::to_effects(borrow(value), |effect| {
-                let (command, format) = (crate::effect::APPLY.as_ptr(), c"sb".as_ptr());
+                let (command, format) = (crate::keys::effect::APPLY.as_ptr(), c"sb".as_ptr());
                 api!(
                     RedisModule_EmitAOF,
                     io,
@@ -306,7 +308,7 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
             let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::marks::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
+                crate::turn::dirty::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
             }
         }
     });
@@ -322,7 +324,7 @@ unsafe extern "C" fn copy(
             let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetToDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::marks::mark(db, Arg::new(name.cast_mut()).bytes());
+                crate::turn::dirty::mark(db, Arg::new(name.cast_mut()).bytes());
             }
             Value::new(borrow(value).lock.clone())
         }

@@ -8,6 +8,25 @@ use redis_module::raw;
 
 use super::context::Context;
 
+/// A replica as INFO shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replica {
+    /// It has all data and follows the stream.
+    pub(crate) online: bool,
+    /// Up to where it has acknowledged the stream.
+    pub(crate) acknowledged: u64,
+    /// For how many seconds it has not; below zero after a backward step of the wall clock.
+    pub(crate) lag: i64,
+}
+
+/// The stream to the replicas.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replication {
+    /// How long it is by now.
+    pub(crate) offset: u64,
+    pub(crate) replicas: Vec<Replica>,
+}
+
 impl Context<'_> {
     /// Numbers of INFO `section`, in the order of `fields`; `None` for one that is not there.
     pub(crate) fn server_info<const N: usize>(
@@ -62,9 +81,8 @@ impl Context<'_> {
         }
     }
 
-    /// For how many seconds each replica has not acknowledged; below zero after a backward step
-    /// of the wall clock.
-    pub(crate) fn replica_lags(&self) -> Vec<i64> {
+    /// How far the stream to the replicas is, and how far each has acknowledged it.
+    pub(crate) fn replication(&self) -> Replication {
         // SAFETY: the data is freed below, once; the texts are copied before.
         unsafe {
             let data = api!(
@@ -72,7 +90,16 @@ impl Context<'_> {
                 self.as_ptr(),
                 c"replication".as_ptr()
             );
-            let mut lags = Vec::new();
+            let mut replication = Replication::default();
+            let offset = api!(
+                RedisModule_ServerInfoGetFieldC,
+                data,
+                c"master_repl_offset".as_ptr()
+            );
+            if !offset.is_null() {
+                let offset = CStr::from_ptr(offset).to_bytes();
+                replication.offset = crate::command::integer(offset).unwrap_or(0);
+            }
             for index in 0.. {
                 let Ok(field) = CString::new(format!("slave{index}")) else {
                     break;
@@ -82,11 +109,27 @@ impl Context<'_> {
                     break;
                 }
                 let text = CStr::from_ptr(text).to_string_lossy();
-                let lag = text.split(',').find_map(|part| part.strip_prefix("lag="));
-                lags.extend(lag.and_then(|lag| lag.parse::<i64>().ok()));
+                replication.replicas.push(Replica::read(&text));
             }
             api!(RedisModule_FreeServerInfo, self.as_ptr(), data);
-            lags
+            replication
+        }
+    }
+}
+
+impl Replica {
+    /// `ip=…,port=…,state=online,offset=…,lag=…`
+    fn read(line: &str) -> Self {
+        let field = |name: &str| {
+            let mut parts = line.split(',').filter_map(|part| part.split_once('='));
+            parts.find_map(|(found, value)| (found == name).then_some(value))
+        };
+        Self {
+            online: field("state") == Some("online"),
+            acknowledged: field("offset")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+            lag: field("lag").and_then(|text| text.parse().ok()).unwrap_or(0),
         }
     }
 }

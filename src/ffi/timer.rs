@@ -14,7 +14,7 @@ pub(crate) enum Alarm {
     /// Every 100 ms: leases that are over.
     Sweep,
     /// At once: keys that were marked, waiters that were decided.
-    Soon,
+    EndOfTurn,
     /// When a waiter's time is up, or a lock with waiters loses a hold.
     Due,
 }
@@ -59,9 +59,9 @@ unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) 
         // SAFETY: the server's context for this call.
         let ctx = unsafe { Context::new(ctx) };
         match data.addr() {
-            number if number == Alarm::Sweep as usize => crate::timers::on_sweep(&ctx),
-            number if number == Alarm::Due as usize => crate::timers::on_due(&ctx),
-            _ => crate::timers::on_soon(&ctx),
+            number if number == Alarm::Sweep as usize => crate::turn::timers::on_sweep(&ctx),
+            number if number == Alarm::Due as usize => crate::turn::timers::on_due(&ctx),
+            _ => crate::turn::timers::on_end_of_turn(&ctx),
         }
     });
 }

@@ -1,7 +1,5 @@
 //! A replica holds the same locks as its primary, decides nothing, and changes nothing by itself.
 
-mod crowd;
-mod disturbances;
 mod following;
 mod links;
 mod passive;

@@ -1,5 +1,7 @@
 //! A client: what it believes, and what it has on its way.
 
+use std::hash::{Hash, Hasher};
+
 use crate::{LEASE, NODES};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,8 +11,8 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// A token that was seen, and when.
     pub(crate) seen: Option<(u8, u8)>,
-    /// What is on its way to each server, in order: one connection each.
-    pub(crate) requests: [Vec<Request>; NODES],
+    /// What is on its way to each server: one connection each.
+    pub(crate) requests: [Pipeline; NODES],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +33,14 @@ pub(crate) enum Phase {
         /// When a renewal was sent, and who has confirmed it.
         renewal: Option<(u8, [bool; NODES])>,
     },
+}
+
+/// Requests in order. Without memory of its own: millions of states are copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pipeline {
+    length: u8,
+    /// `None` behind the last.
+    requests: [Option<Request>; Pipeline::LONGEST],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,5 +71,34 @@ impl Client {
         for requests in &mut self.requests {
             requests.push(request);
         }
+    }
+}
+
+impl Pipeline {
+    /// What a client sends in three rounds with two renewals.
+    const LONGEST: usize = 12;
+
+    pub(crate) fn push(&mut self, request: Request) {
+        self.requests[usize::from(self.length)] = Some(request);
+        self.length += 1;
+    }
+
+    pub(crate) fn first(&self) -> Option<Request> {
+        self.requests[0]
+    }
+
+    /// Takes the first request off.
+    pub(crate) fn pop(&mut self) -> Option<Request> {
+        let first = self.requests[0].take()?;
+        let length = usize::from(self.length);
+        self.requests[..length].rotate_left(1);
+        self.length -= 1;
+        Some(first)
+    }
+}
+
+impl Hash for Pipeline {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.requests[..usize::from(self.length)].hash(state);
     }
 }

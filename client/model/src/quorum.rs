@@ -78,7 +78,7 @@ impl Model for Quorum {
             for (n, requests) in client.requests.iter().enumerate() {
                 if let Some(request) = requests.first() {
                     actions.push(Action::Serve(n, c, true));
-                    if state.losses < self.losses && client.listens_to(*request) {
+                    if state.losses < self.losses && client.listens_to(request) {
                         actions.push(Action::Serve(n, c, false));
                     }
                 }
@@ -148,7 +148,9 @@ impl Quorum {
 
     fn serve(&self, state: &mut State, n: usize, c: usize, answered: bool) {
         let (now, clock) = (state.now, self.clock(n, state.now));
-        let request = state.clients[c].requests[n].remove(0);
+        let Some(request) = state.clients[c].requests[n].pop() else {
+            return;
+        };
         let answer = state.nodes[n].serve(c, request, now, clock);
         match answer {
             Some(token) if answered => state.hear(n, c, request, token),

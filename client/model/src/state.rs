@@ -39,7 +39,7 @@ impl State {
                 Phase::Idle | Phase::Holding { .. } => {}
             }
         }
-        other.min(self.clone())
+        if other < *self { other } else { self.clone() }
     }
 
     pub(crate) fn tick(&mut self) {

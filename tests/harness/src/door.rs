@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a connection that is held up looks whether it may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -21,8 +22,20 @@ pub(crate) struct Door {
     state: Arc<State>,
 }
 
+/// Through a door.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// To the server.
+    In,
+    /// From the server.
+    Out,
+}
+
 struct State {
     target: AtomicU16,
+    /// How late what passes arrives, in milliseconds.
+    delay_in: AtomicU64,
+    delay_out: AtomicU64,
     closed: AtomicBool,
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
     streams: Mutex<Vec<TcpStream>>,
@@ -41,6 +54,8 @@ impl Door {
             .port();
         let state = Arc::new(State {
             target: AtomicU16::new(0),
+            delay_in: AtomicU64::new(0),
+            delay_out: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             lets_through: Box::new(lets_through),
             streams: Mutex::default(),
@@ -53,6 +68,16 @@ impl Door {
     /// From here on it leads to `port` of 127.0.0.1; before that, to nothing.
     pub(crate) fn lead_to(&self, port: u16) {
         self.state.target.store(port, Ordering::SeqCst);
+    }
+
+    /// What is sent to the server from here on arrives so late.
+    pub(crate) fn delay_in(&self, by: Duration) {
+        self.state.delay_in.store(millis(by), Ordering::SeqCst);
+    }
+
+    /// What the server sends from here on arrives so late.
+    pub(crate) fn delay_out(&self, by: Duration) {
+        self.state.delay_out.store(millis(by), Ordering::SeqCst);
     }
 
     /// The port on 127.0.0.1 to come in by.
@@ -109,21 +134,57 @@ impl State {
         self.streams().extend([copy(&client), copy(&server)]);
         let back = (copy(&server), copy(&client));
         let state = Arc::clone(self);
-        thread::spawn(move || state.pump(back.0, back.1, from));
-        self.pump(client, server, from);
+        thread::spawn(move || state.pump(back.0, back.1, from, Way::Out));
+        self.pump(client, server, from, Way::In);
     }
 
-    /// Carries bytes, and the end of the stream, one way.
-    fn pump(&self, mut source: TcpStream, mut sink: TcpStream, from: IpAddr) {
+    /// Carries bytes, and the end of the stream, one way, each as late as `way` is when it is sent.
+    fn pump(self: &Arc<State>, mut source: TcpStream, mut sink: TcpStream, from: IpAddr, way: Way) {
+        let (sender, under_way) = mpsc::channel::<(Instant, Vec<u8>)>();
+        let reader = source.try_clone().expect("a socket can be shared");
+        let state = Arc::clone(self);
+        thread::spawn(move || state.carry(&under_way, &mut sink, &reader, from));
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = source.read(&mut buffer).unwrap_or(0);
-            if !self.await_passage(from) || read == 0 || sink.write_all(&buffer[..read]).is_err() {
-                let _ = source.shutdown(Shutdown::Both);
-                let _ = sink.shutdown(Shutdown::Both);
+            let arrives = Instant::now() + self.delay(way);
+            let sent = sender.send((arrives, buffer[..read].to_vec()));
+            if read == 0 || sent.is_err() {
                 return;
             }
         }
+    }
+
+    /// The other end of the way. No bytes are the end of the stream.
+    fn carry(
+        &self,
+        under_way: &Receiver<(Instant, Vec<u8>)>,
+        sink: &mut TcpStream,
+        source: &TcpStream,
+        from: IpAddr,
+    ) {
+        let mut listens = true;
+        for (arrives, bytes) in under_way {
+            while Instant::now() < arrives && !self.closed.load(Ordering::SeqCst) {
+                let left = arrives.saturating_duration_since(Instant::now());
+                thread::sleep(left.min(Duration::from_millis(20)));
+            }
+            if !self.await_passage(from) || bytes.is_empty() {
+                break;
+            }
+            // Whoever no longer listens does not end what he has said before, which may still be under way.
+            listens = listens && sink.write_all(&bytes).is_ok();
+        }
+        let _ = source.shutdown(Shutdown::Both);
+        let _ = sink.shutdown(Shutdown::Both);
+    }
+
+    fn delay(&self, way: Way) -> Duration {
+        let delay = match way {
+            Way::In => &self.delay_in,
+            Way::Out => &self.delay_out,
+        };
+        Duration::from_millis(delay.load(Ordering::SeqCst))
     }
 
     /// Waits until what comes from there is let through. False if the door is no more.
@@ -133,6 +194,10 @@ impl State {
         }
         !self.closed.load(Ordering::SeqCst)
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("a delay of less than an age")
 }
 
 impl fmt::Debug for State {

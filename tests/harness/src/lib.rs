@@ -26,10 +26,11 @@
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
 //! | look at a lock | [`lock_info`], [`hold_of`]; at all of them: [`Snapshot`] |
 //! | put requests into queues | [`waiter!`], [`Server::waiters`], [`granted`], [`queue_of`], [`holders_of`] |
+//! | wait by mail | [`queue!`], [`queued`], [`mail!`], [`Mail`], [`Letter`] |
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
-//! | cut the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
+//! | cut or slow down the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
 //! | cut a cluster, or servers and their Sentinels, in two | [`Network`], [`Cluster::start_over_network`] |
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
 //! | move a slot | [`begin_migration`], [`migrate`], [`end_migration`] |
@@ -58,6 +59,7 @@ mod eventually;
 mod link;
 mod lock;
 mod log;
+mod mail;
 mod module;
 mod network;
 mod port;
@@ -83,6 +85,7 @@ pub use dump::Envelope;
 pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
+pub use mail::{Letter, Mail, queued};
 pub use module::{module_path, other_servers};
 pub use network::Network;
 pub use queue::{granted, holders_of, queue_of};

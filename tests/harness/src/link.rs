@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::door::Door;
 use crate::server::Server;
@@ -9,7 +10,8 @@ use crate::server::Server;
 /// A port that leads to a server, until it is cut.
 ///
 /// A cut link is a black hole: connections stay open, nothing arrives, in neither direction, and nobody hears of the
-/// other's end. What was under way arrives when it is mended, as TCP would send it again.
+/// other's end. What was under way arrives when it is mended, as TCP would send it again. A link can also be slow, each
+/// way by itself: what is sent arrives later, in the order in which it was sent.
 #[derive(Debug)]
 pub struct Link {
     door: Door,
@@ -32,6 +34,16 @@ impl Link {
     /// The port on 127.0.0.1 that leads to the server.
     pub fn port(&self) -> u16 {
         self.door.port()
+    }
+
+    /// What the server sends from here on arrives so late: to its replica, the stream.
+    pub fn delay_stream(&self, by: Duration) {
+        self.door.delay_out(by);
+    }
+
+    /// What is sent to the server from here on arrives so late: from its replica, the acknowledgements.
+    pub fn delay_acknowledgements(&self, by: Duration) {
+        self.door.delay_in(by);
     }
 
     /// From here on nothing passes.

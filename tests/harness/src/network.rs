@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::door::Door;
@@ -100,6 +101,24 @@ impl Network {
             .cut_off
             .lock()
             .expect("nobody panics with the set in hand") = addresses;
+    }
+
+    /// What `server` sends from here on to those who called it at its port arrives so late: to its replicas, the stream.
+    ///
+    /// # Panics
+    /// If it was not started by this network.
+    #[track_caller]
+    pub fn delay_stream(&self, server: &Server, by: Duration) {
+        self.with(server, |member| member.door.delay_out(by));
+    }
+
+    /// What those who called `server` at its port send to it arrives so late: from its replicas, the acknowledgements.
+    ///
+    /// # Panics
+    /// If it was not started by this network.
+    #[track_caller]
+    pub fn delay_acknowledgements(&self, server: &Server, by: Duration) {
+        self.with(server, |member| member.door.delay_in(by));
     }
 
     /// Everybody hears everybody again, and what was held up arrives.

@@ -1,0 +1,149 @@
+//! What a guard believes is measured on the boot-time clock: steps of the wall clock mean nothing to it.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mortise_client::BootInstant;
+use mortise_harness::{ClockStep, Server, eventually};
+
+use crate::support::{LATE, client_of, ms};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const LEASE: Duration = Duration::from_secs(2);
+
+/// The environment variable that makes [`holder_process`] a holder.
+const HOLDER: &str = "MORTISE_TEST_CLOCK_HOLDER";
+
+#[test]
+fn a_guard_is_held_for_its_lease_and_no_longer_however_the_wall_clock_is_stepped() {
+    let server = Server::builder().clock_shim().start();
+    let mut holder = Holder::start(&server);
+    let mut offset = 0;
+    for (step, hours) in [
+        (ClockStep::Forward(HOUR), 1),
+        (ClockStep::Back(2 * HOUR), -2),
+    ] {
+        server.step_clock(step);
+        offset += hours * 3600;
+        let before = renewals(&server);
+        eventually("the lock is renewed", || renewals(&server) > before + 1);
+        let Look { left, wall } = holder.look();
+        assert!(left > Duration::ZERO && left <= LEASE, "{left:?}");
+        let off = wall - wall_seconds();
+        assert!((off - offset).abs() < 60, "its clock is off by {off} s");
+    }
+    let (stopped, held) = (Instant::now(), holder.look().left);
+    server.stop_signal();
+    server.step_clock(ClockStep::Forward(HOUR));
+    assert_eq!(holder.ask("lost"), "lost Expired, at the deadline: true");
+    let took = stopped.elapsed();
+    assert!(took >= held && took < LEASE + LATE, "{took:?}");
+    server.cont_signal();
+}
+
+fn renewals(server: &Server) -> u64 {
+    let stats = server.info("commandstats");
+    let mut lines = stats.iter();
+    let line = lines.find(|(name, _)| name.eq_ignore_ascii_case("cmdstat_lock.renew"));
+    let calls = line.and_then(|(_, line)| line.strip_prefix("calls=")?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
+fn wall_seconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    now.as_secs().try_into().unwrap()
+}
+
+/// A process that holds a lock, and sees the server's wall clock.
+struct Holder {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+/// What it sees.
+struct Look {
+    /// Until its guard's deadline.
+    left: Duration,
+    /// Its wall clock, in seconds.
+    wall: i64,
+}
+
+impl Holder {
+    fn start(server: &Server) -> Holder {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "clocks::holder_process",
+                "--nocapture",
+                "--ignored",
+            ])
+            .env(HOLDER, server.url())
+            .envs(server.clock_envs())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut holder = Holder { process, lines };
+        holder.answer("holding");
+        holder
+    }
+
+    fn look(&mut self) -> Look {
+        let answer = self.ask("look");
+        let mut numbers = answer.split(' ').skip(1).map(|it| it.parse().unwrap());
+        let mut number = || numbers.next().unwrap();
+        Look {
+            left: ms(u64::try_from(number()).unwrap()),
+            wall: number(),
+        }
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        let input = self.process.stdin.as_mut().unwrap();
+        writeln!(input, "{what}").unwrap();
+        self.answer(what)
+    }
+
+    fn answer(&mut self, to: &str) -> String {
+        let mut lines = self.lines.by_ref().map(Result::unwrap);
+        let found = lines.find(|line| line.starts_with(to));
+        found.unwrap_or_else(|| panic!("the holder ended without saying {to:?}"))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // The end of its input is the end of it.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// Run in a process of its own by the test above, which asks it what it sees.
+#[test]
+#[ignore = "the other half of a test"]
+fn holder_process() {
+    let Ok(url) = std::env::var(HOLDER) else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let guard = runtime.block_on(async {
+        let client = client_of(&url).await;
+        client.lock("k").lease(LEASE).acquire().await.unwrap()
+    });
+    // On a line of its own, whatever the test runner has begun.
+    println!("\nholding");
+    for line in std::io::stdin().lines().map(Result::unwrap) {
+        if line == "look" {
+            assert!(guard.is_valid(), "lost: {:?}", guard.loss());
+            let left = guard.deadline().remaining().as_millis();
+            println!("look {left} {}", wall_seconds());
+        } else {
+            let loss = runtime.block_on(guard.lost());
+            let in_time = BootInstant::now() >= guard.deadline();
+            println!("lost {loss:?}, at the deadline: {in_time}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Holds that the client has lost and the server may still have: taken anew they leave nothing of the old one.
+
+use mortise_client::{Client, Error, Lock, Owner};
+use mortise_harness::Server;
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::{await_free, client, client_of, ms};
+
+/// A lock of a named owner, and the server. The owner is about to lose it.
+struct Scene {
+    _server: Server,
+    proxy: Proxy,
+    lock: Lock,
+    direct: Client,
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let server = Server::start();
+        let proxy = Proxy::of(&server).await;
+        let (mine, direct) = (client_of(&proxy.url()).await, client(&server).await);
+        let lock = mine.lock("k").owner(&Owner::new()).lease(ms(1_000));
+        Scene {
+            _server: server,
+            proxy,
+            lock: lock.auto_renew(false),
+            direct,
+        }
+    }
+
+    /// The server renews it for a minute, and the client never hears of that.
+    async fn lose(&self, guard: &mortise_client::Guard) {
+        self.proxy.set(Traffic::LosesReplies);
+        guard.renew_for(ms(60_000)).await.unwrap_err();
+        self.proxy.set(Traffic::Flows);
+        guard.lost().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_write_lock_that_is_taken_anew_to_read_keeps_no_reader_out() {
+    let scene = Scene::new().await;
+    let old = scene.lock.write().await.unwrap();
+    scene.lose(&old).await;
+    let new = scene.lock.clone().lease(ms(60_000)).read().await.unwrap();
+    assert!(scene.direct.lock("k").try_read().await.unwrap().is_some());
+    drop(old);
+    assert!(new.is_valid());
+    new.release().await.unwrap();
+    await_free(&scene.direct, "k").await;
+}
+
+#[tokio::test]
+async fn a_lost_read_lock_that_is_taken_anew_to_write_leaves_nothing() {
+    let scene = Scene::new().await;
+    let old = scene.lock.read().await.unwrap();
+    scene.lose(&old).await;
+    let new = scene.lock.clone().lease(ms(60_000)).write().await.unwrap();
+    drop(old);
+    assert!(new.is_valid());
+    new.release().await.unwrap();
+    await_free(&scene.direct, "k").await;
+}
+
+#[tokio::test]
+async fn a_lease_that_the_server_has_refused_is_not_waited_for() {
+    let mut server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("k").lease(ms(1_000)).owner(&owner);
+    let guard = lock.acquire().await.unwrap();
+    let refused = guard.renew_for(ms(1 << 50)).await.unwrap_err();
+    assert!(matches!(refused, Error::Refused(_)), "{refused:?}");
+    server.sigkill();
+    drop(guard);
+    // The release is tried again until the lease is over, and no longer.
+    let again = tokio::time::timeout(ms(20_000), lock.acquire()).await;
+    assert!(again.unwrap().is_err());
+}

@@ -1,0 +1,335 @@
+//! What a guard believes, and how it is kept: renewal, loss, caps.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use mortise_client::{BootInstant, Client, Error, Loss, Released};
+use mortise_harness::{Server, cmd};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::{self, LATE, PATIENCE, await_free, client, client_of, ms};
+
+/// A client that does not give up a request within any lease in these tests.
+async fn patient_client(url: &str) -> Client {
+    let builder = Client::builder(url).unwrap();
+    let builder = builder.response_timeout(Duration::from_secs(60));
+    builder.connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_guard_is_renewed_for_as_long_as_it_lives() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
+    let token = guard.token();
+    tokio::time::sleep(ms(2000)).await;
+    assert!(guard.is_valid() && guard.token() == token);
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn a_guard_that_is_not_renewed_is_lost_at_its_deadline_before_the_server_lets_go() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client
+        .lock("k")
+        .lease(ms(400))
+        .auto_renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert!(!guard.is_valid() && guard.deadline().elapsed() < LATE);
+    // Lost, and yet it may be given back: nobody else has had it.
+    assert!(matches!(
+        guard.renew().await,
+        Err(Error::Lost(Loss::Expired))
+    ));
+    let _ = guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_guard_whose_key_was_deleted_is_lost_with_the_next_renewal() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(600)).acquire().await.unwrap();
+    cmd!(server.connect(), "DEL", "k");
+    assert_eq!(guard.lost().await, Loss::Denied);
+}
+
+#[tokio::test]
+async fn a_guard_of_a_frozen_server_is_lost_at_the_deadline() {
+    let server = Server::start();
+    let client = patient_client(&server.url()).await;
+    let guard = client.lock("k").lease(ms(500)).acquire().await.unwrap();
+    server.stop_signal();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert!(guard.deadline().elapsed() < LATE && !guard.is_valid());
+    server.cont_signal();
+    // Once lost, always lost, though the server may still have had it.
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(guard.loss(), Some(Loss::Expired));
+}
+
+#[tokio::test]
+async fn a_guard_outlives_a_connection_that_is_cut() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = client_of(&proxy.url()).await;
+    let guard = client.lock("k").lease(ms(1500)).acquire().await.unwrap();
+    proxy.set(Traffic::Cut);
+    tokio::time::sleep(ms(600)).await;
+    proxy.set(Traffic::Flows);
+    tokio::time::sleep(ms(1500)).await;
+    assert!(guard.is_valid());
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn a_guard_behind_a_broken_network_is_lost_before_another_client_has_the_lock() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let holder = patient_client(&proxy.url()).await;
+    let other = client(&server).await;
+    let guard = holder.lock("k").lease(ms(2000)).acquire().await.unwrap();
+    proxy.set(Traffic::Stalls);
+    let lock = other.lock("k");
+    let (lost, taking) = (pin!(guard.lost()), pin!(lock.acquire()));
+    match select(lost, taking).await {
+        Either::Left((loss, taking)) => {
+            assert_eq!(loss, Loss::Expired);
+            assert!(BootInstant::now() >= guard.deadline(), "lost too early");
+            assert!(taking.await.unwrap().token() > guard.token());
+        }
+        Either::Right(_) => panic!("another client has it, and its last holder was not told"),
+    }
+}
+
+#[tokio::test]
+async fn work_under_a_lock_is_stopped_before_another_client_has_it() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let holder = patient_client(&proxy.url()).await;
+    let other = client(&server).await;
+    let (sender, mut events) = mpsc::unbounded_channel();
+    let (lock, stopped) = (holder.lock("k").lease(ms(2000)), sender.clone());
+    tokio::spawn(async move {
+        let work = |_| async move {
+            stopped.send("started").unwrap();
+            let _stopped = Says("stopped", stopped);
+            std::future::pending::<()>().await;
+        };
+        lock.run(work).await
+    });
+    assert_eq!(events.recv().await, Some("started"));
+    proxy.set(Traffic::Stalls);
+    let _guard = other.lock("k").acquire().await.unwrap();
+    sender.send("another has it").unwrap();
+    assert_eq!(events.recv().await, Some("stopped"));
+    assert_eq!(events.recv().await, Some("another has it"));
+}
+
+/// Says so when it is dropped.
+struct Says(&'static str, mpsc::UnboundedSender<&'static str>);
+
+impl Drop for Says {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_guard_of_a_killed_server_is_lost_at_the_deadline() {
+    let mut server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(400)).acquire().await.unwrap();
+    server.sigkill();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    let started = Instant::now();
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Connection { .. })
+    ));
+    assert!(started.elapsed() < LATE);
+}
+
+#[tokio::test]
+async fn a_release_that_could_not_be_delivered_is_delivered_later() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = client_of(&proxy.url()).await;
+    let direct = support::client(&server).await;
+    let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    proxy.set(Traffic::Cut);
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Connection { .. })
+    ));
+    assert!(direct.info("k").await.unwrap().is_some());
+    proxy.set(Traffic::Flows);
+    await_free(&direct, "k").await;
+}
+
+#[tokio::test]
+async fn a_release_is_tried_for_as_long_as_the_longest_lease_that_was_asked_for() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let (slow, direct) = (client_of(&proxy.url()).await, client(&server).await);
+    let lock = slow.lock("k").lease(ms(300)).auto_renew(false);
+    for renewed in [true, false] {
+        proxy.set(Traffic::Flows);
+        let guard = lock.acquire().await.unwrap();
+        if !renewed {
+            proxy.set(Traffic::LosesReplies);
+        }
+        assert_eq!(guard.renew_for(ms(60_000)).await.is_ok(), renewed);
+        proxy.set(Traffic::Cut);
+        assert!(guard.release().await.is_err());
+        // Longer than the lock's own lease, after which nobody would try again.
+        tokio::time::sleep(ms(1000)).await;
+        let left = direct.info("k").await.unwrap().unwrap().holds[0].lease;
+        assert!(left > ms(10_000), "{left:?}");
+        proxy.set(Traffic::Flows);
+        await_free(&direct, "k").await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_and_a_retry_leave_nothing_behind() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = client_of(&proxy.url()).await;
+    let direct = support::client(&server).await;
+    proxy.set(Traffic::LosesReplies);
+    let error = client.lock("k").wait(ms(50)).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+    // What was granted unheard is given back, unheard as well.
+    await_free(&direct, "k").await;
+    proxy.set(Traffic::Flows);
+    assert_eq!(
+        client
+            .lock("k")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap(),
+        Released::Held
+    );
+}
+
+#[tokio::test]
+async fn a_hold_ends_at_its_cap_however_often_it_is_renewed() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(200)).max_hold(ms(600));
+    let started = Instant::now();
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::HoldLimit);
+    let held = started.elapsed();
+    assert!(held > ms(500) && held < ms(600) + LATE, "{held:?}");
+    await_free(&client, "k").await;
+}
+
+#[test]
+fn a_guard_whose_runtime_is_gone_is_lost_at_its_deadline() {
+    let server = Server::start();
+    let runtime = Runtime::new().unwrap();
+    let guard = runtime.block_on(async {
+        let client = client(&server).await;
+        client.lock("k").lease(ms(900)).acquire().await.unwrap()
+    });
+    drop(runtime);
+    let (sender, lost) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // One that has no timers.
+        let elsewhere = Builder::new_current_thread().build().unwrap();
+        let loss = elsewhere.block_on(guard.lost());
+        sender.send((loss, BootInstant::now() >= guard.deadline()))
+    });
+    assert_eq!(lost.recv_timeout(PATIENCE), Ok((Loss::Expired, true)));
+}
+
+#[tokio::test]
+async fn losing_a_lock_is_told_to_everybody_who_watches() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(3000)).acquire().await.unwrap();
+    let (held, first, second) = (guard.held(), guard.lost(), guard.lost());
+    cmd!(server.connect(), "DEL", "k");
+    assert_eq!(tokio::join!(first, second), (Loss::Denied, Loss::Denied));
+    assert!(!held.is_valid());
+    let released = client.lock("k").acquire().await.unwrap();
+    let watch = released.lost();
+    let _ = released.release().await.unwrap();
+    assert_eq!(watch.await, Loss::Released);
+}
+
+#[tokio::test]
+async fn ten_thousand_guards_are_renewed_by_a_few_pipelines() {
+    const GUARDS: usize = 10_000;
+    let server = Server::start();
+    // All at once is much for a busy machine.
+    let builder = Client::builder(server.url()).unwrap();
+    let client = builder
+        .response_timeout(ms(60_000))
+        .connect()
+        .await
+        .unwrap();
+    let lease = ms(10_000);
+    let mut taking = tokio::task::JoinSet::new();
+    for n in 0..GUARDS {
+        let lock = client.lock(format!("k{n}")).lease(lease);
+        taking.spawn(async move { lock.acquire().await.unwrap() });
+    }
+    let guards = taking.join_all().await;
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    assert!(tasks() < 20, "{} tasks", tasks());
+    let reads = || -> usize {
+        let stats = server.info("stats");
+        stats["total_reads_processed"].parse().unwrap()
+    };
+    let renewals = || commandstat(&server, "lock.renew");
+    let (reads_before, renewals_before) = (reads(), renewals());
+    let mut most_tasks = 0;
+    let until = Instant::now() + lease + ms(1000);
+    while Instant::now() < until {
+        most_tasks = most_tasks.max(tasks());
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert!(most_tasks < 60, "{most_tasks} tasks");
+    let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+    assert_eq!(lost, 0, "guards were lost");
+    // A pipeline of commands is read in few pieces of 16 kB; one by one they would be one read each. And twice in a
+    // period would be twice as many commands.
+    let (reads, renewals) = (reads() - reads_before, renewals() - renewals_before);
+    assert!((2 * GUARDS..=5 * GUARDS).contains(&renewals), "{renewals}");
+    assert!(
+        reads < renewals / 10,
+        "{reads} reads for {renewals} renewals"
+    );
+    drop(guards);
+}
+
+fn commandstat(server: &Server, command: &str) -> usize {
+    let stats = server.info("commandstats");
+    let line = stats
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(&format!("cmdstat_{command}")));
+    line.and_then(|(_, line)| {
+        line.trim_start_matches("calls=")
+            .split(',')
+            .next()?
+            .parse()
+            .ok()
+    })
+    .unwrap_or(0)
+}

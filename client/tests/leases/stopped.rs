@@ -1,0 +1,84 @@
+//! A process that was stopped for longer than its lease.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use mortise_client::BootInstant;
+use mortise_harness::Server;
+use tokio::runtime::Runtime;
+
+use crate::support::{client_of, ms};
+
+/// The environment variable that makes [`holder_process`] a holder.
+const HOLDER: &str = "MORTISE_TEST_HOLDER";
+
+#[test]
+fn a_process_stopped_for_longer_than_its_lease_knows_on_waking_that_it_has_lost() {
+    let server = Server::start();
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "stopped::holder_process",
+            "--nocapture",
+            "--ignored",
+        ])
+        .env(HOLDER, server.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    let mut answer = |wanted: &str| {
+        let found = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find(|line| line.starts_with(wanted));
+        found.unwrap_or_else(|| panic!("the holder ended without saying {wanted:?}"))
+    };
+    answer("holding");
+    let signal = |name: &str| {
+        let sent = Command::new("kill")
+            .args([name, &holder.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    };
+    signal("-STOP");
+    std::thread::sleep(ms(1200));
+    signal("-CONT");
+    assert_eq!(answer("after the gap"), "after the gap: false");
+    holder.stdin.take().unwrap().flush().unwrap();
+    assert!(holder.wait().unwrap().success());
+}
+
+/// Run in a process of its own by the test above. Asks without pause whether its guard is valid, while renewal goes on
+/// in another thread, and says what the first answer after a gap longer than the lease was.
+#[test]
+#[ignore = "the other half of a test"]
+fn holder_process() {
+    let Ok(url) = std::env::var(HOLDER) else {
+        return;
+    };
+    let lease = ms(600);
+    let runtime = Runtime::new().unwrap();
+    let guard = runtime.block_on(async {
+        let client = client_of(&url).await;
+        client.lock("k").lease(lease).acquire().await.unwrap()
+    });
+    println!("holding");
+    let mut last = BootInstant::now();
+    loop {
+        let before = BootInstant::now();
+        let valid = guard.is_valid();
+        let stopped = BootInstant::now().since(last) > lease;
+        if !valid {
+            assert!(stopped, "lost without having been stopped");
+            println!("after the gap: false");
+            return;
+        }
+        if before.since(last) > lease {
+            println!("after the gap: true");
+            return;
+        }
+        last = before;
+    }
+}

@@ -1,0 +1,235 @@
+//! Futures and guards that are dropped, at any point, anywhere.
+
+use mortise_client::{Client, Error, Loss, Owner};
+use mortise_harness::{Server, cmd};
+
+use crate::support::dropping::{Point, drop_at, points, poll_once};
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::{self, await_free, await_waiters, client, client_of, ms};
+
+/// Waits until every task of the client that is not there to stay has ended.
+async fn assert_nothing_left(client: &Client, key: &str, point: Point) {
+    await_free(client, key).await;
+    // Nothing that was still on its way has taken it since.
+    let guard = client.lock(key).wait(ms(2000)).acquire().await;
+    let guard = guard.unwrap_or_else(|error| panic!("{point:?}: {error}"));
+    assert_eq!(client.info(key).await.unwrap().unwrap().holders, 1);
+    assert!(guard.release().await.unwrap().was_held(), "{point:?}");
+}
+
+#[tokio::test]
+async fn an_acquire_of_a_free_lock_dropped_at_any_point_leaves_nothing() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for point in points() {
+        drop_at(client.lock("k").acquire(), point).await;
+        assert_nothing_left(&client, "k", point).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_waits_dropped_at_any_point_leaves_no_waiter() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for point in points() {
+        let holder = client.lock("k").acquire().await.unwrap();
+        assert!(
+            !drop_at(client.lock("k").acquire(), point).await,
+            "{point:?}"
+        );
+        await_waiters(&client, "k", 0).await;
+        assert!(holder.release().await.unwrap().was_held());
+        assert_nothing_left(&client, "k", point).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_dropped_while_it_is_handed_the_lock_leaves_nothing() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for point in points() {
+        let holder = client.lock("k").acquire().await.unwrap();
+        let lock = client.lock("k");
+        let mut waiting = Box::pin(lock.acquire());
+        assert!(poll_once(&mut waiting).await.is_pending());
+        await_waiters(&client, "k", 1).await;
+        drop(holder);
+        drop_at(waiting, point).await;
+        assert_nothing_left(&client, "k", point).await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_dropped_at_any_point_releases_all_the_same() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for point in points() {
+        let guard = client.lock("k").acquire().await.unwrap();
+        drop_at(guard.release(), point).await;
+        assert_nothing_left(&client, "k", point).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_dropped_at_any_point_leaves_a_reader_or_a_writer_and_no_waiter() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for alone in [true, false] {
+        for point in points() {
+            let other = if alone {
+                None
+            } else {
+                Some(client.lock("k").read().await.unwrap())
+            };
+            let mut guard = client.lock("k").read().await.unwrap();
+            drop_at(guard.upgrade(), point).await;
+            assert!(guard.is_valid(), "{point:?}");
+            await_waiters(&client, "k", 0).await;
+            support::eventually("the guard is renewed", || async {
+                guard.renew().await.is_ok()
+            })
+            .await;
+            assert!(guard.release().await.unwrap().was_held(), "{point:?}");
+            drop(other);
+            assert_nothing_left(&client, "k", point).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_dropped_behind_a_slow_network_leaves_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = client_of(&proxy.url()).await;
+    let direct = support::client(&server).await;
+    for _ in 0..5 {
+        proxy.set(Traffic::Stalls);
+        let taken = tokio::time::timeout(ms(20), client.lock("k").acquire()).await;
+        assert!(taken.is_err());
+        proxy.set(Traffic::Flows);
+        // The release comes behind the acquire.
+        await_free(&direct, "k").await;
+        tokio::time::sleep(ms(20)).await;
+        await_free(&direct, "k").await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_owner_can_ask_again() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("k").owner(&owner);
+    let holder = client.lock("k").acquire().await.unwrap();
+    assert!(tokio::time::timeout(ms(30), lock.acquire()).await.is_err());
+    drop(holder);
+    assert!(lock.acquire().await.unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn a_dropped_guard_releases_in_the_background() {
+    let server = Server::start();
+    let client = client(&server).await;
+    drop(client.lock("k").acquire().await.unwrap());
+    await_free(&client, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_guard_dropped_outside_of_any_runtime_releases_in_the_background() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    std::thread::spawn(move || {
+        assert!(tokio::runtime::Handle::try_current().is_err());
+        drop(guard);
+    })
+    .join()
+    .unwrap();
+    await_free(&client, "k").await;
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime_can_be_dropped_and_asked() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (client, guard) = runtime.block_on(async {
+        let client = client(&server).await;
+        let guard = client.lock("k").lease(ms(300)).acquire().await.unwrap();
+        (client, guard)
+    });
+    drop(runtime);
+    // Nothing renews it any more, and it does not pretend otherwise.
+    std::thread::sleep(ms(350));
+    assert_eq!(guard.loss(), Some(Loss::Expired));
+    let other = tokio::runtime::Runtime::new().unwrap();
+    let error = other.block_on(client.lock("k").acquire()).unwrap_err();
+    assert!(matches!(error, Error::Closed), "{error:?}");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_panic_under_the_lock_releases_it() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k");
+    let work = tokio::spawn(async move {
+        let _guard = lock.acquire().await.unwrap();
+        panic!("as intended");
+    });
+    assert!(work.await.unwrap_err().is_panic());
+    await_free(&client, "k").await;
+}
+
+#[tokio::test]
+async fn work_in_a_scope_runs_under_the_lock_and_gives_it_back() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k");
+    let value = lock
+        .run(|held| {
+            let client = client.clone();
+            async move {
+                assert!(held.is_valid());
+                client.info("k").await.unwrap().unwrap().holds[0].token == held.token()
+            }
+        })
+        .await;
+    assert!(value.unwrap());
+    assert_eq!(client.info("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn work_in_a_scope_is_cancelled_when_the_lock_is_lost() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(300));
+    let work = lock.run(|_| async {
+        cmd!(server.connect(), "DEL", "k");
+        std::future::pending::<()>().await;
+    });
+    let error = work.await.unwrap_err();
+    assert!(matches!(error, Error::Lost(Loss::Denied)), "{error:?}");
+}
+
+#[tokio::test]
+async fn work_that_ends_after_the_lock_was_lost_has_not_ended_under_it() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(200));
+    // Never yields, so that nothing could cancel it.
+    let error = lock
+        .run(|_| async { std::thread::sleep(ms(300)) })
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Lost(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_scope_that_is_dropped_releases() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k");
+    let running = lock.run(|_| std::future::pending::<()>());
+    assert!(tokio::time::timeout(ms(50), running).await.is_err());
+    await_free(&client, "k").await;
+}

@@ -1,0 +1,260 @@
+//! Every future of the API, dropped after each number of polls until it ends: no lock and no waiter stays behind, and a
+//! guard is what it says it is.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use mortise_client::{Client, Guard, Lock, Mode, Owner, Quorum};
+use mortise_harness::Server;
+
+use crate::support::dropping::{Point, at_every_point, drop_at, points};
+use crate::support::quorum::Servers;
+use crate::support::{await_free, await_waiters, client, eventually, ms};
+
+/// What the server counts of the only holder comes to be what the guard says; then it is given back.
+async fn assert_is_what_it_says(clients: &[Client], guard: Guard, point: Point) {
+    assert!(guard.is_valid(), "{point:?}");
+    let counts = match guard.mode() {
+        Mode::Write => (1, 0),
+        Mode::Read => (0, 1),
+    };
+    let mut right = 0;
+    for client in clients {
+        eventually("the counts are right, or nobody holds", || async {
+            let info = client.info("k").await.unwrap();
+            let hold = info.as_ref().and_then(|info| info.holds.first());
+            hold.is_none_or(|hold| (hold.write, hold.read) == counts)
+        })
+        .await;
+        right += usize::from(client.info("k").await.unwrap().is_some());
+    }
+    assert!(right > clients.len() / 2, "{point:?}: on {right} servers");
+    eventually("it can be renewed", || async {
+        guard.renew().await.is_ok()
+    })
+    .await;
+    assert!(guard.release().await.unwrap().was_held(), "{point:?}");
+    for client in clients {
+        await_free(client, "k").await;
+    }
+}
+
+/// The same scenario for a lock on one server and over a quorum.
+async fn on_each_kind(mut scenario: impl AsyncFnMut(&Lock, &[Client])) {
+    let server = Server::start();
+    let one = client(&server).await;
+    scenario(&one.lock("k"), std::slice::from_ref(&one)).await;
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let lock = quorum.lock("k").lease(ms(30_000));
+    scenario(&lock, &servers.clients().await).await;
+}
+
+async fn all_free(clients: &[Client]) {
+    for client in clients {
+        await_free(client, "k").await;
+    }
+}
+
+#[tokio::test]
+async fn acquiring_a_free_lock() {
+    on_each_kind(async |lock, clients| {
+        at_every_point(async |point| {
+            let ended = drop_at(lock.acquire(), point).await;
+            all_free(clients).await;
+            ended
+        })
+        .await;
+        at_every_point(async |point| {
+            let ended = drop_at(lock.try_read(), point).await;
+            all_free(clients).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn acquiring_a_lock_that_is_taken_with_a_limit_and_without_waiting() {
+    on_each_kind(async |lock, clients| {
+        let holder = lock.acquire().await.unwrap();
+        let limited = lock.clone().wait(ms(4));
+        at_every_point(async |point| {
+            let ended = drop_at(limited.acquire(), point).await;
+            await_waiters(&clients[0], "k", 0).await;
+            ended
+        })
+        .await;
+        at_every_point(async |point| drop_at(lock.try_acquire(), point).await).await;
+        assert!(holder.release().await.unwrap().was_held());
+        all_free(clients).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_downgrade() {
+    on_each_kind(async |lock, clients| {
+        at_every_point(async |point| {
+            let mut guard = lock.acquire().await.unwrap();
+            let ended = drop_at(guard.downgrade(), point).await;
+            assert_is_what_it_says(clients, guard, point).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_upgrade() {
+    on_each_kind(async |lock, clients| {
+        at_every_point(async |point| {
+            let mut guard = lock.read().await.unwrap();
+            let ended = drop_at(guard.upgrade(), point).await;
+            assert_is_what_it_says(clients, guard, point).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn entering_a_lock_again() {
+    on_each_kind(async |lock, clients| {
+        let lock = lock.clone().owner(&Owner::new()).reentrant();
+        at_every_point(async |point| {
+            let outer = lock.acquire().await.unwrap();
+            let ended = drop_at(lock.acquire(), point).await;
+            assert_is_what_it_says(clients, outer, point).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_renewal() {
+    on_each_kind(async |lock, clients| {
+        at_every_point(async |point| {
+            let guard = lock.acquire().await.unwrap();
+            let ended = drop_at(guard.renew(), point).await;
+            assert_is_what_it_says(clients, guard, point).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_release() {
+    on_each_kind(async |lock, clients| {
+        at_every_point(async |point| {
+            let guard = lock.acquire().await.unwrap();
+            let ended = drop_at(guard.release(), point).await;
+            all_free(clients).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_scope() {
+    on_each_kind(async |lock, clients| {
+        at_every_point(async |point| {
+            let work = lock.run(async |held| {
+                tokio::task::yield_now().await;
+                assert!(held.is_valid());
+            });
+            let ended = drop_at(work, point).await;
+            all_free(clients).await;
+            ended
+        })
+        .await;
+    })
+    .await;
+}
+
+/// Waits until the servers have no connection but the one that asks.
+async fn await_no_connections(servers: &[Server]) {
+    let is_alone = |server: &Server| server.info("clients")["connected_clients"] == "1";
+    eventually("the connections are closed", || async {
+        servers.iter().all(is_alone)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connecting() {
+    let servers = Servers::start(3);
+    at_every_point(async |point| {
+        let ended = drop_at(Client::connect(servers.0[0].url()), point).await;
+        await_no_connections(&servers.0).await;
+        ended
+    })
+    .await;
+    at_every_point(async |point| {
+        let ended = drop_at(Quorum::connect(servers.urls()), point).await;
+        await_no_connections(&servers.0).await;
+        ended
+    })
+    .await;
+}
+
+/// Polls and drops without a runtime on this thread, and without ever waiting: what is left to do goes on elsewhere.
+fn drop_outside<F: Future>(future: F, point: Point) {
+    assert!(tokio::runtime::Handle::try_current().is_err());
+    let mut future = pin!(future);
+    let started = Instant::now();
+    let mut polled = 0;
+    while match point {
+        Point::Polls(polls) => polled < polls,
+        Point::After(time) => started.elapsed() < time,
+    } {
+        let mut context = Context::from_waker(Waker::noop());
+        if future.as_mut().poll(&mut context).is_ready() {
+            return;
+        }
+        polled += 1;
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn everything_outside_of_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let servers = Servers::start(3);
+    let (one, quorum) = runtime.block_on(async {
+        let one = client(&servers.0[0]).await;
+        (one.lock("one"), servers.quorum().await.lock("quorum"))
+    });
+    let free = |key: &str| runtime.block_on(servers.await_free(key));
+    for (lock, key) in [(one, "one"), (quorum, "quorum")] {
+        for point in points().filter(|point| !matches!(point, Point::Polls(20..))) {
+            drop_outside(lock.acquire(), point);
+            free(key);
+            drop_outside(lock.run(|_| std::future::pending::<()>()), point);
+            free(key);
+            let mut guard = runtime.block_on(lock.acquire()).unwrap();
+            drop_outside(lock.acquire(), point);
+            drop_outside(guard.renew(), point);
+            drop_outside(guard.downgrade(), point);
+            drop_outside(guard.upgrade(), point);
+            drop_outside(guard.lost(), point);
+            assert!(guard.is_valid());
+            drop_outside(guard.release(), point);
+            free(key);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Holds of which a part is given back, as in a change of mode, while the server does not take it.
+
+use mortise_client::{Client, Error, Guard, HoldInfo, Lock, Loss, Mode, Owner, Released};
+use mortise_harness::{Server, cmd};
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::quorum::Servers;
+use crate::support::{await_free, await_waiters, client, client_of, eventually, ms};
+
+/// Has the server refuse every release, or accept them again.
+fn refuse_releases(server: &Server, refuse: bool) {
+    let rule = if refuse {
+        "-lock.release"
+    } else {
+        "+lock.release"
+    };
+    cmd!(server.connect(), "ACL", "SETUSER", "default", rule);
+}
+
+async fn hold(client: &Client) -> HoldInfo {
+    client.info("k").await.unwrap().unwrap().holds[0].clone()
+}
+
+/// Waits until the server counts so many writes and reads of the only holder.
+async fn await_counts(client: &Client, write: u64, read: u64) {
+    eventually("the counts are right", || async {
+        let hold = hold(client).await;
+        (hold.write, hold.read) == (write, read)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_downgrade_that_leaves_the_write_hold_behind_says_so_and_gives_it_back_later() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut guard = client.lock("k").acquire().await.unwrap();
+    refuse_releases(&server, true);
+    let error = guard.downgrade().await.unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error:?}");
+    assert_eq!(guard.mode(), Mode::Read);
+    assert!(client.lock("k").try_read().await.unwrap().is_none());
+    refuse_releases(&server, false);
+    let other = client.lock("k").wait(ms(10_000)).read().await.unwrap();
+    assert!(guard.is_valid() && other.is_valid());
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn an_upgrade_that_leaves_the_read_hold_behind_says_so_and_is_a_writer() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut guard = client.lock("k").read().await.unwrap();
+    refuse_releases(&server, true);
+    let error = guard.upgrade().await.unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error:?}");
+    assert!(guard.is_valid() && guard.mode() == Mode::Write);
+    refuse_releases(&server, false);
+    await_counts(&client, 1, 0).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert_eq!(client.info("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_was_to_be_given_back_is_kept_if_it_is_taken_again_before() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut guard = client.lock("k").acquire().await.unwrap();
+    refuse_releases(&server, true);
+    assert!(guard.downgrade().await.is_err());
+    assert!(guard.upgrade().await.is_err());
+    assert_eq!(guard.mode(), Mode::Write);
+    refuse_releases(&server, false);
+    // Both are given back later: the write hold down to the one that the guard has, the read hold for good.
+    await_counts(&client, 1, 0).await;
+    assert!(client.lock("k").try_read().await.unwrap().is_none());
+    tokio::time::sleep(ms(1500)).await;
+    let hold = hold(&client).await;
+    assert_eq!((hold.write, hold.read), (1, 0));
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn a_release_that_is_late_in_the_network_does_not_hit_what_is_taken_after_it() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let (slow, direct) = (client_of(&proxy.url()).await, client(&server).await);
+    let owner = Owner::new();
+    let lock = slow.lock("k").owner(&owner).reentrant().lease(ms(60_000));
+    let writer = lock.acquire().await.unwrap();
+    let reader = lock.read().await.unwrap();
+    proxy.set(Traffic::StallsOld);
+    let error = writer.release().await.unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+    // Another connection would bring this ahead of the release.
+    let again = lock.acquire().await.unwrap_err();
+    assert!(matches!(again, Error::Connection { .. }), "{again:?}");
+    proxy.set(Traffic::Flows);
+    let writer = lock.acquire().await.unwrap();
+    await_counts(&direct, 1, 1).await;
+    assert_eq!(reader.release().await.unwrap(), Released::Held);
+    await_counts(&direct, 1, 0).await;
+    assert_eq!(writer.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn an_owner_whose_release_is_on_its_way_gets_the_key_when_it_has_arrived() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("k").owner(&owner).lease(ms(60_000));
+    let guard = lock.acquire().await.unwrap();
+    let token = guard.token();
+    refuse_releases(&server, true);
+    assert!(matches!(guard.release().await, Err(Error::Refused(_))));
+    let busy = lock.clone().wait(ms(20)).acquire().await.unwrap_err();
+    assert!(busy.is_busy(), "{busy:?}");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    refuse_releases(&server, false);
+    assert!(lock.acquire().await.unwrap().token() > token);
+}
+
+#[tokio::test]
+async fn a_part_that_was_not_held_any_more_is_a_loss_for_all_who_share_the_hold() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("k").owner(&owner).reentrant().lease(ms(60_000));
+    let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+    cmd!(server.connect(), "DEL", "k");
+    assert_eq!(inner.release().await.unwrap(), Released::Lost);
+    assert_eq!(outer.loss(), Some(Loss::Denied));
+}
+
+#[tokio::test]
+async fn a_change_of_a_hold_that_is_gone_is_a_loss() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for mode in [Mode::Read, Mode::Write] {
+        let lock = client.lock("k").lease(ms(60_000));
+        let mut guard = match mode {
+            Mode::Read => lock.read().await.unwrap(),
+            Mode::Write => lock.write().await.unwrap(),
+        };
+        cmd!(server.connect(), "DEL", "k");
+        let changed = match mode {
+            Mode::Read => guard.upgrade().await,
+            Mode::Write => guard.downgrade().await,
+        };
+        let error = changed.unwrap_err();
+        assert!(
+            matches!(error, Error::Lost(_) | Error::NotHeld),
+            "{error:?}"
+        );
+        assert!(!guard.is_valid(), "{mode}");
+        drop(guard);
+        await_free(&client, "k").await;
+    }
+}
+
+/// Has a reader wait without limit to become the writer, and deletes the key on these servers meanwhile. Says what came
+/// of it within the time in which nothing is renewed in the background.
+async fn upgrade_while_deleted(
+    lock: Lock,
+    client: &Client,
+    servers: &[Server],
+) -> (Result<(), Error>, Guard) {
+    let mut guard = lock.read().await.unwrap();
+    let upgrade = tokio::spawn(async move { (guard.upgrade().await, guard) });
+    await_waiters(client, "k", 1).await;
+    for server in servers {
+        cmd!(server.connect(), "DEL", "k");
+    }
+    let limit = std::time::Duration::from_secs(15);
+    let ended = tokio::time::timeout(limit, upgrade).await;
+    ended.expect("the loss is found out").unwrap()
+}
+
+fn assert_lost((upgraded, guard): (Result<(), Error>, Guard)) {
+    let error = upgraded.unwrap_err();
+    assert!(
+        matches!(error, Error::Lost(_) | Error::NotHeld),
+        "{error:?}"
+    );
+    assert_eq!(guard.loss(), Some(Loss::Denied));
+}
+
+#[tokio::test]
+async fn an_upgrade_whose_read_hold_goes_while_it_waits_is_told_that_it_is_lost() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(60_000));
+    let _other = lock.read().await.unwrap();
+    assert_lost(upgrade_while_deleted(lock, &client, &[server]).await);
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let _other = lock.read().await.unwrap();
+    let first = servers.clients().await.remove(0);
+    assert_lost(upgrade_while_deleted(lock, &first, &servers.0).await);
+}
+
+#[tokio::test]
+async fn entering_a_hold_again_that_is_gone_is_a_loss_and_leaves_nothing_behind() {
+    let server = Server::start();
+    let one = client(&server).await;
+    let lock = one.lock("k").owner(&Owner::new()).reentrant();
+    assert_reentry_is_a_loss(lock.lease(ms(60_000)), &[server], &[one]).await;
+    let servers = Servers::start(3);
+    let (quorum, clients) = (servers.quorum().await, servers.clients().await);
+    let lock = quorum.lock("k").owner(&Owner::new()).reentrant();
+    assert_reentry_is_a_loss(lock.lease(ms(60_000)), &servers.0, &clients).await;
+}
+
+async fn assert_reentry_is_a_loss(lock: Lock, servers: &[Server], clients: &[Client]) {
+    for waits in [false, true] {
+        let outer = lock.acquire().await.unwrap();
+        let inner = lock.acquire().await.unwrap();
+        for server in servers {
+            cmd!(server.connect(), "DEL", "k");
+        }
+        let error = match waits {
+            true => lock.acquire().await.unwrap_err(),
+            false => lock.try_acquire().await.unwrap_err(),
+        };
+        let is_loss = matches!(error, Error::Lost(Loss::Denied) | Error::NotHeld);
+        assert!(is_loss, "{error:?}");
+        let losses = (outer.loss(), inner.loss());
+        assert_eq!(losses, (Some(Loss::Denied), Some(Loss::Denied)));
+        for client in clients {
+            await_free(client, "k").await;
+        }
+    }
+}

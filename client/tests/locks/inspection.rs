@@ -1,0 +1,193 @@
+//! Who holds and who waits, on one server and on each of a quorum, through the same trait; and what may be sent where.
+
+use mortise_client::{
+    BootInstant, Client, Error, Guard, Held, Lock, Locks, Owner, Quorum, Server, ServerAnswer,
+};
+
+use crate::support::ms;
+use crate::support::quorum::Servers;
+use crate::support::{await_waiters, client, eventually};
+#[cfg(feature = "blocking")]
+
+/// On how many servers a key is held, on how many it is free, and how many do not say.
+async fn seen(locks: &dyn Locks, key: &str) -> (usize, usize, usize) {
+    let answers = locks.info_on_each(key.as_bytes()).await;
+    let count = |is: fn(&Result<Option<u64>, Error>) -> bool| {
+        let holders = answers.iter().map(|there| match &there.answer {
+            Ok(info) => Ok(info.as_ref().map(|info| info.holders)),
+            Err(error) => Err(error.clone()),
+        });
+        holders.filter(is).count()
+    };
+    (
+        count(|it| matches!(it, Ok(Some(1)))),
+        count(|it| matches!(it, Ok(None))),
+        count(|it| it.is_err()),
+    )
+}
+
+#[tokio::test]
+async fn each_server_of_a_quorum_says_who_holds_there_and_which_is_silent() {
+    let mut servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    assert_eq!(seen(&quorum, "k").await, (0, 3, 0));
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    eventually("all have granted", || async {
+        seen(&quorum, "k").await == (3, 0, 0)
+    })
+    .await;
+    let answers = quorum.info("k").await;
+    for (there, server) in answers.iter().zip(&servers.0) {
+        assert_eq!(there.server, server.addr());
+        let info = there.answer.as_ref().unwrap().as_ref().unwrap();
+        assert_eq!(info.holds[0].owner, guard.owner());
+    }
+    servers.0[1].sigkill();
+    let answers = quorum.info("k").await;
+    assert!(answers[0].answer.is_ok() && answers[2].answer.is_ok());
+    assert!(
+        matches!(answers[1].answer, Err(Error::Connection { .. })),
+        "{answers:?}"
+    );
+    assert_eq!(answers[1].server, servers.0[1].addr());
+}
+
+#[tokio::test]
+async fn the_queues_of_a_quorum_are_listed_for_each_server() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = quorum.lock("k");
+        async move { lock.acquire().await.map(drop) }
+    });
+    await_waiters(&client(&servers.0[0]).await, "k", 1).await;
+    let top = quorum.top(5).await;
+    assert_eq!(top.len(), 3);
+    let first = top[0].answer.as_ref().unwrap();
+    assert_eq!(
+        (first[0].key.as_slice(), first[0].waiters),
+        (b"k".as_slice(), 1)
+    );
+    assert!(top[1].answer.as_ref().unwrap().is_empty());
+    drop(guard);
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_same_code_looks_at_one_server_and_at_a_quorum() {
+    async fn holders(locks: &impl Locks) -> (usize, usize) {
+        let guard = locks.lock("job").acquire().await.unwrap();
+        eventually("it is seen everywhere", || async {
+            seen(locks, "job").await.1 == 0
+        })
+        .await;
+        let (held, _, silent) = seen(locks, "job").await;
+        assert!(guard.release().await.unwrap().was_held());
+        let top: Vec<ServerAnswer<_>> = locks.top_on_each(1).await;
+        assert_eq!(top.len(), held);
+        (held, silent)
+    }
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    assert_eq!(holders(&quorum).await, (3, 0));
+    servers.await_free("job").await;
+    let one = client(&servers.0[0]).await;
+    assert_eq!(holders(&one).await, (1, 0));
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn threads_have_the_same_trait() {
+    use mortise_client::blocking::{Client, Locks, Quorum};
+
+    fn look(locks: &dyn Locks) -> usize {
+        let guard = locks.lock_of(b"job").acquire().unwrap();
+        let answers = locks.info_on_each(b"job");
+        assert!(guard.release().unwrap().was_held());
+        assert_eq!(locks.top_on_each(1).len(), answers.len());
+        let held = |it: &&ServerAnswer<_>| matches!(it.answer, Ok(Some(_)));
+        answers.iter().filter(held).count()
+    }
+    let servers = Servers::start(3);
+    let settings = || servers.builder().node_timeout(ms(500));
+    let quorum = Quorum::connect_with(settings()).unwrap();
+    assert!(look(&quorum) >= 2);
+    assert!(look(&Quorum::build_with(settings()).unwrap()) >= 2);
+    assert_eq!(quorum.info("free").len(), 3);
+    let url = servers.0[0].url();
+    let settings = || mortise_client::Client::builder(&url).unwrap();
+    for one in [
+        Client::connect(&url).unwrap(),
+        Client::build_with(settings()).unwrap(),
+    ] {
+        assert_eq!(look(&one), 1);
+        assert_eq!(one.lock("k").key(), b"k");
+    }
+}
+
+/// Nothing is run: that this compiles is the test.
+#[test]
+fn everything_can_be_sent_to_and_used_from_other_threads() {
+    fn both<T: Send + Sync + 'static>() {}
+    fn future<F: Future + Send>(_: &F) {}
+    both::<(Client, Quorum, Lock, Guard, Held, Owner, Error, BootInstant)>();
+    both::<Box<dyn Locks>>();
+    fn send<T: Send + 'static>() {}
+    send::<(
+        Server,
+        mortise_client::Builder,
+        mortise_client::QuorumBuilder,
+    )>();
+    #[cfg(feature = "blocking")]
+    both::<(
+        mortise_client::blocking::Client,
+        mortise_client::blocking::Quorum,
+        mortise_client::blocking::Lock,
+        mortise_client::blocking::Guard,
+    )>();
+    let _ = |client: Client, lock: Lock, mut guard: Guard| {
+        future(&client.info("k"));
+        future(&client.top(1));
+        future(&lock.acquire());
+        future(&lock.try_acquire());
+        future(&lock.read());
+        future(&lock.run(|_| async {}));
+        future(&lock.run_read(|_| async {}));
+        future(&guard.lost());
+        future(&guard.renew());
+        future(&guard.downgrade());
+        future(&guard.upgrade());
+        future(&guard.release());
+    };
+}
+
+#[cfg(feature = "cluster")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_queues_of_a_cluster_are_those_of_all_its_primaries() {
+    let cluster = mortise_harness::Cluster::start(3, mortise_harness::Server::builder);
+    let seeds = cluster.nodes().map(mortise_harness::Server::url);
+    let client = Client::connect(Server::cluster(seeds).unwrap()).await;
+    let client = client.unwrap();
+    // One, two and three wait, for a lock of each primary.
+    let keys: [String; 3] = std::array::from_fn(|home| {
+        let mut keys = (0..).map(|n| format!("key{n}"));
+        keys.find(|key| cluster.home_of(key) == home).unwrap()
+    });
+    let (mut guards, mut waiting) = (Vec::new(), tokio::task::JoinSet::new());
+    for (key, waiters) in keys.iter().zip(1..) {
+        let lock = client.lock(key).lease(std::time::Duration::from_secs(60));
+        guards.push(lock.acquire().await.unwrap());
+        for _ in 0..waiters {
+            let lock = lock.clone();
+            waiting.spawn(async move { lock.acquire().await.map(drop) });
+        }
+        await_waiters(&client, key, waiters).await;
+    }
+    let top = client.top(2).await.unwrap();
+    let top: Vec<_> = top.iter().map(|it| (&*it.key, it.waiters)).collect();
+    assert_eq!(top, [(keys[2].as_bytes(), 3), (keys[1].as_bytes(), 2)]);
+    assert_eq!(client.top(10).await.unwrap().len(), 3);
+    let on_each = client.top_on_each(1).await.remove(0);
+    assert_eq!(on_each.answer.unwrap()[0].key, keys[2].as_bytes());
+}

@@ -1,0 +1,17 @@
+//! Taking and giving back locks where nothing fails: the whole API, its futures dropped at any point, and the examples.
+
+#[cfg(feature = "blocking")]
+mod blocking;
+mod cancellation;
+mod cancellation_points;
+mod changes;
+mod examples;
+mod inspection;
+mod modes;
+mod one_server;
+#[cfg(feature = "tracing")]
+mod tracing;
+mod upgrades;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,385 @@
+//! Taking and giving back locks on one server.
+
+use std::time::Instant;
+
+use mortise_client::{BootInstant, Client, Error, Loss, Mode, Owner, Released};
+use mortise_harness::{Server, cmd, int};
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::{self, await_free, await_waiters, client, ms};
+
+#[tokio::test]
+async fn a_lock_is_taken_seen_and_given_back() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    assert!(guard.is_valid() && guard.mode() == Mode::Write);
+    let info = client.info("k").await.unwrap().unwrap();
+    assert_eq!((info.mode, info.holders), (Some(Mode::Write), 1));
+    assert_eq!(info.holds[0].token, guard.token());
+    assert_eq!(info.holds[0].owner, guard.owner());
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert_eq!(client.info("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_uncontended_acquisition_is_two_commands_on_the_wire() {
+    let server = Server::start();
+    let client = client(&server).await;
+    drop(client.lock("warm").acquire().await.unwrap());
+    await_free(&client, "warm").await;
+    let before = commands(&server);
+    let guard = client.lock("k").acquire().await.unwrap();
+    let _ = guard.release().await.unwrap();
+    assert_eq!(commands(&server) - before, 2);
+}
+
+fn commands(server: &Server) -> i64 {
+    let count = |name: &str| {
+        let stats = server.info("commandstats");
+        let line = stats
+            .get(&format!("cmdstat_LOCK.{name}"))
+            .or(stats.get(&format!("cmdstat_lock.{}", name.to_lowercase())));
+        line.map_or(0, |line| {
+            line.trim_start_matches("calls=")
+                .split(',')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
+    };
+    ["ACQUIRE", "RLOCK", "RENEW", "RELEASE", "FENCE"]
+        .map(count)
+        .iter()
+        .sum()
+}
+
+#[tokio::test]
+async fn a_waited_acquisition_is_three_commands_and_a_fourth_where_it_has_to_be_confirmed() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for (lease, wanted) in [(ms(60_000), 3), (ms(1000), 4)] {
+        let holder = client.lock("k").acquire().await.unwrap();
+        let before = commands(&server);
+        let waiting = tokio::spawn({
+            let lock = client.lock("k").lease(lease).auto_renew(false);
+            async move { lock.acquire().await.unwrap() }
+        });
+        await_waiters(&client, "k", 1).await;
+        tokio::time::sleep(ms(150)).await;
+        assert_eq!(holder.release().await.unwrap(), Released::Held);
+        let guard = waiting.await.unwrap();
+        let _ = guard.release().await.unwrap();
+        // The holder's release is one more.
+        assert_eq!(commands(&server) - before, wanted + 1, "{lease:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let far = Client::connect(proxy.url()).await.unwrap();
+    let near = client(&server).await;
+    let holder = near.lock("k").acquire().await.unwrap();
+    // Its confirmation would come 1.6 seconds after the grant.
+    proxy.set(Traffic::Takes(ms(800)));
+    let waiting = tokio::spawn({
+        let lock = far.lock("k").lease(ms(1500)).wait(ms(30_000));
+        async move { lock.acquire().await }
+    });
+    await_waiters(&near, "k", 1).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Held);
+    support::eventually("it has tried to confirm", || async {
+        let stats = server.info("commandstats");
+        let renew = |name: &String| name.eq_ignore_ascii_case("cmdstat_lock.renew");
+        stats.keys().any(renew)
+    })
+    .await;
+    proxy.set(Traffic::Flows);
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(guard.is_valid());
+    assert_eq!(
+        near.info("k").await.unwrap().unwrap().holds[0].token,
+        guard.token()
+    );
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn each_grant_has_a_larger_token() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut last = 0;
+    for key in ["a", "b", "a", "c"] {
+        let guard = client.lock(key).acquire().await.unwrap();
+        assert!(guard.token().get() > last);
+        last = guard.token().get();
+        let _ = guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn trying_for_a_lock_that_is_taken_answers_none_at_once() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let _guard = client.lock("k").acquire().await.unwrap();
+    assert!(client.lock("k").try_acquire().await.unwrap().is_none());
+    assert!(client.lock("k").try_read().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_is_busy_and_leaves_no_waiter() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let started = Instant::now();
+    let error = client.lock("k").wait(ms(100)).acquire().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Busy { waited } if waited >= ms(100)),
+        "{error:?}"
+    );
+    assert!(started.elapsed() >= ms(100));
+    assert_eq!(client.info("k").await.unwrap().unwrap().waiters, 0);
+    drop(guard);
+    await_free(&client, "k").await;
+}
+
+#[tokio::test]
+async fn a_waiter_gets_the_lock_when_the_holder_leaves() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await.unwrap() }
+    });
+    await_waiters(&client, "k", 1).await;
+    let first = guard.token();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    let second = waiter.await.unwrap();
+    assert!(second.token() > first && second.is_valid());
+}
+
+#[tokio::test]
+async fn a_lock_granted_after_a_long_wait_is_believed_in_from_its_confirmation() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let lease = ms(1000);
+    let waiter = tokio::spawn({
+        let lock = client.lock("k").lease(lease);
+        async move { lock.acquire().await.unwrap() }
+    });
+    await_waiters(&client, "k", 1).await;
+    tokio::time::sleep(lease / 3).await;
+    let freed = BootInstant::now();
+    drop(guard);
+    let guard = waiter.await.unwrap();
+    assert!(guard.deadline() >= freed + (lease - lease / 100 - ms(2)));
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn a_lock_that_was_taken_away_is_released_as_lost() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    cmd!(server.connect(), "DEL", "k");
+    assert_eq!(guard.release().await.unwrap(), Released::Lost);
+}
+
+#[tokio::test]
+async fn a_late_release_does_not_hit_the_next_holder() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("k").owner(&owner);
+    let first = lock.acquire().await.unwrap();
+    cmd!(server.connect(), "DEL", "k");
+    assert!(matches!(first.renew().await, Err(Error::NotHeld)));
+    assert_eq!(first.loss(), Some(Loss::Denied));
+    let second = lock.acquire().await.unwrap();
+    assert_eq!(first.release().await.unwrap(), Released::Lost);
+    assert!(second.renew().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_renewal_by_hand_moves_the_deadline() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client
+        .lock("k")
+        .lease(ms(500))
+        .auto_renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    guard.renew_for(ms(60_000)).await.unwrap();
+    assert!(guard.deadline().remaining() > ms(50_000));
+}
+
+#[tokio::test]
+async fn a_server_without_the_module_is_told_how_to_load_it() {
+    let server = Server::builder().without_module().start();
+    let error = Client::connect(server.url()).await.unwrap_err();
+    assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
+    assert!(error.to_string().contains("loadmodule"));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_a_connection_error_that_names_it() {
+    let mut server = Server::start();
+    let (url, address) = (server.url(), format!("127.0.0.1:{}", server.port()));
+    server.sigkill();
+    let error = Client::connect(url).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Connection { server, .. } if *server == address),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains(&address), "{error}");
+}
+
+#[tokio::test]
+async fn one_wait_too_many_is_an_error_and_no_queue() {
+    let server = Server::start();
+    let client = Client::builder(server.url())
+        .unwrap()
+        .max_waits(1)
+        .connect()
+        .await
+        .unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await }
+    });
+    await_waiters(&client, "k", 1).await;
+    let error = client.lock("k").acquire().await.unwrap_err();
+    assert!(
+        matches!(error, Error::TooManyWaits { limit: 1 }),
+        "{error:?}"
+    );
+    drop(guard);
+    drop(waiting.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_waiter_sent_away_with_an_error_queues_again_and_one_told_that_its_wait_is_over_is_busy()
+{
+    let server = Server::start();
+    let client = client(&server).await;
+    let holder = client.lock("k").acquire().await.unwrap();
+    let unblock = |id: u64, how: &str| cmd!(server.connect(), "CLIENT", "UNBLOCK", id, how);
+    let wait = || {
+        let lock = client.lock("k");
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let waiting = wait();
+    let first = await_waiters(&client, "k", 1).await.queue[0].client;
+    // As when a primary becomes a replica.
+    unblock(first, "ERROR");
+    support::eventually("it queues again", || async {
+        let info = client.info("k").await.unwrap().unwrap();
+        info.queue
+            .first()
+            .is_some_and(|waiter| waiter.client != first)
+    })
+    .await;
+    assert_eq!(holder.release().await.unwrap(), Released::Held);
+    let holder = waiting.await.unwrap().unwrap();
+    let waiting = wait();
+    let second = await_waiters(&client, "k", 1).await.queue[0].client;
+    unblock(second, "TIMEOUT");
+    assert!(waiting.await.unwrap().unwrap_err().is_busy());
+    assert_eq!(holder.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn connections_for_waiting_are_used_again() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for _ in 0..5 {
+        let guard = client.lock("k").acquire().await.unwrap();
+        assert!(client.lock("k").wait(ms(5)).acquire().await.is_err());
+        drop(guard);
+        await_free(&client, "k").await;
+    }
+    let clients = int(&cmd!(server.connect(), "CLIENT", "ID"));
+    assert!(clients < 12, "{clients} connections were opened");
+}
+
+#[tokio::test]
+async fn a_connection_that_died_while_idle_is_replaced() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    assert!(client.lock("k").wait(ms(5)).acquire().await.is_err());
+    cmd!(
+        server.connect(),
+        "CLIENT",
+        "KILL",
+        "TYPE",
+        "normal",
+        "SKIPME",
+        "yes"
+    );
+    assert!(
+        client
+            .lock("k")
+            .wait(ms(5))
+            .acquire()
+            .await
+            .unwrap_err()
+            .is_busy()
+    );
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn bad_leases_are_refused_before_anything_is_sent() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let error = client.lock("k").lease(ms(0)).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+    let error = client
+        .lock("k")
+        .lease(ms(1 << 50))
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_refused_with_the_servers_words() {
+    let server = Server::start();
+    let client = client(&server).await;
+    cmd!(server.connect(), "SET", "k", "v");
+    let error = client.lock("k").acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused(line) if line.starts_with("WRONGTYPE")),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_longest_queues_are_listed() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await.map(drop) }
+    });
+    let info = await_waiters(&client, "k", 1).await;
+    assert_eq!((info.queue.len(), info.queue[0].left), (1, None));
+    let top = client.top(10).await.unwrap();
+    assert_eq!(
+        (top[0].key.as_slice(), top[0].waiters),
+        (b"k".as_slice(), 1)
+    );
+    drop(guard);
+    waiting.await.unwrap().unwrap();
+}

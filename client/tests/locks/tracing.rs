@@ -1,0 +1,151 @@
+//! The events that an application's subscriber gets.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use mortise_harness::{Server, cmd};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::{await_free, client, client_of, eventually, ms};
+
+/// Keeps every event as `LEVEL message key=value …`.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+impl Events {
+    /// Gets what the tasks of this test's runtime say, all of which run on its thread.
+    fn of_this_thread() -> (Events, DefaultGuard) {
+        let events = Events::default();
+        let guard = tracing::subscriber::set_default(events.clone());
+        (events, guard)
+    }
+
+    fn find(&self, parts: &[&str]) -> Option<String> {
+        let events = self.0.lock().unwrap();
+        let all = |line: &&String| parts.iter().all(|part| line.contains(part));
+        events.iter().find(all).cloned()
+    }
+
+    #[track_caller]
+    fn expect(&self, parts: &[&str]) -> String {
+        let found = self.find(parts);
+        found.unwrap_or_else(|| panic!("no {parts:?} in {:#?}", self.0.lock().unwrap()))
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        use std::fmt::Write;
+        match field.name() {
+            "message" => write!(self.0, " {value:?}").unwrap(),
+            name => write!(self.0, " {name}={value:?}").unwrap(),
+        }
+    }
+}
+
+impl Subscriber for Events {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("mortise_client") && *metadata.level() <= Level::DEBUG
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn a_grant_and_a_release_are_told_with_key_and_token() {
+    let (events, _guard) = Events::of_this_thread();
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("orders").acquire().await.unwrap();
+    let token = format!("token={}", guard.token());
+    events.expect(&[
+        "DEBUG lock granted",
+        "key=orders",
+        "mode=write",
+        &token,
+        "waited=",
+    ]);
+    let _ = guard.release().await.unwrap();
+    events.expect(&["DEBUG lock released", "key=orders", &token]);
+    assert_eq!(events.find(&["lost"]), None);
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_with_its_reason() {
+    let (events, _guard) = Events::of_this_thread();
+    let server = Server::start();
+    let client = client(&server).await;
+    let _holder = client.lock("k").acquire().await.unwrap();
+    assert!(client.lock("k").try_read().await.unwrap().is_none());
+    events.expect(&[
+        "DEBUG lock not granted",
+        "key=k",
+        "mode=read",
+        "held by others",
+    ]);
+}
+
+#[tokio::test]
+async fn a_loss_is_a_warning_with_its_reason() {
+    let (events, _guard) = Events::of_this_thread();
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(300));
+    let expired = lock.clone().auto_renew(false).acquire().await.unwrap();
+    let _ = expired.lost().await;
+    events.expect(&["WARN lock lost", "key=k", "may have run out"]);
+    drop(expired);
+    await_free(&client, "k").await;
+    let denied = lock.acquire().await.unwrap();
+    cmd!(server.connect(), "DEL", "k");
+    let _ = denied.lost().await;
+    events.expect(&["WARN lock lost", "key=k", "does not hold it"]);
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_and_a_release_that_is_given_up_are_warnings_with_the_server() {
+    let (events, _guard) = Events::of_this_thread();
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = client_of(&proxy.url()).await;
+    let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
+    proxy.set(Traffic::Cut);
+    let address = proxy.url();
+    let address = address.trim_start_matches("redis://").trim_end_matches('/');
+    let server = format!("server=\"{address}\"");
+    eventually("a renewal has failed", || async {
+        events
+            .find(&["WARN renewal failed", &server, "holds=1", "error="])
+            .is_some()
+    })
+    .await;
+    assert!(guard.release().await.is_err());
+    eventually("the release is given up", || async {
+        events
+            .find(&["WARN a release could not be delivered", &server, "key=k"])
+            .is_some()
+    })
+    .await;
+}

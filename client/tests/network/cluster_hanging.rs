@@ -1,0 +1,91 @@
+//! One primary of a cluster hangs: who has to do with the others does not notice.
+
+use std::time::{Duration, Instant};
+
+use mortise_client::{Client, Released};
+use mortise_harness::{Builder, Cluster, Server};
+
+use crate::support::{await_waiters, eventually, ms};
+
+/// How long it hangs: longer than the leases, and than several limits for an answer.
+const HANGS: Duration = Duration::from_secs(13);
+
+/// Nobody takes over, and the others go on without the slots that are missing.
+fn node() -> Builder {
+    Server::builder()
+        .config("cluster-node-timeout", "60000")
+        .config("cluster-require-full-coverage", "no")
+}
+
+async fn connect(seeds: &[String]) -> Client {
+    let seeds = mortise_client::Server::cluster(seeds).unwrap();
+    Client::connect(seeds).await.unwrap()
+}
+
+/// Some keys of which a primary has the slots.
+fn keys_of<const N: usize>(cluster: &Cluster, home: usize) -> [String; N] {
+    let mut keys = (0..)
+        .map(|n| format!("key{n}"))
+        .filter(|key| cluster.home_of(key) == home);
+    std::array::from_fn(|_| keys.next().unwrap())
+}
+
+/// Takes a lock and gives it back; the id of the connection that it was granted to.
+async fn take(client: &Client, key: &str) -> u64 {
+    let guard = client.lock(key).try_acquire().await.unwrap().expect("free");
+    let info = client.info(key).await.unwrap().expect("held");
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    info.holds[0].client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hanging_primary_disturbs_nobody_on_the_others() {
+    let cluster = Cluster::start(3, node);
+    let seeds: Vec<String> = cluster.nodes().map(Server::url).collect();
+    let (client, other) = (connect(&seeds).await, connect(&seeds).await);
+    let [held, waited, asked, new] = keys_of(&cluster, 1);
+    let [far_held, far_waited] = keys_of(&cluster, 0);
+
+    let (short, long) = (ms(8_000), ms(300_000));
+    let guard = client.lock(&held).lease(short).acquire().await.unwrap();
+    // Due for renewal at the same time.
+    let far_guard = client.lock(&far_held).lease(short).acquire().await.unwrap();
+    let theirs = other.lock(&waited).lease(long).acquire().await.unwrap();
+    let far_theirs = other.lock(&far_waited).lease(long).acquire().await.unwrap();
+    let [waiting, far_waiting] = [&waited, &far_waited].map(|key| {
+        let lock = client.lock(key).wait_forever();
+        tokio::spawn(async move { lock.acquire().await })
+    });
+    await_waiters(&other, &far_waited, 1).await;
+    let place = await_waiters(&other, &waited, 1).await.queue[0].client;
+    let connection = take(&client, &asked).await;
+
+    cluster.primaries[0].stop_signal();
+    let stopped = Instant::now();
+    let newcomer = connect(&seeds).await;
+    take(&newcomer, &new).await;
+    while stopped.elapsed() < HANGS {
+        assert!(client.lock(&far_held).try_acquire().await.is_err());
+        assert_eq!(take(&client, &asked).await, connection, "another one");
+        let busy = client.lock(&waited).wait(ms(50)).acquire().await;
+        assert!(busy.unwrap_err().is_busy());
+        assert!(guard.is_valid(), "{guard:?}");
+    }
+    assert!(!far_guard.is_valid(), "{far_guard:?}");
+    assert!(!waiting.is_finished());
+    let info = await_waiters(&other, &waited, 1).await;
+    assert_eq!(info.queue[0].client, place, "the waiter has lost its place");
+    take(&newcomer, &new).await;
+    theirs.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+
+    cluster.primaries[0].cont_signal();
+    far_theirs.release().await.unwrap();
+    drop(far_waiting.await.unwrap().unwrap());
+    eventually("everybody is served again", || async {
+        client.lock(&far_held).try_acquire().await.is_ok()
+            && newcomer.lock(&far_held).try_acquire().await.is_ok()
+    })
+    .await;
+}

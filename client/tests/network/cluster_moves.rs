@@ -1,0 +1,107 @@
+//! A cluster whose slots change hands while a lock is held and waited for.
+
+use std::time::Duration;
+
+use mortise_client::{Client, Guard, Released};
+use mortise_harness::{
+    Builder, Cluster, Server, begin_migration, cmd, end_migration, eventually_within, hold_of,
+    migrate, wait_for_sync,
+};
+use tokio::task::JoinHandle;
+
+use crate::support::{await_free, await_waiters};
+
+const KEY: &str = "key";
+
+fn node() -> Builder {
+    Server::builder().config("cluster-node-timeout", "2000")
+}
+
+/// A lock that is held, and somebody who waits for it.
+struct Scene {
+    client: Client,
+    guard: Guard,
+    waiting: JoinHandle<Guard>,
+}
+
+impl Scene {
+    async fn over(cluster: &Cluster) -> Scene {
+        let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
+        let client = Client::builder(seeds).unwrap().connect().await.unwrap();
+        // Longer than any failover here takes.
+        let lock = client
+            .lock(KEY)
+            .lease(Duration::from_secs(60))
+            .wait_forever();
+        let guard = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        await_waiters(&client, KEY, 1).await;
+        Scene {
+            client,
+            guard,
+            waiting,
+        }
+    }
+
+    /// By now `home` has the slot: the holder has what it had, and the waiter has asked there.
+    async fn go_on_at(self, home: &Server) {
+        let (token, guard) = (self.guard.token(), self.guard);
+        let patience = Duration::from_secs(60);
+        eventually_within(patience, "the waiter asks the new home", || {
+            home.gauge("waiters") == 1
+        });
+        let hold = hold_of(&mut home.connect(), KEY, guard.owner()).unwrap();
+        assert_eq!(hold.token as u64, token.get());
+        guard.renew().await.unwrap();
+        assert!(guard.is_valid() && !self.waiting.is_finished());
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+        let next = self.waiting.await.unwrap();
+        assert!(next.token() > token);
+        assert_eq!(next.release().await.unwrap(), Released::Held);
+        await_free(&self.client, KEY).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_manual_failover_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+    let cluster = Cluster::start_with_replicas(3, node);
+    let scene = Scene::over(&cluster).await;
+    let home = cluster.home_of(KEY);
+    let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);
+    wait_for_sync(old, new);
+    cmd!(new.connect(), "CLUSTER", "FAILOVER");
+    scene.go_on_at(new).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_the_death_of_a_primary_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+    let mut cluster = Cluster::start_with_replicas(3, node);
+    let scene = Scene::over(&cluster).await;
+    let home = cluster.home_of(KEY);
+    wait_for_sync(&cluster.primaries[home], &cluster.replicas[home]);
+    cluster.primaries[home].sigkill();
+    scene.go_on_at(&cluster.replicas[home]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_the_hang_of_a_primary_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+    let cluster = Cluster::start_with_replicas(3, node);
+    let scene = Scene::over(&cluster).await;
+    let home = cluster.home_of(KEY);
+    wait_for_sync(&cluster.primaries[home], &cluster.replicas[home]);
+    cluster.primaries[home].stop_signal();
+    scene.go_on_at(&cluster.replicas[home]).await;
+    cluster.primaries[home].cont_signal();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_its_slot_moves_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+    let cluster = Cluster::start(3, node);
+    let scene = Scene::over(&cluster).await;
+    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
+    begin_migration(slot, from, to);
+    migrate(KEY, from, to);
+    end_migration(slot, from, to);
+    scene.go_on_at(to).await;
+}

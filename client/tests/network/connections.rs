@@ -1,0 +1,198 @@
+//! The ways to reach a server: a connection that the application has, a Unix socket, Sentinel, Redis Cluster, TLS.
+
+use mortise_client::{Client, Released};
+use mortise_harness::Server;
+
+use crate::support::{self, ms};
+
+/// Takes a lock, waits for it, and gives it back.
+async fn exercise(client: &Client, key: &str) {
+    let guard = client.lock(key).acquire().await.unwrap();
+    assert!(
+        client
+            .lock(key)
+            .wait(ms(20))
+            .acquire()
+            .await
+            .unwrap_err()
+            .is_busy()
+    );
+    let waiting = tokio::spawn({
+        let lock = client.lock(key);
+        async move { lock.acquire().await.unwrap() }
+    });
+    support::await_waiters(client, key, 1).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    let guard = waiting.await.unwrap();
+    guard.renew().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn a_unix_socket() {
+    let server = Server::builder().unix_socket().start();
+    let client = Client::connect(format!("unix://{}", server.socket().display()))
+        .await
+        .unwrap();
+    exercise(&client, "k").await;
+}
+
+#[tokio::test]
+async fn a_connection_that_the_application_has_already() {
+    let server = Server::start();
+    let redis = mortise_client::redis::Client::open(server.url()).unwrap();
+    let connection = redis.get_multiplexed_async_connection().await.unwrap();
+    let before = connections(&server);
+    let client = Client::builder(redis)
+        .unwrap()
+        .connection(connection)
+        .connect()
+        .await
+        .unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    assert_eq!(connections(&server), before);
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    exercise(&client, "k").await;
+}
+
+fn connections(server: &Server) -> String {
+    server.info("clients")["connected_clients"].clone()
+}
+
+#[tokio::test]
+async fn a_database_and_a_password_and_either_protocol() {
+    let server = Server::builder().config("requirepass", "secret").start();
+    for protocol in ["resp2", "resp3"] {
+        let url = format!("redis://:secret@{}/3?protocol={protocol}", server.addr());
+        let client = Client::connect(url).await.unwrap();
+        exercise(&client, "k").await;
+    }
+}
+
+#[cfg(feature = "cluster")]
+mod cluster {
+    use mortise_harness::{Server, cmd, text};
+
+    use super::*;
+
+    fn start(slots: [u16; 2]) -> Server {
+        let server = Server::builder().config("cluster-enabled", "yes").start();
+        cmd!(
+            server.connect(),
+            "CLUSTER",
+            "ADDSLOTSRANGE",
+            slots[0],
+            slots[1]
+        );
+        server
+    }
+
+    #[tokio::test]
+    async fn a_cluster_where_each_wait_goes_to_the_node_with_the_key() {
+        let servers = [start([0, 8191]), start([8192, 16383])];
+        cmd!(
+            servers[0].connect(),
+            "CLUSTER",
+            "MEET",
+            "127.0.0.1",
+            servers[1].port()
+        );
+        for server in &servers {
+            mortise_harness::eventually("the cluster is complete", || {
+                text(&cmd!(server.connect(), "CLUSTER", "INFO")).contains("cluster_state:ok")
+                    && text(&cmd!(server.connect(), "CLUSTER", "INFO"))
+                        .contains("cluster_known_nodes:2")
+            });
+        }
+        let cluster = mortise_client::Server::cluster([servers[0].url()]).unwrap();
+        let client = Client::builder(cluster).unwrap().connect().await.unwrap();
+        // Slots 7186, 15891, 12182 and 3300: two on each node.
+        for key in ["d", "e", "foo", "b"] {
+            exercise(&client, key).await;
+        }
+        // Renewed together, whatever their slots.
+        let mut guards = Vec::new();
+        for key in ["d", "e", "foo", "b"] {
+            guards.push(client.lock(key).lease(ms(400)).acquire().await.unwrap());
+        }
+        tokio::time::sleep(ms(1000)).await;
+        assert!(guards.iter().all(|guard| guard.is_valid()));
+    }
+}
+
+#[cfg(feature = "sentinel")]
+mod sentinel {
+    use std::process::{Child, Command};
+
+    use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
+    use mortise_harness::{Server, wait_for_sync};
+
+    use super::*;
+
+    struct Sentinel(Child);
+
+    impl Drop for Sentinel {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn start(primary: &Server) -> (Sentinel, u16) {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let file = primary.dir().join("sentinel.conf");
+        let lines = [
+            format!("port {port}"),
+            format!("sentinel monitor locks 127.0.0.1 {} 1", primary.port()),
+            "sentinel down-after-milliseconds locks 300".to_owned(),
+            "sentinel failover-timeout locks 2000".to_owned(),
+        ];
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let server = std::env::var_os("MORTISE_SERVER").unwrap_or_else(|| "redis-server".into());
+        let child = Command::new(server)
+            .arg(&file)
+            .args(["--sentinel", "--logfile", "sentinel.log", "--dir"])
+            .arg(primary.dir())
+            .spawn()
+            .unwrap();
+        (Sentinel(child), port)
+    }
+
+    #[tokio::test]
+    async fn sentinel_names_the_primary_and_the_next_one_after_a_failover() {
+        let mut primary = Server::start();
+        let replica = Server::builder().replica_of(&primary).start();
+        wait_for_sync(&primary, &replica);
+        let (_sentinel, port) = start(&primary);
+        let url = format!("redis://127.0.0.1:{port}/");
+        mortise_harness::eventually("the sentinel knows the replica", || {
+            let client = mortise_client::redis::Client::open(url.as_str()).ok()?;
+            let mut connection = client.get_connection().ok()?;
+            let replicas: Vec<Vec<String>> = mortise_client::redis::cmd("SENTINEL")
+                .arg("REPLICAS")
+                .arg("locks")
+                .query(&mut connection)
+                .ok()?;
+            (replicas.len() == 1).then_some(())
+        });
+        let sentinel = SentinelClient::build(vec![url], "locks", None, SentinelServerType::Master);
+        let client = Client::connect(sentinel.unwrap()).await.unwrap();
+        exercise(&client, "k").await;
+        primary.sigkill();
+        // The failover happens while this asks.
+        let lock = client.lock("k").wait(ms(15_000));
+        let guard = loop {
+            match lock.acquire().await {
+                Ok(guard) => break guard,
+                Err(error) => assert!(error.is_transient(), "{error:?}"),
+            }
+            tokio::time::sleep(ms(50)).await;
+        };
+        assert!(guard.is_valid());
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+    }
+}

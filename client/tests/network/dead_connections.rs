@@ -1,0 +1,94 @@
+//! Connections that die without a word while the server is there: nobody waits on them, and nobody is sent away for them.
+
+use mortise_client::Client;
+use mortise_client::redis::AsyncConnectionConfig;
+use mortise_harness::{Server, cmd};
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::{await_waiters, client, client_of, ms};
+
+#[tokio::test]
+async fn a_kept_connection_that_died_silently_is_not_waited_on() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let (mine, direct) = (client_of(&proxy.url()).await, client(&server).await);
+    let other = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let busy = mine.lock("k").wait(ms(50)).acquire().await.unwrap_err();
+    assert!(busy.is_busy(), "{busy:?}");
+    // The one that it shares, and the one that it has kept from waiting.
+    proxy.set(Traffic::StallsOld);
+    mine.lock("k").try_acquire().await.unwrap_err();
+    let lock = mine.lock("k").wait(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    await_waiters(&direct, "k", 1).await;
+    other.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_survives_the_death_of_the_shared_connection() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let direct = client(&server).await;
+    let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+    let shared = mortise_client::redis::Client::open(proxy.url()).unwrap();
+    let shared = shared.get_multiplexed_async_connection_with_config(&patient);
+    let builder = Client::builder(server.url()).unwrap();
+    let builder = builder.connection(shared.await.unwrap());
+    let mine = builder.response_timeout(ms(500)).connect().await.unwrap();
+    let other = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let lock = mine.lock("k");
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    await_waiters(&direct, "k", 1).await;
+    proxy.set(Traffic::Stalls);
+    // Several looks at whether the server is there.
+    tokio::time::sleep(ms(3_000)).await;
+    other.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_dead_connection_does_not_lose_a_lock_whose_server_is_there() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let builder = Client::builder(proxy.url()).unwrap();
+    // An answer may take as long as two thirds of the lease, and those begin with the first renewal.
+    let builder = builder.response_timeout(ms(4_000));
+    let client = builder.connect().await.unwrap();
+    let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
+    let deadline = guard.deadline();
+    proxy.set(Traffic::StallsOld);
+    tokio::time::sleep(deadline.remaining() + ms(500)).await;
+    assert!(guard.is_valid(), "{guard:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_by_hand_survives_a_closed_connection() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(60_000)).auto_renew(false);
+    let guard = lock.acquire().await.unwrap();
+    cmd!(server.connect(), "CLIENT", "KILL", "TYPE", "normal");
+    guard.renew().await.unwrap();
+}
+
+#[tokio::test]
+async fn connecting_may_take_as_long_as_was_allowed() {
+    let server = Server::start();
+    let target = server.addr();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = tokio::net::TcpStream::connect(&target).await.unwrap();
+            tokio::spawn(async move {
+                // A handshake of several round trips, far away.
+                tokio::time::sleep(ms(500)).await;
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    let builder = Client::builder(url).unwrap().response_timeout(ms(200));
+    let client = builder.connect_timeout(ms(10_000)).connect().await;
+    assert!(client.is_ok(), "{client:?}");
+}

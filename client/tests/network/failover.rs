@@ -1,0 +1,68 @@
+//! Who waits while another server takes over goes on waiting, and waits where the lock is.
+
+use mortise_harness::{Server, cmd};
+
+use crate::support::{self, await_waiters, client, ms};
+
+#[tokio::test]
+async fn who_waits_up_to_a_limit_is_sent_away_in_vain_until_then() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let lock = client.lock("k").wait(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    // As in a failover; more often than it is tried again without a limit.
+    for _ in 0..22 {
+        let waiter = await_waiters(&client, "k", 1).await.queue[0].client;
+        cmd!(server.connect(), "CLIENT", "UNBLOCK", waiter, "ERROR");
+    }
+    await_waiters(&client, "k", 1).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+}
+
+#[cfg(feature = "sentinel")]
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_after_a_failover_waits_on_the_new_primary() {
+    use mortise_client::Client;
+    use mortise_client::redis::Value;
+    use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
+    use mortise_harness::{eventually_within, wait_for_sync};
+
+    let patience = std::time::Duration::from_secs(60);
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let sentinel = Server::builder().sentinel();
+    let sentinel = sentinel.watching("locks", primary.port(), 1).start();
+    let (urls, role) = (vec![sentinel.url()], SentinelServerType::Master);
+    let mine = SentinelClient::build(urls, "locks", None, role).unwrap();
+    let mine = Client::builder(mine).unwrap().response_timeout(ms(500));
+    let mine = mine.connect().await.unwrap();
+    // A wait leaves its connection behind for the next one.
+    let guard = client(&primary).await.lock("k").acquire().await.unwrap();
+    let busy = mine.lock("k").wait(ms(50)).acquire().await;
+    assert!(busy.unwrap_err().is_busy());
+    guard.release().await.unwrap();
+    eventually_within(patience, "the sentinel knows the replica", || {
+        let known = cmd!(sentinel.connect(), "SENTINEL", "REPLICAS", "locks");
+        matches!(known, Value::Array(replicas) if replicas.len() == 1)
+    });
+    primary.stop_signal();
+    eventually_within(patience, "the replica is the primary", || {
+        replica.info("replication")["role"] == "master"
+    });
+    let direct = client(&replica).await;
+    let guard = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    // Whatever is asked first finds the new primary.
+    support::eventually("it is found", || async {
+        mine.info("k").await.is_ok_and(|it| it.is_some())
+    })
+    .await;
+    let lock = mine.lock("k");
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    await_waiters(&direct, "k", 1).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    primary.cont_signal();
+}

@@ -1,0 +1,117 @@
+//! A server that hangs, or whose connections die without a word: everybody is told in time, and nothing piles up.
+
+use std::time::{Duration, Instant};
+
+use mortise_client::{Client, Error};
+use mortise_harness::Server;
+use tokio::task::JoinSet;
+
+use crate::support::quorum::Servers;
+use crate::support::{await_waiters, client, eventually, ms};
+
+/// Much longer than what is allowed here, on however slow a machine, and much shorter than one after the other.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn impatient(server: &Server) -> Client {
+    let builder = Client::builder(server.url()).unwrap();
+    let client = builder.response_timeout(ms(200)).connect().await;
+    client.unwrap()
+}
+
+#[tokio::test]
+async fn all_who_wait_are_told_at_the_same_time_that_the_server_hangs() {
+    const COUNT: u64 = 200;
+    let server = Server::start();
+    let client = impatient(&server).await;
+    let _guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..COUNT {
+        let lock = client.lock("k");
+        waiting.spawn(async move { lock.acquire().await });
+    }
+    await_waiters(&client, "k", COUNT).await;
+    server.stop_signal();
+    let stopped = Instant::now();
+    while let Some(told) = waiting.join_next().await {
+        let error = told.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+    }
+    assert!(stopped.elapsed() < SOON, "{:?}", stopped.elapsed());
+    server.cont_signal();
+}
+
+#[tokio::test]
+async fn requests_to_a_server_that_hangs_end_in_time_and_leave_nothing_behind() {
+    let server = Server::start();
+    let client = impatient(&server).await;
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let before = tasks();
+    server.stop_signal();
+    let mut asking = JoinSet::new();
+    for n in 0..200 {
+        let lock = client.lock(format!("k{n}")).lease(ms(1000));
+        asking.spawn(async move {
+            let asked = Instant::now();
+            assert!(lock.try_acquire().await.is_err());
+            asked.elapsed()
+        });
+        tokio::time::sleep(ms(5)).await;
+    }
+    let longest = asking.join_all().await.into_iter().max().unwrap();
+    assert!(longest < SOON, "{longest:?}");
+    server.cont_signal();
+    eventually("the tasks have ended", || async { tasks() <= before + 10 }).await;
+    assert!(client.lock("k").acquire().await.unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn the_longest_duration_there_is_means_for_ever() {
+    const MAX: Duration = Duration::MAX;
+    let servers = Servers::start(3);
+    let one = client(&servers.0[0]).await;
+    let builder = servers.builder().connect_timeout(MAX);
+    let quorum = builder.connect().await.unwrap();
+    let busy = |n: usize| servers.0[n].info("stats")["total_commands_processed"].parse::<u64>();
+    for (lock, key) in [(one.lock("one"), "one"), (quorum.lock("all"), "all")] {
+        let lock = lock.lease(ms(60_000)).wait(MAX);
+        let guard = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        await_waiters(&one, key, 1).await;
+        let before = busy(0).unwrap();
+        tokio::time::sleep(ms(500)).await;
+        assert!(busy(0).unwrap() < before + 50, "it polls");
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+    }
+    let quorum = servers.builder().node_timeout(MAX).build().unwrap();
+    let error = quorum.lock("k").acquire().await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+}
+
+/// A connection's line in `/proc/net/tcp`: local and remote address, state, queues, and which timer runs.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_connection_on_which_somebody_waits_is_probed_by_the_kernel() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let _guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let lock = client.lock("k");
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    await_waiters(&client, "k", 1).await;
+    let remote = format!("0100007F:{:04X}", server.port());
+    // The shared one and the waiting one.
+    eventually("both have a keepalive timer", || async {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let lines = table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let ours = lines.filter(|it| it[2] == remote && it[3] == "01");
+        ours.filter(|it| it[5].starts_with("02:")).count() == 2
+    })
+    .await;
+    waiting.abort();
+}

@@ -1,0 +1,91 @@
+//! Requests that were given up, and reach the server after their owner has asked again: what is asked for then is not hit by
+//! the undoing of what was asked for before.
+
+use mortise_client::{Owner, Quorum};
+use mortise_harness::Server;
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::quorum::Servers;
+use crate::support::{assert_holds, await_waiters, client_of, eventually, ms};
+
+#[tokio::test]
+async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let mine = client_of(&proxy.url()).await;
+    let lock = mine.lock("k").owner(&Owner::new()).lease(ms(60_000));
+    proxy.set(Traffic::StallsOld);
+    lock.acquire().await.unwrap_err();
+    // What is still on its way has to come first.
+    let busy = lock.clone().wait(ms(2_000)).acquire().await.unwrap_err();
+    assert!(busy.is_busy(), "{busy:?}");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    proxy.set(Traffic::Flows);
+    let guard = waiting.await.unwrap().unwrap();
+    assert_holds(guard, &server, "k").await;
+}
+
+#[tokio::test]
+async fn who_has_given_up_a_request_on_a_connection_that_breaks_may_ask_again() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let mine = client_of(&proxy.url()).await;
+    let lock = mine.lock("k").owner(&Owner::new()).lease(ms(60_000));
+    proxy.set(Traffic::Stalls);
+    lock.acquire().await.unwrap_err();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    proxy.set(Traffic::Cut);
+    proxy.set(Traffic::Flows);
+    let guard = waiting.await.unwrap().unwrap();
+    assert_holds(guard, &server, "k").await;
+}
+
+#[tokio::test]
+async fn an_upgrade_that_comes_late_does_not_hit_the_next() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let mine = client_of(&proxy.url()).await;
+    let mut guard = mine.lock("k").lease(ms(60_000)).read().await.unwrap();
+    proxy.set(Traffic::StallsOld);
+    guard.upgrade().await.unwrap_err();
+    let again = guard.upgrade().await;
+    proxy.set(Traffic::Flows);
+    if again.is_err() {
+        guard.upgrade().await.unwrap();
+    }
+    assert_holds(guard, &server, "k").await;
+}
+
+#[tokio::test]
+async fn an_undo_that_comes_late_does_not_hit_the_next_round_of_who_stands_in_line() {
+    let servers = Servers::start(5);
+    let clients = servers.clients().await;
+    let proxy = Proxy::of(&servers.0[4]).await;
+    let mut urls = servers.urls();
+    urls[4] = proxy.url();
+    let mine = Quorum::builder(urls).unwrap().node_timeout(ms(500));
+    let mine = mine.connect().await.unwrap();
+    servers.warm(&mine).await;
+    let others = servers.quorum().await;
+    servers.occupy(&[0, 1, 2, 3], "k", 60_000);
+    let lock = mine.lock("k").lease(ms(60_000));
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    await_waiters(&clients[0], "k", 1).await;
+    proxy.set(Traffic::StallsOld);
+    servers.vacate(&[0], "k");
+    await_waiters(&clients[1], "k", 1).await;
+    // It is undone meanwhile, over another connection.
+    tokio::time::sleep(ms(2_000)).await;
+    servers.vacate(&[1], "k");
+    eventually("it stands on the third, or has a majority", || async {
+        let third = clients[2].info("k").await.unwrap();
+        acquiring.is_finished() || third.is_some_and(|info| info.waiters == 1)
+    })
+    .await;
+    proxy.set(Traffic::Flows);
+    tokio::time::sleep(ms(500)).await;
+    servers.vacate(&[2, 3], "k");
+    let guard = acquiring.await.unwrap().unwrap();
+    let other = others.lock("k").wait(ms(1_000)).acquire().await;
+    assert!(guard.is_valid() && other.is_err(), "{guard:?} {other:?}");
+}

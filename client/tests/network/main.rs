@@ -1,0 +1,20 @@
+//! The ways to servers, and what goes wrong on them: slow or dead connections, late requests, hanging servers, and
+//! servers that take over from one another.
+
+#[cfg(feature = "cluster")]
+mod cluster_hanging;
+#[cfg(feature = "cluster")]
+mod cluster_moves;
+mod connections;
+mod dead_connections;
+mod failover;
+mod hanging;
+mod late_changes;
+mod late_network;
+mod no_module;
+mod slow_network;
+#[cfg(feature = "tls")]
+mod tls;
+
+#[path = "../support/mod.rs"]
+mod support;

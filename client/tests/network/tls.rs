@@ -1,0 +1,151 @@
+//! `rediss://`: certificates that are right, of another authority, and of another host.
+
+use mortise_client::redis::{self, TlsCertificates};
+use mortise_client::{Client, Error, Quorum, Released};
+use mortise_harness::Server;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use crate::support::{await_waiters, ms};
+
+/// How often another port is tried.
+const PORT_ATTEMPTS: u32 = 20;
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A server that speaks TLS as `host`, on the port that is returned.
+fn start(authority: &Authority, host: &str, server: Server) -> (Server, u16) {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new([host.to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    let write = |name: &str, text: String| {
+        let path = server.dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let certificate = write("server.crt", certificate.pem());
+    let key = write("server.key", key.serialize_pem());
+    let ca = write("ca.crt", authority.pem());
+    let mut conn = server.connect();
+    for _ in 0..PORT_ATTEMPTS {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap()
+            .port();
+        let set = conn.try_cmd(&[
+            "CONFIG",
+            "SET",
+            "tls-cert-file",
+            &certificate,
+            "tls-key-file",
+            &key,
+            "tls-ca-cert-file",
+            &ca,
+            "tls-auth-clients",
+            "no",
+            "tls-port",
+            &port.to_string(),
+        ]);
+        match set {
+            Ok(_) => return (server, port),
+            Err(error) if error.contains("listen") => {}
+            Err(error) => panic!("the server does not speak TLS: {error}"),
+        }
+    }
+    panic!("no free port");
+}
+
+/// Whoever trusts `authority`, at this port.
+fn trusting(authority: &Authority, port: u16) -> redis::Client {
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(authority.pem().into_bytes()),
+    };
+    redis::Client::build_with_tls(format!("rediss://127.0.0.1:{port}/"), certificates).unwrap()
+}
+
+#[tokio::test]
+async fn locks_are_taken_awaited_and_renewed_over_tls() {
+    let authority = authority();
+    let (server, port) = start(&authority, "127.0.0.1", Server::start());
+    let client = Client::connect(trusting(&authority, port)).await.unwrap();
+    let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await.unwrap() }
+    });
+    await_waiters(&client, "k", 1).await;
+    guard.renew().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert!(waiting.await.unwrap().is_valid());
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_server_with_a_certificate_of_another_authority_is_a_connection_error_that_says_so() {
+    let (_server, port) = start(&authority(), "127.0.0.1", Server::start());
+    let error = Client::connect(trusting(&authority(), port))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+
+    assert!(error.to_string().contains("certificate"), "{error}");
+    // Nor does the system trust it, which is who is asked where nothing else is said.
+    let error = Client::connect(format!("rediss://127.0.0.1:{port}/"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_host_is_a_connection_error_that_says_so() {
+    let authority = authority();
+    let (_server, port) = start(&authority, "locks.example", Server::start());
+    let error = Client::connect(trusting(&authority, port))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn a_port_without_tls_is_a_connection_error() {
+    let server = Server::start();
+    let error = Client::connect(format!("rediss://{}/", server.addr())).await;
+    assert!(matches!(error, Err(Error::Connection { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_without_the_module_is_told_apart_over_tls_too() {
+    let authority = authority();
+    let (_server, port) = start(
+        &authority,
+        "127.0.0.1",
+        Server::builder().without_module().start(),
+    );
+    let error = Client::connect(trusting(&authority, port))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_quorum_over_tls() {
+    let authority = authority();
+    let servers: Vec<(Server, u16)> = (0..3)
+        .map(|_| start(&authority, "127.0.0.1", Server::start()))
+        .collect();
+    let clients = servers.iter().map(|(_, port)| trusting(&authority, *port));
+    let quorum = Quorum::builder(clients).unwrap().node_timeout(ms(500));
+    let quorum = quorum.connect().await.unwrap();
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}

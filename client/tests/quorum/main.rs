@@ -1,0 +1,10 @@
+//! Locks over several independent servers: the Redlock algorithm, point by point, and what goes beyond it.
+
+mod ends;
+mod queues;
+mod redlock;
+mod redlock_tokens;
+mod silent;
+
+#[path = "../support/mod.rs"]
+mod support;

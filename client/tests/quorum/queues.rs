@@ -1,0 +1,174 @@
+//! What a quorum offers beyond the algorithm: both modes, queues, cancellation, and what partitions do to it.
+
+use mortise_client::{Locks, Loss, Mode, Owner, Quorum, Released};
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::quorum::Servers;
+use crate::support::{self, client, eventually, ms};
+
+#[tokio::test]
+async fn readers_share_a_quorum_and_writers_do_not() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let first = quorum.lock("k").read().await.unwrap();
+    let second = quorum.lock("k").read().await.unwrap();
+    assert!(second.token() > first.token());
+    assert!(quorum.lock("k").try_write().await.unwrap().is_none());
+    assert!(first.is_valid() && second.is_valid());
+    drop((first, second));
+    let writer = quorum.lock("k").write().await.unwrap();
+    assert!(quorum.lock("k").try_read().await.unwrap().is_none());
+    drop(writer);
+}
+
+#[tokio::test]
+async fn a_reader_over_a_quorum_upgrades_and_downgrades() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let mut guard = quorum.lock("k").lease(ms(2500)).read().await.unwrap();
+    let token = guard.token();
+    guard.upgrade().await.unwrap();
+    assert!(guard.token() > token);
+    assert!(quorum.lock("k").try_read().await.unwrap().is_none());
+    guard.downgrade().await.unwrap();
+    let other = quorum.lock("k").try_read().await.unwrap().unwrap();
+    assert!(guard.upgrade_within(ms(0)).await.unwrap_err().is_busy());
+    guard.renew().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert_eq!(other.release().await.unwrap(), Released::Held);
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn re_entry_over_a_quorum_keeps_the_token() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let owner = Owner::new();
+    let lock = quorum.lock("k").owner(&owner).reentrant();
+    let outer = lock.acquire().await.unwrap();
+    eventually("all have granted", || async {
+        servers.taken("k").len() == 3
+    })
+    .await;
+    outer.renew().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    assert_eq!(
+        (inner.token(), inner.owner()),
+        (outer.token(), outer.owner())
+    );
+    assert_eq!(outer.release().await.unwrap(), Released::Held);
+    assert!(inner.renew().await.is_ok());
+    assert_eq!(inner.release().await.unwrap(), Released::Held);
+    servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn who_waits_for_a_quorum_queues_on_a_server_and_is_handed_the_lock() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = quorum.lock("k");
+        async move { lock.acquire().await.unwrap() }
+    });
+    let first = client(&servers.0[0]).await;
+    support::await_waiters(&first, "k", 1).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    assert!(waiting.await.unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn who_waits_on_a_server_that_falls_silent_moves_on() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(150)).await;
+    let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = quorum.lock("k");
+        async move { lock.acquire().await.unwrap() }
+    });
+    let clients = servers.clients().await;
+    support::await_waiters(&clients[0], "k", 1).await;
+    servers.0[0].stop_signal();
+    support::await_waiters(&clients[1], "k", 1).await;
+    let _ = guard.release().await;
+    assert!(waiting.await.unwrap().is_valid());
+    servers.0[0].cont_signal();
+}
+
+#[tokio::test]
+async fn an_acquire_over_a_quorum_dropped_at_any_point_leaves_nothing() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    for step in 0..40 {
+        let _ = tokio::time::timeout(
+            std::time::Duration::from_micros(step * 100),
+            quorum.lock("k").acquire(),
+        )
+        .await;
+        servers.await_free("k").await;
+    }
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    for step in 0..40 {
+        let limit = std::time::Duration::from_micros(step * 250);
+        assert!(
+            tokio::time::timeout(limit, quorum.lock("k").acquire())
+                .await
+                .is_err()
+        );
+    }
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    servers.await_free("k").await;
+    tokio::time::sleep(ms(50)).await;
+    assert!(servers.taken("k").is_empty());
+}
+
+#[tokio::test]
+async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
+    let servers = Servers::start(3);
+    let mut proxies = Vec::new();
+    for server in &servers.0 {
+        proxies.push(Proxy::of(server).await);
+    }
+    let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
+    let quorum = quorum.node_timeout(ms(100)).connect().await.unwrap();
+    let guard = quorum.lock("k").lease(ms(700)).acquire().await.unwrap();
+    for proxy in &proxies[..2] {
+        proxy.set(Traffic::Stalls);
+    }
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert!(guard.release().await.is_err());
+    for proxy in &proxies {
+        proxy.set(Traffic::Flows);
+    }
+    servers.await_free("k").await;
+    assert!(quorum.lock("k").acquire().await.unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn the_same_code_takes_locks_from_one_server_and_from_a_quorum() {
+    async fn job(locks: &dyn Locks) -> u64 {
+        let guard = locks.lock_of(b"job").acquire().await.unwrap();
+        guard.token().get()
+    }
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let one = client(&servers.0[0]).await;
+    assert!(job(&quorum).await > 0);
+    servers.await_free("job").await;
+    assert!(job(&one).await > 0);
+}
+
+#[tokio::test]
+async fn a_hold_can_be_changed_on_another_majority_than_the_one_that_granted_it() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(300)).await;
+    servers.0[2].stop_signal();
+    let mut guard = quorum.lock("k").lease(ms(60_000)).read().await.unwrap();
+    servers.0[2].cont_signal();
+    servers.0[0].stop_signal();
+    guard.upgrade_within(ms(5000)).await.unwrap();
+    assert_eq!(guard.mode(), Mode::Write);
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    servers.0[0].cont_signal();
+    servers.await_free("k").await;
+}

@@ -1,0 +1,163 @@
+//! The last of what Redlock demands: a lease is no fence. Tokens over quorums.
+
+use mortise_client::{Error, NodeReason, Released};
+use mortise_harness::{Server, cmd, int};
+
+use crate::support::quorum::Servers;
+use crate::support::{self, client, eventually, ms};
+
+/// Has a server grant tokens so many microseconds ahead of its clock from now on.
+fn push_ahead(server: &Server, micros: i64) {
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "push", "x", 1000));
+    cmd!(conn, "LOCK.FENCE", "push", "x", token + micros);
+    cmd!(conn, "LOCK.RELEASE", "push", "x");
+}
+
+#[tokio::test]
+async fn requirement_15_tokens_grow_from_one_majority_to_the_next_whichever_servers_it_is_of() {
+    let servers = Servers::start(5);
+    let mut last = 0;
+    let majorities = [[0, 1, 2], [2, 3, 4], [0, 1, 4], [1, 2, 3], [0, 3, 4]];
+    for (round, majority) in majorities.into_iter().enumerate() {
+        // A server of each majority is ahead of the others by less than would count as failed.
+        push_ahead(&servers.0[majority[round % 3]], 50_000 * (round as i64 + 1));
+        let others: Vec<usize> = (0..5).filter(|n| !majority.contains(n)).collect();
+        servers.occupy(&others, "k", 60_000);
+        // A client that knows nothing of the grants before.
+        let quorum = servers
+            .builder()
+            .node_timeout(ms(500))
+            .connect()
+            .await
+            .unwrap();
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        assert!(
+            guard.token().get() > last,
+            "round {round}: {} after {last}",
+            guard.token()
+        );
+        last = guard.token().get();
+        let _ = guard.release().await.unwrap();
+        servers.vacate(&others, "k");
+        servers.await_free("k").await;
+    }
+}
+
+#[tokio::test]
+async fn requirement_15_a_server_far_ahead_of_the_majority_does_not_take_the_others_along() {
+    let servers = Servers::start(3);
+    push_ahead(&servers.0[1], 1_800_000_000);
+    let quorum = servers.quorum().await;
+    for _ in 0..5 {
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        eventually("all have granted", || async {
+            servers.taken("k").len() == 3
+        })
+        .await;
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+        servers.await_free("k").await;
+    }
+}
+
+#[tokio::test]
+async fn requirement_15_of_two_servers_the_one_far_ahead_counts_as_failed() {
+    let mut servers = Servers::start(3);
+    push_ahead(&servers.0[1], 1_800_000_000);
+    let quorum = servers.builder().node_timeout(ms(500)).build().unwrap();
+    servers.0[2].sigkill();
+    let error = quorum.lock("k").acquire().await.unwrap_err();
+    let Error::NoQuorum {
+        needed: 2,
+        granted: 1,
+        nodes,
+    } = &error
+    else {
+        panic!("{error:?}");
+    };
+    let reason = |n: usize| {
+        let node = nodes.iter().find(|node| node.server == servers.0[n].addr());
+        node.map(|node| &node.reason)
+    };
+    assert!(matches!(reason(1), Some(NodeReason::Ahead)), "{error}");
+    assert!(matches!(reason(2), Some(NodeReason::Failed(_))), "{error}");
+    // What it had granted is given back.
+    let there = client(&servers.0[1]).await;
+    support::await_free(&there, "k").await;
+    // The third one tells who is right.
+    servers.0[2].start_again();
+    let limit = servers.clock(0).await + 60_000_000;
+    let guard = quorum.lock("k").wait(ms(20_000)).acquire().await.unwrap();
+    assert!(guard.token().get() < limit, "it took the others along");
+}
+
+#[tokio::test]
+async fn requirement_15_who_queues_does_not_believe_a_server_far_ahead_either() {
+    let mut servers = Servers::start(3);
+    push_ahead(&servers.0[0], 1_800_000_000);
+    let quorum = servers.quorum().await;
+    servers.0[2].sigkill();
+    servers.occupy(&[0, 1], "k", 60_000);
+    let waiting = tokio::spawn({
+        let lock = quorum.lock("k").wait(ms(20_000));
+        async move { lock.acquire().await }
+    });
+    let first = client(&servers.0[0]).await;
+    support::await_waiters(&first, "k", 1).await;
+    servers.vacate(&[0, 1], "k");
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::NoQuorum { .. }), "{error:?}");
+    for node in [0, 1] {
+        support::await_free(&client(&servers.0[node]).await, "k").await;
+    }
+}
+
+#[tokio::test]
+async fn requirement_15_a_long_wait_on_one_server_is_no_sign_of_a_clock_ahead() {
+    let mut servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    servers.0[2].sigkill();
+    servers.occupy(&[1], "k", 60_000);
+    let waiting = tokio::spawn({
+        let lock = quorum.lock("k").lease(ms(60_000));
+        async move { lock.acquire().await }
+    });
+    // It holds the first one since, and waits on the second.
+    let second = client(&servers.0[1]).await;
+    support::await_waiters(&second, "k", 1).await;
+    tokio::time::sleep(ms(1500)).await;
+    servers.vacate(&[1], "k");
+    assert!(waiting.await.unwrap().unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let fences = |servers: &Servers| -> i64 {
+        let calls = |server: &Server| {
+            let stats = server.info("commandstats");
+            let fence = stats
+                .iter()
+                .find(|(name, _)| name.to_lowercase().ends_with("lock.fence"));
+            fence.map_or(0, |(_, line)| {
+                let calls = line.trim_start_matches("calls=").split(',').next();
+                calls.unwrap().parse::<i64>().unwrap()
+            })
+        };
+        servers.0.iter().map(calls).sum()
+    };
+    for _ in 0..3 {
+        servers.warm(&quorum).await;
+    }
+    let before = fences(&servers);
+    for _ in 0..50 {
+        let guard = quorum.lock("k").acquire().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+    }
+    let written_back = fences(&servers) - before;
+    assert!(
+        written_back <= 20,
+        "{written_back} of 50 had to be written back"
+    );
+}

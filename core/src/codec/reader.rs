@@ -1,0 +1,132 @@
+//! Reading bytes that nobody vouches for.
+
+use std::num::NonZeroU64;
+
+use super::{
+    Arrival, BootId, DecodeError, Heartbeat, MAX_MILLIS, MachineId, Stamp, VERSION, Written,
+};
+use crate::owner::OwnerRef;
+use crate::stake::{Stake, Touched};
+use crate::types::{Count, Instant, Token};
+
+/// Reads forward and refuses.
+pub(super) struct Reader<'a> {
+    version: u8,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn versioned(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (&version, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
+        match version {
+            1..=VERSION => Ok(Self { version, rest }),
+            0 => Err(DecodeError::OutOfBounds),
+            newer => Err(DecodeError::Newer(newer)),
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let (head, tail) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, DecodeError> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(super) fn number(&mut self, max: u64) -> Result<u64, DecodeError> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
+                return Err(DecodeError::OutOfBounds);
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return if value > max {
+                    Err(DecodeError::OutOfBounds)
+                } else {
+                    Ok(value)
+                };
+            }
+        }
+        Err(DecodeError::OutOfBounds)
+    }
+
+    pub(super) fn last_token(&mut self) -> Result<u64, DecodeError> {
+        self.number(Token::MAX.get())
+    }
+
+    pub(super) fn owner(&mut self) -> Result<OwnerRef<'a>, DecodeError> {
+        let len = self.number(OwnerRef::MAX_LEN as u64)?;
+        OwnerRef::new(self.take(len as usize)?).ok_or(DecodeError::OutOfBounds)
+    }
+
+    pub(super) fn stamp(&mut self) -> Result<Written, DecodeError> {
+        let mut boot_id = BootId::default();
+        boot_id.0.copy_from_slice(self.take(16)?);
+        let tells_machine = self.version > 1;
+        let mut machine = [0; 8];
+        if tells_machine {
+            machine.copy_from_slice(self.take(8)?);
+        }
+        let stamp = Stamp {
+            boot_id,
+            machine: NonZeroU64::new(u64::from_be_bytes(machine)).map(MachineId),
+            boot: Instant::from_millis(self.number(MAX_MILLIS)?),
+            wall_ms: self.number(MAX_MILLIS)?,
+        };
+        Ok(Written {
+            stamp,
+            tells_machine,
+        })
+    }
+
+    pub(super) fn hold(
+        &mut self,
+        arrival: Arrival,
+        written: &Written,
+        here: &Stamp,
+    ) -> Result<(OwnerRef<'a>, Stake), DecodeError> {
+        let owner = self.owner()?;
+        let max = u64::from(Count::MAX.get());
+        let write = self.number(max)? as u32;
+        let read = self.number(max)? as u32;
+        let token = Token::new(self.last_token()?).ok_or(DecodeError::OutOfBounds)?;
+        let remaining = self.number(MAX_MILLIS)?;
+        let held = self.number(MAX_MILLIS)?;
+        if write == 0 && read == 0 {
+            return Err(DecodeError::Impossible);
+        }
+        let left = arrival.left(remaining, written, here);
+        let held = held + (remaining - left);
+        let stake = Stake {
+            write,
+            read,
+            token,
+            deadline: here.boot.after(left),
+            since: Instant::from_millis(here.boot.as_millis().saturating_sub(held)),
+            touched: Touched::default(),
+        };
+        Ok((owner, stake))
+    }
+
+    pub(super) fn heartbeat(&mut self) -> Result<Heartbeat, DecodeError> {
+        let suspect_ms = self.number(MAX_MILLIS)?;
+        let acknowledged = self.number(MAX_MILLIS)?;
+        Ok(Heartbeat {
+            suspect_ms,
+            acknowledged_ms: acknowledged.checked_sub(1),
+        })
+    }
+
+    pub(super) fn end(&self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(DecodeError::Long)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Owners that have left a key for good: what arrives from them late changes nothing.
+//!
+//! A name is kept as a hash of 128 bits, so that a long key costs no more than a short one. Two names
+//! share one by chance less often than memory errs. The names that left last are kept, up to
+//! [`Left::ROOM`]; those whose time is over go a few at a time.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+
+use crate::owner::OwnerRef;
+use crate::types::Instant;
+
+/// A database, a key and an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Name(u64, u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    until: Instant,
+    /// Which of the departures in `order` is the last one.
+    departure: u64,
+}
+
+/// Who has left which key, and until when nothing of theirs counts there.
+#[derive(Debug, Default)]
+pub struct Left {
+    hashers: [RandomState; 2],
+    names: HashMap<Name, Entry>,
+    /// By the last departure, the longest ago first. Of a name that has left again the earlier ones are stale.
+    order: VecDeque<(u64, Name)>,
+    ends: BTreeSet<(Instant, Name)>,
+    departures: u64,
+}
+
+impl Left {
+    /// How many names are remembered at most.
+    pub const ROOM: usize = 100_000;
+
+    /// Nobody has left.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many names are remembered.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// None is.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// `owner` leaves the key until `until`, or longer if it has left for longer before.
+    pub fn leave(&mut self, db: u32, key: &[u8], owner: OwnerRef<'_>, until: Instant) {
+        let name = self.name(db, key, owner);
+        let before = self.names.get(&name).map(|entry| entry.until);
+        let until = before.map_or(until, |before| before.max(until));
+        if let Some(before) = before {
+            self.ends.remove(&(before, name));
+        }
+        self.departures += 1;
+        let departure = self.departures;
+        self.names.insert(name, Entry { until, departure });
+        self.ends.insert((until, name));
+        self.order.push_back((departure, name));
+        while self.names.len() > Self::ROOM {
+            self.forget_first();
+        }
+        if self.order.len() > 2 * Self::ROOM {
+            let names = &self.names;
+            self.order.retain(|(departure, name)| {
+                names
+                    .get(name)
+                    .is_some_and(|entry| entry.departure == *departure)
+            });
+        }
+    }
+
+    /// Nothing that arrives from `owner` for the key counts at `now`.
+    pub fn has_left(&self, db: u32, key: &[u8], owner: OwnerRef<'_>, now: Instant) -> bool {
+        if self.names.is_empty() {
+            return false;
+        }
+        let entry = self.names.get(&self.name(db, key, owner));
+        entry.is_some_and(|entry| now < entry.until)
+    }
+
+    /// Forgets up to `most` names whose time is over at `now`. True if there may be more.
+    pub fn forget_over(&mut self, now: Instant, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(&(until, name)) = self.ends.first() else {
+                self.order.clear();
+                self.order.shrink_to(0);
+                self.names.shrink_to(0);
+                return false;
+            };
+            if until > now {
+                return false;
+            }
+            self.ends.remove(&(until, name));
+            self.names.remove(&name);
+        }
+        true
+    }
+
+    /// Forgets the name that left longest ago, or a stale departure.
+    fn forget_first(&mut self) {
+        let Some((departure, name)) = self.order.pop_front() else {
+            return;
+        };
+        if let Some(entry) = self.names.get(&name)
+            && entry.departure == departure
+        {
+            self.ends.remove(&(entry.until, name));
+            self.names.remove(&name);
+        }
+    }
+
+    fn name(&self, db: u32, key: &[u8], owner: OwnerRef<'_>) -> Name {
+        let owner = owner.text();
+        let hash = |hasher: &RandomState| hasher.hash_one((db, key, &*owner));
+        let [one, other] = &self.hashers;
+        Name(hash(one), hash(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(name: &str) -> OwnerRef<'_> {
+        OwnerRef::new(name.as_bytes()).expect("in bounds")
+    }
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    #[test]
+    fn a_name_stays_away_until_its_time_is_over_and_a_shorter_time_shortens_nothing() {
+        let mut left = Left::new();
+        left.leave(0, b"k", owner("a"), at(100));
+        left.leave(0, b"k", owner("a"), at(50));
+        assert!(left.has_left(0, b"k", owner("a"), at(99)));
+        assert!(!left.has_left(0, b"k", owner("a"), at(100)));
+        assert!(!left.has_left(1, b"k", owner("a"), at(0)));
+        assert!(!left.has_left(0, b"l", owner("a"), at(0)));
+        assert!(!left.has_left(0, b"k", owner("b"), at(0)));
+    }
+
+    #[test]
+    fn the_names_that_left_last_are_kept() {
+        let mut left = Left::new();
+        let name = |i: usize| i.to_string();
+        for i in 0..=Left::ROOM {
+            left.leave(0, b"k", owner(&name(i)), at(1_000));
+            // The second one leaves again and again, so it is never among the first ones.
+            left.leave(0, b"k", owner("1"), at(1_000));
+        }
+        assert_eq!(left.len(), Left::ROOM);
+        assert!(!left.has_left(0, b"k", owner("0"), at(0)));
+        assert!(left.has_left(0, b"k", owner("1"), at(0)));
+        assert!(left.has_left(0, b"k", owner(&name(Left::ROOM)), at(0)));
+        assert!(left.order.len() <= 2 * Left::ROOM);
+    }
+
+    #[test]
+    fn what_is_over_goes_a_few_at_a_time_and_leaves_no_memory() {
+        let mut left = Left::new();
+        for i in 0..10_u64 {
+            left.leave(0, b"k", owner(&i.to_string()), at(i));
+        }
+        assert!(left.forget_over(at(100), 4));
+        assert_eq!(left.len(), 6);
+        assert!(!left.forget_over(at(7), 100));
+        assert_eq!(left.len(), 2);
+        assert!(!left.forget_over(at(100), 100));
+        assert!(left.is_empty());
+        assert_eq!((left.names.capacity(), left.order.capacity()), (0, 0));
+    }
+}

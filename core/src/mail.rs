@@ -1,0 +1,522 @@
+//! Waiting by mail: boxes, the requests whose answers go to them, and the letters that tell the answers.
+//!
+//! ```text
+//!  request ──► expected ──► decided ──► letter, untold ──► told, and told again ──► forgotten
+//!                 │                          │                    (AFTER names its number)
+//!                 └─ the box goes ───────────┴─► the request leaves, an untold grant is given back
+//! ```
+//!
+//! A queue knows nothing of this: it knows a waiter, and whoever answers waiters looks here whether
+//! the answer is a letter. A letter's number is larger than that of every letter before it, in
+//! whatever box, so what was told of a box is told by one number.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+
+use crate::owner::{Owner, OwnerRef};
+use crate::queue::WaiterId;
+use crate::queues::KeyId;
+use crate::stake::{Stake, Touched};
+use crate::types::{Instant, Lease, Mode, Token};
+
+/// A box: the number that it got when it came to be, `since` in the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BoxId(pub u64);
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds.
+    Granted {
+        /// The fencing token.
+        token: Token,
+        /// The lease, as it was granted.
+        lease: Lease,
+        /// When.
+        at: Instant,
+        /// How to give it back if nobody is ever told.
+        undo: Undo,
+    },
+    /// Its wait is over, or the read hold that it wanted to upgrade has ended.
+    Denied,
+    /// The error that a blocked request would have got.
+    Refused(Box<str>),
+}
+
+/// What a grant changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// The hold as the grant left it.
+    pub granted: Touched,
+    /// Its token then.
+    pub token: Token,
+    /// The hold as it was before.
+    pub before: Option<Box<Stake>>,
+}
+
+/// A grant that nobody was told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// Where.
+    pub key: KeyId,
+    /// Whose.
+    pub owner: Owner,
+    /// How to give it back.
+    pub undo: Undo,
+}
+
+/// An answer that is told until it is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// The key that was asked for.
+    pub key: KeyId,
+    /// Who asked.
+    pub owner: Owner,
+    /// For what.
+    pub mode: Mode,
+    /// The answer.
+    pub outcome: Outcome,
+}
+
+/// What became of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It is a letter in this box.
+    In(BoxId),
+    /// The box has gone: a grant is to be given back.
+    Returned(Option<Untold>),
+    /// The request did not wait by mail.
+    NotByMail(Letter),
+}
+
+/// What leaves with a box that has gone.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// To be taken out of its queue.
+    Request(WaiterId),
+    /// To be given back: nobody was told.
+    Grant(Untold),
+    /// Nothing is to be done for it.
+    Letter,
+}
+
+/// The box belongs to another user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotYours;
+
+#[derive(Debug)]
+struct Mailbox {
+    name: Rc<[u8]>,
+    user: Box<[u8]>,
+    /// When it was asked for last.
+    asked: Instant,
+    /// Since when a letter is told and not forgotten.
+    told_since: Option<Instant>,
+    /// Up to which number letters were told.
+    told: u64,
+    letters: BTreeMap<u64, Letter>,
+    requests: HashSet<WaiterId>,
+}
+
+impl Mailbox {
+    fn len(&self) -> usize {
+        self.requests.len() + self.letters.len()
+    }
+}
+
+/// Every box of a server.
+#[derive(Debug, Default)]
+pub struct Mail {
+    names: HashMap<Rc<[u8]>, BoxId>,
+    boxes: HashMap<BoxId, Mailbox>,
+    /// Where the answer of a request goes. The box may have gone: then it is among `leaving`.
+    requests: HashMap<WaiterId, BoxId>,
+    /// Boxes that have gone, and what of them has not left yet.
+    leaving: Vec<(BoxId, Mailbox)>,
+    letters: usize,
+    /// Databases that have changed places while there were letters, and the number that a later letter has at least.
+    swaps: Vec<(u64, u32, u32)>,
+    /// Letters by their owner, to find those of one that leaves.
+    by_owner: BTreeSet<(Owner, BoxId, u64)>,
+    /// Boxes by when they were asked for last,
+    by_asked: BTreeSet<(Instant, BoxId)>,
+    /// and by since when they have not forgotten what they were told.
+    by_told: BTreeSet<(Instant, BoxId)>,
+}
+
+impl Mail {
+    /// No box.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many boxes there are.
+    pub fn boxes(&self) -> usize {
+        self.boxes.len()
+    }
+
+    /// How many letters are not forgotten.
+    pub fn letters(&self) -> usize {
+        self.letters
+    }
+
+    /// How many requests wait by mail.
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Boxes, letters and requests.
+    pub fn len(&self) -> usize {
+        self.boxes() + self.letters() + self.requests()
+    }
+
+    /// None of them.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Letters and requests of one box.
+    pub fn box_len(&self, id: BoxId) -> usize {
+        self.boxes.get(&id).map_or(0, Mailbox::len)
+    }
+
+    /// The box `name`, if it is there.
+    ///
+    /// # Errors
+    /// [`NotYours`] if `user` did not make it.
+    pub fn find(&self, name: &[u8], user: &[u8]) -> Result<Option<BoxId>, NotYours> {
+        let Some(id) = self.names.get(name) else {
+            return Ok(None);
+        };
+        let yours = self.boxes.get(id).is_some_and(|found| *found.user == *user);
+        yours.then_some(Some(*id)).ok_or(NotYours)
+    }
+
+    /// Makes the box `name`, which is not there. `since` is a number that no box and no letter had before.
+    pub fn make(&mut self, name: &[u8], user: &[u8], since: u64, now: Instant) -> BoxId {
+        let (id, name) = (BoxId(since), Rc::<[u8]>::from(name));
+        let made = Mailbox {
+            name: Rc::clone(&name),
+            user: user.into(),
+            asked: now,
+            told_since: None,
+            told: 0,
+            letters: BTreeMap::new(),
+            requests: HashSet::new(),
+        };
+        self.names.insert(name, id);
+        self.boxes.insert(id, made);
+        self.by_asked.insert((now, id));
+        id
+    }
+
+    /// The answer of `waiter` goes to the box from now on.
+    pub fn expect(&mut self, waiter: WaiterId, id: BoxId) {
+        self.forget_request(waiter);
+        if let Some(found) = self.boxes.get_mut(&id) {
+            found.requests.insert(waiter);
+            self.requests.insert(waiter, id);
+        }
+    }
+
+    /// `waiter` waits by mail.
+    pub fn is_expected(&self, waiter: WaiterId) -> bool {
+        self.requests.contains_key(&waiter)
+    }
+
+    /// The box to which the answer of `waiter` goes.
+    pub fn box_of(&self, waiter: WaiterId) -> Option<BoxId> {
+        self.requests.get(&waiter).copied()
+    }
+
+    /// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
+    pub fn forget_request(&mut self, waiter: WaiterId) -> bool {
+        let Some(id) = self.requests.remove(&waiter) else {
+            return false;
+        };
+        if self.requests.is_empty() {
+            self.requests.shrink_to(ROOM_KEPT);
+        }
+        if let Some(found) = self.boxes.get_mut(&id) {
+            found.requests.remove(&waiter);
+            if found.requests.is_empty() {
+                found.requests.shrink_to(ROOM_KEPT);
+            }
+        }
+        true
+    }
+
+    /// `waiter` was answered. `number` is larger than every one before.
+    pub fn post(&mut self, waiter: WaiterId, number: u64, letter: Letter) -> Posted {
+        let Some(id) = self.requests.get(&waiter).copied() else {
+            return Posted::NotByMail(letter);
+        };
+        self.forget_request(waiter);
+        let Some(found) = self.boxes.get_mut(&id) else {
+            return Posted::Returned(untold(letter));
+        };
+        self.by_owner.insert((letter.owner.clone(), id, number));
+        found.letters.insert(number, letter);
+        self.letters += 1;
+        Posted::In(id)
+    }
+
+    /// Somebody asks for the letters of the box, and has those up to `after`.
+    pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) {
+        let Some(found) = self.boxes.get_mut(&id) else {
+            return;
+        };
+        self.by_asked.remove(&(found.asked, id));
+        found.asked = now;
+        self.by_asked.insert((now, id));
+        let Some(after) = after else { return };
+        let kept = found.letters.split_off(&after.saturating_add(1));
+        let forgotten = std::mem::replace(&mut found.letters, kept);
+        for (number, letter) in &forgotten {
+            self.by_owner.remove(&(letter.owner.clone(), id, *number));
+        }
+        self.letters -= forgotten.len();
+        if !forgotten.is_empty() {
+            let told = found.letters.first_key_value();
+            let told = told.is_some_and(|(number, _)| *number <= found.told);
+            self.set_told_since(id, told.then_some(now));
+        }
+    }
+
+    /// The first `count` letters, with their numbers, oldest first. They are told from now on.
+    pub fn tell(
+        &mut self,
+        id: BoxId,
+        count: usize,
+        now: Instant,
+    ) -> impl ExactSizeIterator<Item = (u64, &Letter)> {
+        if let Some(found) = self.boxes.get_mut(&id) {
+            let last = found.letters.keys().take(count).last().copied();
+            found.told = found.told.max(last.unwrap_or(0));
+            if last.is_some() && found.told_since.is_none() {
+                self.set_told_since(id, Some(now));
+            }
+        }
+        let letters = self.boxes.get(&id).map(|found| &found.letters);
+        let told: Vec<_> = letters
+            .into_iter()
+            .flat_map(|letters| letters.iter().take(count))
+            .map(|(number, letter)| (*number, letter))
+            .collect();
+        told.into_iter()
+    }
+
+    /// The box has letters.
+    pub fn has_letters(&self, id: BoxId) -> bool {
+        self.boxes
+            .get(&id)
+            .is_some_and(|found| !found.letters.is_empty())
+    }
+
+    /// Takes out the letters for requests of `owner` at the key. True if there was one.
+    pub fn withdraw(&mut self, key: &KeyId, owner: OwnerRef<'_>) -> bool {
+        let letters = self.letters_of(key, owner).into_iter();
+        letters.fold(false, |found, (id, number)| {
+            self.take_out(id, number) || found
+        })
+    }
+
+    /// A request is made again: the letter that refused or denied it is taken out if nobody was told.
+    pub fn withdraw_refusal(&mut self, key: &KeyId, owner: OwnerRef<'_>, mode: Mode) {
+        for (id, number) in self.letters_of(key, owner) {
+            let Some(found) = self.boxes.get(&id) else {
+                continue;
+            };
+            let refusal = found.letters.get(&number).is_some_and(|letter| {
+                letter.mode == mode && !matches!(letter.outcome, Outcome::Granted { .. })
+            });
+            if refusal && number > found.told {
+                self.take_out(id, number);
+            }
+        }
+    }
+
+    /// A grant stands because its hold was touched by another one, of which nobody was told either: undoing that one is
+    /// to undo both. True if it was found.
+    pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
+        for (id, number) in self.letters_of(key, owner) {
+            let leaving = self.leaving.iter_mut().find(|(gone, _)| *gone == id);
+            let found = self.boxes.get_mut(&id);
+            let Some(found) = found.or(leaving.map(|(_, gone)| gone)) else {
+                continue;
+            };
+            let told = found.told;
+            let Some(letter) = found.letters.get_mut(&number).filter(|_| number > told) else {
+                continue;
+            };
+            if let Outcome::Granted { undo: later, .. } = &mut letter.outcome
+                && later
+                    .before
+                    .as_ref()
+                    .is_some_and(|before| before.touched == undo.granted)
+            {
+                later.before.clone_from(&undo.before);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A box that nobody has asked for since `asked`, or that has not forgotten since `told` what it was told.
+    pub fn overdue(&self, asked: Instant, told: Instant) -> Option<BoxId> {
+        let first = |order: &BTreeSet<(Instant, BoxId)>, by: Instant| {
+            order.first().filter(|(at, _)| *at <= by).map(|(_, id)| *id)
+        };
+        first(&self.by_asked, asked).or_else(|| first(&self.by_told, told))
+    }
+
+    /// When the box was asked for last that nobody has asked for longest.
+    pub fn next_asked(&self) -> Option<Instant> {
+        self.by_asked.first().map(|(asked, _)| *asked)
+    }
+
+    /// The box goes. What was in it leaves a piece at a time, see [`Self::next_leaving`].
+    pub fn close(&mut self, id: BoxId) {
+        let Some(gone) = self.boxes.remove(&id) else {
+            return;
+        };
+        self.names.remove(&gone.name);
+        self.by_asked.remove(&(gone.asked, id));
+        if let Some(told_since) = gone.told_since {
+            self.by_told.remove(&(told_since, id));
+        }
+        self.leaving.push((id, gone));
+    }
+
+    /// Every box goes, and nothing is to be given back: this server decides no more.
+    pub fn close_all(&mut self) {
+        while let Some(id) = self.boxes.keys().next().copied() {
+            self.close(id);
+        }
+        for (_, gone) in &mut self.leaving {
+            gone.told = u64::MAX;
+        }
+    }
+
+    /// The next piece of the boxes that have gone; `None` if all has left.
+    pub fn next_leaving(&mut self) -> Option<Leaving> {
+        let Some((id, gone)) = self.leaving.last_mut() else {
+            self.leaving.shrink_to(0);
+            return None;
+        };
+        // The last grant first: what it changed was changed by the one before.
+        if let Some((number, letter)) = gone.letters.pop_last() {
+            self.letters -= 1;
+            self.by_owner.remove(&(letter.owner.clone(), *id, number));
+            let untold = (number > gone.told).then(|| untold(letter)).flatten();
+            let untold = untold.map(|untold| moved(untold, number, &self.swaps));
+            if self.letters == 0 {
+                self.swaps.clear();
+            }
+            return Some(untold.map_or(Leaving::Letter, Leaving::Grant));
+        }
+        if let Some(waiter) = gone.requests.iter().next().copied() {
+            gone.requests.remove(&waiter);
+            // It may have been decided meanwhile, or asked again with another box.
+            let still = self.requests.get(&waiter) == Some(id);
+            if still {
+                self.requests.remove(&waiter);
+            }
+            return Some(if still {
+                Leaving::Request(waiter)
+            } else {
+                Leaving::Letter
+            });
+        }
+        self.leaving.pop();
+        self.next_leaving()
+    }
+
+    /// Two databases have changed places, and with them the locks of which letters tell. `number` is larger than that of
+    /// every letter.
+    pub fn swap(&mut self, one: u32, other: u32, number: u64) {
+        if self.letters > 0 {
+            self.swaps.push((number, one, other));
+        }
+    }
+
+    fn letters_of(&self, key: &KeyId, owner: OwnerRef<'_>) -> Vec<(BoxId, u64)> {
+        if self.by_owner.is_empty() {
+            return Vec::new();
+        }
+        let owner = owner.to_owner();
+        let first = (owner.clone(), BoxId(0), 0);
+        let found = self
+            .by_owner
+            .range(first..)
+            .take_while(|(of, _, _)| *of == owner);
+        found
+            .map(|(_, id, number)| (*id, *number))
+            .filter(|(id, number)| {
+                let letter = self.letter(*id, *number);
+                letter.is_some_and(|letter| letter.key == *key)
+            })
+            .collect()
+    }
+
+    /// A letter of a box that is there, or of one that is leaving.
+    fn letter(&self, id: BoxId, number: u64) -> Option<&Letter> {
+        let leaving = || self.leaving.iter().find(|(gone, _)| *gone == id);
+        let found = self.boxes.get(&id);
+        let found = found.or_else(|| leaving().map(|(_, gone)| gone))?;
+        found.letters.get(&number)
+    }
+
+    /// Of a box that is there: what leaves with one that has gone leaves by itself.
+    fn take_out(&mut self, id: BoxId, number: u64) -> bool {
+        let Some(found) = self.boxes.get_mut(&id) else {
+            return false;
+        };
+        if let Some(letter) = found.letters.remove(&number) {
+            self.by_owner.remove(&(letter.owner, id, number));
+            self.letters -= 1;
+        }
+        if found.letters.is_empty() {
+            self.set_told_since(id, None);
+        }
+        true
+    }
+
+    fn set_told_since(&mut self, id: BoxId, told_since: Option<Instant>) {
+        let Some(found) = self.boxes.get_mut(&id) else {
+            return;
+        };
+        if let Some(before) = std::mem::replace(&mut found.told_since, told_since) {
+            self.by_told.remove(&(before, id));
+        }
+        if let Some(told_since) = told_since {
+            self.by_told.insert((told_since, id));
+        }
+    }
+}
+
+/// Of a crowd that has gone, room for so many is kept.
+const ROOM_KEPT: usize = 64;
+
+/// Where the lock is now that letter `number` told of.
+fn moved(mut untold: Untold, number: u64, swaps: &[(u64, u32, u32)]) -> Untold {
+    for (_, one, other) in swaps.iter().filter(|(at, _, _)| *at > number) {
+        if untold.key.db == *one {
+            untold.key.db = *other;
+        } else if untold.key.db == *other {
+            untold.key.db = *one;
+        }
+    }
+    untold
+}
+
+fn untold(letter: Letter) -> Option<Untold> {
+    match letter.outcome {
+        Outcome::Granted { undo, .. } => Some(Untold {
+            key: letter.key,
+            owner: letter.owner,
+            undo,
+        }),
+        Outcome::Denied | Outcome::Refused(_) => None,
+    }
+}

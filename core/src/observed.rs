@@ -1,0 +1,165 @@
+//! The readers of one lock, shared between the lock and whoever observes it.
+//!
+//! Who knows what a lock looks like without its key at hand (a search that spans keys) keeps an
+//! [`Observed`]. One holder is copied into it. Several are shared, because a copy would cost what
+//! they are many: the observer sees every change at once, and when the lock is gone, or has one
+//! holder left, it sees nobody and has to observe anew.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::owner::{Owner, OwnerRef};
+use crate::readers::Readers;
+use crate::stake::Stake;
+use crate::types::{Instant, Mode};
+
+/// The readers as the lock keeps them. A clone is a copy of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Shared(Arc<Mutex<Readers>>);
+
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.with(|readers| readers.clone()))))
+    }
+}
+
+impl Shared {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Readers) -> T) -> T {
+        with(&self.0, act)
+    }
+
+    fn observe(&self) -> ObservedReaders {
+        ObservedReaders(Arc::downgrade(&self.0))
+    }
+}
+
+/// Nobody panics while the readers are half changed.
+fn with<T>(readers: &Mutex<Readers>, act: impl FnOnce(&mut Readers) -> T) -> T {
+    act(&mut readers.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// What a lock looked like when it was observed, and of several readers what it looks like now.
+#[derive(Clone, Debug, Default)]
+pub enum Observed {
+    /// Nobody held.
+    #[default]
+    Free,
+    /// One owner held.
+    One {
+        /// Who.
+        owner: Owner,
+        /// Write if it held that, too.
+        mode: Mode,
+        /// When its lease was to end.
+        deadline: Instant,
+    },
+    /// Several held, all of them readers.
+    Many(ObservedReaders),
+}
+
+impl Observed {
+    pub(crate) fn one(owner: &Owner, stake: &Stake) -> Self {
+        Self::One {
+            owner: owner.clone(),
+            mode: stake.mode(),
+            deadline: stake.deadline,
+        }
+    }
+
+    pub(crate) fn many(readers: &Shared) -> Self {
+        Self::Many(readers.observe())
+    }
+
+    /// `owner` holds at `now`.
+    pub fn holds(&self, owner: OwnerRef<'_>, now: Instant) -> bool {
+        match self {
+            Self::Free => false,
+            Self::One {
+                owner: holder,
+                deadline,
+                ..
+            } => *deadline > now && holder.as_ref() == owner,
+            Self::Many(readers) => readers.holds(owner, now),
+        }
+    }
+
+    /// When the first lease is over; `None` if nobody holds.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Free => None,
+            Self::One { deadline, .. } => Some(*deadline),
+            Self::Many(readers) => readers.next_deadline(),
+        }
+    }
+
+    /// The mode it is held in at `now`; `None` if nobody holds.
+    pub fn mode(&self, now: Instant) -> Option<Mode> {
+        let mode = match self {
+            Self::One { mode, .. } => *mode,
+            Self::Free | Self::Many(_) => Mode::Read,
+        };
+        (self.live_len(now) > 0).then_some(mode)
+    }
+
+    /// How many hold at `now`.
+    pub fn live_len(&self, now: Instant) -> usize {
+        match self {
+            Self::Free => 0,
+            Self::One { deadline, .. } => usize::from(*deadline > now),
+            Self::Many(readers) => readers.live_len(now),
+        }
+    }
+}
+
+/// The readers of a lock, for as long as there are several.
+#[derive(Clone, Debug)]
+pub struct ObservedReaders(Weak<Mutex<Readers>>);
+
+impl ObservedReaders {
+    /// `owner` holds at `now`. O(log n).
+    pub fn holds(&self, owner: OwnerRef<'_>, now: Instant) -> bool {
+        let stake = self.with(|readers| readers.get(owner)).flatten();
+        stake.is_some_and(|stake| !stake.is_over(now))
+    }
+
+    /// Somebody of a task holds at `now`: an owner that begins with `prefix`, which ends in `##`,
+    /// and has no `##` behind it. O(log n), and one step for each owner that begins so.
+    pub fn holds_task(&self, prefix: &[u8], now: Instant) -> bool {
+        let held = self.with(|readers| {
+            let of_task = readers.beginning_with(prefix);
+            of_task.into_iter().any(|(owner, stake)| {
+                let text = owner.text();
+                let last = text.windows(2).rposition(|pair| pair == b"##");
+                last.is_some_and(|last| last + 2 == prefix.len()) && !stake.is_over(now)
+            })
+        });
+        held.unwrap_or(false)
+    }
+
+    /// How many hold at `now`.
+    pub fn live_len(&self, now: Instant) -> usize {
+        let live = self.with(|readers| readers.len() - readers.over(now));
+        live.unwrap_or(0)
+    }
+
+    /// When the first lease is over; `None` if nobody holds.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.with(|readers| readers.next_deadline()).flatten()
+    }
+
+    /// Calls `act` with each that holds at `now`, by owner in byte order, until it answers false.
+    /// `act` must not ask these readers anything.
+    pub fn each(&self, now: Instant, mut act: impl FnMut(&Owner) -> bool) {
+        self.with(|readers| {
+            for (owner, stake) in readers.iter() {
+                if !stake.is_over(now) && !act(owner) {
+                    break;
+                }
+            }
+        });
+    }
+
+    /// `None` if the lock is gone, or has one holder at most by now.
+    fn with<T>(&self, act: impl FnOnce(&mut Readers) -> T) -> Option<T> {
+        Some(with(&*self.0.upgrade()?, act))
+    }
+}

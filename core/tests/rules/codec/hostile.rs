@@ -1,0 +1,400 @@
+//! Bytes that somebody damaged or made up. Refused, or a lock that can be; never a panic.
+
+use mortise_core::codec::{
+    Arrival, BootId, DecodeError, Fact, Stamp, decode_effect, decode_lock, encode_lock,
+};
+use mortise_core::{Instant, Lock};
+use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
+
+use super::spelling::{
+    self, READER, Spelled, WRITTEN, as_version_1, assert_possible, holds_of, owner,
+};
+
+const LAST: u64 = 1_700_000_000_000_123;
+
+/// Where bytes arrive: where they were written, and elsewhere at the ends of time.
+const PLACES: [Stamp; 3] = [
+    WRITTEN,
+    Stamp {
+        boot_id: BootId([9; 16]),
+        machine: WRITTEN.machine,
+        boot: Instant::from_millis(0),
+        wall_ms: u64::MAX,
+    },
+    Stamp {
+        boot_id: WRITTEN.boot_id,
+        machine: None,
+        boot: Instant::from_millis(u64::MAX),
+        wall_ms: 0,
+    },
+];
+
+fn named<'a>(owner: &'a [u8]) -> Spelled<'a> {
+    Spelled { owner, ..READER }
+}
+
+fn samples_of_locks() -> Vec<Vec<u8>> {
+    let long = [b'z'; 255];
+    let writer = Spelled {
+        write: 3,
+        read: 200,
+        ..named(b"w")
+    };
+    of_both_versions(&[
+        spelling::lock(LAST, &[writer]),
+        spelling::lock(LAST, &[READER]),
+        spelling::lock(LAST, &[named(b"a"), named(b"b"), named(&long)]),
+    ])
+}
+
+fn of_both_versions(samples: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let older = samples.iter().map(|sample| as_version_1(sample));
+    older.chain(samples.iter().cloned()).collect()
+}
+
+fn samples_of_effects() -> Vec<Vec<u8>> {
+    let hold = [spelling::stamp(), READER.bytes()].concat();
+    of_both_versions(&[
+        spelling::effect(LAST, b'P', &[&hold]),
+        spelling::effect(LAST, b'S', &[&hold]),
+        spelling::effect(LAST, b'D', &[b"\x05owner"]),
+        spelling::effect(LAST, b'F', &[]),
+        spelling::effect(LAST, b'C', &[]),
+    ])
+}
+
+/// Reads `bytes` as a lock everywhere. True if they were one, which then can be and comes back.
+fn probe_lock(bytes: &[u8]) -> bool {
+    let mut valid = false;
+    for here in &PLACES {
+        for arrival in [Arrival::Live, Arrival::File, Arrival::ReplicaFile] {
+            let Ok((lock, last)) = decode_lock(bytes, arrival, here) else {
+                continue;
+            };
+            valid = true;
+            assert!(last < 1 << 53);
+            assert_possible(&lock);
+            if *here == WRITTEN && arrival == Arrival::Live {
+                assert_comes_back(&lock, last);
+            }
+        }
+    }
+    valid
+}
+
+fn assert_comes_back(lock: &Lock, last: u64) {
+    let mut bytes = Vec::new();
+    encode_lock(lock, last, &WRITTEN, &mut bytes);
+    let (back, seen) = decode_lock(&bytes, Arrival::Live, &WRITTEN).expect("bytes of a lock");
+    assert_eq!((holds_of(&back), seen), (holds_of(lock), last));
+}
+
+/// Reads `bytes` as an effect everywhere, and applies what it says to a lock that others hold.
+fn probe_effect(bytes: &[u8]) -> bool {
+    let mut valid = false;
+    for here in &PLACES {
+        for arrival in [Arrival::Live, Arrival::File, Arrival::ReplicaFile] {
+            let Ok((fact, last)) = decode_effect(bytes, arrival, here) else {
+                continue;
+            };
+            valid = true;
+            assert!(last < 1 << 53);
+            if let Fact::Put(owner, stake) | Fact::Sole(owner, stake) = fact {
+                for others in [&[][..], &[b"a"], &[b"a", b"b"]] {
+                    let mut lock = Lock::free();
+                    for other in others {
+                        lock.put(spelling::owner(*other), READER.stake());
+                    }
+                    lock.put(owner, stake);
+                    assert_possible(&lock);
+                }
+            }
+        }
+    }
+    valid
+}
+
+#[test]
+fn bytes_cut_short_anywhere_are_refused() {
+    for sample in samples_of_locks() {
+        assert!(probe_lock(&sample));
+        for len in 0..sample.len() {
+            let refused = decode_lock(&sample[..len], Arrival::Live, &WRITTEN);
+            assert_eq!(refused.map(|_| ()), Err(DecodeError::Short), "{len}");
+        }
+    }
+    for sample in samples_of_effects() {
+        assert!(probe_effect(&sample));
+        for len in 0..sample.len() {
+            let refused = decode_effect(&sample[..len], Arrival::Live, &WRITTEN);
+            assert_eq!(refused, Err(DecodeError::Short), "{len}");
+        }
+    }
+}
+
+#[test]
+fn bytes_after_the_end_are_refused() {
+    for mut sample in samples_of_locks() {
+        sample.push(0);
+        let refused = decode_lock(&sample, Arrival::Live, &WRITTEN);
+        assert_eq!(refused.map(|_| ()), Err(DecodeError::Long));
+    }
+    for mut sample in samples_of_effects() {
+        sample.push(0);
+        let refused = decode_effect(&sample, Arrival::Live, &WRITTEN);
+        assert_eq!(refused, Err(DecodeError::Long));
+    }
+}
+
+#[test]
+fn one_flipped_bit_anywhere_gives_a_possible_lock_or_none() {
+    let flips = |sample: &[u8], probe: fn(&[u8]) -> bool| {
+        let mut sample = sample.to_vec();
+        let mut valid = 0;
+        for bit in 0..sample.len() * 8 {
+            sample[bit / 8] ^= 1 << (bit % 8);
+            valid += usize::from(probe(&sample));
+            sample[bit / 8] ^= 1 << (bit % 8);
+        }
+        valid
+    };
+    for sample in samples_of_locks() {
+        let valid = flips(&sample, probe_lock);
+        assert!(0 < valid && valid < sample.len() * 8);
+    }
+    for sample in samples_of_effects() {
+        flips(&sample, probe_effect);
+    }
+}
+
+/// Damage: bytes set, cut out, doubled, or swapped with those of another sample.
+fn damaged(samples: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let other = proptest::sample::select(samples.clone());
+    let edits = prop::collection::vec((0..5_u8, any::<usize>(), any::<u8>()), 1..6);
+    (proptest::sample::select(samples), other, edits).prop_map(|(mut bytes, other, edits)| {
+        for (kind, place, byte) in edits {
+            let at = place % bytes.len().max(1);
+            match kind {
+                _ if bytes.is_empty() => bytes.push(byte),
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                2 => drop(bytes.drain(at..(at + usize::from(byte % 8)).min(bytes.len()))),
+                3 => bytes.extend_from_within(at..(at + usize::from(byte)).min(bytes.len())),
+                _ => bytes
+                    .splice(at.., other.get(at..).unwrap_or(&[]).to_vec())
+                    .for_each(drop),
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(10_000),
+        failure_persistence: None,
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn damaged_locks_are_possible_or_refused(bytes in damaged(samples_of_locks())) {
+        probe_lock(&bytes);
+    }
+
+    #[test]
+    fn damaged_effects_are_possible_or_refused(bytes in damaged(samples_of_effects())) {
+        probe_effect(&bytes);
+    }
+
+    #[test]
+    fn noise_is_possible_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        probe_lock(&bytes);
+        probe_effect(&bytes);
+        for known in [1, 2] {
+            if let Some(version) = bytes.first_mut() {
+                *version = known;
+            }
+            probe_lock(&bytes);
+            probe_effect(&bytes);
+        }
+    }
+}
+
+fn refusal(bytes: &[u8]) -> Option<DecodeError> {
+    decode_lock(bytes, Arrival::Live, &WRITTEN).err()
+}
+
+/// The refusal of one hold, alone in a lock and in an effect.
+fn refusal_of_hold(hold: Spelled<'_>) -> Option<DecodeError> {
+    let lock = refusal(&spelling::lock(LAST, &[hold]));
+    let bytes = spelling::effect(LAST, b'P', &[&spelling::stamp(), &hold.bytes()]);
+    let effect = decode_effect(&bytes, Arrival::Live, &WRITTEN).err();
+    assert_eq!(lock, effect);
+    lock
+}
+
+#[test]
+fn a_lock_that_nobody_holds_is_impossible() {
+    assert_eq!(
+        refusal(&spelling::lock(LAST, &[])),
+        Some(DecodeError::Impossible)
+    );
+}
+
+#[test]
+fn a_writer_beside_others_is_impossible() {
+    let writer = Spelled {
+        write: 1,
+        read: 0,
+        ..named(b"m")
+    };
+    for holds in [
+        [writer, named(b"z")],
+        [named(b"a"), writer],
+        [
+            writer,
+            Spelled {
+                owner: b"n",
+                ..writer
+            },
+        ],
+    ] {
+        assert_eq!(
+            refusal(&spelling::lock(LAST, &holds)),
+            Some(DecodeError::Impossible)
+        );
+    }
+    assert_eq!(refusal(&spelling::lock(LAST, &[writer])), None);
+}
+
+#[test]
+fn an_owner_twice_or_out_of_order_is_impossible() {
+    for owners in [[b"a", b"a"], [b"b", b"a"]] {
+        let holds = owners.map(|owner| named(owner));
+        assert_eq!(
+            refusal(&spelling::lock(LAST, &holds)),
+            Some(DecodeError::Impossible)
+        );
+    }
+}
+
+#[test]
+fn a_hold_of_nothing_is_impossible() {
+    let hold = Spelled {
+        write: 0,
+        read: 0,
+        ..READER
+    };
+    assert_eq!(refusal_of_hold(hold), Some(DecodeError::Impossible));
+}
+
+#[test]
+fn numbers_out_of_their_bounds_are_refused_and_those_at_the_bounds_are_not() {
+    let out_of_bounds = |hold| assert_eq!(refusal_of_hold(hold), Some(DecodeError::OutOfBounds));
+    let fine = |hold| assert_eq!(refusal_of_hold(hold), None);
+    for token in [0, 1 << 53, u64::MAX] {
+        out_of_bounds(Spelled { token, ..READER });
+    }
+    for token in [1, (1 << 53) - 1] {
+        fine(Spelled { token, ..READER });
+    }
+    for count in [1 << 31, 1 << 32, (1 << 32) + 1, u64::MAX] {
+        out_of_bounds(Spelled {
+            read: count,
+            ..READER
+        });
+        out_of_bounds(Spelled {
+            write: count,
+            ..READER
+        });
+    }
+    fine(Spelled {
+        read: (1 << 31) - 1,
+        write: (1 << 31) - 1,
+        ..READER
+    });
+    for millis in [(1 << 53) + 1, u64::MAX] {
+        out_of_bounds(Spelled {
+            remaining: millis,
+            ..READER
+        });
+        out_of_bounds(Spelled {
+            held: millis,
+            ..READER
+        });
+    }
+    fine(Spelled {
+        remaining: 1 << 53,
+        held: 1 << 53,
+        ..READER
+    });
+    assert_eq!(
+        refusal(&spelling::lock(1 << 53, &[READER])),
+        Some(DecodeError::OutOfBounds)
+    );
+    assert_eq!(refusal(&spelling::lock((1 << 53) - 1, &[READER])), None);
+}
+
+#[test]
+fn owners_of_no_byte_and_of_256_are_out_of_bounds() {
+    for len in [0, 256, 300] {
+        let owner = vec![b'o'; len];
+        assert_eq!(
+            refusal_of_hold(named(&owner)),
+            Some(DecodeError::OutOfBounds)
+        );
+        let bytes = spelling::effect(LAST, b'D', &[&spelling::number(len as u64), &owner]);
+        let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
+        assert_eq!(refused, Err(DecodeError::OutOfBounds));
+    }
+    let longest = [b'o'; 255];
+    assert_eq!(refusal_of_hold(named(&longest)), None);
+    assert_eq!(owner(&longest).text().len(), 255);
+}
+
+#[test]
+fn a_newer_version_is_named_and_an_older_one_than_the_first_is_none() {
+    let mut bytes = spelling::lock(LAST, &[READER]);
+    for version in [3, 255] {
+        bytes[0] = version;
+        assert_eq!(refusal(&bytes), Some(DecodeError::Newer(version)));
+        let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
+        assert_eq!(refused, Err(DecodeError::Newer(version)));
+        let text = DecodeError::Newer(version).to_string();
+        assert!(text.contains(&version.to_string()));
+    }
+    bytes[0] = 0;
+    assert_eq!(refusal(&bytes), Some(DecodeError::OutOfBounds));
+}
+
+#[test]
+fn a_number_has_one_spelling() {
+    // 1 as two bytes, and a number of eleven bytes.
+    for last in [&[0x81, 0x00][..], &[0x80; 11], &[0xff; 10]] {
+        let bytes = [&[2], last, b"C"].concat();
+        let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
+        assert_eq!(refused, Err(DecodeError::OutOfBounds));
+    }
+}
+
+#[test]
+fn an_unknown_kind_of_effect_is_refused() {
+    for kind in (0..=255).filter(|kind| !b"PSDFCH".contains(kind)) {
+        let refused = decode_effect(&spelling::effect(LAST, kind, &[]), Arrival::Live, &WRITTEN)
+            .map(|(fact, _)| format!("{fact:?}"));
+        assert_eq!(refused, Err(DecodeError::OutOfBounds), "{kind}");
+    }
+}
+
+#[test]
+fn a_count_of_holds_that_the_bytes_do_not_bear_out_costs_nothing() {
+    let mut bytes = spelling::lock(LAST, &[]);
+    bytes.pop();
+    bytes.extend(spelling::number(u64::from(u32::MAX)));
+    assert_eq!(refusal(&bytes), Some(DecodeError::Short));
+    bytes.truncate(bytes.len() - 5);
+    bytes.extend(spelling::number(1 << 32));
+    assert_eq!(refusal(&bytes), Some(DecodeError::OutOfBounds));
+}

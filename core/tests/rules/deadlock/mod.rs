@@ -1,0 +1,39 @@
+//! The search for deadlocks against a graph that is built whole and searched by force, in random
+//! states; what it says in the situations that have a name; and what it costs.
+//! `PROPTEST_CASES` sets how many states.
+
+mod cost;
+mod cycles;
+pub(crate) mod graph;
+mod no_alarm;
+mod state;
+mod story;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
+
+/// States in a plain `cargo test`, which they fill for a few seconds.
+const STATES: u32 = 1_000;
+
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig {
+        cases: match std::env::var("PROPTEST_CASES") {
+            Ok(_) => default.cases,
+            Err(_) => STATES,
+        },
+        failure_persistence: None,
+        // Unoptimized, the default spends more time on chance than on the search.
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..default
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_wait_closes_a_cycle_where_the_graph_has_one(state in state::states()) {
+        state::check_every_wait(&state);
+    }
+}

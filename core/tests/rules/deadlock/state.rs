@@ -1,0 +1,208 @@
+//! Random states of a few keys, whether or not requests could lead to them, and every wait that
+//! could begin in them.
+
+use proptest::prelude::*;
+
+use mortise_core::{
+    Instant, KeyId, Lease, Lock, Queues, Stake, Token, Touched, Wait as CoreWait, Waiter, WaiterId,
+};
+
+use super::graph::{Ask, Scene, Wait, check_answer};
+use crate::queues::server::{Asked, KEYS, Server, key_id, owner};
+
+const OWNERS: usize = 6;
+const NOW: Instant = Instant::from_millis(1_000);
+
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// Owners wait for what they hold already.
+    in_grace: bool,
+    keys: Vec<KeyState>,
+}
+
+#[derive(Clone, Debug)]
+struct KeyState {
+    /// One writer, or readers. Owners, and whether the lease of each is over.
+    holders: Vec<(usize, bool)>,
+    write: bool,
+    asks: Vec<Queued>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    owner: usize,
+    write: bool,
+    /// It has left the queue again.
+    gone: bool,
+}
+
+pub(crate) fn states() -> impl Strategy<Value = State> {
+    let keys = prop::collection::vec(key(), 1..=KEYS);
+    (prop::bool::weighted(0.2), keys).prop_map(|(in_grace, keys)| State { in_grace, keys })
+}
+
+fn key() -> impl Strategy<Value = KeyState> {
+    let holder = (0..OWNERS, prop::bool::weighted(0.15));
+    let ask = (0..OWNERS, any::<bool>(), prop::bool::weighted(0.2));
+    let ask = ask.prop_map(|(owner, write, gone)| Queued { owner, write, gone });
+    (
+        prop::collection::vec(holder, 0..4),
+        any::<bool>(),
+        prop::collection::vec(ask, 0..6),
+    )
+        .prop_map(|(mut holders, write, asks)| {
+            holders.truncate(if write { 1 } else { 4 });
+            KeyState {
+                holders,
+                write,
+                asks,
+            }
+        })
+}
+
+/// A state as the server has it and as the graph sees it.
+struct World {
+    server: Server,
+    scenes: Vec<Scene>,
+}
+
+pub(crate) fn check_every_wait(state: &State) {
+    let mut world = World::of(state);
+    for key in 0..state.keys.len() {
+        for (owner, write) in (0..OWNERS).flat_map(|owner| [(owner, false), (owner, true)]) {
+            world.check(key, owner, write);
+        }
+    }
+}
+
+impl World {
+    fn of(all: &State) -> Self {
+        let mut world = Self {
+            server: Server {
+                now: NOW,
+                ..Server::default()
+            },
+            scenes: vec![Scene::default(); all.keys.len()],
+        };
+        for (key, state) in all.keys.iter().enumerate() {
+            for &(holder, is_over) in &state.holders {
+                world.put(key, holder, state.write, is_over);
+            }
+        }
+        let mut gone = Vec::new();
+        // In turns, so that an owner comes and goes on several keys.
+        for turn in 0..6 {
+            for (key, state) in all.keys.iter().enumerate() {
+                let Some(queued) = state.asks.get(turn) else {
+                    continue;
+                };
+                let ask = world.ask(key, queued.owner, queued.write);
+                if all.in_grace || !world.reenters(key, ask) {
+                    let id = push(&mut world.server.queues, key, ask);
+                    if queued.gone {
+                        gone.push(id);
+                    } else {
+                        world.scenes[key].push(ask);
+                    }
+                }
+            }
+        }
+        for id in gone {
+            assert!(world.server.queues.remove(id).is_some());
+        }
+        for (key, lock) in &world.server.locks {
+            world.server.queues.observe(&key_id(*key), lock.observe());
+        }
+        world
+    }
+
+    fn put(&mut self, key: usize, holder: usize, write: bool, is_over: bool) {
+        let stake = Stake {
+            write: u32::from(write),
+            read: u32::from(!write),
+            token: Token::new(1).expect("a token"),
+            deadline: if is_over { NOW } else { NOW.after(1) },
+            since: NOW,
+            touched: Touched::by(0),
+        };
+        let lock = self.server.locks.entry(key).or_insert_with(Lock::free);
+        let is_new = lock.hold(owner(holder).as_ref()).is_none();
+        if is_new {
+            lock.put(owner(holder).as_ref(), stake);
+            if !is_over {
+                self.scenes[key].holds.push((holder, write));
+            }
+        }
+    }
+
+    /// Write for a reader is an upgrade.
+    fn ask(&self, key: usize, asker: usize, write: bool) -> Ask {
+        Ask {
+            owner: asker,
+            write,
+            upgrade: write && self.scenes[key].holds.contains(&(asker, false)),
+        }
+    }
+
+    fn reenters(&self, key: usize, ask: Ask) -> bool {
+        let mut holds = self.scenes[key].holds.iter();
+        !ask.upgrade && holds.any(|(holder, _)| *holder == ask.owner)
+    }
+
+    /// The answer about a wait that would begin now, and about the same wait once it has begun.
+    fn check(&mut self, key: usize, asker: usize, write: bool) {
+        let ask = self.ask(key, asker, write);
+        let mut wait = Wait {
+            key,
+            ask,
+            is_queued: false,
+        };
+        let asked = asked(ask);
+        let core = CoreWait {
+            key: key_id(key),
+            owner: owner(asker),
+            mode: asked.mode(),
+            upgrade: ask.upgrade,
+        };
+        let keys = self.server.find_cycle(&core);
+        check_answer(&self.scenes, wait, keys.as_deref());
+
+        let id = push(&mut self.server.queues, key, ask);
+        wait.is_queued = true;
+        let keys = self.server.find_cycle(&core);
+        let mut scenes = self.scenes.clone();
+        scenes[key].push(ask);
+        check_answer(&scenes, wait, keys.as_deref());
+        assert!(self.server.queues.remove(id).is_some());
+    }
+}
+
+fn asked(ask: Ask) -> Asked {
+    Asked {
+        owner: ask.owner,
+        write: ask.write,
+        lease: 1,
+        holds: None,
+        fence: None,
+        client: 0,
+    }
+}
+
+fn push(queues: &mut Queues, key: usize, ask: Ask) -> WaiterId {
+    let KeyId { db, name } = key_id(key);
+    let waiter = Waiter {
+        id: queues.next_id(),
+        owner: owner(ask.owner),
+        mode: asked(ask).mode(),
+        lease: Lease::from_millis(1).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 0,
+        since: NOW,
+        limit: None,
+    };
+    let id = waiter.id;
+    queues.push(db, &name, waiter, ask.upgrade);
+    id
+}

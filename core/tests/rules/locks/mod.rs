@@ -1,0 +1,115 @@
+//! The lock against a naive model of the contract: random programs run on both, and every reply
+//! and every state is compared after every step. `PROPTEST_CASES` sets how many programs.
+
+mod perform;
+mod program;
+mod reference;
+mod replica;
+mod run;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
+
+use mortise_core::{How, Mode};
+
+use program::{Deed, Fence, Ownership, Pause, Program, Step, Who};
+use run::run;
+
+/// Programs in a plain `cargo test`, which they fill for a few seconds.
+const PROGRAMS: u32 = 2_000;
+
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig {
+        cases: match std::env::var("PROPTEST_CASES") {
+            Ok(_) => default.cases,
+            Err(_) => PROGRAMS,
+        },
+        failure_persistence: None,
+        // Unoptimized, the default spends more time on chance than on locks.
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..default
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_program_runs_on_the_lock_as_on_the_model(program in program::programs()) {
+        run(&program);
+    }
+}
+
+/// `steps` on one key, a year after 2000, on a replica whose boot clock is ahead.
+fn program(steps: Vec<Step>) -> Program {
+    Program {
+        boot: 1 << 40,
+        wall: 978_307_200_000_000,
+        skew: 1 << 39,
+        steps,
+    }
+}
+
+fn at_once(deed: Deed) -> Step {
+    Step {
+        pause: Pause::Millis(0),
+        wall: 0,
+        key: 0,
+        deed,
+        heard: true,
+    }
+}
+
+fn acquire(owner: usize, mode: Mode, holds: Option<u32>) -> Step {
+    at_once(Deed::Acquire {
+        owner: Who::Anybody(owner),
+        mode,
+        lease: 1_000,
+        holds,
+        fence: Fence::None,
+        client: 7,
+    })
+}
+
+fn release(owner: usize, how: How) -> Step {
+    at_once(Deed::Release {
+        owner: Who::Anybody(owner),
+        how,
+        token: Ownership::Unnamed,
+    })
+}
+
+const MOST: Option<u32> = Some((1 << 31) - 1);
+
+#[test]
+fn a_count_stops_at_its_bound_in_both_modes() {
+    run(&program(vec![
+        acquire(0, Mode::Write, MOST),
+        acquire(0, Mode::Write, None),
+        acquire(0, Mode::Read, MOST),
+        acquire(0, Mode::Read, None),
+        release(0, How::One(None)),
+        release(0, How::One(Some(Mode::Write))),
+        acquire(0, Mode::Write, None),
+        release(0, How::LeaveAt(u32::MAX, Some(Mode::Read))),
+        release(0, How::LeaveAt(0, Some(Mode::Write))),
+        release(0, How::All),
+    ]));
+}
+
+#[test]
+fn the_last_reader_left_of_many_upgrades() {
+    run(&program(vec![
+        acquire(0, Mode::Read, None),
+        acquire(1, Mode::Read, None),
+        acquire(2, Mode::Read, None),
+        acquire(1, Mode::Write, None),
+        release(0, How::One(None)),
+        release(2, How::All),
+        acquire(1, Mode::Write, None),
+        acquire(0, Mode::Read, None),
+        release(1, How::One(Some(Mode::Write))),
+        acquire(0, Mode::Read, None),
+    ]));
+}

@@ -1,0 +1,140 @@
+//! Performs a call of a program on a lock, and says what it came to in the model's words.
+
+use mortise_core::{
+    AcquireError, Busy, Count, Grant, Instant, Lease, Lock, Micros, Owner, OwnerRef, Release,
+    ReleaseError, Request, Stake, Token, TokenClock,
+};
+
+use super::reference::{Call, Hold, Reply};
+
+/// What a call came to: who ended before it, in the order told, and its reply.
+pub(crate) type Outcome = (Vec<(Vec<u8>, Stake)>, Reply);
+
+impl Call {
+    pub(crate) fn owner(&self) -> Option<&[u8]> {
+        match self {
+            Self::Acquire { owner, .. }
+            | Self::Release { owner, .. }
+            | Self::Renew { owner, .. }
+            | Self::Fence { owner, .. } => Some(owner),
+            Self::Look => None,
+        }
+    }
+}
+
+pub(crate) fn owner(bytes: &[u8]) -> OwnerRef<'_> {
+    OwnerRef::new(bytes).expect("1 to 255 bytes")
+}
+
+pub(crate) fn stakes(lock: &Lock) -> Vec<(Vec<u8>, Stake)> {
+    let copy = |(owner, stake): (Owner, Stake)| (owner.text().to_vec(), stake);
+    lock.holds().map(copy).collect()
+}
+
+pub(crate) fn as_hold(key: usize, owner: &Owner, stake: &Stake) -> Hold {
+    hold_of(key, &owner.text(), stake)
+}
+
+pub(crate) fn hold_of(key: usize, owner: &[u8], stake: &Stake) -> Hold {
+    Hold {
+        key,
+        owner: owner.to_vec(),
+        write: stake.write.into(),
+        read: stake.read.into(),
+        token: stake.token.get(),
+        ends: stake.deadline.as_millis(),
+        since: stake.since.as_millis(),
+        client: stake.touched.client(),
+    }
+}
+
+/// Performs `call` on a lock at `now`, whose ended holds are told first.
+pub(crate) fn perform(
+    lock: &mut Lock,
+    tokens: &mut TokenClock,
+    now: u64,
+    wall: u64,
+    call: &Call,
+) -> Outcome {
+    let mut ended = Vec::new();
+    let mut live = lock.at(Instant::from_millis(now), |owner, stake| {
+        ended.push((owner.text().to_vec(), *stake));
+    });
+    let wall = Micros(wall);
+    let token = |value: u64| Token::new(value).expect("a token");
+    let lease = |ms: u64| Lease::from_millis(ms).expect("a lease");
+    let reply = match call {
+        Call::Acquire {
+            owner: name,
+            mode,
+            lease: ms,
+            holds,
+            fence,
+            client,
+        } => {
+            let request = Request {
+                owner: owner(name),
+                mode: *mode,
+                lease: lease(*ms),
+                holds: holds.map(|count| Count::new(count).expect("a count")),
+                fence: fence.map(token),
+                token: None,
+                client: *client,
+            };
+            acquired(live.acquire(&request, tokens, wall))
+        }
+        Call::Release {
+            owner: name,
+            how,
+            token: named,
+        } => match live.release(&Release {
+            owner: owner(name),
+            how: *how,
+            token: named.map(token),
+        }) {
+            Ok(released) => Reply::Left(released.left, released.changed),
+            Err(ReleaseError::NotHeld) => Reply::Null,
+            Err(ReleaseError::ModeNotNamed) => Reply::NameTheMode,
+        },
+        Call::Renew {
+            owner: name,
+            lease: ms,
+            token: named,
+        } => {
+            let stake = live.renew(owner(name), lease(*ms), named.map(token));
+            assert_eq!(stake, stake.and(lock.hold(owner(name))));
+            stake.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
+        }
+        Call::Fence {
+            owner: name,
+            token: wanted,
+        } => match live.fence(owner(name), token(*wanted), tokens, wall) {
+            Ok(stake) => {
+                assert_eq!(stake, stake.and(lock.hold(owner(name))));
+                stake.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
+            }
+            Err(error) => Reply::TokenTooHigh {
+                bound: error.bound.get(),
+            },
+        },
+        Call::Look => Reply::Silence,
+    };
+    (ended, reply)
+}
+
+fn acquired(result: Result<Grant, AcquireError>) -> Reply {
+    match result {
+        Ok(Grant::New(token)) => Reply::New(token.get()),
+        Ok(Grant::Reentry(token)) => Reply::Reentry(token.get()),
+        Ok(Grant::Upgrade(token)) => Reply::Upgrade(token.get()),
+        Err(AcquireError::Busy(busy)) => Reply::Wait {
+            upgrade: busy == Busy::Upgrade,
+        },
+        Err(AcquireError::CountTooHigh) => Reply::CountTooHigh,
+        Err(AcquireError::TokenTooHigh(error)) => Reply::TokenTooHigh {
+            bound: error.bound.get(),
+        },
+        Err(AcquireError::NotHeldByToken) => Reply::Null,
+        Err(AcquireError::OutOfTokens) => Reply::OutOfTokens,
+    }
+}

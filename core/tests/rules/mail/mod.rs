@@ -1,0 +1,363 @@
+//! Boxes and letters against a naive model of the contract: random programs run on both, and every answer is compared.
+//! `PROPTEST_CASES` sets how many programs.
+
+mod reference;
+
+use std::rc::Rc;
+
+use mortise_core::mail::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Undo, Untold};
+use mortise_core::{Instant, KeyId, Lease, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId};
+use proptest::prelude::*;
+
+use reference::{Reference, Sent};
+
+const BOXES: u8 = 3;
+const OWNERS: u8 = 3;
+const WAITERS: u64 = 6;
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Queue { waiter: u64, mailbox: u8 },
+    Forget { waiter: u64 },
+    Post { waiter: u64, letter: Kind },
+    Ask { mailbox: u8, forgets: Option<u8> },
+    Tell { mailbox: u8, count: usize },
+    Withdraw { key: u8, owner: u8 },
+    AskAgain { key: u8, owner: u8, write: bool },
+    Close { mailbox: u8 },
+    CloseAll,
+    LetLeave { pieces: u8 },
+    Pass { ms: u64 },
+    Overdue { asked: u64, told: u64 },
+}
+
+/// A letter, told by its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) key: u8,
+    pub(crate) owner: u8,
+    pub(crate) write: bool,
+    /// 0 granted, 1 denied, 2 refused.
+    pub(crate) result: u8,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let kind =
+        (0..2_u8, 0..OWNERS, any::<bool>(), 0..3_u8).prop_map(|(key, owner, write, result)| Kind {
+            key,
+            owner,
+            write,
+            result,
+        });
+    let op = prop_oneof![
+        5 => (0..WAITERS, 0..BOXES).prop_map(|(waiter, mailbox)| Op::Queue { waiter, mailbox }),
+        1 => (0..WAITERS).prop_map(|waiter| Op::Forget { waiter }),
+        6 => (0..WAITERS, kind).prop_map(|(waiter, letter)| Op::Post { waiter, letter }),
+        3 => (0..BOXES, proptest::option::of(0..5_u8)).prop_map(|(mailbox, forgets)| Op::Ask { mailbox, forgets }),
+        3 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::Tell { mailbox, count }),
+        1 => (0..2_u8, 0..OWNERS).prop_map(|(key, owner)| Op::Withdraw { key, owner }),
+        1 => (0..2_u8, 0..OWNERS, any::<bool>()).prop_map(|(key, owner, write)| Op::AskAgain { key, owner, write }),
+        1 => (0..BOXES).prop_map(|mailbox| Op::Close { mailbox }),
+        1 => Just(Op::CloseAll),
+        2 => (1..6_u8).prop_map(|pieces| Op::LetLeave { pieces }),
+        2 => (1..50_u64).prop_map(|ms| Op::Pass { ms }),
+        2 => (0..80_u64, 0..80_u64).prop_map(|(asked, told)| Op::Overdue { asked, told }),
+    ];
+    proptest::collection::vec(op, 1..60)
+}
+
+#[derive(Default)]
+struct Run {
+    mail: Mail,
+    model: Reference,
+    now: u64,
+    /// The last number of a box or a letter.
+    number: u64,
+}
+
+pub(crate) fn owner(number: u8) -> String {
+    format!("owner{number}")
+}
+
+fn key(number: u8) -> KeyId {
+    KeyId {
+        db: 0,
+        name: Rc::from([number]),
+    }
+}
+
+fn letter(kind: Kind, number: u64) -> Letter {
+    let name = owner(kind.owner);
+    Letter {
+        key: key(kind.key),
+        owner: OwnerRef::new(name.as_bytes())
+            .expect("in bounds")
+            .to_owner(),
+        mode: if kind.write { Mode::Write } else { Mode::Read },
+        outcome: match kind.result {
+            0 => Outcome::Granted {
+                token: Token::new(number).expect("in bounds"),
+                lease: Lease::from_millis(1_000).expect("not 0"),
+                at: Instant::from_millis(0),
+                undo: Undo {
+                    granted: Touched::by(number),
+                    token: Token::new(number).expect("in bounds"),
+                    before: None,
+                },
+            },
+            1 => Outcome::Denied,
+            _ => Outcome::Refused("DEADLOCK".into()),
+        },
+    }
+}
+
+/// The number of the grant that is to be given back.
+fn returned(untold: &Untold) -> u64 {
+    untold.undo.token.get()
+}
+
+impl Run {
+    fn now(&self) -> Instant {
+        Instant::from_millis(self.now)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// The box, made if need be.
+    fn open(&mut self, mailbox: u8) -> BoxId {
+        let name = [mailbox];
+        assert_eq!(
+            self.mail.find(&name, b"other").is_err(),
+            self.model.since(mailbox).is_some()
+        );
+        let found = self.mail.find(&name, b"user").expect("of this user");
+        assert_eq!(found.map(|id| id.0), self.model.since(mailbox));
+        found.unwrap_or_else(|| {
+            let (since, now) = (self.next(), self.now());
+            self.model.make(mailbox, since, self.now);
+            self.mail.make(&name, b"user", since, now)
+        })
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Queue { waiter, mailbox } => {
+                let id = self.open(mailbox);
+                self.mail.expect(WaiterId(waiter), id);
+                self.model.expect(waiter, mailbox);
+            }
+            Op::Forget { waiter } => {
+                let forgot = self.mail.forget_request(WaiterId(waiter));
+                assert_eq!(forgot, self.model.forget(waiter));
+            }
+            Op::Post {
+                waiter,
+                letter: kind,
+            } => self.post(waiter, kind),
+            Op::Ask { mailbox, forgets } => {
+                let id = self.open(mailbox);
+                let after = forgets.map(|nth| self.model.number_of(mailbox, nth));
+                self.mail.ask(id, after, self.now());
+                self.model.ask(mailbox, after, self.now);
+            }
+            Op::Tell { mailbox, count } => {
+                let (id, now) = (self.open(mailbox), self.now());
+                let told: Vec<u64> = self
+                    .mail
+                    .tell(id, count, now)
+                    .map(|(number, _)| number)
+                    .collect();
+                assert_eq!(told, self.model.tell(mailbox, count, self.now));
+            }
+            Op::Withdraw { key: k, owner: o } => {
+                let name = owner(o);
+                let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+                assert_eq!(self.mail.withdraw(&key(k), name), self.model.withdraw(k, o));
+            }
+            Op::AskAgain {
+                key: k,
+                owner: o,
+                write,
+            } => {
+                let name = owner(o);
+                let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+                let mode = if write { Mode::Write } else { Mode::Read };
+                self.mail.withdraw_refusal(&key(k), name, mode);
+                self.model.withdraw_refusal(k, o, write);
+            }
+            Op::Close { mailbox } => {
+                if let Some(since) = self.model.since(mailbox) {
+                    self.mail.close(BoxId(since));
+                    self.model.close(since);
+                }
+            }
+            Op::CloseAll => {
+                self.mail.close_all();
+                self.model.close_all();
+            }
+            Op::LetLeave { pieces } => {
+                for _ in 0..pieces {
+                    self.let_leave();
+                }
+            }
+            Op::Pass { ms } => self.now += ms,
+            Op::Overdue { asked, told } => {
+                let before = |ms| Instant::from_millis(self.now.saturating_sub(ms));
+                let overdue = self.mail.overdue(before(asked), before(told));
+                let expected = self.model.overdue(
+                    self.now.saturating_sub(asked),
+                    self.now.saturating_sub(told),
+                );
+                assert_eq!(overdue.is_some(), !expected.is_empty());
+                assert!(overdue.is_none_or(|id| expected.contains(&id.0)));
+            }
+        }
+    }
+
+    fn post(&mut self, waiter: u64, kind: Kind) {
+        let number = self.next();
+        let posted = self
+            .mail
+            .post(WaiterId(waiter), number, letter(kind, number));
+        let expected = self.model.post(waiter, number, kind);
+        match (posted, expected) {
+            (Posted::In(id), Sent::In(since)) => assert_eq!(id.0, since),
+            (Posted::Returned(untold), Sent::Returned(back)) => {
+                assert_eq!(untold.as_ref().map(returned), back);
+            }
+            (Posted::NotByMail(_), Sent::NotByMail) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// One piece of a box that has gone. False if there is none.
+    fn let_leave(&mut self) -> bool {
+        match self.mail.next_leaving() {
+            None => {
+                assert!(self.model.has_left());
+                return false;
+            }
+            Some(Leaving::Request(id)) => self.model.request_leaves(id.0),
+            Some(Leaving::Grant(untold)) => self.model.grant_leaves(returned(&untold)),
+            Some(Leaving::Letter) => {}
+        }
+        true
+    }
+
+    fn compare(&self) {
+        assert_eq!(self.mail.boxes(), self.model.boxes());
+        for mailbox in 0..BOXES {
+            if let Some(since) = self.model.since(mailbox) {
+                assert_eq!(self.mail.box_len(BoxId(since)), self.model.box_len(mailbox));
+                assert_eq!(
+                    self.mail.has_letters(BoxId(since)),
+                    self.model.has_letters(mailbox)
+                );
+            }
+        }
+        for waiter in 0..WAITERS {
+            assert_eq!(
+                self.mail.box_of(WaiterId(waiter)).map(|id| id.0),
+                self.model.box_of(waiter)
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(super::queues::config())]
+
+    #[test]
+    fn every_program_runs_on_the_boxes_as_on_the_model(ops in ops()) {
+        let mut run = Run::default();
+        for op in ops {
+            run.step(op);
+            run.compare();
+        }
+        run.mail.close_all();
+        run.model.close_all();
+        while run.let_leave() {}
+        prop_assert!(run.mail.is_empty());
+    }
+}
+
+#[test]
+fn a_box_of_another_user_is_not_found() {
+    let mut mail = Mail::new();
+    let id = mail.make(b"box", b"a", 1, Instant::from_millis(0));
+    assert_eq!(mail.find(b"box", b"a"), Ok(Some(id)));
+    assert_eq!(mail.find(b"box", b"b"), Err(NotYours));
+    assert_eq!(mail.find(b"bo", b"b"), Ok(None));
+}
+
+#[test]
+fn what_a_swap_of_databases_moved_is_given_back_where_it_is() {
+    let mut mail = Mail::new();
+    let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
+    let granted = Kind {
+        key: 0,
+        owner: 0,
+        write: true,
+        result: 0,
+    };
+    for (waiter, number) in [(1, 2), (2, 5)] {
+        mail.expect(WaiterId(waiter), id);
+        mail.post(WaiterId(waiter), number, letter(granted, number));
+        mail.swap(0, 7, number + 1);
+    }
+    mail.close(id);
+    let mut dbs = Vec::new();
+    while let Some(piece) = mail.next_leaving() {
+        if let Leaving::Grant(untold) = piece {
+            dbs.push(untold.key.db);
+        }
+    }
+    // The later one was swapped once, the earlier one there and back.
+    assert_eq!(dbs, [7, 0]);
+}
+
+#[test]
+fn an_untold_grant_takes_over_what_the_one_before_it_had_changed() {
+    let mut mail = Mail::new();
+    let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
+    let first = Undo {
+        granted: Touched::by(7),
+        token: Token::MAX,
+        before: None,
+    };
+    let between = Stake {
+        write: 1,
+        read: 0,
+        token: Token::MAX,
+        deadline: Instant::from_millis(9),
+        since: Instant::from_millis(0),
+        touched: first.granted,
+    };
+    let mut later = letter(
+        Kind {
+            key: 0,
+            owner: 0,
+            write: false,
+            result: 0,
+        },
+        2,
+    );
+    if let Outcome::Granted { undo, .. } = &mut later.outcome {
+        undo.before = Some(Box::new(between));
+    }
+    let name = owner(0);
+    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+    mail.expect(WaiterId(1), id);
+    mail.post(WaiterId(1), 2, later);
+    assert!(!mail.hand_on(&key(1), name, &first));
+    assert!(mail.hand_on(&key(0), name, &first));
+    mail.close(id);
+    match mail.next_leaving() {
+        Some(Leaving::Grant(untold)) => assert_eq!(untold.undo.before, None),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,223 @@
+//! What the contract says of boxes and letters, as simply as it can be written: lists that are searched.
+
+use super::Kind;
+
+#[derive(Debug)]
+struct Mailbox {
+    name: u8,
+    since: u64,
+    asked: u64,
+    told_since: Option<u64>,
+    letters: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    kind: Kind,
+    told: bool,
+}
+
+/// What becomes of an answer.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    In(u64),
+    Returned(Option<u64>),
+    NotByMail,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Reference {
+    boxes: Vec<Mailbox>,
+    /// Each waiter with the `since` of its box.
+    requests: Vec<(u64, u64)>,
+    /// Grants of boxes that have gone, not given back yet.
+    to_return: Vec<u64>,
+}
+
+impl Reference {
+    fn get(&self, name: u8) -> Option<&Mailbox> {
+        self.boxes.iter().find(|mailbox| mailbox.name == name)
+    }
+
+    fn get_mut(&mut self, name: u8) -> &mut Mailbox {
+        let found = self.boxes.iter_mut().find(|mailbox| mailbox.name == name);
+        found.expect("made before")
+    }
+
+    pub(crate) fn since(&self, name: u8) -> Option<u64> {
+        self.get(name).map(|mailbox| mailbox.since)
+    }
+
+    pub(crate) fn boxes(&self) -> usize {
+        self.boxes.len()
+    }
+
+    pub(crate) fn make(&mut self, name: u8, since: u64, now: u64) {
+        self.boxes.push(Mailbox {
+            name,
+            since,
+            asked: now,
+            told_since: None,
+            letters: Vec::new(),
+        });
+    }
+
+    pub(crate) fn expect(&mut self, waiter: u64, name: u8) {
+        let since = self.since(name).expect("made before");
+        self.forget(waiter);
+        self.requests.push((waiter, since));
+    }
+
+    pub(crate) fn forget(&mut self, waiter: u64) -> bool {
+        let before = self.requests.len();
+        self.requests.retain(|(of, _)| *of != waiter);
+        self.requests.len() < before
+    }
+
+    pub(crate) fn box_of(&self, waiter: u64) -> Option<u64> {
+        let mut requests = self.requests.iter();
+        requests
+            .find(|(of, _)| *of == waiter)
+            .map(|(_, since)| *since)
+    }
+
+    pub(crate) fn box_len(&self, name: u8) -> usize {
+        let Some(mailbox) = self.get(name) else {
+            return 0;
+        };
+        let requests = self
+            .requests
+            .iter()
+            .filter(|(_, since)| *since == mailbox.since);
+        requests.count() + mailbox.letters.len()
+    }
+
+    pub(crate) fn has_letters(&self, name: u8) -> bool {
+        self.get(name)
+            .is_some_and(|mailbox| !mailbox.letters.is_empty())
+    }
+
+    pub(crate) fn post(&mut self, waiter: u64, number: u64, kind: Kind) -> Sent {
+        let Some(since) = self.box_of(waiter) else {
+            return Sent::NotByMail;
+        };
+        self.forget(waiter);
+        let found = self.boxes.iter_mut().find(|mailbox| mailbox.since == since);
+        match found {
+            Some(mailbox) => {
+                let told = false;
+                mailbox.letters.push(Entry { number, kind, told });
+                Sent::In(since)
+            }
+            None => Sent::Returned((kind.result == 0).then_some(number)),
+        }
+    }
+
+    /// The number of the nth letter of the box; of none, one that is behind all.
+    pub(crate) fn number_of(&self, name: u8, nth: u8) -> u64 {
+        let letters = self.get(name).map(|mailbox| &mailbox.letters);
+        let nth = letters.and_then(|letters| letters.get(usize::from(nth)));
+        nth.map_or(0, |letter| letter.number)
+    }
+
+    pub(crate) fn ask(&mut self, name: u8, after: Option<u64>, now: u64) {
+        let mailbox = self.get_mut(name);
+        mailbox.asked = now;
+        let Some(after) = after else { return };
+        let before = mailbox.letters.len();
+        mailbox.letters.retain(|letter| letter.number > after);
+        if mailbox.letters.len() < before {
+            let told = mailbox.letters.iter().any(|letter| letter.told);
+            mailbox.told_since = told.then_some(now);
+        }
+    }
+
+    pub(crate) fn tell(&mut self, name: u8, count: usize, now: u64) -> Vec<u64> {
+        let mailbox = self.get_mut(name);
+        let mut told = Vec::new();
+        for letter in mailbox.letters.iter_mut().take(count) {
+            letter.told = true;
+            told.push(letter.number);
+        }
+        if !told.is_empty() && mailbox.told_since.is_none() {
+            mailbox.told_since = Some(now);
+        }
+        told
+    }
+
+    fn take_out(&mut self, out: impl Fn(&Entry) -> bool) -> bool {
+        let mut found = false;
+        for mailbox in &mut self.boxes {
+            let before = mailbox.letters.len();
+            mailbox.letters.retain(|letter| !out(letter));
+            if mailbox.letters.len() < before {
+                found = true;
+                if mailbox.letters.is_empty() {
+                    mailbox.told_since = None;
+                }
+            }
+        }
+        found
+    }
+
+    pub(crate) fn withdraw(&mut self, key: u8, owner: u8) -> bool {
+        self.take_out(|letter| letter.kind.key == key && letter.kind.owner == owner)
+    }
+
+    pub(crate) fn withdraw_refusal(&mut self, key: u8, owner: u8, write: bool) {
+        self.take_out(|Entry { kind, told, .. }| {
+            !told && kind.result != 0 && (kind.key, kind.owner, kind.write) == (key, owner, write)
+        });
+    }
+
+    pub(crate) fn close(&mut self, since: u64) {
+        let Some(at) = self.boxes.iter().position(|mailbox| mailbox.since == since) else {
+            return;
+        };
+        let gone = self.boxes.remove(at);
+        let untold = gone
+            .letters
+            .iter()
+            .filter(|letter| !letter.told && letter.kind.result == 0);
+        self.to_return.extend(untold.map(|letter| letter.number));
+    }
+
+    pub(crate) fn close_all(&mut self) {
+        self.boxes.clear();
+        self.to_return.clear();
+    }
+
+    /// Boxes of which nobody has asked since `asked`, or that were told before `told` what they have not forgotten.
+    pub(crate) fn overdue(&self, asked: u64, told: u64) -> Vec<u64> {
+        let late = |mailbox: &&Mailbox| {
+            mailbox.asked <= asked || mailbox.told_since.is_some_and(|since| since <= told)
+        };
+        self.boxes
+            .iter()
+            .filter(late)
+            .map(|mailbox| mailbox.since)
+            .collect()
+    }
+
+    pub(crate) fn request_leaves(&mut self, waiter: u64) {
+        let since = self.box_of(waiter).expect("it waits");
+        assert!(
+            self.boxes.iter().all(|mailbox| mailbox.since != since),
+            "its box is there"
+        );
+        self.forget(waiter);
+    }
+
+    pub(crate) fn grant_leaves(&mut self, number: u64) {
+        let at = self.to_return.iter().position(|grant| *grant == number);
+        self.to_return
+            .remove(at.expect("a grant that nobody was told of"));
+    }
+
+    /// Nothing is left of boxes that have gone.
+    pub(crate) fn has_left(&self) -> bool {
+        let gone = |since: &u64| self.boxes.iter().all(|mailbox| mailbox.since != *since);
+        self.to_return.is_empty() && !self.requests.iter().any(|(_, since)| gone(since))
+    }
+}

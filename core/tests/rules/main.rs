@@ -1,0 +1,10 @@
+//! The rules of locks without a server: random programs against models of the contract, the bytes of every version, and
+//! what all of it costs.
+
+mod allocations;
+mod codec;
+mod deadlock;
+mod lease_order;
+mod locks;
+mod mail;
+mod queues;

@@ -1,0 +1,212 @@
+//! Compares what the queues show with what the model has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::{
+    AcquireError, Count, Decided, Grant, Instant, Lease, Queues, Stake, Token, Verdict, Waiter,
+    WaiterId,
+};
+
+use super::reference::{self, Decision, Hold, Kind, Reference};
+use super::server::{DBS, KEYS, PER_DB, Server, key_id, key_number, owner};
+
+pub(crate) fn kind_of(grant: Grant) -> (Kind, u64) {
+    let kind = match grant {
+        Grant::New(_) => Kind::New,
+        Grant::Reentry(_) => Kind::Reentry,
+        Grant::Upgrade(_) => Kind::Upgrade,
+    };
+    (kind, grant.token().get())
+}
+
+fn stake(stake: &Stake, hold: &Hold) {
+    let counts = (u64::from(stake.write), u64::from(stake.read));
+    assert_eq!(counts, (hold.write, hold.read), "{hold:?}");
+    assert_eq!(stake.token.get(), hold.token, "{hold:?}");
+    assert_eq!(stake.deadline.as_millis(), hold.ends, "{hold:?}");
+}
+
+pub(crate) fn waiter(waiter: &Waiter, expected: &reference::Waiter) {
+    let asked = expected.asked;
+    assert_eq!(waiter.id.0, expected.id);
+    assert_eq!(waiter.owner, owner(asked.owner));
+    assert_eq!(waiter.mode, asked.mode());
+    assert_eq!(waiter.lease.as_millis(), asked.lease);
+    assert_eq!(waiter.holds.map(Count::get), asked.holds);
+    assert_eq!(waiter.fence.map(Token::get), asked.fence);
+    assert_eq!(waiter.client, asked.client);
+    assert_eq!(waiter.since.as_millis(), expected.since);
+    assert_eq!(waiter.limit.map(Instant::as_millis), expected.limit);
+}
+
+pub(crate) fn decision(decided: &Decided, expected: &Decision) {
+    waiter(&decided.waiter, &expected.waiter);
+    match (decided.verdict, expected.verdict) {
+        (
+            Verdict::Granted {
+                grant,
+                stake: granted,
+                before,
+                alone,
+            },
+            reference::Verdict::Granted {
+                kind,
+                hold,
+                before: held,
+                alone: is_alone,
+            },
+        ) => {
+            assert_eq!(kind_of(grant), (kind, hold.token));
+            stake(&granted, &hold);
+            assert_eq!(granted.touched.client(), decided.waiter.client);
+            assert_eq!(before.is_some(), held.is_some());
+            if let (Some(before), Some(held)) = (before, held) {
+                stake(&before, &held);
+                assert_ne!(before.touched, granted.touched);
+            }
+            assert_eq!(alone, is_alone);
+        }
+        (Verdict::UpgradeLost, reference::Verdict::UpgradeLost)
+        | (Verdict::Refused(AcquireError::CountTooHigh), reference::Verdict::CountTooHigh) => {}
+        (actual, expected) => panic!("expected {expected:?}, got {actual:?}"),
+    }
+}
+
+/// Whoever comes to hold was the first of `queue`, as it stood before, that was left. Only an
+/// owner that holds already is decided ahead of others.
+pub(crate) fn nobody_was_overtaken(queue: &[u64], decided: &[Decided]) {
+    let mut left = queue.to_vec();
+    for Decided { waiter, verdict } in decided {
+        if let Verdict::Granted {
+            grant: Grant::New(_),
+            before,
+            ..
+        } = verdict
+        {
+            assert!(before.is_none());
+            assert_eq!(left.first(), Some(&waiter.id.0), "{left:?} was overtaken");
+        }
+        left.retain(|id| *id != waiter.id.0);
+    }
+}
+
+/// Every lock, every queue, and all that spans the queues.
+pub(crate) fn states(server: &Server, model: &Reference) {
+    assert_eq!(server.tokens.last(), model.last_token);
+    for key in 0..KEYS {
+        holds(server, model, key);
+        queue(server, model, key);
+    }
+    let waiting = || model.keys.iter().flat_map(|key| &key.queue);
+    assert_eq!(server.queues.len(), waiting().count());
+    assert_eq!(server.queues.is_empty(), waiting().count() == 0);
+    let limits = waiting().filter_map(|waiter| Some((waiter.limit?, waiter.id)));
+    let first = limits.min();
+    let next_limit = server.queues.next_limit().map(Instant::as_millis);
+    assert_eq!(next_limit, first.map(|(limit, _)| limit));
+    let longest = server.queues.longest_lease().map(Lease::as_millis);
+    assert_eq!(longest, waiting().map(|waiter| waiter.asked.lease).max());
+    let deadline = model.keys.iter().filter_map(|key| key.deadline).min();
+    let next_deadline = server.queues.next_deadline().map(Instant::as_millis);
+    assert_eq!(next_deadline, deadline);
+    let over = first.filter(|(limit, _)| *limit <= model.now);
+    let timed_out = server.queues.timed_out(server.now).map(|id| id.0);
+    assert_eq!(timed_out, over.map(|(_, id)| id));
+    listings(server, model);
+    if server.queues.is_empty() {
+        nothing_is_left(&server.queues);
+    }
+}
+
+fn holds(server: &Server, model: &Reference, key: usize) {
+    let mut expected = model.keys[key].holds.clone();
+    expected.sort_by_key(|hold| hold.owner);
+    let lock = server.locks.get(&key).cloned().unwrap_or_default();
+    assert_eq!(
+        lock.len(),
+        expected.len(),
+        "holders of key {key}: {expected:?}"
+    );
+    for ((holder, held), hold) in lock.holds().zip(&expected) {
+        assert_eq!(holder, owner(hold.owner));
+        stake(&held, hold);
+    }
+}
+
+fn queue(server: &Server, model: &Reference, key: usize) {
+    let id = key_id(key);
+    let expected = &model.keys[key].queue;
+    let Some(queue) = server.queues.get(id.db, &id.name) else {
+        assert!(
+            expected.is_empty(),
+            "key {key} has no queue, but {expected:?}"
+        );
+        return;
+    };
+    assert!(!queue.is_empty(), "an empty queue of key {key} is kept");
+    assert_eq!(
+        queue.len(),
+        expected.len(),
+        "queue of key {key}: {expected:?}"
+    );
+    let since = expected.iter().map(|waiter| waiter.since).min();
+    assert_eq!(queue.oldest().map(Instant::as_millis), since);
+    for (actual, expected) in queue.iter().zip(expected) {
+        waiter(actual, expected);
+        let found = server.queues.waiter(WaiterId(expected.id));
+        let (at, found) = found.expect("who waits is found");
+        assert_eq!(key_number(at), key);
+        waiter(found, expected);
+    }
+}
+
+fn listings(server: &Server, model: &Reference) {
+    let expected: BTreeSet<(usize, usize)> = (0..KEYS)
+        .map(|key| (key, model.keys[key].queue.len()))
+        .filter(|(_, len)| *len > 0)
+        .collect();
+    let number = |db: u32, name: &[u8]| {
+        let number = (0..KEYS).find(|key| key_id(*key).db == db && *key_id(*key).name == *name);
+        number.expect("a key of the tests")
+    };
+    let all = server.queues.iter();
+    let all: Vec<(usize, usize)> = all
+        .map(|(db, name, queue)| (number(db, name), queue.len()))
+        .collect();
+    assert_eq!(all.len(), expected.len());
+    assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), expected);
+    for db in 0..=DBS as u32 {
+        let keys = server.queues.keys_of(db).map(|name| number(db, name));
+        let keys: BTreeSet<usize> = keys.collect();
+        let expected = expected.iter().map(|(key, _)| *key);
+        let expected: BTreeSet<usize> =
+            expected.filter(|key| key / PER_DB == db as usize).collect();
+        assert_eq!(keys, expected);
+    }
+}
+
+/// The queues know of every owner that waits at several keys, and of no other. Only the search
+/// for deadlocks goes by it, and it would find as much, but not as fast, with too many.
+pub(crate) fn roamers(queues: &Queues, model: &Reference) {
+    let mut waits: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for (key, it) in model.keys.iter().enumerate() {
+        for waiter in &it.queue {
+            waits.entry(waiter.asked.owner).or_default().insert(key);
+        }
+    }
+    let roaming = waits.values().map(BTreeSet::len).filter(|keys| *keys > 1);
+    let shown = format!("{queues:?}").matches("roams: true").count();
+    assert_eq!(shown, roaming.sum::<usize>());
+}
+
+/// Queues in which nobody waits are as they were in the beginning, down to the last index.
+pub(crate) fn nothing_is_left(queues: &Queues) {
+    let shown = format!("{queues:?}");
+    let last_id = shown.rsplit_once("last_id: ").map(|(_, rest)| rest);
+    let fresh = format!("{:?}", Queues::new());
+    let (fresh, _) = fresh.rsplit_once("last_id: ").expect("the last field");
+    assert_eq!(
+        Some(shown.as_str()),
+        last_id.map(|id| format!("{fresh}last_id: {id}")).as_deref()
+    );
+}

@@ -1,0 +1,41 @@
+//! The queues against a naive model of the contract: random programs run on both, and every
+//! decision and every state is compared after every step. `PROPTEST_CASES` sets how many programs.
+
+mod compare;
+mod cost;
+mod program;
+mod reference;
+mod rules;
+mod run;
+pub(crate) mod server;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
+
+use run::run;
+
+/// Programs in a plain `cargo test`, which they fill for a few seconds.
+const PROGRAMS: u32 = 1_000;
+
+pub(crate) fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig {
+        cases: match std::env::var("PROPTEST_CASES") {
+            Ok(_) => default.cases,
+            Err(_) => PROGRAMS,
+        },
+        failure_persistence: None,
+        // Unoptimized, the default spends more time on chance than on the queues.
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..default
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_program_runs_on_the_queues_as_on_the_model(program in program::programs()) {
+        run(&program);
+    }
+}

@@ -1,0 +1,322 @@
+//! The contract, sections 1 to 3, in the plainest words: for every key a list of holds and a list
+//! of waiters, everything found by walking them, numbers as they come. Nothing here is fast.
+
+use super::server::{Asked, KEYS};
+
+const MAX_COUNT: u64 = (1 << 31) - 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) owner: usize,
+    pub(crate) write: u64,
+    pub(crate) read: u64,
+    pub(crate) token: u64,
+    /// Over from this millisecond on.
+    pub(crate) ends: u64,
+    /// Another number after every change.
+    pub(crate) touched: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) id: u64,
+    pub(crate) asked: Asked,
+    /// It stands ahead of the line.
+    pub(crate) upgrade: bool,
+    pub(crate) since: u64,
+    pub(crate) limit: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Key {
+    pub(crate) holds: Vec<Hold>,
+    /// In queue order.
+    pub(crate) queue: Vec<Waiter>,
+    /// When somebody who waits may have to be let in, because a hold ends.
+    pub(crate) deadline: Option<u64>,
+}
+
+impl Key {
+    fn expect_deadline(&mut self) {
+        let ends = self.holds.iter().map(|hold| hold.ends);
+        self.deadline = ends.min().filter(|_| !self.queue.is_empty());
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    New,
+    Reentry,
+    Upgrade,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Granted(Kind, Hold),
+    CountTooHigh,
+    /// An upgrade stands ahead of the line.
+    Busy {
+        upgrade: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Granted {
+        kind: Kind,
+        hold: Hold,
+        before: Option<Hold>,
+        alone: bool,
+    },
+    UpgradeLost,
+    CountTooHigh,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decision {
+    pub(crate) waiter: Waiter,
+    pub(crate) verdict: Verdict,
+}
+
+/// What settling brought: decisions in their order, and waiters that have become upgrades.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) decided: Vec<Decision>,
+    pub(crate) upgrading: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Reference {
+    pub(crate) keys: [Key; KEYS],
+    pub(crate) last_token: u64,
+    pub(crate) now: u64,
+    pub(crate) wall: u64,
+    pub(crate) grace: bool,
+    touches: u64,
+}
+
+impl Reference {
+    pub(crate) fn hold(&self, key: usize, owner: usize) -> Option<Hold> {
+        let mut holds = self.keys[key].holds.iter();
+        holds.find(|hold| hold.owner == owner).copied()
+    }
+
+    fn put(&mut self, key: usize, hold: Hold) {
+        self.keys[key].holds.retain(|old| old.owner != hold.owner);
+        if hold.write + hold.read > 0 {
+            self.keys[key].holds.push(hold);
+        }
+    }
+
+    fn touch(&mut self) -> u64 {
+        self.touches += 1;
+        self.touches
+    }
+
+    /// "Two holds are compatible when both are read only. An owner is always compatible with
+    /// itself."
+    pub(crate) fn is_compatible(&self, key: usize, asked: &Asked) -> bool {
+        self.keys[key]
+            .holds
+            .iter()
+            .all(|hold| hold.owner == asked.owner || (!asked.write && hold.write == 0))
+    }
+
+    /// "A hold is over from the millisecond its lease ends."
+    pub(crate) fn end_holds(&mut self, key: usize) {
+        let now = self.now;
+        self.keys[key].holds.retain(|hold| hold.ends > now);
+    }
+
+    /// "Granted at once only if it is compatible with every hold and nobody is queued, or its
+    /// owner holds the lock already."
+    pub(crate) fn ask(&mut self, key: usize, asked: &Asked) -> Outcome {
+        let holds_already = self.hold(key, asked.owner).is_some();
+        let is_queue_empty = self.keys[key].queue.is_empty();
+        if self.grace || !(is_queue_empty || holds_already) {
+            return Outcome::Busy { upgrade: false };
+        }
+        self.acquire(key, asked)
+    }
+
+    /// As if nobody were queued.
+    fn acquire(&mut self, key: usize, asked: &Asked) -> Outcome {
+        let mine = self.hold(key, asked.owner);
+        // Who holds write already has no others beside it to be incompatible with.
+        if !self.is_compatible(key, asked) {
+            return Outcome::Busy {
+                upgrade: mine.is_some(),
+            };
+        }
+        let mut hold = mine.unwrap_or(Hold {
+            owner: asked.owner,
+            write: 0,
+            read: 0,
+            token: 0,
+            ends: 0,
+            touched: 0,
+        });
+        let kind = match mine {
+            None => Kind::New,
+            Some(hold) if asked.write && hold.write == 0 => Kind::Upgrade,
+            Some(_) => Kind::Reentry,
+        };
+        let count = if asked.write {
+            &mut hold.write
+        } else {
+            &mut hold.read
+        };
+        *count = asked.holds.map_or(*count + 1, u64::from);
+        if *count > MAX_COUNT {
+            return Outcome::CountTooHigh;
+        }
+        if kind != Kind::Reentry {
+            let least = self.wall.max(asked.fence.unwrap_or(0));
+            self.last_token = (self.last_token + 1).max(least);
+            hold.token = self.last_token;
+        }
+        hold.ends = hold.ends.max(self.now + asked.lease);
+        hold.touched = self.touch();
+        self.put(key, hold);
+        Outcome::Granted(kind, hold)
+    }
+
+    /// Begins to wait: behind the other upgrades, or behind all.
+    pub(crate) fn push(&mut self, key: usize, waiter: Waiter) {
+        let queue = &mut self.keys[key].queue;
+        let is_ahead = |other: &Waiter| {
+            (other.upgrade && !waiter.upgrade)
+                || (other.upgrade == waiter.upgrade && other.id < waiter.id)
+        };
+        let place = queue.iter().take_while(|other| is_ahead(other)).count();
+        queue.insert(place, waiter);
+        self.keys[key].expect_deadline();
+    }
+
+    pub(crate) fn remove(&mut self, key: usize, id: u64) -> Option<Waiter> {
+        let queue = &mut self.keys[key].queue;
+        let place = queue.iter().position(|waiter| waiter.id == id)?;
+        let waiter = queue.remove(place);
+        if queue.is_empty() {
+            self.keys[key].deadline = None;
+        }
+        Some(waiter)
+    }
+
+    /// Applies the rules of section 3 until none applies. In a grace nobody is let in.
+    pub(crate) fn settle(&mut self, key: usize) -> Settled {
+        let mut settled = Settled::default();
+        self.end_holds(key);
+        while self.answer_lost_upgrade(key, &mut settled)
+            || (!self.grace
+                && (self.decide_own(key, &mut settled) || self.let_head_in(key, &mut settled)))
+        {
+        }
+        self.keys[key].expect_deadline();
+        settled
+    }
+
+    /// "An upgrader whose read hold ends while it waits is answered null at once."
+    fn answer_lost_upgrade(&mut self, key: usize, settled: &mut Settled) -> bool {
+        let lost = self.keys[key]
+            .queue
+            .iter()
+            .position(|waiter| waiter.upgrade && self.hold(key, waiter.asked.owner).is_none());
+        let Some(place) = lost else { return false };
+        let waiter = self.keys[key].queue.remove(place);
+        let verdict = Verdict::UpgradeLost;
+        settled.decided.push(Decision { waiter, verdict });
+        true
+    }
+
+    /// "When an owner comes to hold the lock, its own queued requests are decided first, as if
+    /// asked now (re-entry or upgrade)."
+    fn decide_own(&mut self, key: usize, settled: &mut Settled) -> bool {
+        for waiter in self.keys[key].queue.clone() {
+            if self.hold(key, waiter.asked.owner).is_none() {
+                continue;
+            }
+            if self.decide(key, waiter, settled) {
+                return true;
+            }
+            if !waiter.upgrade {
+                self.remove(key, waiter.id);
+                let upgrade = true;
+                self.push(key, Waiter { upgrade, ..waiter });
+                settled.upgrading.push(waiter.id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// "A free place goes straight to the head of the queue."
+    fn let_head_in(&mut self, key: usize, settled: &mut Settled) -> bool {
+        match self.keys[key].queue.first().copied() {
+            Some(waiter) => self.decide(key, waiter, settled),
+            None => false,
+        }
+    }
+
+    fn decide(&mut self, key: usize, waiter: Waiter, settled: &mut Settled) -> bool {
+        let before = self.hold(key, waiter.asked.owner);
+        let verdict = match self.acquire(key, &waiter.asked) {
+            Outcome::Busy { .. } => return false,
+            Outcome::CountTooHigh => Verdict::CountTooHigh,
+            Outcome::Granted(kind, hold) => Verdict::Granted {
+                kind,
+                hold,
+                before,
+                alone: self.keys[key].holds.len() == 1,
+            },
+        };
+        self.remove(key, waiter.id);
+        settled.decided.push(Decision { waiter, verdict });
+        true
+    }
+
+    /// How many holds are left, `None` for null.
+    pub(crate) fn release(
+        &mut self,
+        key: usize,
+        owner: usize,
+        write: bool,
+        all: bool,
+    ) -> Option<u64> {
+        let mut hold = self.hold(key, owner)?;
+        if all {
+            (hold.write, hold.read) = (0, 0);
+        } else if write {
+            hold.write = hold.write.checked_sub(1)?;
+        } else {
+            hold.read = hold.read.checked_sub(1)?;
+        }
+        hold.touched = self.touch();
+        self.put(key, hold);
+        Some(hold.write + hold.read)
+    }
+
+    pub(crate) fn renew(&mut self, key: usize, owner: usize, lease: u64) -> bool {
+        let Some(mut hold) = self.hold(key, owner) else {
+            return false;
+        };
+        hold.ends = hold.ends.max(self.now + lease);
+        hold.touched = self.touch();
+        self.put(key, hold);
+        true
+    }
+
+    /// A grant that nobody could be told of is given back, "unless the same owner has been
+    /// answered on that hold since".
+    pub(crate) fn undo(&mut self, key: usize, granted: Hold, before: Option<Hold>) -> bool {
+        match self.hold(key, granted.owner) {
+            Some(hold) if hold.touched == granted.touched => {}
+            _ => return false,
+        }
+        self.keys[key]
+            .holds
+            .retain(|hold| hold.owner != granted.owner);
+        self.keys[key].holds.extend(before);
+        true
+    }
+}

@@ -1,0 +1,235 @@
+//! Rules of the queue, one at a time.
+
+use std::rc::Rc;
+
+use mortise_core::{
+    AcquireError, How, Instant, KeyId, Lease, Lock, Micros, Mode, Queues, Token, TokenClock,
+    Verdict, Waiter, WaiterId,
+};
+
+use super::compare::nothing_is_left;
+use super::server::{Answer, Asked, Handed, Patience, Server, owner};
+
+fn asked(owner: usize, write: bool) -> Asked {
+    Asked {
+        owner,
+        write,
+        lease: 1_000,
+        holds: None,
+        fence: None,
+        client: owner as u64 + 1,
+    }
+}
+
+fn takes(server: &mut Server, owner: usize, write: bool) {
+    let answer = server.ask(0, asked(owner, write), Patience::None);
+    assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+}
+
+fn waits(server: &mut Server, owner: usize, write: bool) -> WaiterId {
+    match server.ask(0, asked(owner, write), Patience::Endless) {
+        Answer::Waits { id, .. } => id,
+        answer => panic!("{answer:?}"),
+    }
+}
+
+fn releases(server: &mut Server, owner: usize) -> Vec<(usize, Verdict)> {
+    server.release(0, owner, How::All).expect("it holds");
+    settle(server, false)
+}
+
+/// Who was decided, by number, and how.
+fn settle(server: &mut Server, strangers: bool) -> Vec<(usize, Verdict)> {
+    let settled = server.settle(0, strangers);
+    let number = |client: u64| client as usize - 1;
+    let decided = settled.decided.iter();
+    decided
+        .map(|decided| (number(decided.waiter.client), decided.verdict))
+        .collect()
+}
+
+fn owners(decided: &[(usize, Verdict)]) -> Vec<usize> {
+    decided.iter().map(|(owner, _)| *owner).collect()
+}
+
+#[test]
+fn a_free_place_goes_to_a_writer_or_to_every_reader_up_to_the_next_one() {
+    let mut server = Server::default();
+    takes(&mut server, 0, true);
+    for (owner, write) in [(1, true), (2, false), (3, false), (4, true), (5, false)] {
+        waits(&mut server, owner, write);
+    }
+    assert_eq!(owners(&releases(&mut server, 0)), [1]);
+    assert_eq!(owners(&releases(&mut server, 1)), [2, 3]);
+    assert_eq!(owners(&releases(&mut server, 3)), []);
+    assert_eq!(owners(&releases(&mut server, 2)), [4]);
+    assert_eq!(owners(&releases(&mut server, 4)), [5]);
+    nothing_is_left(&server.queues);
+}
+
+#[test]
+fn a_writer_that_leaves_lets_in_the_readers_behind_it() {
+    let mut server = Server::default();
+    takes(&mut server, 0, false);
+    let writer = waits(&mut server, 1, true);
+    waits(&mut server, 2, false);
+    waits(&mut server, 3, false);
+    assert!(server.queues.remove(writer).is_some());
+    assert_eq!(owners(&settle(&mut server, false)), [2, 3]);
+}
+
+#[test]
+fn an_upgrade_that_is_lost_is_answered_behind_one_that_is_not() {
+    let mut server = Server {
+        ignore_cycles: true,
+        ..Server::default()
+    };
+    for owner in [0, 1, 2] {
+        takes(&mut server, owner, false);
+    }
+    waits(&mut server, 0, true);
+    waits(&mut server, 1, true);
+    waits(&mut server, 1, true);
+    let lost = [(1, Verdict::UpgradeLost), (1, Verdict::UpgradeLost)];
+    assert_eq!(releases(&mut server, 1), lost);
+    assert_eq!(owners(&releases(&mut server, 2)), [0]);
+}
+
+#[test]
+fn a_stranger_that_holds_is_decided_ahead_of_the_queue() {
+    let mut server = Server::default();
+    takes(&mut server, 0, true);
+    for owner in [1, 2, 3, 2] {
+        waits(&mut server, owner, owner == 3);
+    }
+    // Another lock, which 2 and 3 read, is renamed to the key.
+    let mut other = Lock::free();
+    for reader in [2, 3] {
+        let mut live = other.at(server.now, |_, _| {});
+        let reader = owner(reader);
+        let request = mortise_core::Request {
+            owner: reader.as_ref(),
+            mode: Mode::Read,
+            lease: Lease::from_millis(1_000).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 0,
+        };
+        let granted = live.acquire(&request, &mut server.tokens, Micros(0));
+        assert!(granted.is_ok());
+    }
+    server.locks.insert(0, other);
+    let settled = server.settle(0, true);
+    let decided = settled.decided.iter().map(|decided| decided.waiter.client);
+    // Both of 2's. 3 now waits for 2 as an upgrade, and 1 behind it.
+    assert_eq!(decided.collect::<Vec<_>>(), [3, 3]);
+    assert_eq!(settled.upgrading.len(), 1);
+    assert_eq!(server.queues.len(), 2);
+    assert_eq!(owners(&releases(&mut server, 2)), [3]);
+}
+
+#[test]
+fn grants_that_cannot_be_told_are_given_back_the_last_one_first() {
+    let mut server = Server::default();
+    takes(&mut server, 0, true);
+    waits(&mut server, 1, true);
+    waits(&mut server, 1, true);
+    waits(&mut server, 2, true);
+    server.release(0, 0, How::All).expect("it holds");
+    let settled = server.settle(0, false);
+    let handed: Vec<Handed> = settled.decided.iter().filter_map(Handed::of).collect();
+    assert_eq!(handed.len(), 2);
+    // The first one has been touched by the second.
+    assert!(!server.undo(0, 1, handed[0]));
+    assert!(server.undo(0, 1, handed[1]));
+    assert!(!server.undo(0, 1, handed[1]), "only once");
+    assert!(server.undo(0, 1, handed[0]));
+    assert_eq!(owners(&settle(&mut server, false)), [2]);
+}
+
+#[test]
+fn a_grant_that_has_been_renewed_or_raised_is_not_given_back() {
+    let renewed = |server: &mut Server| assert!(server.renew(0, 1, 1));
+    let raised = |server: &mut Server| takes(server, 1, true);
+    for touch in [renewed as fn(&mut Server), raised] {
+        let mut server = Server::default();
+        takes(&mut server, 0, true);
+        waits(&mut server, 1, true);
+        server.release(0, 0, How::All).expect("it holds");
+        let settled = server.settle(0, false);
+        let handed = Handed::of(&settled.decided[0]).expect("a grant");
+        touch(&mut server);
+        assert!(!server.undo(0, 1, handed));
+        assert!(server.locks[&0].hold(owner(1).as_ref()).is_some());
+    }
+}
+
+#[test]
+fn an_upgrade_that_cannot_be_told_leaves_the_read_hold_and_its_token() {
+    let mut server = Server::default();
+    takes(&mut server, 0, false);
+    takes(&mut server, 1, false);
+    let before = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
+    waits(&mut server, 1, true);
+    waits(&mut server, 2, false);
+    server.release(0, 0, How::All).expect("it holds");
+    let settled = server.settle(0, false);
+    let handed = Handed::of(&settled.decided[0]).expect("a grant");
+    assert!(server.undo(0, 1, handed));
+    let after = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
+    assert_eq!((after.write, after.read), (0, 1));
+    assert_eq!(after.token, before.token);
+    // A reader that had to wait for the writer gets in.
+    assert_eq!(owners(&settle(&mut server, false)), [2]);
+}
+
+#[test]
+fn when_the_tokens_are_used_up_every_waiter_is_refused() {
+    let mut server = Server::default();
+    takes(&mut server, 0, true);
+    waits(&mut server, 1, true);
+    waits(&mut server, 2, false);
+    server.tokens.raise(Token::MAX);
+    let refused = Verdict::Refused(AcquireError::OutOfTokens);
+    assert_eq!(releases(&mut server, 0), [(1, refused), (2, refused)]);
+    nothing_is_left(&server.queues);
+    assert!(server.locks.is_empty());
+}
+
+#[test]
+fn the_last_database_costs_no_more_than_the_first() {
+    let mut queues = Queues::new();
+    let key = KeyId {
+        db: u32::MAX,
+        name: Rc::from(*b""),
+    };
+    let waiter = Waiter {
+        id: queues.next_id(),
+        owner: owner(0),
+        mode: Mode::Write,
+        lease: Lease::from_millis(1).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 0,
+        since: Instant::default(),
+        limit: None,
+    };
+    let id = waiter.id;
+    queues.push(key.db, &key.name, waiter, false);
+    assert_eq!(queues.keys_of(u32::MAX).count(), 1);
+    let (found, _) = queues.waiter(id).expect("it waits");
+    assert_eq!(*found, key);
+    let mut lock = Lock::free();
+    let settled = queues.settle(
+        key.db,
+        &key.name,
+        &mut lock.at(Instant::default(), |_, _| {}),
+        &mut TokenClock::new(),
+        Micros(0),
+        false,
+    );
+    assert_eq!(settled.decided.len(), 1);
+    nothing_is_left(&queues);
+}

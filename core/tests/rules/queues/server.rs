@@ -1,0 +1,268 @@
+//! What a server does around the locks and the queues, in the fewest words. [`Server::ask`] is
+//! the rule by which a request is granted, refused or queued.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use mortise_core::{
+    AcquireError, Busy, Count, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
+    Mode, Owner, OwnerRef, Queues, Release, ReleaseError, Released, Request, Settled, Token,
+    TokenClock, Touched, Verdict, Wait, Waiter, WaiterId,
+};
+
+/// The keys: [`PER_DB`] names in each of [`DBS`] databases.
+pub(crate) const KEYS: usize = DBS * PER_DB;
+pub(crate) const DBS: usize = 2;
+pub(crate) const PER_DB: usize = 3;
+
+/// The key numbered `key`. Its name is a new copy each time, as it is in a command.
+pub(crate) fn key_id(key: usize) -> KeyId {
+    let name = format!("key-{}", key % PER_DB);
+    KeyId {
+        db: (key / PER_DB) as u32,
+        name: Rc::from(name.into_bytes()),
+    }
+}
+
+/// The number of the key `id`.
+pub(crate) fn key_number(id: &KeyId) -> usize {
+    (0..KEYS)
+        .find(|key| key_id(*key) == *id)
+        .expect("a key of the tests")
+}
+
+pub(crate) fn owner(number: usize) -> Owner {
+    let name = format!("owner-{number}");
+    OwnerRef::new(name.as_bytes())
+        .expect("1 to 255 bytes")
+        .to_owner()
+}
+
+/// A request as numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) owner: usize,
+    pub(crate) write: bool,
+    pub(crate) lease: u64,
+    pub(crate) holds: Option<u32>,
+    pub(crate) fence: Option<u64>,
+    pub(crate) client: u64,
+}
+
+impl Asked {
+    pub(crate) fn mode(self) -> Mode {
+        if self.write { Mode::Write } else { Mode::Read }
+    }
+}
+
+/// Whether a request that cannot be granted at once waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// Not at all.
+    None,
+    /// So many milliseconds.
+    Millis(u64),
+    /// Without limit.
+    Endless,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted(Grant),
+    /// Null.
+    Denied,
+    /// The keys of the cycle.
+    Deadlock(Vec<usize>),
+    /// Ahead of the line or in it. A cycle that it closes was to be ignored.
+    Waits {
+        id: WaiterId,
+        upgrade: bool,
+        cycle: Option<Vec<usize>>,
+    },
+    Refused(AcquireError),
+}
+
+/// A grant to a waiter, as it has to be remembered until its reply has been written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handed {
+    pub(crate) touched: Touched,
+    pub(crate) before: Option<mortise_core::Stake>,
+}
+
+impl Handed {
+    pub(crate) fn of(decided: &Decided) -> Option<Self> {
+        match decided.verdict {
+            Verdict::Granted { stake, before, .. } => Some(Self {
+                touched: stake.touched,
+                before,
+            }),
+            Verdict::UpgradeLost | Verdict::Refused(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) locks: BTreeMap<usize, Lock>,
+    pub(crate) queues: Queues,
+    pub(crate) tokens: TokenClock,
+    pub(crate) now: Instant,
+    pub(crate) wall: Micros,
+    /// In a grace nothing is granted.
+    pub(crate) grace: bool,
+    /// Waits that close a cycle are let in all the same.
+    pub(crate) ignore_cycles: bool,
+}
+
+impl Server {
+    /// A request, once its key has been settled. "It is granted at once only if it is compatible
+    /// with every hold and nobody is queued, or its owner holds the lock already." Else it waits,
+    /// unless it has no patience or closes a cycle.
+    pub(crate) fn ask(&mut self, key: usize, asked: Asked, patience: Patience) -> Answer {
+        let id = key_id(key);
+        let asker = owner(asked.owner);
+        let request = Request {
+            owner: asker.as_ref(),
+            mode: asked.mode(),
+            lease: Lease::from_millis(asked.lease).expect("at least 1"),
+            holds: asked.holds.and_then(Count::new),
+            fence: asked.fence.and_then(Token::new),
+            token: None,
+            client: asked.client,
+        };
+        let (now, wall) = (self.now, self.wall);
+        let is_queue_empty = self.queues.get(id.db, &id.name).is_none();
+        let lock = self.locks.entry(key).or_default();
+        let mut live = lock.at(now, |_, _| {});
+        let may_hold = is_queue_empty || live.hold(request.owner).is_some();
+        let busy = if may_hold && !self.grace {
+            match live.acquire(&request, &mut self.tokens, wall) {
+                Ok(grant) => return Answer::Granted(grant),
+                Err(AcquireError::Busy(busy)) => busy,
+                Err(error) => return Answer::Refused(error),
+            }
+        } else {
+            Busy::Held
+        };
+        let limit = match patience {
+            Patience::None => return Answer::Denied,
+            Patience::Millis(ms) => Some(now.after(ms)),
+            Patience::Endless => None,
+        };
+        let wait = Wait {
+            key: id.clone(),
+            owner: asker.clone(),
+            mode: request.mode,
+            upgrade: busy == Busy::Upgrade,
+        };
+        let cycle = match self.find_cycle(&wait) {
+            Some(keys) if !self.ignore_cycles => return Answer::Deadlock(keys),
+            cycle => cycle,
+        };
+        let waiter = Waiter {
+            id: self.queues.next_id(),
+            owner: asker.clone(),
+            mode: request.mode,
+            lease: request.lease,
+            holds: request.holds,
+            fence: request.fence,
+            token: None,
+            client: request.client,
+            since: now,
+            limit,
+        };
+        let waiter_id = waiter.id;
+        self.queues.push(id.db, &id.name, waiter, wait.upgrade);
+        let held = self.locks.get(&key).map(Lock::observe);
+        self.queues.observe(&id, held.unwrap_or_default());
+        Answer::Waits {
+            id: waiter_id,
+            upgrade: wait.upgrade,
+            cycle,
+        }
+    }
+
+    /// The numbers of the keys of a cycle that `wait` closes.
+    pub(crate) fn find_cycle(&self, wait: &Wait) -> Option<Vec<usize>> {
+        let held = self.locks.get(&key_number(&wait.key)).map(Lock::observe);
+        let keys = self
+            .queues
+            .find_cycle(wait, &held.unwrap_or_default(), self.now)?;
+        Some(keys.iter().map(key_number).collect())
+    }
+
+    /// Lets in whom the lock of `key` admits. `strangers`: see [`Queues::settle`].
+    pub(crate) fn settle(&mut self, key: usize, strangers: bool) -> Settled {
+        let id = key_id(key);
+        let lock = self.locks.entry(key).or_default();
+        let mut live = lock.at(self.now, |_, _| {});
+        let settled = if self.grace {
+            self.queues.settle_lost(id.db, &id.name, &mut live)
+        } else {
+            self.queues.settle(
+                id.db,
+                &id.name,
+                &mut live,
+                &mut self.tokens,
+                self.wall,
+                strangers,
+            )
+        };
+        if lock.is_free() {
+            self.locks.remove(&key);
+        }
+        settled
+    }
+
+    /// The lock of `key` is gone, or another one is there: callbacks tell the queues at once.
+    pub(crate) fn replace(&mut self, key: usize, lock: Option<Lock>) {
+        let id = key_id(key);
+        self.queues.forget_holders(id.db, &id.name);
+        self.locks.remove(&key);
+        self.locks.extend(lock.map(|lock| (key, lock)));
+    }
+
+    /// A waiter that has become an upgrade: the keys of the cycle that it closes.
+    pub(crate) fn cycle_of_upgrade(&self, id: WaiterId) -> Option<Vec<usize>> {
+        let (key, waiter) = self.queues.waiter(id).expect("it waits");
+        self.find_cycle(&Wait {
+            key: key.clone(),
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            upgrade: true,
+        })
+    }
+
+    pub(crate) fn release(
+        &mut self,
+        key: usize,
+        holder: usize,
+        how: How,
+    ) -> Result<Released, ReleaseError> {
+        let holder = owner(holder);
+        let release = Release {
+            owner: holder.as_ref(),
+            how,
+            token: None,
+        };
+        self.with(key, |live| live.release(&release))
+    }
+
+    pub(crate) fn renew(&mut self, key: usize, holder: usize, lease: u64) -> bool {
+        let lease = Lease::from_millis(lease).expect("at least 1");
+        self.with(key, |live| {
+            live.renew(owner(holder).as_ref(), lease, None).is_some()
+        })
+    }
+
+    /// Nobody could be told of a grant.
+    pub(crate) fn undo(&mut self, key: usize, holder: usize, handed: Handed) -> bool {
+        self.with(key, |live| {
+            live.undo(owner(holder).as_ref(), handed.touched, handed.before)
+        })
+    }
+
+    fn with<R>(&mut self, key: usize, step: impl FnOnce(&mut Live<'_>) -> R) -> R {
+        step(&mut self.locks.entry(key).or_default().at(self.now, |_, _| {}))
+    }
+}

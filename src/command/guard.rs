@@ -1,0 +1,49 @@
+//! `LOCK.GUARD key owner token [command [arg …]]`
+//!
+//! For data on the same server a lease is a fence: nothing comes between the look at the hold and the command.
+
+use super::docs::{self, Docs};
+use super::parse::Parse;
+use super::{check_primary, check_renewable, has_left, revivable};
+use crate::error::Error;
+use crate::ffi::{Args, Command, Context};
+use crate::turn::settle::OpenLock;
+
+pub(crate) struct Guard;
+
+impl Command for Guard {
+    const NAME: &'static str = "LOCK.GUARD";
+    const MIN_ARGS: usize = 4;
+    const DOCS: &'static Docs = &docs::GUARD;
+    const CARRIES_AT: Option<usize> = Some(4);
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        let state = ctx.state();
+        if state.guarding.get().is_some() {
+            return Err(Error::NotInside(Self::NAME));
+        }
+        check_primary(ctx)?;
+        let mut parse = Parse::new(ctx, args);
+        let (key, owner, token) = (parse.key()?, parse.owner()?, parse.token()?);
+        let guarded = parse.rest();
+        if has_left(ctx, key, owner) {
+            return Err(Error::NotHeld);
+        }
+        let mut lock = OpenLock::open(ctx, key)?;
+        check_renewable(ctx, lock.now)?;
+        let hold = revivable(&mut lock, owner).and_then(|live| live.hold(owner));
+        if hold.is_none_or(|hold| hold.token != token) {
+            return Err(Error::NotHeld);
+        }
+        // The command may open this very key.
+        drop(lock);
+        if guarded.len() == 0 {
+            ctx.reply_integer(token.get() as i64);
+            return Ok(());
+        }
+        state.guarding.set(Some(ctx.client_id()));
+        let outcome = ctx.run_for_caller(guarded);
+        state.guarding.set(None);
+        outcome
+    }
+}

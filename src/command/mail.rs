@@ -1,0 +1,89 @@
+//! `LOCK.MAIL box [AFTER since number] [WAIT ms] [COUNT n]`: collects what was asked for by mail.
+//!
+//! It names no key: a box is routed like one in a cluster, and is kept in memory alone.
+
+use super::check_primary;
+use super::docs::{self, Docs};
+use super::parse::Parse;
+use crate::error::Error;
+use crate::ffi::{Args, Command, Context};
+use crate::time::clock;
+use crate::waiting::{self, mail};
+
+/// How many letters are told unless COUNT says otherwise.
+const TOLD: usize = 100;
+
+pub(crate) struct Mail;
+
+struct Call<'c> {
+    name: &'c [u8],
+    after: Option<(u64, u64)>,
+    /// Milliseconds, 0 for as long as is allowed; `None` to be answered at once.
+    wait: Option<u64>,
+    count: usize,
+}
+
+fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
+    let mut parse = Parse::new(ctx, args);
+    let name = parse.mailbox()?;
+    let (mut after, mut wait, mut count) = (None, None, None);
+    while let Some(option) = parse.option() {
+        if option.is("AFTER") {
+            parse.after_into(&mut after)?;
+        } else if option.is("WAIT") {
+            parse.wait_into(&mut wait)?;
+        } else if option.is("COUNT") {
+            parse.count_into(&mut count)?;
+        } else {
+            return Err(option.unknown());
+        }
+    }
+    let count = count.unwrap_or(TOLD);
+    Ok(Call {
+        name,
+        after,
+        wait,
+        count,
+    })
+}
+
+impl Command for Mail {
+    const NAME: &'static str = "LOCK.MAIL";
+    const MIN_ARGS: usize = 2;
+    const DOCS: &'static Docs = &docs::MAIL;
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        check_primary(ctx)?;
+        let Call {
+            name,
+            after,
+            wait,
+            count,
+        } = parse(ctx, args)?;
+        let (state, now) = (ctx.state(), clock::now());
+        let call = mail::Call {
+            arrived: clock::now_micros(),
+            count,
+        };
+        let id = mail::open(ctx, name, now)?;
+        let after = after.filter(|(since, _)| *since == id.0);
+        mail::ask(state, id, after.map(|(_, number)| number), now);
+        let waits = wait.filter(|_| !ctx.denies_blocking() && !mail::has_letters(state, id));
+        let Some(wait) = waits else {
+            mail::reply(ctx, id, call);
+            return Ok(());
+        };
+        let max = state.max_waiters.get();
+        if waiting::blocked(state) >= max {
+            return Err(Error::MaxWaiters(max));
+        }
+        let longest = state.mail_timeout.get() / 2;
+        let wait = if wait == 0 {
+            longest
+        } else {
+            wait.min(longest)
+        };
+        mail::wait(ctx, id, call, now.after(wait));
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! When this server may not grant, because somebody else may hold what it does not know of.
+//!
+//! * *The grace*, `lock.grace` long, after a start and after a promotion: leases that were lost
+//!   with the old data, or with the tail of the replication stream, run out meanwhile.
+//! * After a promotion the old primary may still grant for the first `lock.grace − lock.max-lease`
+//!   of it. It sees an unrenewed lease end and grants the lock on, so nothing is renewed until
+//!   then.
+//! * *The stall guard*: a server that was frozen (SIGSTOP, a paused virtual machine) wakes with a
+//!   stale count of good replicas and would accept writes for a while although a replica has been
+//!   promoted. With a grace configured it grants and renews nothing until its replicas had the
+//!   time to show whether they are still there.
+//! * *Late replicas*: while too few have acknowledged data that is young enough, one of them may have been promoted. See
+//!   `heartbeats.rs`.
+//!
+//! All of it on the boot-time clock.
+
+use std::cell::Cell;
+
+use mortise_core::Instant;
+
+use crate::ffi::Context;
+use crate::state::State;
+use crate::time::clock;
+use crate::time::heartbeats::{Heartbeats, NEXT_LOOK};
+
+/// How long the event loop may be away before the server mistrusts itself, in milliseconds.
+const STALL: u64 = 1_000;
+/// What a server needs, beyond the lag, to see that a replica is gone: it counts whole seconds, once
+/// a second. In milliseconds.
+pub(crate) const MARGIN: u64 = 3_000;
+/// The lag assumed where the setting cannot be read: the server's default, in milliseconds.
+pub(crate) const DEFAULT_LAG: u64 = 10_000;
+/// How often the setting is read, in milliseconds.
+const READ_EVERY: u64 = 1_000;
+
+/// What forbids granting and renewing.
+#[derive(Debug, Default)]
+pub(crate) struct Grace {
+    /// Nothing is granted before this moment.
+    until: Cell<Instant>,
+    /// Nothing is renewed before this moment.
+    renew_from: Cell<Instant>,
+    /// Nothing is granted or renewed before this moment: the server was frozen.
+    stalled_until: Cell<Instant>,
+    /// Whoever waits is to be let in when all of it is over.
+    pending: Cell<bool>,
+    /// The last tick of the sweep timer.
+    ticked: Cell<Instant>,
+    /// Wall clock less boot-time clock at the last tick, in milliseconds.
+    offset: Cell<i64>,
+    /// The wall clock stepped back: a dead replica may look alive, with a lag below zero.
+    lag_is_suspect: Cell<bool>,
+    /// How long an old primary may take to stop, in milliseconds.
+    lag: Cell<u64>,
+    lag_read: Cell<Instant>,
+    pub(crate) heartbeats: Heartbeats,
+}
+
+impl Grace {
+    /// The server has started.
+    pub(crate) fn on_start(&self, now: Instant, grace: u64) {
+        self.begin(now, grace);
+        self.lag.set(DEFAULT_LAG);
+        self.on_tick(now);
+    }
+
+    /// The server has become the primary.
+    pub(crate) fn on_promotion(&self, now: Instant, grace: u64, max_lease: u64) {
+        self.begin(now, grace);
+        self.renew_from
+            .set(now.after(grace.saturating_sub(max_lease)));
+        self.heartbeats.on_promotion();
+    }
+
+    fn begin(&self, now: Instant, grace: u64) {
+        self.until.set(now.after(grace));
+        self.pending.set(grace > 0);
+    }
+
+    /// Nothing may be granted at `now`.
+    pub(crate) fn forbids_grants(&self, now: Instant) -> bool {
+        now < self.ends() || self.heartbeats.are_late(now)
+    }
+
+    /// How long nothing may be renewed or fenced, in milliseconds; 0 if it may.
+    pub(crate) fn forbids_renewals(&self, now: Instant) -> u64 {
+        let from = self.renew_from.get().max(self.stalled_until.get());
+        let late = self.heartbeats.are_late(now);
+        from.millis_since(now).max(if late { NEXT_LOOK } else { 0 })
+    }
+
+    /// How long nothing may be granted, in milliseconds; at least that long where it is the replicas that are late.
+    pub(crate) fn left(&self, now: Instant) -> u64 {
+        let late = self.heartbeats.alone_forbid(now);
+        let left = self.ends().millis_since(now);
+        left.max(if late { NEXT_LOOK } else { 0 })
+    }
+
+    fn ends(&self) -> Instant {
+        self.until.get().max(self.stalled_until.get())
+    }
+
+    /// When the waiters are to be looked at, if they are.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.pending.get().then(|| self.ends())
+    }
+
+    /// True once, when it is over and waiters may be let in.
+    pub(crate) fn is_newly_over(&self, now: Instant) -> bool {
+        self.ends() <= now && self.pending.replace(false)
+    }
+
+    /// The sweep timer has come, or time in which it could not come is no stall.
+    pub(crate) fn on_tick(&self, now: Instant) {
+        self.ticked.set(now);
+        self.offset.set(offset(now));
+    }
+
+    /// When the sweep timer came last.
+    pub(crate) fn ticked(&self) -> Instant {
+        self.ticked.get()
+    }
+
+    /// At the entry of every command: has the event loop been away?
+    pub(crate) fn look_for_stall(&self, ctx: &Context<'_>, now: Instant) {
+        let away = now.millis_since(self.ticked.get());
+        if away > STALL {
+            self.mistrust(now, self.lag.get() + MARGIN);
+            self.on_tick(now);
+            ctx.warn(&format!(
+                "the event loop was away for {away} ms: nothing is granted or renewed for {} ms, \
+                 until it shows whether a replica has taken over",
+                self.lag.get() + MARGIN
+            ));
+        }
+    }
+
+    fn mistrust(&self, now: Instant, ms: u64) {
+        let until = now.after(ms);
+        self.stalled_until.set(self.stalled_until.get().max(until));
+        self.pending.set(true);
+    }
+
+    /// From the cron, with a grace configured: keeps the lag known.
+    pub(crate) fn read_lag(&self, ctx: &Context<'_>, now: Instant) {
+        if now.millis_since(self.lag_read.get()) >= READ_EVERY {
+            self.lag_read.set(now);
+            self.lag.set(lag(ctx).unwrap_or(DEFAULT_LAG));
+        }
+    }
+
+    /// The lag when it was read last, in milliseconds.
+    pub(crate) fn known_lag(&self) -> u64 {
+        self.lag.get()
+    }
+
+    /// From the cron of a primary, with a grace configured: watches the wall clock.
+    pub(crate) fn watch(&self, ctx: &Context<'_>, now: Instant) {
+        if offset(now) < self.offset.get() - STALL as i64 {
+            self.lag_is_suspect.set(true);
+            self.offset.set(offset(now));
+        }
+        if self.lag_is_suspect.get() {
+            if ctx
+                .replication()
+                .replicas
+                .iter()
+                .any(|replica| replica.lag < 0)
+            {
+                self.mistrust(now, STALL);
+            } else {
+                self.lag_is_suspect.set(false);
+            }
+        }
+    }
+}
+
+fn offset(now: Instant) -> i64 {
+    (clock::wall().0 / 1_000) as i64 - now.as_millis() as i64
+}
+
+/// How long an old primary may take to stop granting, as configured, in milliseconds.
+pub(crate) fn lag(ctx: &Context<'_>) -> Option<u64> {
+    if ctx.is_cluster() {
+        ctx.setting(c"cluster-node-timeout")
+    } else {
+        Some(ctx.setting(c"min-replicas-max-lag")? * 1_000)
+    }
+}
+
+/// At the entry of a command: the stall guard is only up where a grace is configured.
+pub(crate) fn look_for_stall(ctx: &Context<'_>, state: &State, now: Instant) {
+    if state.grace_ms.get() > 0 && state.primary.get() {
+        state.grace.look_for_stall(ctx, now);
+    }
+}

@@ -1,0 +1,256 @@
+//! How old the data is that enough replicas have acknowledged, on a primary with a `lock.grace`.
+//!
+//! The server's own gate, `min-replicas-to-write` with `min-replicas-max-lag`, goes by when an acknowledgement *arrived*,
+//! whatever it acknowledges and however long it was under way. Where the stream is late, or acknowledgements are, a
+//! primary that has been cut off looks well attended, and grants on beside its successor. So the primary puts heartbeats
+//! into the stream and remembers when it sent each, by its own boot-time clock:
+//!
+//! ```text
+//!  primary  ──heartbeat, sent at s, ends at offset o──▶ replica
+//!           ◀──acknowledged up to o or beyond──────────
+//!           grants and renews up to s + the lag + 2.5 s
+//! ```
+//!
+//! A replica that has been promoted acknowledges no later heartbeat, so from its promotion on the primary grants for no
+//! longer than that, whatever the network delays or for how long. As many replicas have to acknowledge as
+//! `min-replicas-to-write` says; where it is 0, nothing is asked for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use mortise_core::Instant;
+use mortise_core::codec::Heartbeat;
+
+use crate::ffi::{Context, Replica};
+use crate::time::grace;
+
+/// How much older than the lag a heartbeat may be, in milliseconds: less than [`grace::MARGIN`], which a promoted server
+/// waits for, and enough for replicas that acknowledge once a second.
+const SLACK: u64 = 2_500;
+/// Heartbeats are sent so often, in milliseconds: three in a lag.
+const EVERY: std::ops::RangeInclusive<u64> = 500..=3_000;
+/// How many that not all replicas have acknowledged are remembered.
+const REMEMBERED: usize = 256;
+/// How often the server is asked, in milliseconds; its settings less often.
+const LOOK_EVERY: u64 = 90;
+const READ_EVERY: u64 = 1_000;
+/// While replicas are late: for how long nothing is granted or renewed at least, in milliseconds, until the next look.
+pub(crate) const NEXT_LOOK: u64 = 100;
+
+/// What the settings ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Demand {
+    /// How many replicas have to acknowledge, 0 for none.
+    replicas: u64,
+    /// How long an old primary may take to stop, in milliseconds.
+    lag: u64,
+}
+
+impl Demand {
+    fn read(ctx: &Context<'_>) -> Self {
+        let counts = ctx.setting(c"min-replicas-max-lag") != Some(0);
+        let replicas = ctx.setting(c"min-replicas-to-write").filter(|_| counts);
+        Self {
+            replicas: replicas.unwrap_or(0),
+            lag: grace::lag(ctx).unwrap_or(grace::DEFAULT_LAG),
+        }
+    }
+
+    /// For how long a heartbeat that has been acknowledged counts.
+    fn lasts(self) -> u64 {
+        self.lag + SLACK
+    }
+
+    fn send_every(self) -> u64 {
+        (self.lag / 3).clamp(*EVERY.start(), *EVERY.end())
+    }
+}
+
+/// A heartbeat in the stream.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Instant,
+    /// Whoever has the stream up to here has the heartbeat.
+    offset: u64,
+}
+
+/// What a look has found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// To be sent to the replicas now.
+    pub(crate) due: Option<Heartbeat>,
+    /// Replicas were late and are no more: whoever waits may be let in.
+    pub(crate) caught_up: bool,
+}
+
+/// The heartbeats of this server, and what came back.
+#[derive(Debug, Default)]
+pub(crate) struct Heartbeats {
+    /// In the order of the stream.
+    sent: RefCell<VecDeque<Sent>>,
+    /// Sent at the last look: only the next one can say where it ends.
+    unplaced: Cell<Option<Instant>>,
+    last_sent: Cell<Instant>,
+    /// Whoever begins to listen now is to hear one at once.
+    urgent: Cell<bool>,
+    demand: Cell<Demand>,
+    read: Cell<Instant>,
+    /// When the server was asked last; `None` since the start or the promotion.
+    looked: Cell<Option<Instant>>,
+    /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
+    fresh_until: Cell<Option<Instant>>,
+    /// As many replicas are attached as are demanded.
+    attended: Cell<bool>,
+}
+
+impl Heartbeats {
+    /// The server has become the primary: what it knew of replicas is of another time.
+    pub(crate) fn on_promotion(&self) {
+        self.stop();
+        self.looked.set(None);
+        self.urgent.set(true);
+    }
+
+    /// A replica may be about to get all data: what follows is to tell it how late they are.
+    pub(crate) fn on_fork(&self) {
+        self.urgent.set(true);
+    }
+
+    /// A setting has changed.
+    pub(crate) fn on_settings(&self) {
+        self.read.set(Instant::default());
+    }
+
+    fn stop(&self) {
+        self.sent.borrow_mut().clear();
+        self.unplaced.set(None);
+        self.demand.take();
+        self.read.take();
+        self.fresh_until.set(None);
+        self.attended.set(false);
+    }
+
+    /// Too few replicas have acknowledged data that is young enough: one of them may have been promoted.
+    pub(crate) fn are_late(&self, now: Instant) -> bool {
+        self.fresh_until.get().is_some_and(|until| until <= now)
+    }
+
+    /// The same, and it is not the server itself that refuses for want of replicas.
+    pub(crate) fn alone_forbid(&self, now: Instant) -> bool {
+        self.attended.get() && self.are_late(now)
+    }
+
+    /// From the sweep timer of a primary. `suspect_ms`: see [`Heartbeat`].
+    pub(crate) fn look(
+        &self,
+        ctx: &Context<'_>,
+        grace: u64,
+        suspect_ms: u64,
+        now: Instant,
+    ) -> Found {
+        let looked = self.looked.get();
+        if looked.is_some_and(|looked| now.millis_since(looked) < LOOK_EVERY) {
+            return Found::default();
+        }
+        let were_late = self.are_late(now);
+        if grace == 0 {
+            self.stop();
+            self.looked.set(Some(now));
+            return Found {
+                due: None,
+                caught_up: were_late,
+            };
+        }
+        self.read_settings(ctx, now);
+        self.looked.set(Some(now));
+        let due = self.look_at_replicas(ctx, suspect_ms, now);
+        let are_late = self.are_late(now);
+        if are_late && !were_late && self.attended.get() {
+            ctx.warn(
+                "replicas are late: nothing is granted or renewed until enough of them have acknowledged recent data",
+            );
+        }
+        Found {
+            due,
+            caught_up: were_late && !are_late,
+        }
+    }
+
+    fn read_settings(&self, ctx: &Context<'_>, now: Instant) {
+        let first = self.looked.get().is_none();
+        if !first && now.millis_since(self.read.get()) < READ_EVERY {
+            return;
+        }
+        self.read.set(now);
+        let demand = Demand::read(ctx);
+        if self.demand.replace(demand) == demand && !first {
+            return;
+        }
+        if demand.replicas == 0 {
+            self.fresh_until.set(None);
+            return;
+        }
+        // Whoever changes a setting knows his servers at that moment. Who starts, or is promoted, knows nothing.
+        let from_now = if first {
+            Instant::default()
+        } else {
+            now.after(demand.lasts())
+        };
+        self.extend(from_now);
+    }
+
+    fn extend(&self, until: Instant) {
+        let known = self.fresh_until.get().unwrap_or_default();
+        self.fresh_until.set(Some(known.max(until)));
+    }
+
+    /// Takes acknowledgements in. The next heartbeat if it is time for it.
+    fn look_at_replicas(
+        &self,
+        ctx: &Context<'_>,
+        suspect_ms: u64,
+        now: Instant,
+    ) -> Option<Heartbeat> {
+        let demand = self.demand.get();
+        let stream = ctx.replication();
+        let mut sent = self.sent.borrow_mut();
+        if let Some(at) = self.unplaced.take() {
+            sent.push_back(Sent {
+                at,
+                offset: stream.offset,
+            });
+        }
+        let acknowledged = |replica: &Replica| {
+            let has = |sent: &&Sent| replica.online && sent.offset <= replica.acknowledged;
+            sent.iter().rev().find(has).map(|sent| sent.at)
+        };
+        let mut newest: Vec<_> = stream.replicas.iter().map(acknowledged).collect();
+        // The youngest first, and whoever has acknowledged none last.
+        newest.sort_unstable_by(|one, other| other.cmp(one));
+        let oldest = newest.last().copied().flatten();
+        let online = stream.replicas.iter().filter(|replica| replica.online);
+        self.attended.set(online.count() as u64 >= demand.replicas);
+        let enough = usize::try_from(demand.replicas).unwrap_or(usize::MAX);
+        if let Some(place) = enough.checked_sub(1)
+            && let Some(Some(at)) = newest.get(place)
+        {
+            self.extend(at.after(demand.lasts()));
+        }
+        let forgotten = sent.partition_point(|sent| Some(sent.at) < oldest);
+        let too_many = sent.len().saturating_sub(REMEMBERED);
+        sent.drain(..forgotten.max(too_many));
+        let urgent = self.urgent.get();
+        let time = now.millis_since(self.last_sent.get()) >= demand.send_every();
+        let wanted = urgent || (time && !newest.is_empty());
+        if !wanted || ctx.avoid_replication_traffic() {
+            return None;
+        }
+        self.urgent.set(false);
+        self.last_sent.set(now);
+        self.unplaced.set(Some(now));
+        Some(Heartbeat {
+            suspect_ms,
+            acknowledged_ms: oldest.map(|at| now.millis_since(at)),
+        })
+    }
+}

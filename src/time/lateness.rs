@@ -1,0 +1,265 @@
+//! How late the data of this replica may have been, and so which holds it must not bring back once it is promoted.
+//!
+//! A lease that arrives late is counted from its arrival. That only keeps others out for longer; but a renewal would bring
+//! back a hold that the old primary has ended and granted on. So a promoted server takes the holds that it got from its
+//! predecessor for ended by an *earlier* end than the one until which they keep others out:
+//!
+//! ```text
+//!  old primary   ──grants a──────────────────┤ a's lease is over ──grants b──┤ has stopped
+//!  replica               (late)──a's hold────────────────┤promoted├ TRYAGAIN ┤────────────┤ a's lease is over
+//!                                            ├─────────── suspect: not brought back ──────┤
+//! ```
+//!
+//! *How late* is what its stamp says: the clock here, less the clock of the primary when it wrote. The difference of the
+//! two clocks is in that, too, so of all data that came in the last while the latest is compared with the promptest.
+//! Heartbeats come again and again, so that something prompt has been seen if the primary has granted at all: it does not
+//! where its heartbeats are acknowledged late (`heartbeats.rs`). In a cluster it does, and there the heartbeat says how
+//! long ago, at most, the last one that was acknowledged had been written.
+//!
+//! *The rule*, see [`Lateness::on_promotion`]: a hold whose latest end lies beyond the time of TRYAGAIN by more than its
+//! data may have been late was alive at the old primary when that stopped, so nobody was let in after it. All others are
+//! suspect. One moment per server says it all: leases are no longer than `lock.max-lease`, so what came from the
+//! predecessor has ended when the grace has, and whatever ends later was granted or renewed here.
+
+use std::cell::Cell;
+
+use mortise_core::codec::{BootId, Heartbeat, Stamp};
+use mortise_core::{Instant, Stake};
+
+use crate::state::State;
+
+/// So late that everything is suspect.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Of the data that came in a stretch of time.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// The clock here less the primary's, in milliseconds, of the promptest and of the latest.
+    promptest: i64,
+    latest: i64,
+    /// The least that a heartbeat said of how old the acknowledged one was; `None` if there was no heartbeat.
+    acknowledged: Option<u64>,
+}
+
+impl Window {
+    const EMPTY: Self = Self {
+        promptest: i64::MAX,
+        latest: i64::MIN,
+        acknowledged: None,
+    };
+
+    fn with(self, other: Self) -> Self {
+        let acknowledged = [self.acknowledged, other.acknowledged];
+        Self {
+            promptest: self.promptest.min(other.promptest),
+            latest: self.latest.max(other.latest),
+            acknowledged: acknowledged.into_iter().flatten().min(),
+        }
+    }
+}
+
+/// What a promotion goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promotion {
+    pub(crate) now: Instant,
+    pub(crate) grace: u64,
+    pub(crate) max_lease: u64,
+    /// The grace is as long as a safe failover demands, so every primary sends heartbeats.
+    pub(crate) safe: bool,
+    pub(crate) cluster: bool,
+}
+
+/// What is known of how late data came.
+#[derive(Debug)]
+pub(crate) struct Lateness {
+    /// Whose clock the windows compare with.
+    clock: Cell<Option<BootId>>,
+    /// A stretch of `lock.max-lease` and what has passed of the next one: whatever came before has ended.
+    windows: Cell<[Window; 2]>,
+    turned: Cell<Instant>,
+    /// When the first heartbeat since the last full sync was written; `None` if there was none.
+    heard: Cell<Option<Instant>>,
+    /// Something came that does not say when it was written, and nothing that does has come since.
+    unmeasured: Cell<bool>,
+    /// Data of another clock, or from files, was so late; none of its leases lasts for longer than this.
+    earlier: Cell<(u64, Instant)>,
+    /// Until when the primary said that it suspects holds itself.
+    passed_on: Cell<Instant>,
+    /// Holds from before the promotion that end by then are suspect.
+    suspect_until: Cell<Instant>,
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Self {
+            clock: Cell::default(),
+            windows: Cell::new([Window::EMPTY; 2]),
+            turned: Cell::default(),
+            heard: Cell::default(),
+            unmeasured: Cell::default(),
+            earlier: Cell::default(),
+            passed_on: Cell::default(),
+            suspect_until: Cell::default(),
+        }
+    }
+}
+
+impl Lateness {
+    /// A hold came out of a file, so nobody knows how late: it lasts until `deadline` at most.
+    pub(crate) fn on_file(&self, deadline: Instant) {
+        self.keep_earlier(UNKNOWN, deadline);
+    }
+
+    /// All data is about to be replaced by the primary's.
+    pub(crate) fn on_sync(&self) {
+        self.earlier.take();
+        self.unmeasured.set(false);
+        self.heard.set(None);
+        self.windows.set(self.windows.get().map(|window| Window {
+            latest: i64::MIN,
+            ..window
+        }));
+    }
+
+    /// A lock came in a full sync, stamped when it was written. Prompt it cannot be.
+    pub(crate) fn on_synced(&self, state: &State, stamp: &Stamp, now: Instant) {
+        self.compare_with(state, stamp.boot_id);
+        self.measure(state, stamp, now, false);
+    }
+
+    /// A hold came in the stream, stamped when it was decided.
+    pub(crate) fn on_hold(&self, state: &State, stamp: &Stamp, now: Instant) {
+        let clock = *self.clock.get().get_or_insert(stamp.boot_id);
+        if clock == stamp.boot_id {
+            self.clock.set(Some(clock));
+            self.unmeasured.set(false);
+            self.measure(state, stamp, now, true);
+        } else {
+            // A slot's locks come with the stamps of the node they leave.
+            self.on_unstamped();
+        }
+    }
+
+    /// A lock came in the stream, and nothing tells when it was written.
+    pub(crate) fn on_unstamped(&self) {
+        self.unmeasured.set(true);
+    }
+
+    /// The primary's heartbeat.
+    pub(crate) fn on_heartbeat(
+        &self,
+        state: &State,
+        heartbeat: &Heartbeat,
+        stamp: &Stamp,
+        now: Instant,
+    ) {
+        self.compare_with(state, stamp.boot_id);
+        self.measure(state, stamp, now, true);
+        self.unmeasured.set(false);
+        let first = *self.heard.get().get_or_insert(stamp.boot);
+        self.heard.set(Some(first));
+        // What was acknowledged before this server listened says nothing about it.
+        let since_heard = stamp.boot.millis_since(first);
+        let acknowledged = heartbeat.acknowledged_ms.filter(|ms| *ms <= since_heard);
+        self.note(Window {
+            acknowledged: Some(acknowledged.unwrap_or(UNKNOWN)),
+            ..Window::EMPTY
+        });
+        if heartbeat.suspect_ms > 0 {
+            let until = now.after(heartbeat.suspect_ms);
+            self.passed_on.set(self.passed_on.get().max(until));
+        }
+    }
+
+    /// From here on stamps are of `clock`; what came by another one is remembered as it was.
+    fn compare_with(&self, state: &State, clock: BootId) {
+        let before = self.clock.replace(Some(clock));
+        if before.is_some_and(|before| before != clock) {
+            self.keep_earlier(self.late(false), state.last_deadline.get());
+            self.windows.set([Window::EMPTY; 2]);
+            self.heard.set(None);
+        }
+    }
+
+    fn keep_earlier(&self, late: u64, until: Instant) {
+        let (known, known_until) = self.earlier.get();
+        self.earlier.set((known.max(late), known_until.max(until)));
+    }
+
+    fn measure(&self, state: &State, stamp: &Stamp, now: Instant, may_be_prompt: bool) {
+        if now.millis_since(self.turned.get()) >= state.max_lease.get() {
+            self.turned.set(now);
+            self.windows.set([Window::EMPTY, self.windows.get()[0]]);
+        }
+        let difference = now.as_millis() as i64 - stamp.boot.as_millis() as i64;
+        self.note(Window {
+            promptest: if may_be_prompt { difference } else { i64::MAX },
+            latest: difference,
+            acknowledged: None,
+        });
+    }
+
+    fn note(&self, seen: Window) {
+        let [current, last] = self.windows.get();
+        self.windows.set([current.with(seen), last]);
+    }
+
+    /// How late data may have been, in milliseconds. `absolute`: and not only how much later than the promptest.
+    fn late(&self, absolute: bool) -> u64 {
+        let [current, last] = self.windows.get();
+        let all = current.with(last);
+        if all.promptest == i64::MAX || all.latest == i64::MIN {
+            return 0;
+        }
+        let later = all.latest.saturating_sub(all.promptest).max(0) as u64;
+        if absolute {
+            later.saturating_add(all.acknowledged.unwrap_or(0))
+        } else {
+            later
+        }
+    }
+
+    /// The server has become the primary. The old one has stopped when `grace` − `max_lease` have passed. Whoever was still
+    /// holding there then was not followed by anybody; of everybody else that cannot be known.
+    pub(crate) fn on_promotion(&self, promotion: &Promotion) {
+        let Promotion {
+            now,
+            grace,
+            max_lease,
+            safe,
+            cluster,
+        } = *promotion;
+        let over = now.after(grace);
+        let stopped = now.after(grace.saturating_sub(max_lease));
+        let unknown = safe && (self.heard.get().is_none() || self.unmeasured.get());
+        let late = if unknown { UNKNOWN } else { self.late(cluster) };
+        let (earlier, earlier_until) = self.earlier.get();
+        let passed_on = self.passed_on.get();
+        let suspect_until = [
+            stopped.after(late),
+            stopped.after(earlier).min(earlier_until),
+            // Their leases came here, and so late.
+            if passed_on > now {
+                passed_on.after(late)
+            } else {
+                now
+            },
+            self.suspect_until.get(),
+        ];
+        let latest = suspect_until.into_iter().fold(now, Instant::max);
+        self.suspect_until.set(latest.min(over));
+    }
+
+    /// How long holds from before the promotion are suspect, in milliseconds.
+    pub(crate) fn suspect_ms(&self, now: Instant) -> u64 {
+        self.suspect_until.get().millis_since(now)
+    }
+}
+
+/// Whether RENEW, FENCE and GUARD may touch a hold. One from before a promotion that the old primary may have ended, and
+/// granted on, they take for no hold at all; it keeps others out all the same until its lease is over here. RELEASE may
+/// always have it. Re-entry need not ask: nothing is granted before the grace is over, and then nothing is suspect.
+pub(crate) fn may_revive(state: &State, stake: &Stake, now: Instant) -> bool {
+    let suspect_until = state.lateness.suspect_until.get();
+    suspect_until <= now || stake.deadline > suspect_until
+}

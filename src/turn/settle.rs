@@ -1,0 +1,419 @@
+//! The one place where holds end by time, waiters get in, and keys go.
+//!
+//! A command settles the key it works on, before its step (a callback may have marked the key)
+//! and after it. Everything else comes from timers, and what they change they change through
+//! `LOCK.SETTLE`, called inside the server, so that the server itself can refuse it as it would
+//! refuse a client's write.
+
+use std::ffi::CStr;
+
+use mortise_core::codec::Effect;
+use mortise_core::{
+    Decided, Grant, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token,
+    Verdict, Wait, WaiterId,
+};
+
+use crate::command::docs::{self, Docs};
+use crate::error::Error;
+use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
+use crate::keys::effect;
+use crate::keys::leases;
+use crate::keys::value::Value;
+use crate::state::{Settling, State};
+use crate::time::clock;
+use crate::time::grace;
+use crate::turn::events;
+use crate::turn::timers;
+use crate::waiting::blocking;
+use crate::waiting::waiters::{self, UndeliveredGrant};
+
+/// A key that a command works on, opened for writing.
+///
+/// When it is closed, by whatever way the command leaves, whom the step made room for is let in, and the key goes if
+/// nobody holds any more: opening it may have ended the last hold.
+#[derive(Debug)]
+pub(crate) struct OpenLock<'c> {
+    pub(crate) ctx: &'c Context<'c>,
+    pub(crate) name: Arg<'c>,
+    pub(crate) now: Instant,
+    key: Key<'c>,
+}
+
+impl<'c> OpenLock<'c> {
+    /// Opens the key, and settles it if somebody waits there.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if it holds something else.
+    pub(crate) fn open(ctx: &'c Context<'c>, name: Arg<'c>) -> Result<Self, Error> {
+        let key = ctx.open(name, Access::Write);
+        if key.kind() == Kind::Other {
+            return Err(Error::WrongType);
+        }
+        let now = clock::now();
+        events::subscribe_once(ctx, ctx.state());
+        grace::look_for_stall(ctx, ctx.state(), now);
+        let mut lock = Self {
+            ctx,
+            name,
+            now,
+            key,
+        };
+        if lock.has_waiters() {
+            let recheck_holders = lock.must_recheck_holders();
+            lock.settle(recheck_holders);
+        }
+        Ok(lock)
+    }
+
+    /// The lock as it is now, if there is one: the holds whose lease is over are dropped, and
+    /// everybody is told.
+    pub(crate) fn live(&mut self) -> Option<Live<'_>> {
+        let (ctx, name, now) = (self.ctx, self.name, self.now);
+        let value = self.key.value()?;
+        Some(value.lock.at(now, |owner, stake| {
+            on_ended(ctx, name, now, owner, stake);
+        }))
+    }
+
+    /// `owner` holds, by `token` or a higher one.
+    pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
+        self.live()
+            .is_some_and(|live| live.adds_to_hold(owner, token))
+    }
+
+    /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
+    pub(crate) fn with_live<T>(&mut self, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
+        if let Some(mut live) = self.live() {
+            let emptied = live.is_empty();
+            let outcome = act(&mut live);
+            if emptied {
+                // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
+                // lease must not be cut short by what somebody meant for the last one's.
+                self.key.persist();
+            }
+            return outcome;
+        }
+        let mut lock = Lock::free();
+        let outcome = act(&mut lock.at(self.now, |_, _| {}));
+        if !lock.is_free() {
+            // `close` takes it into the lease order.
+            self.key.set(Value::new(lock));
+        }
+        outcome
+    }
+
+    /// The lock may hold owners that neither came through the queue nor by a command: it is new to
+    /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
+    fn must_recheck_holders(&mut self) -> bool {
+        let state = self.ctx.state();
+        let marked = !state.dirty.borrow().is_empty() || !state.held_back.borrow().is_empty();
+        let value = self.key.value();
+        marked || value.is_some_and(|value| value.lease.get().is_none())
+    }
+
+    /// Somebody waits here.
+    pub(crate) fn has_waiters(&self) -> bool {
+        let state = self.ctx.state();
+        // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
+        !state.queues.borrow().is_empty()
+            && waiters::wait_at(state, self.ctx.db(), self.name.bytes())
+    }
+
+    /// Tells everybody of the hold that `owner` has now.
+    pub(crate) fn announce(&mut self, owner: OwnerRef<'_>) {
+        if effect::sent_unheard(self.ctx, self.name) {
+            return;
+        }
+        let Some(value) = self.key.value() else {
+            return;
+        };
+        let Some(stake) = value.lock.hold(owner) else {
+            return;
+        };
+        let alone = value.lock.len() == 1;
+        announce(self.ctx, self.name, self.now, owner, stake, alone);
+    }
+
+    /// Tells everybody that `owner` holds nothing any more.
+    pub(crate) fn announce_end(&mut self, owner: OwnerRef<'_>) {
+        if effect::sent_unheard(self.ctx, self.name) {
+            return;
+        }
+        let free = self.key.value().is_none_or(|value| value.lock.is_free());
+        let effect = if free {
+            Effect::Free
+        } else {
+            Effect::Drop(owner)
+        };
+        effect::send(self.ctx, self.name, self.now, &effect);
+    }
+
+    /// Lets in whom the lock admits. `recheck_holders`: the lock may hold owners that neither came
+    /// through the queue nor by a command.
+    pub(crate) fn settle(&mut self, recheck_holders: bool) {
+        if !self.has_waiters() {
+            return;
+        }
+        let state = self.ctx.state();
+        if state.grace.forbids_grants(self.now) {
+            self.settle_lost(state);
+        } else {
+            while !self.settle_once(state, recheck_holders) {}
+        }
+        timers::arm_due(self.ctx, state);
+    }
+
+    /// False if a cycle was broken, so that others may get in.
+    fn settle_once(&mut self, state: &State, recheck_holders: bool) -> bool {
+        let (db, name) = (self.ctx.db(), self.name.bytes());
+        let Settled { decided, upgrading } = self.with_live(|live| {
+            let mut tokens = state.tokens.borrow_mut();
+            let mut queues = state.queues.borrow_mut();
+            queues.settle(
+                db as u32,
+                name,
+                live,
+                &mut tokens,
+                clock::wall(),
+                recheck_holders,
+            )
+        });
+        let mut granted = false;
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
+        for decided in &decided {
+            granted |= self.carry_out(state, decided);
+            waiters::decide(state, &key, decided, self.now);
+        }
+        if granted && self.key.persist() {
+            self.ctx.replicate_plain(c"PERSIST", self.name);
+        }
+        let mut settled = true;
+        for id in upgrading {
+            settled &= self.check_upgrade(state, id);
+        }
+        settled
+    }
+
+    /// While nothing is granted: an upgrade whose read hold has ended is answered all the same.
+    fn settle_lost(&mut self, state: &State) {
+        let (db, name) = (self.ctx.db(), self.name.bytes());
+        let settled = self.with_live(|live| {
+            let mut queues = state.queues.borrow_mut();
+            queues.settle_lost(db as u32, name, live)
+        });
+        let key = KeyId {
+            db: db as u32,
+            name: name.into(),
+        };
+        for decided in &settled.decided {
+            waiters::decide(state, &key, decided, self.now);
+        }
+    }
+
+    /// Tells everybody but the waiter of a decision. True if it was a grant.
+    fn carry_out(&mut self, state: &State, decided: &Decided) -> bool {
+        let Verdict::Granted {
+            grant,
+            stake,
+            alone,
+            ..
+        } = decided.verdict
+        else {
+            return false;
+        };
+        let owner = decided.waiter.owner.as_ref();
+        announce(self.ctx, self.name, self.now, owner, stake, alone);
+        self.ctx.notify(c"lock.acquire", self.name);
+        count_grant(state, grant);
+        state.totals.handoffs.add_one();
+        let waited = self.now.millis_since(decided.waiter.since);
+        state.wait_times.borrow_mut().record(waited);
+        true
+    }
+
+    /// A waiter has become an upgrade, which may have closed a cycle. False if it had.
+    fn check_upgrade(&mut self, state: &State, id: WaiterId) -> bool {
+        let wait = {
+            let queues = state.queues.borrow();
+            let Some((key, waiter)) = queues.waiter(id) else {
+                return true;
+            };
+            Wait {
+                key: key.clone(),
+                owner: waiter.owner.clone(),
+                mode: waiter.mode,
+                upgrade: true,
+            }
+        };
+        let held = self.key.value();
+        let held = held.map_or(Observed::Free, |value| value.lock.observe());
+        match blocking::find_cycle(state, &wait, &held, self.now) {
+            None => true,
+            Some(cycle) => {
+                state.totals.deadlocks.add_one();
+                waiters::refuse(state, id, Error::Deadlock(cycle));
+                false
+            }
+        }
+    }
+
+    /// Undoes the grants that nobody could be told of.
+    fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+        // One that another one touched since can be undone after that one: those of boxes come in no order.
+        loop {
+            let before = undelivered.len();
+            undelivered.retain(|grant| !self.undo(grant));
+            if undelivered.is_empty() || undelivered.len() == before {
+                break;
+            }
+        }
+        for grant in undelivered {
+            waiters::hand_on(self.ctx.state(), &grant);
+        }
+    }
+
+    /// False if the hold was touched since the grant.
+    fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
+        let owner = grant.owner.as_ref();
+        let left = self.live().and_then(|mut live| {
+            // A hold that was made anew has another token.
+            let same = live.hold(owner)?.token == grant.token;
+            let undone = same && live.undo(owner, grant.granted, grant.before);
+            undone.then(|| live.hold(owner).is_some())
+        });
+        match left {
+            None => return false,
+            Some(true) => self.announce(owner),
+            Some(false) => self.announce_end(owner),
+        }
+        self.ctx.notify(c"lock.release", self.name);
+        true
+    }
+}
+
+impl Drop for OpenLock<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.settle(false);
+        let (ctx, name, now) = (self.ctx, self.name, self.now);
+        let Some(value) = self.key.value() else {
+            return;
+        };
+        if value.lock.is_free() {
+            self.key.delete();
+        } else {
+            leases::follow(ctx.state(), ctx.db(), name.bytes(), value, now);
+        }
+    }
+}
+
+/// Counts a grant, whether it came at once or out of the queue.
+pub(crate) fn count_grant(state: &State, grant: Grant) {
+    match grant {
+        Grant::Reentry(_) => state.totals.reentries.add_one(),
+        Grant::New(_) | Grant::Upgrade(_) => state.totals.grants.add_one(),
+    }
+}
+
+fn announce(
+    ctx: &Context<'_>,
+    name: Arg<'_>,
+    now: Instant,
+    owner: OwnerRef<'_>,
+    stake: Stake,
+    alone: bool,
+) {
+    let effect = if alone {
+        Effect::Sole(owner, stake)
+    } else {
+        Effect::Put(owner, stake)
+    };
+    ctx.state().note_deadline(stake.deadline);
+    effect::send(ctx, name, now, &effect);
+}
+
+fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
+    let state = ctx.state();
+    state.totals.expiries.add_one();
+    let held = stake.deadline.millis_since(stake.since);
+    state.hold_times.borrow_mut().record(held);
+    effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
+    ctx.notify(c"lock.expire", name);
+}
+
+/// The command that timers call inside the server.
+const SETTLE: &CStr = c"LOCK.SETTLE";
+
+/// Settles a key from a timer, if the server accepts writes to it.
+///
+/// # Errors
+/// [`Refusal`] if it does not.
+pub(crate) fn call(
+    ctx: &Context<'_>,
+    db: i32,
+    name: &[u8],
+    recheck_holders: bool,
+) -> Result<(), Refusal> {
+    call_for(ctx, db, Settling::Key { recheck_holders }, || {
+        ctx.call_write(SETTLE, name)
+    })
+}
+
+/// Calls SETTLE in `call`, as the module alone may.
+fn call_for<T>(ctx: &Context<'_>, db: i32, settling: Settling, call: impl FnOnce() -> T) -> T {
+    ctx.select(db);
+    let state = ctx.state();
+    state.settling.set(Some(settling));
+    let outcome = call();
+    state.settling.set(None);
+    outcome
+}
+
+/// The key's slot has left this server, which refuses writes for another reason first.
+pub(crate) fn slot_is_elsewhere(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
+    ctx.is_cluster()
+        && call_for(ctx, db, Settling::Asking, || {
+            ctx.slot_is_elsewhere(SETTLE, name)
+        })
+}
+
+/// `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
+pub(crate) struct Settle;
+
+impl Command for Settle {
+    const NAME: &'static str = "LOCK.SETTLE";
+    const MIN_ARGS: usize = 2;
+    const DOCS: &'static Docs = &docs::SETTLE;
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        let Some(name) = args.get(1) else {
+            return Err(Error::Arity);
+        };
+        let state = ctx.state();
+        let recheck_holders = match state.settling.get() {
+            Some(Settling::Key { recheck_holders }) => recheck_holders,
+            Some(Settling::Asking) => {
+                ctx.reply_null();
+                return Ok(());
+            }
+            None => return Err(Error::Internal(Self::NAME)),
+        };
+        let undelivered = waiters::take_undelivered(state, ctx.db(), name.bytes());
+        match OpenLock::open(ctx, name) {
+            Ok(mut lock) => {
+                lock.live();
+                lock.take_back(undelivered);
+                lock.settle(recheck_holders);
+            }
+            // The key holds something else by now, so nobody can get a lock here.
+            Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),
+        }
+        ctx.reply_null();
+        Ok(())
+    }
+}

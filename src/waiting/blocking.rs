@@ -1,0 +1,159 @@
+//! A request that cannot be granted at once: whether it may wait, and who will hear of it: a client that is blocked,
+//! or a box.
+
+use mortise_core::mail::BoxId;
+use mortise_core::{Changed, Instant, KeyId, Observed, Request, Wait, Waiter, WaiterId};
+
+use crate::error::Error;
+use crate::ffi::{Access, Context};
+use crate::state::State;
+use crate::turn::timers;
+use crate::waiting::{self, mail};
+
+/// How a request that has to wait waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// It stands ahead of the line.
+    pub(crate) upgrade: bool,
+    /// Until when; `None` for no limit.
+    pub(crate) limit: Option<Instant>,
+}
+
+/// Blocks the client that sent `request`.
+///
+/// # Errors
+/// [`Error::Deadlock`] if the wait would close a cycle, [`Error::MaxWaiters`] if too many wait.
+pub(crate) fn block(
+    ctx: &Context<'_>,
+    name: &[u8],
+    request: &Request<'_>,
+    how: Waiting,
+    now: Instant,
+) -> Result<(), Error> {
+    let (state, key) = (ctx.state(), key_id(ctx, name));
+    let held = held_at(ctx, name);
+    check_cycle(ctx, &key, request, how, &held, now)?;
+    let max = state.max_waiters.get();
+    if waiting::blocked(state) >= max {
+        return Err(Error::MaxWaiters(max));
+    }
+    let id = push(ctx, &key, request, how, held, now);
+    let blocked = ctx.block();
+    state.waiters.borrow_mut().add(id, blocked);
+    timers::arm_due(ctx, state);
+    Ok(())
+}
+
+/// Queues `request`, whose answer goes to the box. One that is queued already keeps its place.
+///
+/// # Errors
+/// [`Error::Deadlock`] if the wait would close a cycle, [`Error::MaxQueued`] or [`Error::BoxFull`] if too many wait.
+pub(crate) fn queue(
+    ctx: &Context<'_>,
+    name: &[u8],
+    request: &Request<'_>,
+    how: Waiting,
+    now: Instant,
+    id: BoxId,
+) -> Result<(), Error> {
+    let (state, key) = (ctx.state(), key_id(ctx, name));
+    let waiter = match mail::queued_already(state, &key, request) {
+        Some(waiter) => {
+            mail::check_move(state, waiter, id)?;
+            let changed = Changed {
+                lease: request.lease,
+                holds: request.holds,
+                fence: request.fence,
+                token: request.token,
+                limit: how.limit,
+            };
+            state.queues.borrow_mut().take_over(waiter, changed);
+            waiter
+        }
+        None => {
+            let held = held_at(ctx, name);
+            check_cycle(ctx, &key, request, how, &held, now)?;
+            mail::check_room(state, id)?;
+            push(ctx, &key, request, how, held, now)
+        }
+    };
+    mail::expect(state, waiter, id);
+    timers::arm_due(ctx, state);
+    Ok(())
+}
+
+fn key_id(ctx: &Context<'_>, name: &[u8]) -> KeyId {
+    KeyId {
+        db: ctx.db() as u32,
+        name: name.into(),
+    }
+}
+
+fn check_cycle(
+    ctx: &Context<'_>,
+    key: &KeyId,
+    request: &Request<'_>,
+    how: Waiting,
+    held: &Observed,
+    now: Instant,
+) -> Result<(), Error> {
+    let closing = Wait {
+        key: key.clone(),
+        owner: request.owner.to_owner(),
+        mode: request.mode,
+        upgrade: how.upgrade,
+    };
+    match find_cycle(ctx.state(), &closing, held, now) {
+        None => Ok(()),
+        Some(cycle) => {
+            ctx.state().totals.deadlocks.add_one();
+            Err(Error::Deadlock(cycle))
+        }
+    }
+}
+
+fn push(
+    ctx: &Context<'_>,
+    key: &KeyId,
+    request: &Request<'_>,
+    how: Waiting,
+    held: Observed,
+    now: Instant,
+) -> WaiterId {
+    let state = ctx.state();
+    let mut queues = state.queues.borrow_mut();
+    let id = queues.next_id();
+    let waiter = Waiter {
+        id,
+        owner: request.owner.to_owner(),
+        mode: request.mode,
+        lease: request.lease,
+        holds: request.holds,
+        fence: request.fence,
+        token: request.token,
+        client: request.client,
+        since: now,
+        limit: how.limit,
+    };
+    queues.push(key.db, &key.name, waiter, how.upgrade);
+    queues.observe(key, held);
+    id
+}
+
+/// The names of the keys of a cycle that `wait` closes. `held`: who holds at its key.
+pub(crate) fn find_cycle(
+    state: &State,
+    wait: &Wait,
+    held: &Observed,
+    now: Instant,
+) -> Option<Vec<Vec<u8>>> {
+    let cycle = state.queues.borrow().find_cycle(wait, held, now);
+    Some(cycle?.iter().map(|key| key.name.to_vec()).collect())
+}
+
+/// Who holds at the command's own key: of other keys a command in a cluster sees nothing.
+fn held_at(ctx: &Context<'_>, name: &[u8]) -> Observed {
+    let mut key = ctx.open_named(name, Access::Read);
+    let value = key.value();
+    value.map_or(Observed::Free, |value| value.lock.observe())
+}

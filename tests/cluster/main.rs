@@ -1,0 +1,8 @@
+//! Redis Cluster: routing, slots that move, failover and partitions.
+
+mod clients;
+mod failover;
+mod load;
+mod partition;
+mod routing;
+mod slots;

@@ -1,0 +1,281 @@
+//! The settings `lock.*`: where they can be set, and what is refused.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Builder, Conn, Server, Shutdown, as_map, cmd, eventually, hold_of, int, is_nil, text, try_cmd,
+};
+
+const DEFAULTS: [(&str, &str); 5] = [
+    ("lock.max-lease", "86400000"),
+    ("lock.max-waiters", "10000"),
+    ("lock.max-queued", "500000"),
+    ("lock.mail-timeout", "5000"),
+    ("lock.grace", "0"),
+];
+
+#[track_caller]
+fn setting(conn: &mut Conn, name: &str) -> String {
+    text(&as_map(&cmd!(conn, "CONFIG", "GET", name))[name])
+}
+
+/// The log of a server that does not start.
+#[track_caller]
+fn refused(builder: Builder) -> String {
+    match builder.try_start() {
+        Ok(_) => panic!("the server has started"),
+        Err(error) => error.log,
+    }
+}
+
+#[test]
+fn each_setting_has_its_default() {
+    let server = Server::start();
+    for mut conn in [server.connect(), server.connect_resp3()] {
+        let all = as_map(&cmd!(conn, "CONFIG", "GET", "lock.*"));
+        assert_eq!(all.len(), DEFAULTS.len(), "{all:?}");
+        for (name, default) in DEFAULTS {
+            assert_eq!(text(&all[name]), default);
+        }
+    }
+}
+
+#[test]
+fn a_setting_can_be_changed_at_run_time() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for (name, _) in DEFAULTS {
+        for value in ["5000", "100"] {
+            cmd!(conn, "CONFIG", "SET", name, value);
+            assert_eq!(setting(&mut conn, name), value);
+        }
+    }
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 7, "lock.grace", 8);
+    assert_eq!(setting(&mut conn, "lock.max-lease"), "7");
+    assert_eq!(setting(&mut conn, "lock.grace"), "8");
+}
+
+#[test]
+fn a_value_out_of_bounds_is_refused_and_the_setting_stays() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    let values = ["-1", "x", "", "1.5", "1e3", "99999999999999999999"];
+    for (name, _) in DEFAULTS {
+        let before = setting(&mut conn, name);
+        for value in values {
+            let error = try_cmd!(conn, "CONFIG", "SET", name, value).unwrap_err();
+            assert!(error.starts_with("ERR "), "{name} {value}: {error}");
+            assert!(error.contains(name), "{name} {value}: {error}");
+        }
+        assert_eq!(setting(&mut conn, name), before);
+    }
+    let error = try_cmd!(conn, "CONFIG", "SET", "lock.max-lease", 0).unwrap_err();
+    assert!(error.starts_with("ERR "), "{error}");
+    // Several settings are changed together or not at all.
+    let both = try_cmd!(conn, "CONFIG", "SET", "lock.grace", 9, "lock.max-lease", 0);
+    assert!(both.is_err());
+    assert_eq!(setting(&mut conn, "lock.grace"), "0");
+    assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
+    assert!(try_cmd!(conn, "CONFIG", "SET", "lock.patience", 1).is_err());
+}
+
+#[test]
+fn a_lower_max_lease_is_for_later_requests_only() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    let lease = hold_of(&mut conn, "key", "a").unwrap().lease;
+    assert!(lease > 5_000, "{lease}");
+    for request in [
+        ["LOCK.ACQUIRE", "key", "a", "5001"],
+        ["LOCK.ACQUIRE", "other", "a", "5001"],
+        ["LOCK.RENEW", "key", "a", "5001"],
+    ] {
+        let error = conn.try_cmd(&request).unwrap_err();
+        assert!(error.contains("5000"), "{error}");
+    }
+    // What is left is longer than what may be asked for, and stays so.
+    assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", "a", 5_000)), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5_000)), token);
+    let lease = hold_of(&mut conn, "key", "a").unwrap().lease;
+    assert!(lease > 5_000, "{lease}");
+
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 70_000);
+    assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", "a", 70_000)), token);
+}
+
+#[test]
+fn settings_are_read_from_the_configuration_file() {
+    let server = Server::builder()
+        .config("lock.max-lease", "5000")
+        .config("lock.max-waiters", "7")
+        .config("lock.grace", "1")
+        .start();
+    let mut conn = server.connect();
+    assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
+    assert_eq!(setting(&mut conn, "lock.max-waiters"), "7");
+    assert_eq!(setting(&mut conn, "lock.grace"), "1");
+    let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5_001).unwrap_err();
+    assert!(error.contains("5000"), "{error}");
+}
+
+#[test]
+fn settings_are_read_from_arguments_with_and_without_their_prefix_in_any_case() {
+    for [lease, waiters, grace] in [
+        ["max-lease", "max-waiters", "grace"],
+        ["lock.max-lease", "lock.max-waiters", "lock.grace"],
+        ["MAX-LEASE", "lock.Max-Waiters", "GRACE"],
+    ] {
+        let server = Server::builder()
+            .module_arg(waiters, "7")
+            .module_arg(lease, "5000")
+            .module_arg(grace, "1")
+            .start();
+        let mut conn = server.connect();
+        assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
+        assert_eq!(setting(&mut conn, "lock.max-waiters"), "7");
+        assert_eq!(setting(&mut conn, "lock.grace"), "1");
+        assert!(try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5_001).is_err());
+        cmd!(conn, "CONFIG", "SET", "lock.max-lease", 6_000);
+        assert!(try_cmd!(conn, "LOCK.ACQUIRE", "other", "a", 6_000).is_ok());
+    }
+}
+
+#[test]
+fn an_argument_that_is_unknown_or_out_of_bounds_keeps_the_server_from_starting_and_the_log_says_why()
+ {
+    for (name, value) in [
+        ("max-lease", "0"),
+        ("max-lease", "-1"),
+        ("max-lease", "x"),
+        ("max-lease", ""),
+        ("max-lease", "+5"),
+        ("lock.max-lease", "99999999999999999999"),
+        ("max-waiters", "1.5"),
+        ("lock.grace", "-1"),
+        ("patience", "5"),
+        ("lock.patience", "5"),
+        ("lock.", "5"),
+        ("lock.lock.grace", "5"),
+    ] {
+        let log = refused(Server::builder().module_arg(name, value));
+        let line = log.lines().find(|line| line.contains("not loaded"));
+        let line = line.unwrap_or_else(|| panic!("{name} {value}: {log}"));
+        assert!(line.contains(&format!("'{name}'")), "{line}");
+    }
+}
+
+#[test]
+fn an_argument_without_its_value_keeps_the_server_from_starting() {
+    // The harness gives each name a value, so here the value of one is the name of another.
+    let log = refused(Server::builder().module_arg("max-lease", "grace"));
+    let line = log.lines().find(|line| line.contains("not loaded"));
+    assert!(line.is_some_and(|line| line.contains("max-lease")), "{log}");
+}
+
+#[test]
+fn a_line_that_is_unknown_or_out_of_bounds_keeps_the_server_from_starting() {
+    for (name, value) in [
+        ("lock.max-lease", "0"),
+        ("lock.max-lease", "x"),
+        ("lock.grace", "-1"),
+        ("lock.max-waiters", "99999999999999999999"),
+    ] {
+        let log = refused(Server::builder().config(name, value));
+        assert!(
+            log.contains(name) || log.contains("lock.*"),
+            "{name} {value}: {log}"
+        );
+    }
+    // The server's own words, as for any module.
+    refused(Server::builder().config("lock.patience", "5"));
+}
+
+/// What `redis.conf` says of `name`.
+fn line_of(server: &Server, name: &str) -> Option<String> {
+    let conf = fs::read_to_string(server.dir().join("redis.conf")).unwrap();
+    let line = conf.lines().rfind(|line| line.starts_with(name))?;
+    Some(line[name.len()..].trim().to_owned())
+}
+
+#[test]
+fn config_rewrite_keeps_what_was_set_at_run_time() {
+    let mut server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    cmd!(conn, "CONFIG", "SET", "lock.max-waiters", 7);
+    cmd!(conn, "CONFIG", "REWRITE");
+    assert_eq!(line_of(&server, "lock.max-lease").as_deref(), Some("5000"));
+    assert_eq!(line_of(&server, "lock.max-waiters").as_deref(), Some("7"));
+    assert!(line_of(&server, "loadmodule").is_some());
+
+    for name in ["lock.max-lease", "lock.max-waiters"] {
+        let value = line_of(&server, name).unwrap();
+        server.set_config(name, &value);
+    }
+    server.restart(Shutdown::NoSave);
+    let mut conn = server.connect();
+    assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
+    assert_eq!(setting(&mut conn, "lock.max-waiters"), "7");
+}
+
+#[test]
+fn config_rewrite_keeps_what_prevails_over_an_argument() {
+    let mut server = Server::builder().module_arg("max-lease", "5000").start();
+    let mut conn = server.connect();
+    // Back to what would be the default without the argument.
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 86_400_000);
+    cmd!(conn, "CONFIG", "REWRITE");
+    let value =
+        line_of(&server, "lock.max-lease").expect("a line, for the argument says otherwise");
+    let module = line_of(&server, "loadmodule").unwrap();
+    assert!(module.contains("max-lease"), "{module}");
+
+    server.set_config("lock.max-lease", &value);
+    server.restart(Shutdown::NoSave);
+    assert_eq!(setting(&mut server.connect(), "lock.max-lease"), "86400000");
+}
+
+#[test]
+fn a_server_started_with_a_grace_grants_nothing_until_it_is_over() {
+    let launched = Instant::now();
+    let server = Server::builder().config("lock.grace", "700").start();
+    let mut conn = server.connect();
+    eventually("the grace is over", || {
+        !is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000))
+    });
+    assert!(launched.elapsed() >= Duration::from_millis(700));
+    assert_eq!(server.gauge("grace_left_ms"), 0);
+}
+
+#[test]
+fn a_grace_set_at_run_time_does_not_begin_now() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 60_000);
+    assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
+    assert_eq!(server.gauge("grace_left_ms"), 0);
+}
+
+#[test]
+fn a_grace_shorter_than_the_longest_lease_is_warned_of_when_it_is_set() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let warnings = |of: &str| server.log().matches(of).count();
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    assert_eq!(warnings("less than lock.max-lease"), 0, "there is none");
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 50);
+    eventually("the log says so", || {
+        warnings("lock.grace 50 is less than lock.max-lease 5000") == 1
+    });
+    cmd!(conn, "CONFIG", "SET", "maxmemory", "1gb");
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 6_000);
+    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 9_000);
+    eventually("the log says so again", || {
+        warnings("lock.grace 6000 is less than lock.max-lease 9000") == 1
+    });
+    assert_eq!(warnings("less than lock.max-lease"), 2);
+}

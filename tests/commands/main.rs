@@ -1,0 +1,15 @@
+//! Each command by itself: its arguments, replies and errors, what it changes, and what the server's own tools say of it.
+//! Requests that wait are in `waiting`, ends of leases in `time`.
+
+mod acquire;
+mod binary;
+mod config;
+mod errors;
+mod fence_option;
+mod info;
+mod internal;
+mod introspection;
+mod protocols;
+mod readers;
+mod release;
+mod renew_and_fence;

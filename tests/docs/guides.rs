@@ -1,0 +1,74 @@
+//! What the guides say is true: every test and every file that they name is there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const GUIDES: [&str; 6] = [
+    "README.md",
+    "client/README.md",
+    "docs/commands.md",
+    "docs/guarantees.md",
+    "docs/design.md",
+    "docs/numbers.md",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What stands between backticks, code blocks left out.
+fn code_words(guide: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(guide)).unwrap();
+    let prose: Vec<&str> = text.split("```").step_by(2).collect();
+    prose
+        .iter()
+        .flat_map(|part| part.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// All files of Rust below `dir`.
+fn sources(dir: PathBuf, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_test_that_a_guide_names_is_there() {
+    let mut files = Vec::new();
+    for dir in ["tests", "client", "core"] {
+        sources(root().join(dir), &mut files);
+    }
+    let code: String = files
+        .iter()
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    let mut names = 0;
+    for guide in GUIDES {
+        for word in code_words(guide) {
+            let is_path = ["tests/", "client/", "core/", "src/", "docs/", "scripts/"]
+                .iter()
+                .any(|dir| word.starts_with(dir));
+            // The names of tests are sentences.
+            let is_test = word.matches('_').count() >= 4
+                && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            if is_path && !word.contains([' ', '*', '{']) {
+                assert!(root().join(&word).exists(), "{guide} names {word}");
+                names += 1;
+            } else if is_test {
+                assert!(
+                    code.contains(&format!("fn {word}(")),
+                    "{guide} names {word}"
+                );
+                names += 1;
+            }
+        }
+    }
+    assert!(names > 20, "only {names} found");
+}

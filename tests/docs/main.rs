@@ -1,0 +1,5 @@
+//! The documentation is true.
+
+mod guides;
+mod python;
+mod typed;

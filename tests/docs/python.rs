@@ -1,0 +1,153 @@
+//! The guides' examples in Python run as they stand there, with the redis-py that is current.
+//!
+//! Needed are python3 with its module venv (`scripts/setup tests` installs it on Debian and Ubuntu) and PyPI, from which
+//! redis-py comes into `target`. Without PyPI a redis-py that was installed before will do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
+
+use mortise_harness::{Server, cmd, eventually, int, waiter};
+
+const GUIDES: [&str; 4] = [
+    "README.md",
+    "client/README.md",
+    "docs/commands.md",
+    "docs/guarantees.md",
+];
+
+/// A Python that knows redis-py.
+static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
+    let python = dir.join("bin/python");
+    if !python.exists() {
+        make_venv(&dir);
+    }
+    let install = ["-m", "pip", "install", "--quiet", "--upgrade", "redis"];
+    let installed = run(Command::new(&python).args(install));
+    if !installed.status.success() {
+        let known = run(Command::new(&python).args(["-c", "import redis"]));
+        let why = String::from_utf8_lossy(&installed.stderr);
+        assert!(
+            known.status.success(),
+            "missing here: redis-py, and PyPI, where pip would get it from. pip says:\n{why}"
+        );
+        eprintln!("redis-py may not be the current one: pip cannot ask PyPI:\n{why}");
+    }
+    python
+});
+
+fn make_venv(dir: &Path) {
+    let mut said = String::new();
+    // The first one in the path may be one without venv.
+    for python in ["python3", "/usr/bin/python3"] {
+        let made = Command::new(python).args(["-m", "venv"]).arg(dir).output();
+        match made {
+            Ok(output) if output.status.success() => return,
+            Ok(output) => said += &String::from_utf8_lossy(&output.stdout),
+            Err(error) => said += &format!("{python}: {error}\n"),
+        }
+        let _ = fs::remove_dir_all(dir);
+    }
+    panic!(
+        "missing here: python3 with its module venv (`scripts/setup tests` installs it):\n{said}"
+    );
+}
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// The examples, and where they stand.
+fn examples() -> Vec<(&'static str, String)> {
+    let blocks = |guide| {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(guide)).unwrap();
+        let blocks = text.split("```python\n").skip(1);
+        let blocks = blocks.map(|rest| rest.split_once("```").expect("its end").0.to_owned());
+        blocks.collect::<Vec<String>>()
+    };
+    let examples = GUIDES.map(|guide| blocks(guide).into_iter().map(move |block| (guide, block)));
+    examples.into_iter().flatten().collect()
+}
+
+/// Runs `example`, whose server is on the port of its own, against `server`.
+fn start(example: &str, server: &Server) -> Child {
+    let own_port = "redis.Redis(";
+    assert!(example.contains(own_port), "{example}");
+    let example = example.replace(own_port, &format!("redis.Redis(port={}, ", server.port()));
+    Command::new(&*PYTHON)
+        .args(["-W", "error", "-c", &example])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn assert_ends_well(child: Child, guide: &str) {
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{guide}: {said}");
+}
+
+/// How often clients have sent LOCK.ACQUIRE.
+fn acquires(server: &Server) -> String {
+    let commands = server.info("commandstats");
+    let line = &commands["cmdstat_LOCK.ACQUIRE"];
+    line.split(',').next().unwrap().to_owned()
+}
+
+#[test]
+fn every_example_in_python_takes_a_lock_and_leaves_nothing_behind() {
+    let examples = examples();
+    assert!(!examples.is_empty());
+    for (guide, example) in examples {
+        let server = Server::start();
+        assert_ends_well(start(&example, &server), guide);
+        assert_eq!(server.gauge("total_grants"), 1, "{guide}");
+        assert_eq!(server.gauge("total_releases"), 1, "{guide}");
+        assert_eq!((server.gauge("locks"), server.gauge("waiters")), (0, 0));
+    }
+}
+
+#[test]
+fn every_example_in_python_that_waits_is_let_in_in_its_turn() {
+    for (guide, example) in examples() {
+        let server = Server::start();
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.ACQUIRE", "stock:42", "other", 60_000);
+        let child = start(&example, &server);
+        eventually("it waits", || server.gauge("waiters") == 1);
+        let next = waiter!(
+            server,
+            "LOCK.ACQUIRE",
+            "stock:42",
+            "next",
+            60_000,
+            "WAIT",
+            0
+        );
+        cmd!(conn, "LOCK.RELEASE", "stock:42", "other");
+        assert_ends_well(child, guide);
+        assert_eq!(server.gauge("total_handoffs"), 2, "{guide}");
+        drop(next);
+    }
+}
+
+#[test]
+fn every_example_in_python_waits_as_long_as_it_says_and_asks_once() {
+    for (guide, example) in examples() {
+        let server = Server::start();
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.ACQUIRE", "stock:42", "other", 60_000);
+        // Longer than redis-py waits for a reply by itself.
+        assert!(example.contains("5_000"), "{guide}");
+        let child = start(&example.replace("5_000", "6_500"), &server);
+        assert_ends_well(child, guide);
+        assert_eq!(acquires(&server), "calls=2", "{guide}");
+        assert_eq!(server.gauge("total_timeouts"), 1, "{guide}");
+        assert_eq!(int(&cmd!(conn, "EXISTS", "stock:42:left")), 0, "{guide}");
+        assert_eq!(server.gauge("waiters"), 0);
+    }
+}

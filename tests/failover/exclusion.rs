@@ -1,0 +1,209 @@
+//! Failover without two holders: clients contend for one lock while their primary dies or is cut off, and
+//! write down when each believed to be inside.
+//!
+//! With the settings of the contract no two are ever inside. With any one of them wrong the same run finds two: that
+//! shows that the test can see what it looks for. And `lock_failover_safe` says in each case which of the two it is.
+
+use mortise_harness::{Contenders, Record, Server, Stay, cmd, eventually};
+
+use crate::trio::{
+    GRACE, LAG, LEASE, MAX_LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside,
+    assert_verdict, await_grants, look_for_hold, verdict,
+};
+
+// The primary dies with writes that its replicas never had.
+//
+//   links      ══════╳ cut
+//   primary    ──grants──grants──✝
+//   replica              (knows nothing of these) promoted ··· grace ··· grants
+fn primary_dies(settings: Settings) -> Record {
+    let mut trio = Trio::start(settings);
+    let port = trio.primary.port();
+    let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
+    await_grants(&clients, &trio.primary, 1);
+    // What is held runs out soon, so that the next grant is one that no replica hears of.
+    let last = look_for_hold(&trio.primary, |hold| (100..400).contains(&hold.lease));
+    trio.refresh();
+    for link in &trio.links {
+        link.cut();
+    }
+    let last = last.map(|hold| hold.owner);
+    look_for_hold(&trio.primary, |hold| Some(&hold.owner) != last.as_ref());
+    trio.primary.sigkill();
+    trio.promote();
+    // The operator, who knows that the old one is dead, wants to go on at once.
+    trio.expect_replicas(0);
+    clients.go_to(trio.replicas[0].port());
+    await_grants(&clients, &trio.replicas[0], 3);
+    // The others come back as its replicas, and the promise holds for the next failover.
+    trio.follow_promoted(&trio.replicas[1]);
+    let port = trio.replicas[0].port();
+    trio.primary
+        .set_config("replicaof", &format!("127.0.0.1 {port}"));
+    trio.primary.start_again();
+    trio.expect_replicas(2);
+    await_grants(&clients, &trio.replicas[0], 3);
+    clients.stop()
+}
+
+#[test]
+fn a_primary_that_dies_with_its_writes_leaves_no_two_inside() {
+    primary_dies(SAFE).assert_exclusive();
+}
+
+#[test]
+fn without_a_grace_a_primary_that_dies_with_its_writes_leaves_two_inside() {
+    assert_finds_two_inside(|| {
+        let settings = Settings {
+            grace: 0,
+            guard: 0,
+            ..SAFE
+        };
+        primary_dies(settings)
+    });
+}
+
+// The primary is cut off from one replica, which is promoted; the other one stays with it.
+//
+//   primary    ──grants──grants──grants── (refuses, with the settings that are right)
+//   loyal      ════════════════════════
+//   replica    ═══╳ cut   promoted ······ grace ······ grants
+fn primary_keeps_a_loyal_replica(settings: Settings) -> Record {
+    let trio = Trio::start(settings);
+    let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
+    await_grants(&clients, &trio.primary, 5);
+    trio.links[0].cut();
+    trio.promote();
+    trio.expect_replicas(0);
+    clients.go_to(trio.replicas[0].port());
+    await_grants(&clients, &trio.replicas[0], 4);
+    clients.stop()
+}
+
+#[test]
+fn a_primary_cut_off_from_a_promoted_replica_stops_though_another_is_loyal() {
+    let record = primary_keeps_a_loyal_replica(SAFE);
+    record.assert_exclusive();
+}
+
+#[test]
+fn with_one_replica_too_few_required_a_primary_with_a_loyal_replica_never_stops() {
+    assert_finds_two_inside(|| {
+        primary_keeps_a_loyal_replica(Settings {
+            min_replicas: 1,
+            ..SAFE
+        })
+    });
+}
+
+// A client renews its hold at the promoted server while the old primary, cut off, still grants.
+//
+//   primary    ──holds: mover──(unrenewed)──grants to loyal──(refuses)
+//   replica         promoted ─ RENEW mover? TRYAGAIN ············ RENEW is answered
+fn holder_moves_while_the_primary_is_cut_off(settings: Settings) -> Record {
+    let trio = Trio::start(settings);
+    let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
+    await_grants(&clients, &trio.primary, 3);
+    // One of those who move holds, and both replicas know.
+    look_for_hold(&trio.primary, |hold| {
+        hold.owner.starts_with(b"mover") && hold.held > 300 && hold.held < 900
+    });
+    for link in &trio.links {
+        link.cut();
+    }
+    trio.promote();
+    trio.expect_replicas(0);
+    clients.go_to(trio.replicas[0].port());
+    await_grants(&clients, &trio.replicas[0], 4);
+    // Back in one piece: the old primary takes the new one's word.
+    for link in &trio.links {
+        link.mend();
+    }
+    trio.follow_promoted(&trio.replicas[1]);
+    trio.follow_promoted(&trio.primary);
+    trio.expect_replicas(2);
+    await_grants(&clients, &trio.replicas[0], 3);
+    clients.stop()
+}
+
+#[test]
+fn a_holder_that_moves_to_the_promoted_server_leaves_no_two_inside() {
+    let record = holder_moves_while_the_primary_is_cut_off(SAFE);
+    record.assert_exclusive();
+    assert!(
+        record
+            .refusals
+            .iter()
+            .any(|(_, line)| line.starts_with("NOREPLICAS")),
+        "the old primary stops: {:?}",
+        record.refusals
+    );
+}
+
+#[test]
+fn a_holder_renewed_while_the_old_primary_still_grants_leaves_two_inside() {
+    assert_finds_two_inside(|| {
+        // With the longest lease as long as the grace, a renewal has not to wait at all.
+        holder_moves_while_the_primary_is_cut_off(Settings {
+            max_lease: GRACE,
+            ..SAFE
+        })
+    });
+}
+
+// A planned failover loses nothing, so it needs no grace: the primary pauses until its successor has all of it.
+#[test]
+fn a_planned_failover_leaves_no_two_inside_even_without_a_grace() {
+    let trio = Trio::start(Settings {
+        grace: 0,
+        guard: 0,
+        ..SAFE
+    });
+    let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
+    await_grants(&clients, &trio.primary, 5);
+    let promoted = &trio.replicas[0];
+    trio.expect_replicas(0);
+    let mut conn = trio.primary.connect();
+    cmd!(conn, "FAILOVER", "TO", "127.0.0.1", promoted.port());
+    eventually("the replica has taken over", || {
+        promoted.info("replication")["role"] == "master"
+    });
+    clients.go_to(promoted.port());
+    await_grants(&clients, promoted, 5);
+    clients.stop().assert_exclusive();
+}
+
+// A server that comes back without its data.
+fn server_forgets(grace: u64) -> Record {
+    let mut server = Server::builder()
+        .module_arg("max-lease", &MAX_LEASE.to_string())
+        .module_arg("grace", &grace.to_string())
+        .config("min-replicas-max-lag", &LAG.to_string())
+        .start();
+    let port = server.port();
+    let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
+    await_grants(&clients, &server, 2);
+    // Who has just been let in believes for longer than a start takes.
+    look_for_hold(&server, |hold| hold.held < 100);
+    server.sigkill();
+    server.start_again();
+    // A grace that is enough for a restart is none for a failover, and nobody is there to take over.
+    let verdict = verdict(&server);
+    assert_verdict(&verdict, Some("min-replicas-to-write is 0"));
+    assert_verdict(
+        &verdict,
+        Some(&format!("lock.grace {grace} is less than {GRACE}")),
+    );
+    await_grants(&clients, &server, 3);
+    clients.stop()
+}
+
+#[test]
+fn a_restart_without_data_leaves_no_two_inside() {
+    server_forgets(MAX_LEASE).assert_exclusive();
+}
+
+#[test]
+fn without_a_grace_a_restart_without_data_leaves_two_inside() {
+    assert_finds_two_inside(|| server_forgets(0));
+}

@@ -1,0 +1,74 @@
+//! Failover without two holders, where the old primary was frozen: it wakes when its successor's grace is over, and its
+//! replicas still look alive to it.
+//!
+//! ```text
+//!   primary    ──grants──❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄ wakes
+//!   replica         promoted ····· grace ····· grants ──
+//! ```
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::{ClockStep, Contenders, Record, eventually_within};
+
+use crate::trio::{LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside, await_grants};
+
+/// What stands still.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Frozen {
+    /// The server's process: it wakes to a wall clock that tells of it, and counts its replicas anew within a second.
+    Process,
+    /// The machine, its wall clock included, as in a snapshot. Its replicas have answered a moment ago, as it sees it,
+    /// and so count for at least another second.
+    Machine,
+}
+
+fn primary_freezes(settings: Settings, what: Frozen) -> Record {
+    let trio = Trio::start_with(settings, |primary| primary.clock_shim());
+    let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
+    await_grants(&clients, &trio.primary, 5);
+    trio.refresh();
+    // Its replicas are gone, and it will not hear of it.
+    for link in &trio.links {
+        link.cut();
+    }
+    trio.primary.stop_signal();
+    let since = Instant::now();
+    trio.promote();
+    trio.expect_replicas(0);
+    clients.go_to(trio.replicas[0].port());
+    await_grants(&clients, &trio.replicas[0], 2);
+    if what == Frozen::Machine {
+        trio.primary.step_clock(ClockStep::Back(since.elapsed()));
+    }
+    trio.primary.cont_signal();
+    let patience = Duration::from_secs(60);
+    eventually_within(patience, "it has counted, and its guard is down", || {
+        let good = trio.primary.info("replication")["min_slaves_good_slaves"].clone();
+        let left = trio.primary.gauge("grace_left_ms");
+        if good == "0" && left == 0 {
+            Ok(())
+        } else {
+            Err((good, left))
+        }
+    });
+    await_grants(&clients, &trio.replicas[0], 2);
+    clients.stop()
+}
+
+#[test]
+fn a_primary_that_wakes_after_the_grace_grants_nothing() {
+    primary_freezes(SAFE, Frozen::Process).assert_exclusive();
+}
+
+#[test]
+fn a_primary_whose_machine_wakes_after_the_grace_grants_nothing() {
+    primary_freezes(SAFE, Frozen::Machine).assert_exclusive();
+}
+
+#[test]
+fn without_its_guard_a_primary_that_wakes_after_the_grace_leaves_two_inside() {
+    assert_finds_two_inside(|| {
+        let settings = Settings { guard: 0, ..SAFE };
+        primary_freezes(settings, Frozen::Machine)
+    });
+}

@@ -1,0 +1,418 @@
+//! Data that is older than its acknowledgements say: a stream or acknowledgements that are late, a full sync that takes
+//! its time, and a primary that ends leases of which its successor believes that they go on.
+//!
+//! ```text
+//!  primary   ──grants a (LEASE)──────────────────────────┤ a's lease is over: grants b ──
+//!  replica        ······· LATE ·······├─ counts from here ──────────────────────┤
+//!                                           promoted ─ TRYAGAIN ─ RENEW a ? ──▶ null
+//! ```
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::redis::Value;
+use mortise_harness::{
+    Builder, Conn, Link, Server, cmd, eventually, eventually_within, granted, hold_of, int, is_nil,
+    lock_info, try_cmd, wait_for_sync_over, waiter,
+};
+
+pub(crate) const MAX_LEASE: u64 = 10_000;
+const LAG: u64 = 1;
+/// Longest lease, lag, and 3 seconds.
+const GRACE: u64 = MAX_LEASE + LAG * 1_000 + 3_000;
+/// How late data is: later than a promoted server waits until it renews, but in time for the old one to see the end.
+pub(crate) const LATE: Duration = Duration::from_secs(8);
+const PATIENCE: Duration = Duration::from_secs(40);
+/// In how many runs a wrong setting must show. Mostly the first does.
+const ATTEMPTS: u32 = 4;
+
+/// A primary whose one replica is attached over a link.
+struct Pair {
+    primary: Server,
+    replica: Server,
+    link: Link,
+}
+
+fn builder() -> Builder {
+    Server::builder()
+        .module_arg("max-lease", &MAX_LEASE.to_string())
+        .config("min-replicas-max-lag", &LAG.to_string())
+}
+
+fn configure(server: &Server, grace: u64, replicas: u64) {
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", replicas);
+    // The graces of the starts are none of these tests' matter.
+    cmd!(conn, "CONFIG", "SET", "lock.grace", grace);
+}
+
+impl Pair {
+    fn start(grace: u64) -> Pair {
+        let primary = builder().start();
+        let link = Link::to(&primary);
+        let replica = builder().replica_over(&link).start();
+        wait_for_sync_over(&link, &primary, &replica);
+        configure(&replica, grace, 1);
+        configure(&primary, grace, 1);
+        let pair = Pair {
+            primary,
+            replica,
+            link,
+        };
+        pair.await_prompt();
+        for server in [&pair.primary, &pair.replica] {
+            let safe = &server.info("lock")["lock_failover_safe"];
+            assert_eq!(safe == "1", grace >= GRACE);
+        }
+        pair
+    }
+
+    /// Waits until the primary grants on the word of its replica, which has heard of it.
+    fn await_prompt(&self) {
+        let mut conn = self.primary.connect();
+        eventually_within(PATIENCE, "the primary grants", || {
+            let reply = try_cmd!(conn, "LOCK.ACQUIRE", "warm", "w", 1_000);
+            let token = matches!(reply, Ok(Value::Int(_)));
+            if token { Ok(()) } else { Err(reply) }
+        });
+        await_hold(&self.replica, "warm", "w");
+        await_on_time(&self.primary);
+    }
+
+    /// Cuts the primary off and promotes the replica.
+    fn fail_over(&self) {
+        self.link.cut();
+        promote(&self.replica);
+    }
+}
+
+/// The replica is promoted, and the operator wants to go on at once: nobody stops the new primary but its own doubts.
+pub(crate) fn promote(server: &Server) {
+    let mut conn = server.connect();
+    cmd!(conn, "REPLICAOF", "NO", "ONE");
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
+}
+
+fn await_hold(server: &Server, key: &str, owner: &str) {
+    let mut conn = server.connect();
+    eventually_within(PATIENCE, "the replica has heard of the hold", || {
+        hold_of(&mut conn, key, owner).is_some()
+    });
+}
+
+/// Waits until enough replicas have acknowledged recent data.
+pub(crate) fn await_on_time(primary: &Server) {
+    eventually_within(PATIENCE, "the replicas are on time", || {
+        primary.gauge("replicas_late") == 0
+    });
+}
+
+/// What the server says of a renewal once it knows.
+pub(crate) fn renewal(server: &Server, key: &str, owner: &str) -> Value {
+    let mut conn = server.connect();
+    eventually_within(PATIENCE, "the server knows who holds", || {
+        match try_cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE) {
+            Err(error) if error.starts_with("TRYAGAIN ") => Err(error),
+            Err(error) => panic!("{error}"),
+            Ok(reply) => Ok(reply),
+        }
+    })
+}
+
+/// `a` has been granted `key` by the old primary; whoever else has it there now.
+fn other_holder(old: &Server) -> Option<Vec<u8>> {
+    let info = lock_info(&mut old.connect(), "key")?;
+    let mut owners = info.holds.into_iter().map(|hold| hold.owner);
+    owners.find(|owner| owner != b"a")
+}
+
+/// `a` asks the new primary whether it still holds, while `b` asks the old one for the lock. True if both do.
+fn two_inside(old: &Server, new: &Server) -> bool {
+    let renewed = !is_nil(&renewal(new, "key", "a"));
+    if renewed && hold_of(&mut old.connect(), "key", "a").is_some() {
+        // Without a time of TRYAGAIN it is early. b comes in when a's lease is over there.
+        let mut conn = old.connect();
+        eventually_within(PATIENCE, "a's lease is over", || {
+            hold_of(&mut conn, "key", "a").is_none()
+        });
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    renewed && other_holder(old).is_some() && hold_of(&mut new.connect(), "key", "a").is_some()
+}
+
+#[track_caller]
+fn assert_finds_two_inside(run: impl Fn() -> bool) {
+    assert!(
+        (0..ATTEMPTS).any(|_| run()),
+        "{ATTEMPTS} runs have found nobody beside somebody else"
+    );
+}
+
+/// The hold is there and keeps others out, and its owner is told that it has nothing.
+#[track_caller]
+fn assert_suspect(conn: &mut Conn, key: &str, owner: &str, token: i64) {
+    let hold = hold_of(conn, key, owner).expect("it keeps others out");
+    assert_eq!(hold.token, token);
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE)));
+    let renewal = cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE, "TOKEN", token);
+    assert!(is_nil(&renewal));
+    assert!(is_nil(&cmd!(conn, "LOCK.FENCE", key, owner, token + 1)));
+    for command in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
+        let entered = cmd!(conn, command, key, owner, MAX_LEASE, "HOLDS", 1);
+        assert!(is_nil(&entered), "re-entry");
+    }
+    let after = hold_of(conn, key, owner).expect("it keeps others out");
+    assert_eq!((after.token, after.counts()), (token, hold.counts()));
+    assert!(after.lease <= hold.lease);
+}
+
+// The stream is late while acknowledgements pass at once, so the replica looks well.
+fn stream_is_late(grace: u64) -> bool {
+    let pair = Pair::start(grace);
+    let mut old = pair.primary.connect();
+    pair.link.delay_stream(LATE);
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE - 1_000));
+    let _b = waiter!(
+        pair.primary,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        MAX_LEASE,
+        "WAIT",
+        0
+    );
+    await_hold(&pair.replica, "key", "a");
+    pair.fail_over();
+    let two = two_inside(&pair.primary, &pair.replica);
+    if grace > 0 {
+        assert_suspect(&mut pair.replica.connect(), "key", "a", token);
+    }
+    two
+}
+
+#[test]
+fn a_hold_that_came_late_and_has_ended_at_the_old_primary_is_not_revived() {
+    assert!(!stream_is_late(GRACE));
+}
+
+#[test]
+fn without_a_grace_a_hold_that_came_late_is_revived_beside_another() {
+    assert_finds_two_inside(|| stream_is_late(0));
+}
+
+// The stream is late and catches up, so that the primary grants again: now only the successor can know.
+fn stream_was_late(pair: &Pair) -> i64 {
+    let mut old = pair.primary.connect();
+    pair.link.delay_stream(LATE);
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
+    pair.link.delay_stream(Duration::ZERO);
+    await_hold(&pair.replica, "key", "a");
+    // For a heartbeat to come that is acknowledged.
+    std::thread::sleep(Duration::from_millis(100));
+    await_on_time(&pair.primary);
+    token
+}
+
+fn stream_was_late_before(grace: u64) -> bool {
+    let pair = Pair::start(grace);
+    let token = stream_was_late(&pair);
+    let _b = waiter!(
+        pair.primary,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        MAX_LEASE,
+        "WAIT",
+        0
+    );
+    pair.fail_over();
+    let two = two_inside(&pair.primary, &pair.replica);
+    if grace > 0 {
+        assert_suspect(&mut pair.replica.connect(), "key", "a", token);
+    }
+    two
+}
+
+#[test]
+fn a_hold_that_came_late_in_a_stream_that_is_prompt_again_is_not_revived() {
+    assert!(!stream_was_late_before(GRACE));
+}
+
+#[test]
+fn without_a_grace_a_hold_that_came_late_before_is_revived_beside_another() {
+    assert_finds_two_inside(|| stream_was_late_before(0));
+}
+
+// A full sync takes so long that what it says of leases is old when it comes.
+fn sync_is_slow(grace: u64) -> bool {
+    let pair = Pair::start(grace);
+    let mut old = pair.primary.connect();
+    // The longest lease counts, and everything else has gone.
+    eventually("the other lock is free", || {
+        lock_info(&mut old, "warm").is_none()
+    });
+    let delay = LATE.as_micros().to_string();
+    cmd!(old, "CONFIG", "SET", "rdb-key-save-delay", &delay);
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
+    cmd!(old, "DEBUG", "CHANGE-REPL-ID");
+    cmd!(old, "CLIENT", "KILL", "TYPE", "replica");
+    eventually_within(PATIENCE, "all data has come anew", || {
+        let state = pair.replica.info("replication");
+        let up = state["master_link_status"] == "up";
+        let new = state["master_replid"] == pair.primary.info("replication")["master_replid"];
+        up && new
+    });
+    await_hold(&pair.replica, "key", "a");
+    await_on_time(&pair.primary);
+    let _b = waiter!(
+        pair.primary,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        MAX_LEASE,
+        "WAIT",
+        0
+    );
+    pair.fail_over();
+    let two = two_inside(&pair.primary, &pair.replica);
+    if grace > 0 {
+        assert_suspect(&mut pair.replica.connect(), "key", "a", token);
+    }
+    two
+}
+
+#[test]
+fn a_hold_that_came_in_a_slow_full_sync_is_not_revived() {
+    assert!(!sync_is_slow(GRACE));
+}
+
+#[test]
+fn without_a_grace_a_hold_that_came_in_a_slow_full_sync_is_revived_beside_another() {
+    assert_finds_two_inside(|| sync_is_slow(0));
+}
+
+// Two promotions: the second server has the hold from the first, which had it late.
+//
+//   primary  ──a──────────────────────────────┤ grants b
+//   first         ···LATE···──a─┤ promoted ──✝
+//   second                        full sync ─┤ promoted ─ RENEW a?
+fn chain(grace: u64) -> bool {
+    let pair = Pair::start(grace);
+    let second = builder().start();
+    configure(&second, grace, 1);
+    let token = stream_was_late(&pair);
+    let _b = waiter!(
+        pair.primary,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        MAX_LEASE,
+        "WAIT",
+        0
+    );
+    pair.fail_over();
+    cmd!(
+        second.connect(),
+        "REPLICAOF",
+        "127.0.0.1",
+        pair.replica.port()
+    );
+    await_hold(&second, "key", "a");
+    let mut first = pair.replica;
+    first.sigkill();
+    promote(&second);
+    let two = two_inside(&pair.primary, &second);
+    if grace > 0 {
+        assert_suspect(&mut second.connect(), "key", "a", token);
+    }
+    two
+}
+
+#[test]
+fn a_hold_that_came_late_is_not_revived_by_the_successors_successor() {
+    assert!(!chain(GRACE));
+}
+
+#[test]
+fn without_a_grace_a_hold_that_came_late_is_revived_by_the_successors_successor() {
+    assert_finds_two_inside(|| chain(0));
+}
+
+// Acknowledgements are under way for so long that the old primary believes in its replica when that has begun to grant.
+fn acknowledgements_are_late(grace: u64) -> bool {
+    let pair = Pair::start(grace);
+    let under_way = Duration::from_millis(GRACE + 2_000);
+    pair.link.delay_acknowledgements(under_way);
+    std::thread::sleep(Duration::from_millis(1_500));
+    let promoted = Instant::now();
+    promote(&pair.replica);
+    let (mut old, mut new) = (pair.primary.connect(), pair.replica.connect());
+    eventually_within(PATIENCE, "the new primary grants", || {
+        !is_nil(&cmd!(new, "LOCK.ACQUIRE", "key", "b", MAX_LEASE))
+    });
+    // Until the last acknowledgement has come and been forgotten.
+    while promoted.elapsed() < under_way + Duration::from_secs(LAG + 2) {
+        if let Ok(Value::Int(_)) = try_cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE) {
+            return hold_of(&mut new, "key", "b").is_some();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn acknowledgements_that_are_under_way_for_long_do_not_keep_a_cut_off_primary_granting() {
+    assert!(!acknowledgements_are_late(GRACE));
+}
+
+#[test]
+fn without_a_grace_late_acknowledgements_keep_a_cut_off_primary_granting() {
+    assert_finds_two_inside(|| acknowledgements_are_late(0));
+}
+
+#[test]
+fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
+    let pair = Pair::start(GRACE);
+    let mut conn = pair.primary.connect();
+    int(&cmd!(conn, "LOCK.ACQUIRE", "mine", "a", MAX_LEASE));
+    pair.link.delay_stream(LATE);
+    eventually("the primary notices", || {
+        pair.primary.gauge("replicas_late") == 1
+    });
+    assert!(pair.primary.log().contains("replicas are late"));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 1_000)));
+    let error = try_cmd!(conn, "LOCK.RENEW", "mine", "a", 1_000).unwrap_err();
+    assert!(error.starts_with("TRYAGAIN "), "{error}");
+    let error = try_cmd!(conn, "LOCK.FENCE", "mine", "a", 1).unwrap_err();
+    assert!(error.starts_with("TRYAGAIN "), "{error}");
+    assert!(pair.primary.gauge("grace_left_ms") > 0);
+    let mut waiting = waiter!(pair.primary, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    // What is given back is given back at any time, but nobody gets it.
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "mine", "a")), 0);
+    assert!(waiting.recv_within(Duration::from_millis(300)).is_none());
+    pair.link.delay_stream(Duration::ZERO);
+    granted(&mut waiting);
+    assert_eq!(pair.primary.gauge("grace_left_ms"), 0);
+}
+
+#[test]
+fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_one_likes() {
+    let pair = Pair::start(GRACE);
+    let mut old = pair.primary.connect();
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
+    int(&cmd!(old, "LOCK.ACQUIRE", "short", "a", 2_000));
+    await_hold(&pair.replica, "short", "a");
+    pair.fail_over();
+    assert_eq!(int(&renewal(&pair.replica, "key", "a")), token);
+    assert!(is_nil(&renewal(&pair.replica, "short", "a")));
+    let mut conn = pair.replica.connect();
+    eventually_within(PATIENCE, "the grace is over", || {
+        let renewed = cmd!(conn, "LOCK.RENEW", "key", "a", MAX_LEASE, "TOKEN", token);
+        assert_eq!(int(&renewed), token);
+        pair.replica.gauge("grace_left_ms") == 0
+    });
+    assert_eq!(pair.replica.gauge("suspect_left_ms"), 0);
+    // What is granted now is as good as ever, however short.
+    int(&cmd!(conn, "LOCK.ACQUIRE", "brief", "b", 300));
+    int(&cmd!(conn, "LOCK.RENEW", "brief", "b", 400));
+    assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)), token);
+}

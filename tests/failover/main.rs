@@ -1,0 +1,12 @@
+//! Another server takes over: what becomes of waiters, holds and tokens, and that no two holders are inside, whether a
+//! person promotes a replica or Sentinel. A cluster's own failover is in `cluster`.
+
+mod exclusion;
+mod fencing;
+mod frozen;
+mod late;
+mod promotion;
+mod sentinel;
+mod sentinel_blind;
+mod trio;
+mod watched;

@@ -1,0 +1,168 @@
+//! Sentinel: failovers that it decides on, or that it is asked for.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::redis::sentinel::{SentinelClient, SentinelServerType};
+use mortise_harness::{
+    Server, Stay, cmd, command, eventually, eventually_within, hold_of, int, is_nil, queue_of,
+    try_cmd, waiter,
+};
+
+use crate::watched::{
+    LONG, NAME, PATIENCE, SAFE, Settings, Watched, assert_clean, assert_served, clients,
+};
+
+#[test]
+fn info_tells_which_setting_is_wrong_under_sentinel_also_after_a_failover() {
+    let watched = Watched::start(SAFE);
+    assert_wrong_settings_are_told(&watched.primary, SAFE);
+    cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
+    let promoted = watched.successor_of(&watched.primary);
+    watched.await_demotion(&watched.primary, promoted);
+    assert_wrong_settings_are_told(promoted, SAFE);
+}
+
+/// Spoils one setting after the other on a server where all are right.
+#[track_caller]
+fn assert_wrong_settings_are_told(server: &Server, settings: Settings) {
+    let grace = settings.grace;
+    let wrong = [
+        ("lock.grace", 0, "lock.grace 0 is less than"),
+        ("lock.grace", grace - 1, "lock.grace 4999 is less than 5000"),
+        (
+            "lock.max-lease",
+            settings.max_lease + 1,
+            "lock.grace 5000 is less than 5001",
+        ),
+        ("min-replicas-to-write", 0, "min-replicas-to-write is 0"),
+        (
+            "min-replicas-to-write",
+            1,
+            "min-replicas-to-write 1 is less than the 2 replicas",
+        ),
+        ("min-replicas-max-lag", 0, "min-replicas-max-lag is 0"),
+        (
+            "min-replicas-max-lag",
+            2,
+            "lock.grace 5000 is less than 6000",
+        ),
+    ];
+    let right = [
+        ("lock.grace", grace),
+        ("lock.max-lease", settings.max_lease),
+        ("min-replicas-to-write", 2),
+        ("min-replicas-max-lag", 1),
+    ];
+    let mut conn = server.connect();
+    let verdict = |expected: Option<&str>| {
+        eventually_within(PATIENCE, "INFO lock tells the truth", || {
+            let lines = server.info("lock");
+            let missing = &lines["lock_failover_missing"];
+            let safe = lines["lock_failover_safe"] == "1";
+            match expected {
+                None if safe && missing.is_empty() => Ok(()),
+                Some(text) if !safe && missing.contains(text) => Ok(()),
+                _ => Err((safe, missing.clone(), expected.map(str::to_owned))),
+            }
+        });
+    };
+    for (name, value, missing) in wrong {
+        verdict(None);
+        cmd!(conn, "CONFIG", "SET", name, value);
+        verdict(Some(missing));
+        for (name, value) in right {
+            cmd!(conn, "CONFIG", "SET", name, value);
+        }
+    }
+    verdict(None);
+}
+
+#[test]
+fn a_primary_that_dies_and_comes_back_leaves_no_two_inside() {
+    let mut watched = Watched::start(SAFE);
+    let clients = clients(&watched, SAFE, Stay::Mixed);
+    let old = watched.primary.port();
+    watched.primary.sigkill();
+    let new = watched.successor_of(&watched.primary).port();
+    clients.go_to(new);
+    // It comes back, takes itself for a primary without data, and is told otherwise after a while. Only then has the
+    // new one as many replicas as it wants to have.
+    watched.primary.start_again();
+    let promoted = watched.successor_of(&watched.primary);
+    assert_served(&clients, promoted);
+    watched.await_demotion(&watched.primary, promoted);
+    let error = try_cmd!(watched.primary.connect(), "LOCK.ACQUIRE", "key", "x", 1).unwrap_err();
+    assert!(error.starts_with("READONLY "), "{error}");
+    assert_clean(&clients.stop(), old, new);
+}
+
+#[test]
+fn a_failover_that_sentinel_was_asked_for_leaves_no_two_inside_and_no_waiter_behind() {
+    let watched = Watched::start(SAFE);
+    let clients = clients(&watched, SAFE, Stay::Mixed);
+    let old = watched.primary.port();
+    let mut conn = watched.primary.connect();
+    eventually("somebody who holds another lock", || {
+        !is_nil(&cmd!(conn, "LOCK.ACQUIRE", "other", "a", 1_000))
+    });
+    let mut waiter = waiter!(
+        watched.primary,
+        "LOCK.ACQUIRE",
+        "other",
+        "b",
+        1_000,
+        "WAIT",
+        0
+    );
+    cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
+    let promoted = watched.successor_of(&watched.primary);
+    clients.go_to(promoted.port());
+    let granted_or_gone = waiter.recv_within(PATIENCE).expect("answered");
+    if let Err(error) = granted_or_gone {
+        // A Sentinel closes the connections of the primary that it demotes.
+        let gone = error.starts_with("UNBLOCKED ") || error.starts_with("connection closed");
+        assert!(gone, "{error}");
+    }
+    assert_served(&clients, promoted);
+    watched.await_demotion(&watched.primary, promoted);
+    assert_eq!(int(&cmd!(promoted.connect(), "EXISTS", "other")), 0);
+    assert_clean(&clients.stop(), old, promoted.port());
+}
+
+#[test]
+fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_granted() {
+    let watched = Watched::start(LONG);
+    let old = &watched.primary;
+    eventually_within(PATIENCE, "a holds", || {
+        !is_nil(&cmd!(old.connect(), "LOCK.ACQUIRE", "other", "a", 8_000))
+    });
+    let urls: Vec<String> = watched.sentinels.iter().map(Server::url).collect();
+    let mut sentinel =
+        SentinelClient::build(urls, NAME.to_owned(), None, SentinelServerType::Master)
+            .expect("urls");
+    let waiter = thread::spawn(move || {
+        let acquire = command!("LOCK.ACQUIRE", "other", "b", 8_000, "WAIT", 0, "HOLDS", 1);
+        let mut refusals = Vec::new();
+        let began = Instant::now();
+        loop {
+            // Asked each time who the primary is.
+            let conn = sentinel.get_connection();
+            match conn.and_then(|mut conn| acquire.query::<i64>(&mut conn)) {
+                Ok(token) => return (token, refusals),
+                Err(error) => refusals.push(error.to_string()),
+            }
+            assert!(began.elapsed() < PATIENCE, "{refusals:?}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    eventually_within(PATIENCE, "b waits", || {
+        queue_of(&mut old.connect(), "other") == ["b"]
+    });
+    cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
+    let (token, refusals) = waiter.join().expect("b is granted");
+    let new = watched.successor_of(old);
+    let hold = hold_of(&mut new.connect(), "other", "b").expect("b holds");
+    assert_eq!(hold.token, token);
+    assert!(!refusals.is_empty(), "b was sent away");
+}

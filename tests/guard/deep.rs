@@ -1,0 +1,70 @@
+//! Guards in one another: refused, however many, and the server lives.
+
+use mortise_harness::redis::Cmd;
+use mortise_harness::{Server, array, cmd, int, text};
+
+use super::{assert_refused_by_name, held};
+
+/// `LOCK.GUARD key a token` so many times in a row, and then a command.
+fn nested(start: &[&str], times: usize, token: i64, end: &[&str]) -> Cmd {
+    let token = token.to_string();
+    let mut command = Cmd::new();
+    for word in start {
+        command.arg(word);
+    }
+    for _ in 0..times {
+        command.arg(&["LOCK.GUARD", "key", "a", &token]);
+    }
+    for word in end {
+        command.arg(word);
+    }
+    command
+}
+
+#[test]
+fn a_hundred_thousand_guards_in_one_another_are_refused_and_the_server_lives() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    for times in [2, 3, 1_000, 100_000] {
+        let guards = nested(&[], times, token, &["SET", "data", "1"]);
+        assert_refused_by_name(conn.try_run(&guards), "LOCK.GUARD");
+        // For a transaction, a script, COMMAND and ACL DRYRUN the keys are asked for in ways of their own.
+        let script = "return redis.pcall(unpack(ARGV))";
+        if times <= 1_000 {
+            let guards = nested(
+                &["EVAL", script, "1", "key"],
+                times,
+                token,
+                &["GET", "data"],
+            );
+            assert_refused_by_name(conn.try_run(&guards), "LOCK.GUARD");
+        }
+        let getkeys = nested(&["COMMAND", "GETKEYS"], times, token, &["GET", "data"]);
+        let keys = conn.run(&getkeys);
+        assert_eq!(text(&array(&keys)[0]), "key");
+        let dry = nested(
+            &["ACL", "DRYRUN", "default"],
+            times,
+            token,
+            &["GET", "data"],
+        );
+        assert_eq!(text(&conn.run(&dry)), "OK");
+        cmd!(conn, "MULTI");
+        conn.run(&nested(&[], times, token, &["SET", "data", "1"]));
+        cmd!(conn, "EXEC");
+    }
+    assert_eq!(int(&cmd!(conn, "EXISTS", "data")), 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
+}
+
+#[test]
+fn a_user_with_key_patterns_can_send_them_too() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "ACL", "SETUSER", "u", "on", "nopass", "~key", "+@all");
+    cmd!(conn, "AUTH", "u", "");
+    let guards = nested(&[], 100_000, token, &["SET", "data", "1"]);
+    assert_refused_by_name(conn.try_run(&guards), "LOCK.GUARD");
+}

@@ -1,0 +1,242 @@
+//! Who is let through, and who is told that he does not hold.
+
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::{
+    Conn, Server, cmd, eventually, granted, int, is_nil, lock_info, text, try_cmd, wait_for_sync,
+    waiter,
+};
+
+use super::{assert_not_held, held};
+
+/// Asks without a command and with one. Nothing runs.
+#[track_caller]
+fn assert_is_not_let_through(conn: &mut Conn, key: &str, owner: &str, token: i64) {
+    assert_not_held(try_cmd!(conn, "LOCK.GUARD", key, owner, token));
+    assert_not_held(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        key,
+        owner,
+        token,
+        "SET",
+        "data",
+        "late"
+    ));
+    assert!(is_nil(&cmd!(conn, "GET", "data")));
+}
+
+#[test]
+fn who_holds_by_the_token_has_the_command_run_and_its_reply() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for (n, acquire) in ["LOCK.ACQUIRE", "LOCK.RLOCK"].into_iter().enumerate() {
+        let token = int(&cmd!(conn, acquire, "key", "a", 60_000));
+        assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
+        let set = cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", n);
+        assert_eq!(text(&set), "OK");
+        // Anybody may send it who knows owner and token, over any connection.
+        let mut other = server.connect();
+        let got = cmd!(other, "lock.guard", "key", "a", token, "get", "data");
+        assert_eq!(text(&got), n.to_string());
+        cmd!(conn, "LOCK.RELEASE", "key", "a");
+    }
+}
+
+#[test]
+fn nobody_else_is_let_through_and_nothing_runs() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    assert_is_not_let_through(&mut conn, "key", "a", 1);
+    assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0, "no key comes of it");
+    let token = held(&mut conn, "key");
+    for (owner, token) in [
+        ("b", token),
+        ("A", token),
+        ("aa", token),
+        ("a", token - 1),
+        ("a", token + 1),
+        ("a", 1),
+        ("a", (1 << 53) - 1),
+    ] {
+        assert_is_not_let_through(&mut conn, "key", owner, token);
+    }
+    assert_is_not_let_through(&mut conn, "another", "a", token);
+    cmd!(conn, "SELECT", 1);
+    assert_is_not_let_through(&mut conn, "key", "a", token);
+    cmd!(conn, "SELECT", 0);
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    assert_is_not_let_through(&mut conn, "key", "a", token);
+}
+
+#[test]
+fn a_client_that_slept_through_its_lease_harms_nothing() {
+    let server = Server::start();
+    let mut a = server.connect();
+    let old = int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 50));
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let new = granted(&mut b);
+    cmd!(b, "LOCK.GUARD", "key", "b", new, "SET", "data", "of b");
+    assert_not_held(try_cmd!(
+        a,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        old,
+        "SET",
+        "data",
+        "of a"
+    ));
+    assert_eq!(text(&cmd!(b, "GET", "data")), "of b");
+    // Nor by the other's token.
+    assert_not_held(try_cmd!(
+        a,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        new,
+        "SET",
+        "data",
+        "of a"
+    ));
+}
+
+#[test]
+fn a_lease_that_is_over_counts_for_nothing_though_its_key_is_still_there() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    // All in one go, so that no timer comes between.
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 30));
+    let replies = conn.pipeline(&[
+        mortise_harness::command!("DEBUG", "SLEEP", 0.05),
+        mortise_harness::command!("EXISTS", "key"),
+        mortise_harness::command!("LOCK.GUARD", "key", "a", token, "SET", "data", "late"),
+        mortise_harness::command!("EXISTS", "key", "data"),
+    ]);
+    let [_, before, guarded, after] = <[_; 4]>::try_from(replies).unwrap();
+    assert_eq!(int(&before.unwrap()), 1);
+    assert_not_held(guarded);
+    assert_eq!(int(&after.unwrap()), 0);
+    assert_eq!(server.gauge("total_expiries"), 1);
+}
+
+#[test]
+fn one_of_many_readers_is_let_through_for_as_long_as_its_own_lease() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let short = int(&cmd!(conn, "LOCK.RLOCK", "key", "short", 40));
+    let long = int(&cmd!(conn, "LOCK.RLOCK", "key", "long", 60_000));
+    eventually("the short lease is over", || {
+        lock_info(&mut conn, "key").is_some_and(|info| info.holders == 1)
+    });
+    assert_is_not_let_through(&mut conn, "key", "short", short);
+    assert_is_not_let_through(&mut conn, "key", "short", long);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "long", long)), long);
+}
+
+#[test]
+fn after_an_upgrade_or_a_fence_only_the_new_token_counts() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let read = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
+    let upgraded = int(&cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000));
+    assert_is_not_let_through(&mut conn, "key", "a", read);
+    let fenced = int(&cmd!(conn, "LOCK.FENCE", "key", "a", upgraded + 7));
+    assert_is_not_let_through(&mut conn, "key", "a", upgraded);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", fenced)), fenced);
+    // Neither re-entry nor a downgrade changes it.
+    cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000);
+    cmd!(conn, "LOCK.RELEASE", "key", "a", "WRITE", "HOLDS", 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", fenced)), fenced);
+}
+
+#[test]
+fn arguments_out_of_their_bounds_are_errors_and_nothing_runs() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key").to_string();
+    let long = "x".repeat(256);
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "wrong number of arguments"),
+        (&["key"], "wrong number of arguments"),
+        (&["key", "a"], "wrong number of arguments"),
+        (&["key", "", &token], "owner"),
+        (&["key", &long, &token], "owner"),
+        (&["key", "a", "0"], "token"),
+        (&["key", "a", "-1"], "token"),
+        (&["key", "a", "9007199254740992"], "token"),
+        (&["key", "a", "SET"], "token"),
+        (&["key", "a", ""], "token"),
+    ];
+    for (args, names) in cases {
+        let mut words = vec!["LOCK.GUARD"];
+        words.extend(*args);
+        if args.len() == 3 {
+            words.extend(["SET", "data", "1"]);
+        }
+        let error = conn.try_cmd(&words).unwrap_err();
+        assert!(error.starts_with("ERR "), "{words:?}: {error}");
+        assert!(error.contains(names), "{words:?}: {error}");
+    }
+    cmd!(conn, "SET", "string", "value");
+    let error = try_cmd!(conn, "LOCK.GUARD", "string", "a", token, "DEL", "string").unwrap_err();
+    assert!(error.starts_with("WRONGTYPE "), "{error}");
+    assert_eq!(int(&cmd!(conn, "EXISTS", "data", "string")), 1);
+}
+
+#[test]
+fn owners_and_keys_of_any_bytes_are_let_through() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let every: Vec<u8> = (0..255).collect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", &every, &every, 60_000));
+    let guard = cmd!(
+        conn,
+        "LOCK.GUARD",
+        &every,
+        &every,
+        token,
+        "SET",
+        "data",
+        &every
+    );
+    assert_eq!(text(&guard), "OK");
+    assert_eq!(mortise_harness::bytes(&cmd!(conn, "GET", "data")), every);
+}
+
+#[test]
+fn after_a_promotion_nothing_runs_until_the_old_primary_must_have_stopped() {
+    let start = || {
+        Server::builder()
+            .module_arg("grace", "4000")
+            .module_arg("max-lease", "2500")
+    };
+    let primary = start().start();
+    let replica = start().replica_of(&primary).start();
+    eventually("the first grace is over", || {
+        primary.gauge("grace_left_ms") == 0
+    });
+    let token = int(&cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 2_500));
+    wait_for_sync(&primary, &replica);
+    let mut conn = replica.connect();
+    cmd!(conn, "REPLICAOF", "NO", "ONE");
+    let guard = mortise_harness::command!("LOCK.GUARD", "key", "a", token, "INCR", "data");
+    // RENEW is refused for 1.5 s, and the lease lasts a second longer.
+    let mut refused = 0;
+    let ran = loop {
+        match conn.try_run(&guard) {
+            Ok(reply) => break int(&reply),
+            Err(error) => assert!(error.starts_with("TRYAGAIN "), "{error}"),
+        }
+        let renewed = try_cmd!(conn, "LOCK.RENEW", "key", "a", 2_500);
+        if let Err(error) = renewed {
+            assert!(error.starts_with("TRYAGAIN "), "{error}");
+            refused += 1;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(ran, 1, "none of those that were refused has run");
+    assert!(refused > 0);
+    assert!(replica.gauge("grace_left_ms") > 0, "the grace goes on");
+}

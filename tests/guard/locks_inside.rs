@@ -1,0 +1,309 @@
+//! Commands inside that change locks, the guarding one included.
+
+use mortise_harness::{
+    Conn, Server, array, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of,
+    try_cmd, waiter,
+};
+
+use super::{assert_not_held, held};
+
+/// `a` holds `key`, and `b` waits for it.
+fn scene() -> (Server, Conn, i64, Conn) {
+    let server = Server::start();
+    let mut a = server.connect();
+    let token = held(&mut a, "key");
+    let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    (server, a, token, b)
+}
+
+#[test]
+fn a_release_inside_hands_the_lock_to_its_next_waiter() {
+    let (_server, mut a, token, mut b) = scene();
+    let left = cmd!(
+        a,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "key",
+        "a"
+    );
+    assert_eq!(int(&left), 0);
+    assert!(granted(&mut b) > token);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+    assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token, "PING"));
+}
+
+#[test]
+fn a_release_of_another_lock_inside_hands_that_one_on() {
+    let (server, mut a, token, _b) = scene();
+    cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 0);
+    cmd!(
+        a,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "other",
+        "a"
+    );
+    granted(&mut c);
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn deleting_the_locks_own_key_inside_lets_the_waiter_in() {
+    for delete in ["DEL", "UNLINK"] {
+        let (_server, mut a, token, mut b) = scene();
+        let deleted = cmd!(a, "LOCK.GUARD", "key", "a", token, delete, "key");
+        assert_eq!(int(&deleted), 1);
+        assert!(granted(&mut b) > token);
+        assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token));
+    }
+}
+
+#[test]
+fn renaming_the_locks_own_key_inside_takes_the_hold_along() {
+    let (_server, mut a, token, mut b) = scene();
+    cmd!(a, "LOCK.GUARD", "key", "a", token, "RENAME", "key", "moved");
+    granted(&mut b);
+    assert_eq!(int(&cmd!(a, "LOCK.GUARD", "moved", "a", token)), token);
+    assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token));
+}
+
+#[test]
+fn overwriting_the_locks_own_key_inside_tells_the_waiter() {
+    let (_server, mut a, token, mut b) = scene();
+    cmd!(a, "LOCK.GUARD", "key", "a", token, "SET", "key", "value");
+    let error = b.try_recv().unwrap_err();
+    assert!(error.starts_with("WRONGTYPE "), "{error}");
+    let error = try_cmd!(a, "LOCK.GUARD", "key", "a", token).unwrap_err();
+    assert!(error.starts_with("WRONGTYPE "), "{error}");
+}
+
+#[test]
+fn flushing_everything_inside_lets_the_waiter_in() {
+    for flush in ["FLUSHALL", "FLUSHDB"] {
+        let (_server, mut a, token, mut b) = scene();
+        cmd!(a, "LOCK.GUARD", "key", "a", token, flush);
+        assert!(granted(&mut b) > token);
+    }
+}
+
+#[test]
+fn swapping_databases_inside_takes_the_hold_along() {
+    let (_server, mut a, token, mut b) = scene();
+    cmd!(a, "LOCK.GUARD", "key", "a", token, "SWAPDB", 0, 1);
+    granted(&mut b);
+    cmd!(a, "SELECT", 1);
+    assert_eq!(int(&cmd!(a, "LOCK.GUARD", "key", "a", token)), token);
+}
+
+#[test]
+fn a_copy_of_the_lock_made_inside_guards_as_well() {
+    let (_server, mut a, token, _b) = scene();
+    cmd!(a, "LOCK.GUARD", "key", "a", token, "COPY", "key", "copy");
+    assert_eq!(int(&cmd!(a, "LOCK.GUARD", "copy", "a", token)), token);
+}
+
+#[test]
+fn a_lock_taken_inside_is_held_by_the_connection_that_asked() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let second = cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.ACQUIRE",
+        "second",
+        "a",
+        60_000
+    );
+    assert!(int(&second) > token);
+    let hold = hold_of(&mut conn, "second", "a").unwrap();
+    assert_eq!(hold.client, conn.client_id());
+    let third = "return redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'LOCK.ACQUIRE', KEYS[2], 'a', 60000)";
+    cmd!(conn, "EVAL", third, 2, "key", "third", token);
+    let hold = hold_of(&mut conn, "third", "a").unwrap();
+    assert_eq!(hold.client, 0, "a script stands between");
+}
+
+#[test]
+fn the_hold_itself_can_be_renewed_entered_again_and_upgraded_inside() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
+    let guard = |conn: &mut Conn, token: i64, inside: &[&str]| {
+        let token = token.to_string();
+        let words = [&["LOCK.GUARD", "key", "a", &token], inside].concat();
+        int(&conn.cmd(&words))
+    };
+    assert_eq!(
+        guard(&mut conn, token, &["LOCK.RENEW", "key", "a", "600000"]),
+        token
+    );
+    assert!(hold_of(&mut conn, "key", "a").unwrap().lease > 300_000);
+    assert_eq!(
+        guard(&mut conn, token, &["LOCK.RLOCK", "key", "a", "1000"]),
+        token
+    );
+    let upgraded = guard(&mut conn, token, &["LOCK.WLOCK", "key", "a", "1000"]);
+    assert!(upgraded > token);
+    let fenced = (upgraded + 9).to_string();
+    let raised = guard(&mut conn, upgraded, &["LOCK.FENCE", "key", "a", &fenced]);
+    assert_eq!(raised, upgraded + 9);
+    assert_eq!(hold_of(&mut conn, "key", "a").unwrap().counts(), (1, 2));
+}
+
+#[test]
+fn a_downgrade_inside_lets_waiting_readers_in() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut readers =
+        ["b", "c"].map(|owner| waiter!(server, "LOCK.RLOCK", "key", owner, 60_000, "WAIT", 0));
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "key",
+        "a",
+        "WRITE"
+    );
+    readers.iter_mut().for_each(|reader| {
+        granted(reader);
+    });
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
+}
+
+#[test]
+fn what_is_asked_of_locks_inside_is_told() {
+    let (_server, mut a, token, _b) = scene();
+    let info = cmd!(a, "LOCK.GUARD", "key", "a", token, "LOCK.INFO", "key");
+    assert_eq!(mortise_harness::LockInfo::read(&info).waiters, 1);
+    let top = cmd!(a, "LOCK.GUARD", "key", "a", token, "LOCK.TOP");
+    assert_eq!(mortise_harness::array(&top).len(), 1);
+    assert!(is_nil(&cmd!(
+        a,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.INFO",
+        "none"
+    )));
+    assert_eq!(lock_info(&mut a, "key").unwrap().waiters, 1);
+}
+
+#[test]
+fn an_expiry_set_inside_ends_the_hold_as_it_would_outside() {
+    let (_server, mut a, token, mut b) = scene();
+    cmd!(a, "LOCK.GUARD", "key", "a", token, "PEXPIRE", "key", 20);
+    assert!(granted(&mut b) > token);
+    assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token));
+}
+
+#[test]
+fn an_owner_that_has_left_is_not_let_through_though_it_holds_by_another_way() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "COPY", "key", "copy");
+    cmd!(conn, "LOCK.LEAVE", "key", "a", "FOR", 60_000);
+    cmd!(conn, "RENAME", "copy", "key");
+    assert_not_held(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
+    assert_not_held(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "SET",
+        "data",
+        "late"
+    ));
+    assert_eq!(int(&cmd!(conn, "EXISTS", "data")), 0);
+}
+
+#[test]
+fn leaving_inside_lets_the_waiter_in() {
+    let (_server, mut a, token, mut b) = scene();
+    let left = cmd!(
+        a,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.LEAVE",
+        "key",
+        "a",
+        "FOR",
+        1_000
+    );
+    assert_eq!(int(&left), 1);
+    assert!(granted(&mut b) > token);
+}
+
+#[test]
+fn a_request_by_mail_made_inside_waits_and_its_letter_is_the_callers() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "LOCK.ACQUIRE", "wanted", "b", 60_000);
+    let queued = cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.ACQUIRE",
+        "wanted",
+        "a",
+        60_000,
+        "WAIT",
+        0,
+        "HOLDS",
+        1,
+        "MAIL",
+        "box"
+    );
+    let since = int(&array(&queued)[1]);
+    assert_eq!(queue_of(&mut conn, "wanted"), ["a"]);
+    // Nothing waits inside, though there is no letter yet.
+    let none = cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.MAIL",
+        "box",
+        "WAIT",
+        2_000
+    );
+    assert_eq!(int(&array(&none)[0]), since);
+    assert!(array(&array(&none)[2]).is_empty());
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "wanted",
+        "b"
+    );
+    let letters = cmd!(conn, "LOCK.MAIL", "box");
+    assert_eq!(array(&array(&letters)[2]).len(), 1);
+    assert_eq!(holders_of(&mut conn, "wanted"), ["a"]);
+}

@@ -1,0 +1,36 @@
+//! LOCK.GUARD: a command that runs if its sender holds a lock by its token, at this very moment.
+
+mod deep;
+mod gates;
+mod holding;
+mod inside;
+mod locks_inside;
+mod nodes;
+mod replication;
+mod replies;
+mod rights;
+mod together;
+
+use mortise_harness::redis::Value;
+use mortise_harness::{Conn, cmd, int};
+
+/// The token by which `a` holds `key` from now on.
+#[track_caller]
+fn held(conn: &mut Conn, key: &str) -> i64 {
+    int(&cmd!(conn, "LOCK.ACQUIRE", key, "a", 600_000))
+}
+
+#[track_caller]
+fn assert_not_held(reply: Result<Value, String>) {
+    let error = reply.expect_err("it does not hold");
+    assert!(error.starts_with("NOTHELD "), "{error}");
+}
+
+/// The error names the command, in upper or lower case.
+#[track_caller]
+fn assert_refused_by_name(reply: Result<Value, String>, name: &str) {
+    let error = reply.expect_err("not allowed inside");
+    assert!(error.starts_with("ERR "), "{error}");
+    let named = error.to_lowercase().contains(&name.to_lowercase());
+    assert!(named, "{name}: {error}");
+}

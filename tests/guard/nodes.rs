@@ -1,0 +1,209 @@
+//! In a cluster: the keys of both commands are seen as one command's, by servers and by clients.
+
+use mortise_harness::redis::cluster::ClusterClient;
+use mortise_harness::{
+    Cluster, Conn, Server, array, asking, begin_migration, cmd, command, end_migration, int,
+    migrate, text, try_cmd,
+};
+
+use super::held;
+
+#[track_caller]
+fn assert_error(reply: Result<mortise_harness::redis::Value, String>, code: &str) {
+    let error = reply.expect_err("refused");
+    assert!(error.starts_with(code), "{error}");
+}
+
+fn keys(conn: &mut Conn, inside: &[&str]) -> Vec<String> {
+    let words = [
+        &["COMMAND", "GETKEYS", "LOCK.GUARD", "key", "a", "1"],
+        inside,
+    ]
+    .concat();
+    let mut keys: Vec<String> = array(&conn.cmd(&words)).iter().map(text).collect();
+    // Servers tell them in an order of their own.
+    keys[1..].sort();
+    keys
+}
+
+#[test]
+fn the_server_knows_the_keys_of_both_commands() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let cases: &[(&[&str], &[&str])] = &[
+        (&[], &["key"]),
+        (&["PING"], &["key"]),
+        (&["GET", "x"], &["key", "x"]),
+        (
+            &["MSET", "x", "1", "y", "2", "key", "3"],
+            &["key", "key", "x", "y"],
+        ),
+        (&["OBJECT", "ENCODING", "x"], &["key", "x"]),
+        (
+            &["ZUNIONSTORE", "to", "2", "x", "y"],
+            &["key", "to", "x", "y"],
+        ),
+        (
+            &["XREAD", "STREAMS", "x", "y", "0", "0"],
+            &["key", "x", "y"],
+        ),
+        (&["LOCK.ACQUIRE", "x", "b", "1"], &["key", "x"]),
+        // What will be refused when it runs.
+        (&["NOSUCH", "x"], &["key"]),
+        (&["GET"], &["key"]),
+        (&["ZUNIONSTORE", "to", "1000", "x"], &["key"]),
+        (&["LOCK.GUARD", "x", "b", "1", "GET", "y"], &["key", "x"]),
+    ];
+    for (inside, expected) in cases {
+        assert_eq!(keys(&mut conn, inside), *expected, "{inside:?}");
+    }
+    let described = cmd!(
+        conn,
+        "COMMAND",
+        "GETKEYSANDFLAGS",
+        "LOCK.GUARD",
+        "key",
+        "a",
+        1,
+        "SET",
+        "x",
+        1
+    );
+    let flags: Vec<String> = array(&described)
+        .iter()
+        .map(|key| {
+            format!(
+                "{:?}",
+                array(&array(key)[1]).iter().map(text).collect::<Vec<_>>()
+            )
+        })
+        .collect();
+    assert!(
+        flags[0].contains("RO") && flags[0].contains("access"),
+        "{flags:?}"
+    );
+    assert!(
+        flags[1].contains("OW") && flags[1].contains("update"),
+        "{flags:?}"
+    );
+}
+
+#[test]
+fn keys_of_two_slots_are_refused_as_any_commands() {
+    let cluster = Cluster::start(1, Server::builder);
+    let mut conn = cluster.primaries[0].connect();
+    let token = held(&mut conn, "{a}lock");
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "{a}lock",
+        "a",
+        token,
+        "SET",
+        "{a}data",
+        "1"
+    );
+    assert_error(
+        try_cmd!(
+            conn,
+            "LOCK.GUARD",
+            "{a}lock",
+            "a",
+            token,
+            "SET",
+            "{b}data",
+            "1"
+        ),
+        "CROSSSLOT ",
+    );
+    assert_error(
+        try_cmd!(
+            conn,
+            "LOCK.GUARD",
+            "{a}lock",
+            "a",
+            token,
+            "MSET",
+            "{a}data",
+            "1",
+            "{b}data",
+            "1"
+        ),
+        "CROSSSLOT ",
+    );
+    // What needs no key, or is a lock, too.
+    cmd!(conn, "LOCK.GUARD", "{a}lock", "a", token, "PING");
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "{a}lock",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "{a}lock",
+        "a"
+    );
+}
+
+#[test]
+fn a_script_may_guard_only_what_is_in_the_slot_of_its_keys() {
+    let cluster = Cluster::start(1, Server::builder);
+    let mut conn = cluster.primaries[0].connect();
+    let token = held(&mut conn, "{a}lock");
+    let script = "return redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'SET', ARGV[2], '1')";
+    let inside = try_cmd!(conn, "EVAL", script, 1, "{a}lock", token, "{a}data");
+    assert_eq!(text(&inside.unwrap()), "OK");
+    assert!(try_cmd!(conn, "EVAL", script, 1, "{a}lock", token, "{b}data").is_err());
+    assert_eq!(int(&cmd!(conn, "EXISTS", "{b}data")), 0);
+}
+
+#[test]
+fn a_cluster_client_brings_it_to_the_node_and_follows_when_the_slot_moves() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of("{a}lock");
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of("{a}lock");
+    let client = ClusterClient::new(vec![to.url()]).unwrap();
+    let mut client = client.get_connection().unwrap();
+    let acquire = command!("LOCK.ACQUIRE", "{a}lock", "a", 600_000);
+    let token: i64 = acquire.query(&mut client).unwrap();
+    let guard = command!("LOCK.GUARD", "{a}lock", "a", token, "INCR", "{a}data");
+    assert_eq!(guard.query::<i64>(&mut client), Ok(1));
+    // The other one says where it is.
+    assert_error(to.connect().try_run(&guard), "MOVED ");
+
+    begin_migration(slot, from, to);
+    let mut conn = from.connect();
+    assert_eq!(int(&conn.run(&guard)), 2, "both keys are still here");
+    migrate("{a}data", from, to);
+    assert_error(conn.try_run(&guard), "TRYAGAIN ");
+    assert_error(asking(&mut to.connect(), &guard), "TRYAGAIN ");
+    migrate("{a}lock", from, to);
+    assert_error(conn.try_run(&guard), "ASK ");
+    assert_eq!(int(&asking(&mut to.connect(), &guard).unwrap()), 3);
+    assert_eq!(guard.query::<i64>(&mut client), Ok(4));
+    end_migration(slot, from, to);
+    assert_eq!(guard.query::<i64>(&mut client), Ok(5));
+    let late = command!("LOCK.GUARD", "{a}lock", "a", token - 1, "INCR", "{a}data");
+    assert!(late.query::<i64>(&mut client).is_err());
+    assert_error(from.connect().try_run(&guard), "MOVED ");
+}
+
+#[test]
+fn a_cluster_that_is_down_refuses_it() {
+    let cluster = Cluster::start(2, || {
+        Server::builder().config("cluster-node-timeout", "1000")
+    });
+    let home = cluster.home_of("{a}lock");
+    let mut conn = cluster.primaries[home].connect();
+    let token = held(&mut conn, "{a}lock");
+    cluster.primaries[1 - home].stop_signal();
+    mortise_harness::eventually("the majority is gone", || {
+        try_cmd!(conn, "SET", "{a}data", "1").is_err()
+    });
+    assert_error(
+        try_cmd!(conn, "LOCK.GUARD", "{a}lock", "a", token, "GET", "{a}data"),
+        "CLUSTERDOWN ",
+    );
+    cluster.primaries[1 - home].cont_signal();
+}

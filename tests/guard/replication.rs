@@ -1,0 +1,261 @@
+//! Replicas and the AOF get what the command inside writes, in the order in which it was written, and nothing else.
+
+use std::fs;
+
+use mortise_harness::redis::Parser;
+use mortise_harness::{
+    Conn, Server, Snapshot, array, assert_same_data, cmd, command, eventually, granted, holders_of,
+    int, text, try_cmd, wait_for_sync, waiter,
+};
+
+use super::{assert_not_held, held};
+
+fn appending() -> Server {
+    Server::builder()
+        .config("appendonly", "yes")
+        .config("appendfsync", "always")
+        .start()
+}
+
+/// The commands in the AOF, those that choose a database left out; of LOCK.APPLY its name and its key.
+fn appended(server: &Server) -> Vec<String> {
+    let mut commands = Vec::new();
+    for entry in fs::read_dir(server.dir().join("appendonlydir")).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.to_string_lossy().ends_with(".incr.aof") {
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        let (mut rest, mut parser) = (bytes.as_slice(), Parser::new());
+        while let Ok(command) = parser.parse_value(&mut rest) {
+            let mut words: Vec<String> = array(&command).iter().map(text).collect();
+            if words[0].eq_ignore_ascii_case("LOCK.APPLY") {
+                words.truncate(2);
+            }
+            if !words[0].eq_ignore_ascii_case("SELECT") {
+                commands.push(words.join(" "));
+            }
+        }
+    }
+    commands
+}
+
+/// What `act` adds to the AOF.
+fn appended_by(server: &Server, act: impl FnOnce(&mut Conn)) -> Vec<String> {
+    let before = appended(server).len();
+    act(&mut server.connect());
+    appended(server).split_off(before)
+}
+
+#[test]
+fn what_the_command_inside_writes_is_all_that_is_appended() {
+    let server = appending();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["SET", "data", "1"], &["SET data 1"]),
+        (&["GET", "data"], &[]),
+        (&["PING"], &[]),
+        (&["SADD", "set", "only"], &["SADD set only"]),
+        (&["SPOP", "set"], &["SREM set only"]),
+        (&["INCRBYFLOAT", "data", "0.5"], &["SET data 1.5 KEEPTTL"]),
+        (&["LPUSH", "data", "x"], &[]),
+        (&["MSET", "a", "1", "b", "2"], &["MSET a 1 b 2"]),
+        (&["SETNX", "a", "2"], &[]),
+        (&["DEL", "missing"], &[]),
+        (&["LOCK.RLOCK", "key", "a", "1000"], &["LOCK.APPLY key"]),
+        (&["LOCK.INFO", "key"], &[]),
+        (&["LOCK.RELEASE", "none", "a"], &[]),
+        (&["DEL", "key"], &["DEL key"]),
+    ];
+    for (inside, expected) in cases {
+        let token = token.to_string();
+        let words = [&["LOCK.GUARD", "key", "a", &token], *inside].concat();
+        let written = appended_by(&server, |conn| {
+            let _ = conn.try_cmd(&words);
+        });
+        assert_eq!(written, *expected, "{inside:?}");
+    }
+}
+
+#[test]
+fn a_guard_that_lets_nobody_through_and_one_without_a_command_append_nothing() {
+    let server = appending();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let written = appended_by(&server, |conn| {
+        cmd!(conn, "LOCK.GUARD", "key", "a", token);
+        assert_not_held(try_cmd!(
+            conn,
+            "LOCK.GUARD",
+            "key",
+            "b",
+            token,
+            "SET",
+            "data",
+            1
+        ));
+        assert_not_held(try_cmd!(
+            conn,
+            "LOCK.GUARD",
+            "none",
+            "a",
+            token,
+            "SET",
+            "data",
+            1
+        ));
+        assert!(try_cmd!(conn, "LOCK.GUARD", "key", "a", token, "MULTI").is_err());
+    });
+    assert!(written.is_empty(), "{written:?}");
+}
+
+#[test]
+fn an_end_of_a_lease_that_the_guard_finds_goes_before_what_is_written_inside() {
+    let server = appending();
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
+    cmd!(conn, "LOCK.RLOCK", "key", "short", 20);
+    let written = appended_by(&server, |conn| {
+        // In one go, so that no timer comes between.
+        let replies = conn.pipeline(&[
+            command!("DEBUG", "SLEEP", 0.05),
+            command!("LOCK.GUARD", "key", "a", token, "SET", "data", 1),
+        ]);
+        replies.into_iter().for_each(|reply| drop(reply.unwrap()));
+    });
+    assert_eq!(written, ["MULTI", "LOCK.APPLY key", "SET data 1", "EXEC"]);
+}
+
+#[test]
+fn a_hand_off_inside_goes_out_in_its_place() {
+    let server = appending();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let written = appended_by(&server, |conn| {
+        cmd!(conn, "MULTI");
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", 1);
+        cmd!(
+            conn,
+            "LOCK.GUARD",
+            "key",
+            "a",
+            token,
+            "LOCK.RELEASE",
+            "key",
+            "a"
+        );
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", 2);
+        cmd!(conn, "SET", "other", 3);
+        cmd!(conn, "EXEC");
+    });
+    granted(&mut b);
+    let locks = written.iter().filter(|line| *line == "LOCK.APPLY key");
+    assert!(locks.count() >= 1, "{written:?}");
+    let others: Vec<&String> = written
+        .iter()
+        .filter(|line| *line != "LOCK.APPLY key")
+        .collect();
+    assert_eq!(others, ["MULTI", "SET data 1", "SET other 3", "EXEC"]);
+    assert_eq!(written[1], "SET data 1");
+    assert_eq!(written[written.len() - 2], "SET other 3");
+}
+
+#[test]
+fn a_replica_and_the_file_hold_what_the_primary_holds() {
+    let mut primary = appending();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let mut conn = primary.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "LOCK.ACQUIRE", "other", "b", 600_000);
+    let _waiter = waiter!(primary, "LOCK.ACQUIRE", "other", "c", 600_000, "WAIT", 0);
+    for n in 0..50 {
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "RPUSH", "list", n);
+        cmd!(
+            conn,
+            "LOCK.GUARD",
+            "key",
+            "a",
+            token,
+            "SADD",
+            "set",
+            n,
+            n + 100
+        );
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "SPOP", "set");
+        let lock = format!("lock-{n}");
+        cmd!(
+            conn,
+            "LOCK.GUARD",
+            "key",
+            "a",
+            token,
+            "LOCK.RLOCK",
+            &lock,
+            "a",
+            600_000
+        );
+        if n % 3 == 0 {
+            cmd!(
+                conn,
+                "LOCK.GUARD",
+                "key",
+                "a",
+                token,
+                "RENAME",
+                &lock,
+                format!("moved-{n}")
+            );
+        }
+    }
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "other",
+        "b"
+    );
+    eventually("c is in", || holders_of(&mut conn, "other") == ["c"]);
+    assert_same_data(&primary, &replica);
+    let commands = replica.info("commandstats");
+    assert!(!commands.contains_key("cmdstat_LOCK.GUARD"), "{commands:?}");
+    let digest = text(&cmd!(conn, "DEBUG", "DIGEST"));
+    let before = Snapshot::take(&primary);
+    primary.sigkill();
+    primary.start_again();
+    assert_eq!(text(&cmd!(primary.connect(), "DEBUG", "DIGEST")), digest);
+    Snapshot::take(&primary).assert_continues(&before);
+}
+
+#[test]
+fn a_replica_attached_in_the_midst_of_guarded_writes_agrees() {
+    let primary = Server::start();
+    let mut conn = primary.connect();
+    let token = held(&mut conn, "key");
+    for _ in 0..100 {
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "counter");
+    }
+    let replica = Server::builder().replica_of(&primary).start();
+    for n in 0..2_000 {
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "counter");
+        let lock = format!("lock-{}", n % 20);
+        cmd!(
+            conn,
+            "LOCK.GUARD",
+            "key",
+            "a",
+            token,
+            "LOCK.RLOCK",
+            lock,
+            "a",
+            600_000
+        );
+    }
+    wait_for_sync(&primary, &replica);
+    assert_same_data(&primary, &replica);
+}

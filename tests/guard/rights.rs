@@ -1,0 +1,204 @@
+//! What runs inside runs with the rights of who sent it.
+
+use mortise_harness::redis::Value;
+use mortise_harness::{Conn, Server, array, as_map, cmd, command, error_line, int, text, try_cmd};
+
+use super::held;
+
+/// A server where the lock `key` is held, and a connection of a user with these rights.
+fn as_user(rights: &[&str]) -> (Server, Conn, i64) {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "SET", "data", "secret");
+    let user = [&["ACL", "SETUSER", "u", "on", "nopass"], rights].concat();
+    conn.cmd(&user);
+    let mut conn = server.connect();
+    cmd!(conn, "AUTH", "u", "any");
+    (server, conn, token)
+}
+
+#[track_caller]
+fn assert_no_permission(reply: Result<Value, String>) {
+    let error = reply.expect_err("refused");
+    assert!(error.starts_with("NOPERM"), "{error}");
+}
+
+#[test]
+fn who_may_run_both_commands_on_all_keys_may_run_one_in_the_other() {
+    let (_server, mut conn, token) = as_user(&["~key", "~data", "+lock.guard", "+set", "+get"]);
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
+    assert_eq!(text(&got), "1");
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
+}
+
+#[test]
+fn without_the_command_inside_it_is_refused_and_nothing_runs() {
+    let (server, mut conn, token) = as_user(&["~*", "+lock.guard", "+get"]);
+    assert_no_permission(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "SET",
+        "data",
+        "1"
+    ));
+    assert_no_permission(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "LOCK.RELEASE",
+        "key",
+        "a"
+    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token, "FLUSHALL"));
+    assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
+}
+
+#[test]
+fn without_the_guard_it_is_refused() {
+    let (_server, mut conn, token) = as_user(&["~*", "+@all", "-lock.guard"]);
+    assert_no_permission(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "GET",
+        "data"
+    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
+}
+
+#[test]
+fn without_the_key_inside_it_is_refused() {
+    let (server, mut conn, token) = as_user(&["~key", "~own:*", "+@all"]);
+    for inside in [
+        &["GET", "data"][..],
+        &["SET", "data", "1"],
+        &["MSET", "own:1", "x", "data", "1"],
+    ] {
+        let token = token.to_string();
+        let words = [&["LOCK.GUARD", "key", "a", &token], inside].concat();
+        assert_no_permission(conn.try_cmd(&words));
+    }
+    assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "own:1", "x");
+}
+
+#[test]
+fn without_the_locks_key_it_is_refused() {
+    let (_server, mut conn, token) = as_user(&["~data", "+@all"]);
+    assert_no_permission(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "GET",
+        "data"
+    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
+}
+
+#[test]
+fn a_key_that_may_only_be_read_is_only_read_inside() {
+    let (_server, mut conn, token) = as_user(&["~key", "%R~data", "+@all"]);
+    let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
+    assert_eq!(text(&got), "secret");
+    assert_no_permission(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "SET",
+        "data",
+        "1"
+    ));
+}
+
+#[test]
+fn the_locks_own_key_needs_only_be_readable() {
+    let (_server, mut conn, token) = as_user(&["%R~key", "~data", "+@all"]);
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    assert_no_permission(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "DEL",
+        "key"
+    ));
+}
+
+#[test]
+fn a_category_gives_and_takes_the_guard() {
+    let (server, mut conn, token) = as_user(&["~*", "+@all", "-@write"]);
+    let mut operator = server.connect();
+    if try_cmd!(operator, "ACL", "CAT", "lock").is_err() {
+        // This server knows no categories of commands of modules.
+        return;
+    }
+    let read = command!("LOCK.GUARD", "key", "a", token, "GET", "data");
+    let write = command!("LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    assert_no_permission(conn.try_run(&read));
+    cmd!(operator, "ACL", "SETUSER", "u", "+@lock");
+    assert_eq!(text(&conn.run(&read)), "secret");
+    assert_no_permission(conn.try_run(&write));
+    cmd!(operator, "ACL", "SETUSER", "u", "-@lock");
+    assert_no_permission(conn.try_run(&read));
+}
+
+#[test]
+fn rights_are_the_callers_in_transactions_and_scripts_too() {
+    let rights = ["~*", "+lock.guard", "+get", "+multi", "+exec", "+eval"];
+    let (server, mut conn, token) = as_user(&rights);
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    let replies = cmd!(conn, "EXEC");
+    let [read, written] = array(&replies) else {
+        panic!("{replies:?}")
+    };
+    assert_eq!(text(read), "secret");
+    let error = error_line(written).expect("refused");
+    assert!(error.starts_with("NOPERM"), "{error}");
+
+    let script = "return redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], unpack(ARGV, 2))";
+    let read = cmd!(conn, "EVAL", script, 2, "key", "data", token, "GET", "data");
+    assert_eq!(text(&read), "secret");
+    let written = try_cmd!(
+        conn, "EVAL", script, 2, "key", "data", token, "SET", "data", "1"
+    );
+    let error = written.expect_err("refused");
+    assert!(
+        error.contains("NOPERM") || error.contains("acl") || error.contains("permission"),
+        "{error}"
+    );
+    assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
+}
+
+#[test]
+fn a_denial_inside_is_written_to_the_acl_log() {
+    let (server, mut conn, token) = as_user(&["~*", "+lock.guard"]);
+    assert_no_permission(try_cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "GET",
+        "data"
+    ));
+    let log = cmd!(server.connect(), "ACL", "LOG");
+    let entry = as_map(&array(&log)[0]);
+    assert_eq!(text(&entry["object"]), "get");
+    assert_eq!(text(&entry["username"]), "u");
+}

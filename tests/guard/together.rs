@@ -1,0 +1,137 @@
+//! In transactions, scripts and functions.
+
+use mortise_harness::{
+    Server, array, cmd, command, error_line, granted, holders_of, int, text, try_cmd, waiter,
+};
+
+use super::held;
+
+#[test]
+fn each_of_a_transaction_is_judged_when_it_runs() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "2");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token);
+    let replies = cmd!(conn, "EXEC");
+    let [set, released, late, asked] = array(&replies) else {
+        panic!("{replies:?}")
+    };
+    assert_eq!((text(set).as_str(), int(released)), ("OK", 0));
+    for refused in [late, asked] {
+        let error = error_line(refused).expect("refused");
+        assert!(error.starts_with("NOTHELD "), "{error}");
+    }
+    assert_eq!(text(&cmd!(conn, "GET", "data")), "1");
+}
+
+#[test]
+fn a_transaction_that_takes_the_lock_itself_cannot_guard_by_a_token_it_does_not_know() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let replies = conn.pipeline(&[
+        command!("MULTI"),
+        command!("LOCK.ACQUIRE", "key", "a", 60_000),
+        command!("LOCK.GUARD", "key", "a", 1, "SET", "data", "1"),
+        command!("EXEC"),
+    ]);
+    let exec = replies.into_iter().next_back().unwrap().unwrap();
+    assert!(
+        error_line(&array(&exec)[1])
+            .unwrap()
+            .starts_with("NOTHELD ")
+    );
+}
+
+/// Writes both records if its caller holds: the first line ends it otherwise.
+const MOVE: &str = "
+    redis.call('LOCK.GUARD', KEYS[1], ARGV[1], ARGV[2])
+    redis.call('DECRBY', KEYS[2], ARGV[3])
+    return redis.call('INCRBY', KEYS[3], ARGV[3])";
+
+#[test]
+fn a_script_that_asks_first_writes_nothing_for_who_does_not_hold() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let moved = cmd!(conn, "EVAL", MOVE, 3, "key", "from", "to", "a", token, 10);
+    assert_eq!(int(&moved), 10);
+    let late = try_cmd!(
+        conn,
+        "EVAL",
+        MOVE,
+        3,
+        "key",
+        "from",
+        "to",
+        "a",
+        token - 1,
+        10
+    );
+    let error = late.expect_err("not its token");
+    assert!(error.contains("NOTHELD "), "{error}");
+    assert_eq!(text(&cmd!(conn, "GET", "from")), "-10");
+}
+
+#[test]
+fn a_script_that_asks_first_lets_nobody_in_before_it_ends() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    // The lease runs out in the script.
+    let script = "
+        redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'PEXPIRE', KEYS[1], 600000)
+        local held = redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1])
+        for i = 1, 3 do redis.call('RPUSH', KEYS[2], 'a') end
+        redis.call('LOCK.RELEASE', KEYS[1], 'a')
+        redis.call('RPUSH', KEYS[2], 'a')
+        return held";
+    let asked = cmd!(conn, "EVAL", script, 2, "key", "list", token);
+    assert_eq!(int(&asked), token);
+    granted(&mut b);
+    assert_eq!(int(&cmd!(conn, "LLEN", "list")), 4);
+    assert_eq!(holders_of(&mut conn, "key"), ["b"]);
+}
+
+#[test]
+fn a_command_under_the_lock_runs_from_a_script_and_a_function() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let script = "return redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'INCR', KEYS[2])";
+    let ran = cmd!(conn, "EVAL", script, 2, "key", "data", token);
+    assert_eq!(int(&ran), 1);
+    let library = "#!lua name=library
+        redis.register_function('guarded', function(keys, args)
+            return redis.call('LOCK.GUARD', keys[1], 'a', args[1], 'INCR', keys[2])
+        end)
+        redis.register_function('asked', function(keys, args)
+            return redis.call('LOCK.GUARD', keys[1], 'a', args[1])
+        end)";
+    cmd!(conn, "FUNCTION", "LOAD", library);
+    assert_eq!(
+        int(&cmd!(conn, "FCALL", "guarded", 2, "key", "data", token)),
+        2
+    );
+    assert_eq!(int(&cmd!(conn, "FCALL", "asked", 1, "key", token)), token);
+    let late = try_cmd!(conn, "FCALL", "guarded", 2, "key", "data", token + 1);
+    assert!(late.unwrap_err().contains("NOTHELD "));
+    let script = "return redis.pcall('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'FCALL', 'asked', 1, KEYS[1], ARGV[1])";
+    let inside = try_cmd!(conn, "EVAL", script, 1, "key", token).unwrap_err();
+    assert!(inside.contains("fcall"), "{inside}");
+}
+
+#[test]
+fn a_script_that_only_reads_may_not_guard() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let script = "return redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1])";
+    assert!(try_cmd!(conn, "EVAL_RO", script, 1, "key", token).is_err());
+    let flagged = format!("#!lua flags=no-writes\n{script}");
+    assert!(try_cmd!(conn, "EVAL", flagged, 1, "key", token).is_err());
+}

@@ -1,0 +1,202 @@
+//! A primary, its replica and the replica's replica agree to the last hold, whatever clients do and links and replicas
+//! suffer. Once; twenty times with `MORTISE_LONG=1`.
+
+use std::env;
+use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Link, Server, Snapshot, assert_same_data, cmd, eventually, eventually_within, int, text,
+    wait_for_sync, wait_for_sync_over,
+};
+
+use super::crowd::{CLIENTS, Crowd};
+
+/// How long writes are paused to compare in.
+const PAUSE: Duration = Duration::from_secs(20);
+
+/// A chain of three.
+struct Chain {
+    link: Link,
+    middle: Server,
+    last: Server,
+}
+
+impl Chain {
+    fn behind(primary: &Server) -> Chain {
+        let link = Link::to(primary);
+        let middle = Server::builder().replica_over(&link).start();
+        wait_for_sync_over(&link, primary, &middle);
+        // It saves when it is terminated, so that it comes back with data and may go on where it was.
+        let last = Server::builder()
+            .replica_of(&middle)
+            .config("save", "3600 1")
+            .start();
+        wait_for_sync(&middle, &last);
+        Chain { link, middle, last }
+    }
+
+    #[track_caller]
+    fn catch_up(&self, primary: &Server) {
+        wait_for_sync_over(&self.link, primary, &self.middle);
+        wait_for_sync(&self.middle, &self.last);
+    }
+}
+
+/// Lets nobody change anything and compares all three.
+#[track_caller]
+fn assert_agree(crowd: &Crowd<'_>, primary: &Server, chain: &Chain) {
+    let _alone = crowd.turn.write().expect("nobody fails in its turn");
+    let mut conn = primary.connect();
+    eventually_within(5 * PAUSE, "a comparison is done within a pause", || {
+        let began = Instant::now();
+        // No lease is swept in it either.
+        cmd!(conn, "CLIENT", "PAUSE", PAUSE.as_millis() as u64, "WRITE");
+        chain.catch_up(primary);
+        let servers = [primary, &chain.middle, &chain.last];
+        let digests = servers.map(|server| text(&cmd!(server.connect(), "DEBUG", "DIGEST")));
+        let locks = servers.map(Snapshot::take);
+        let in_time = began.elapsed() < PAUSE;
+        if in_time {
+            assert!(
+                digests.iter().all(|digest| *digest == digests[0]),
+                "they differ: {locks:#?}"
+            );
+            for replica in &locks[1..] {
+                replica.assert_keeps(&locks[0]);
+            }
+        }
+        in_time
+    });
+    cmd!(conn, "CLIENT", "UNPAUSE");
+}
+
+/// How often a replica of `server` has gone on where it was, and how often it got everything anew.
+fn syncs(server: &Server) -> [i64; 2] {
+    ["sync_partial_ok", "sync_full"].map(|name| server.info("stats")[name].parse().unwrap())
+}
+
+/// Waits until the clients have got on while `what` is going on.
+#[track_caller]
+fn amid_changes(primary: &Server) {
+    let granted = primary.gauge("total_grants");
+    eventually("much has happened", || {
+        primary.gauge("total_grants") > granted + 200
+    });
+}
+
+/// Kills the connections of `of`'s replicas, and waits until they have come back and gone on where they were.
+#[track_caller]
+fn cut_off_replicas(primary: &Server, of: &Server) {
+    for _ in 0..2 {
+        let [partial, full] = syncs(of);
+        cmd!(of.connect(), "CLIENT", "KILL", "TYPE", "replica");
+        amid_changes(primary);
+        eventually("the replica goes on where it was", || {
+            let now = syncs(of);
+            if now[0] > partial && now[1] == full {
+                Ok(())
+            } else {
+                Err(now)
+            }
+        });
+    }
+}
+
+/// Takes `replica` down by `down` and brings it back, and waits until `of` has synchronised it.
+#[track_caller]
+fn restart(primary: &Server, of: &Server, replica: &mut Server, down: fn(&mut Server)) {
+    let synced: i64 = syncs(of).iter().sum();
+    down(replica);
+    amid_changes(primary);
+    replica.start_again();
+    eventually("it is attached again", || {
+        syncs(of).iter().sum::<i64>() > synced
+    });
+    amid_changes(primary);
+}
+
+/// A server that has a file of what its primary sent it, or of its own, may go on from there.
+fn lose_everything(server: &mut Server) {
+    server.sigkill();
+    let _ = fs::remove_file(server.dir().join("dump.rdb"));
+}
+
+#[track_caller]
+fn disturb(crowd: &Crowd<'_>, primary: &Server, chain: &mut Chain) {
+    cut_off_replicas(primary, primary);
+    assert_agree(crowd, primary, chain);
+    cut_off_replicas(primary, &chain.middle);
+    assert_agree(crowd, primary, chain);
+    // Nothing passes for a while, and then all of it at once.
+    chain.link.cut();
+    amid_changes(primary);
+    chain.link.mend();
+    assert_agree(crowd, primary, chain);
+    for down in [lose_everything, Server::sigkill, Server::terminate] {
+        restart(primary, primary, &mut chain.middle, down);
+        assert_agree(crowd, primary, chain);
+        restart(primary, &chain.middle, &mut chain.last, down);
+        assert_agree(crowd, primary, chain);
+    }
+    let [_, full] = syncs(primary);
+    let another = Server::builder().replica_of(primary).start();
+    amid_changes(primary);
+    wait_for_sync(primary, &another);
+    assert!(syncs(primary)[1] > full, "everything was sent amid changes");
+    drop(another);
+    assert_agree(crowd, primary, chain);
+}
+
+#[test]
+fn a_chain_of_replicas_agrees_after_random_commands_lost_links_and_restarts() {
+    let rounds = if env::var_os("MORTISE_LONG").is_some() {
+        20
+    } else {
+        1
+    };
+    let primary = Server::start();
+    let mut chain = Chain::behind(&primary);
+    let crowd = &Crowd::new(&primary);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || crowd.play(number)))
+            .collect();
+        let over = EndsOnDrop(crowd);
+        for _ in 0..rounds {
+            disturb(crowd, &primary, &mut chain);
+        }
+        drop(over);
+        for client in clients {
+            client.join().expect("the client saw nothing wrong");
+        }
+    });
+    println!("{:#?}", primary.info("lock"));
+    let [partial, full] = syncs(&primary);
+    assert!(
+        partial >= 2 && full >= 3,
+        "{partial} in part, {full} in full"
+    );
+    for total in ["handoffs", "reentries", "expiries", "timeouts", "deadlocks"] {
+        assert!(primary.gauge(&format!("total_{total}")) > 0, "{total}");
+    }
+    cmd!(primary.connect(), "FLUSHALL");
+    for server in [&chain.middle, &chain.last] {
+        eventually("the locks are gone there, too", || {
+            int(&cmd!(server.connect(), "DBSIZE")) == 0 && server.gauge("holders") == 0
+        });
+    }
+    wait_for_sync_over(&chain.link, &primary, &chain.middle);
+    assert_same_data(&chain.middle, &chain.last);
+}
+
+/// Ends the clients also where the test fails: the scope would wait for them for ever.
+struct EndsOnDrop<'a, 's>(&'a Crowd<'s>);
+
+impl Drop for EndsOnDrop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Relaxed);
+    }
+}

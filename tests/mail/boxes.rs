@@ -1,0 +1,283 @@
+//! Boxes: whose they are, how long they live, and what goes with them.
+
+use std::time::Duration;
+
+use mortise_harness::{
+    Server, cmd, command, eventually, eventually_within, granted, holders_of, mail, queue,
+    queue_of, send, try_cmd, wait_for_sync, waiter,
+};
+
+fn short_lived() -> Server {
+    Server::builder().module_arg("mail-timeout", "300").start()
+}
+
+#[track_caller]
+fn goes(server: &Server) {
+    eventually("the box goes", || server.gauge("boxes") == 0);
+}
+
+#[test]
+fn a_box_that_nobody_asks_for_goes_and_its_requests_leave() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    goes(&server);
+    eventually("its request leaves", || queue_of(&mut a, "key") == ["c"]);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    granted(&mut c);
+    assert!(mail!(a, "box").since > since);
+    assert_eq!(server.gauge("waiters_by_mail"), 0);
+}
+
+#[test]
+fn whom_a_request_of_a_box_that_goes_kept_out_gets_in() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "b", 60_000);
+    let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
+    granted(&mut c);
+    assert_eq!(holders_of(&mut a, "key"), ["a", "c"]);
+}
+
+#[test]
+fn an_untold_grant_is_given_back_with_the_box_and_a_told_one_stays() {
+    let server = short_lived();
+    let mut a = server.connect();
+    for (key, owner) in [("told", "b"), ("untold", "c")] {
+        cmd!(a, "LOCK.ACQUIRE", key, "a", 60_000);
+        queue!(a, "box", "LOCK.ACQUIRE", key, owner, 60_000);
+    }
+    cmd!(a, "LOCK.RELEASE", "told", "a");
+    assert_eq!(mail!(a, "box").results(), [("b", "granted")]);
+    let mut next = waiter!(server, "LOCK.ACQUIRE", "untold", "d", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.RELEASE", "untold", "a");
+    granted(&mut next);
+    goes(&server);
+    assert_eq!(holders_of(&mut a, "told"), ["b"]);
+    assert_eq!(holders_of(&mut a, "untold"), ["d"]);
+}
+
+#[test]
+fn an_untold_grant_whose_hold_was_touched_since_stays() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    cmd!(a, "LOCK.RENEW", "key", "b", 60_000);
+    goes(&server);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn an_untold_upgrade_that_is_given_back_leaves_the_reader() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "a", 60_000);
+    let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.RELEASE", "key", "b");
+    granted(&mut c);
+    assert_eq!(holders_of(&mut a, "key"), ["a", "c"]);
+}
+
+#[test]
+fn several_untold_grants_of_one_hold_are_all_given_back() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "b", 60_000);
+    queue!(a, "other", "LOCK.RLOCK", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+    eventually("nobody holds", || holders_of(&mut a, "key").is_empty());
+}
+
+#[test]
+fn a_grant_after_a_swap_of_databases_is_given_back_where_it_is_now() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    cmd!(a, "SWAPDB", 0, 1);
+    cmd!(a, "SELECT", 1);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+    eventually("nobody holds", || holders_of(&mut a, "key").is_empty());
+}
+
+#[test]
+fn a_reader_that_asks_in_time_keeps_the_box() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    for _ in 0..8 {
+        assert_eq!(mail!(a, "box", "WAIT", 0).since, since);
+    }
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn letters_told_and_never_forgotten_let_the_box_go() {
+    let server = Server::builder().module_arg("mail-timeout", "150").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    eventually_within(Duration::from_secs(15), "another box", || {
+        mail!(a, "box", "COUNT", 1).since != since
+    });
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn a_box_belongs_to_the_user_who_made_it() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "ACL", "SETUSER", "u", "on", "nopass", "+@all", "~*");
+    mail!(a, "box");
+    let mut other = server.connect();
+    cmd!(other, "AUTH", "u", "any");
+    let errors = [
+        try_cmd!(other, "LOCK.MAIL", "box"),
+        try_cmd!(
+            other,
+            "LOCK.ACQUIRE",
+            "key",
+            "b",
+            9,
+            "WAIT",
+            0,
+            "MAIL",
+            "box",
+            "HOLDS",
+            1
+        ),
+    ];
+    for error in errors {
+        assert!(error.unwrap_err().starts_with("NOPERM "));
+    }
+    assert_eq!(holders_of(&mut a, "key"), [""; 0]);
+    mail!(other, "own");
+    assert!(
+        try_cmd!(a, "LOCK.MAIL", "own")
+            .unwrap_err()
+            .starts_with("NOPERM ")
+    );
+}
+
+#[test]
+fn time_in_which_the_server_reads_nothing_does_not_count() {
+    let server = Server::builder().module_arg("mail-timeout", "1200").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "CONFIG", "SET", "lua-time-limit", 0);
+    let script = "local t = redis.call('TIME'); local began = t[1] * 1000 + t[2] / 1000; \
+                  repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > began + 2000; return 1";
+    for _ in 0..2 {
+        cmd!(a, "EVAL", script, 0);
+        assert_eq!(mail!(a, "box").since, since);
+    }
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn a_server_that_was_stopped_and_goes_on_keeps_the_box() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    server.stop_signal();
+    // Longer than a box lives that nobody asks for.
+    assert!(a.recv_within(Duration::from_millis(1_000)).is_none());
+    server.cont_signal();
+    assert_eq!(mail!(a, "box").since, since);
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn a_primary_that_becomes_a_replica_has_no_boxes_and_tells_the_reader() {
+    let (server, other) = (Server::start(), Server::start());
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let mut reader = server.connect();
+    send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+    server.await_blocked(&reader);
+    cmd!(a, "REPLICAOF", "127.0.0.1", other.port());
+    let error = reader.try_recv().unwrap_err();
+    assert!(error.starts_with("UNBLOCKED "), "{error}");
+    let error = try_cmd!(a, "LOCK.MAIL", "box").unwrap_err();
+    assert!(error.starts_with("READONLY "), "{error}");
+    eventually("nobody waits", || {
+        server.gauge("waiters") + server.gauge("boxes") == 0
+    });
+    wait_for_sync(&other, &server);
+    cmd!(a, "REPLICAOF", "NO", "ONE");
+    assert!(mail!(a, "box").since > since);
+}
+
+#[test]
+fn a_restart_forgets_boxes_and_a_told_grant_stays() {
+    let mut server = Server::builder().config("appendonly", "yes").start();
+    let mut a = server.connect();
+    for owner in ["b", "c"] {
+        cmd!(a, "LOCK.ACQUIRE", owner, "a", 60_000);
+        queue!(a, "box", "LOCK.ACQUIRE", owner, owner, 60_000);
+    }
+    cmd!(a, "LOCK.RELEASE", "b", "a");
+    let since = mail!(a, "box").since;
+    server.restart(mortise_harness::Shutdown::Save);
+    let mut a = server.connect();
+    assert_eq!(holders_of(&mut a, "b"), ["b"]);
+    let told = mail!(a, "box");
+    assert!(told.since > since && told.letters.is_empty(), "{told:?}");
+    assert_eq!(queue_of(&mut a, "c"), [""; 0]);
+}
+
+#[test]
+fn a_request_asked_again_with_a_new_box_has_a_place_in_the_queue_again() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    goes(&server);
+    assert!(queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000) > since);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").results(), [("b", "granted")]);
+}
+
+#[test]
+fn two_thousand_requests_leave_with_their_box_and_others_are_answered_meanwhile() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let requests: Vec<_> = (0..2_000)
+        .map(|i| {
+            command!(
+                "LOCK.ACQUIRE",
+                "key",
+                i,
+                9_000,
+                "WAIT",
+                0,
+                "MAIL",
+                "box",
+                "HOLDS",
+                1
+            )
+        })
+        .collect();
+    let replies = a.pipeline(&requests);
+    assert!(replies.iter().all(Result::is_ok));
+    goes(&server);
+    eventually("they leave", || server.gauge("waiters") == 0);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mortise_harness::int(&cmd!(a, "EXISTS", "key")), 0);
+}

@@ -1,0 +1,306 @@
+//! LOCK.LEAVE, at every point of a request's life, and what arrives late.
+
+use mortise_harness::{
+    Mail, Server, array, assert_same_data, cmd, command, eventually, granted, holders_of, int,
+    is_nil, mail, queue, queue_of, send, try_cmd, wait_for_sync, waiter,
+};
+
+#[test]
+fn whoever_is_not_there_leaves_nothing() {
+    let server = Server::start();
+    let mut a = server.connect();
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a")), 0);
+    cmd!(a, "LOCK.ACQUIRE", "key", "b", 60_000);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 600_000)), 0);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn a_hold_ends_in_both_modes_and_the_next_waiter_gets_in() {
+    let server = Server::start();
+    let mut a = server.connect();
+    for _ in 0..3 {
+        cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
+        cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    }
+    let mut b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a")), 1);
+    granted(&mut b);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a")), 0);
+}
+
+#[test]
+fn a_blocked_request_is_answered_null_and_whom_it_kept_out_gets_in() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
+    let mut r = waiter!(server, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "w")), 1);
+    assert!(is_nil(&w.recv()));
+    granted(&mut r);
+}
+
+#[test]
+fn a_request_by_mail_leaves_without_a_letter() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    for mode in ["LOCK.RLOCK", "LOCK.WLOCK"] {
+        queue!(a, "box", mode, "key", "b", 60_000);
+    }
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b")), 1);
+    assert_eq!(queue_of(&mut a, "key"), [""; 0]);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").letters, []);
+    assert_eq!(server.gauge("waiters_by_mail"), 0);
+}
+
+#[test]
+fn its_letters_are_taken_out_told_or_not() {
+    let server = Server::start();
+    let mut a = server.connect();
+    for key in ["granted", "denied", "other"] {
+        cmd!(a, "LOCK.ACQUIRE", key, "a", 60_000);
+    }
+    queue!(a, "box", "LOCK.ACQUIRE", "granted", "b", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "other", "b", 60_000);
+    cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "denied",
+        "b",
+        9,
+        "WAIT",
+        1,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    cmd!(a, "LOCK.RELEASE", "granted", "a");
+    cmd!(a, "LOCK.RELEASE", "other", "a");
+    eventually("the letters are there", || server.gauge("letters") == 3);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "granted", "b")), 1);
+    mail!(a, "box");
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "denied", "b")), 1);
+    assert_eq!(mail!(a, "box").only().key, "other");
+    assert_eq!(holders_of(&mut a, "granted"), [""; 0]);
+}
+
+#[test]
+fn a_blocked_request_that_was_granted_in_the_same_turn_is_answered_null() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    let replies = a.pipeline(&[
+        command!("LOCK.RELEASE", "key", "a"),
+        command!("LOCK.LEAVE", "key", "b"),
+    ]);
+    assert_eq!(int(replies[1].as_ref().unwrap()), 1);
+    assert!(is_nil(&b.recv()));
+    granted(&mut c);
+    assert_eq!(holders_of(&mut a, "key"), ["c"]);
+}
+
+#[test]
+fn a_name_that_left_is_granted_when_it_asks_anew_in_the_same_turn() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let replies = a.pipeline(&[
+        command!("LOCK.RELEASE", "key", "a"),
+        command!("LOCK.LEAVE", "key", "b"),
+        command!("LOCK.ACQUIRE", "key", "b", 60_000),
+    ]);
+    assert!(int(replies[2].as_ref().unwrap()) > 0);
+    assert!(is_nil(&b.recv()));
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn an_upgrade_that_waits_ends_with_its_hold() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
+    let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a")), 1);
+    assert!(is_nil(&upgrade.recv()));
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn what_arrives_late_from_a_name_that_stays_away_changes_nothing() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 600_000);
+    for command in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
+        let replies = [
+            try_cmd!(a, command, "key", "a", 9_000),
+            try_cmd!(a, command, "key", "a", 9_000, "WAIT", 0),
+            try_cmd!(
+                a, command, "key", "a", 9_000, "WAIT", 0, "MAIL", "box", "HOLDS", 1
+            ),
+        ];
+        for reply in replies {
+            let error = reply.unwrap_err();
+            assert!(error.starts_with("LEFT "), "{error}");
+        }
+    }
+    assert!(is_nil(&cmd!(a, "LOCK.RELEASE", "key", "a")));
+    assert!(is_nil(&cmd!(a, "LOCK.RENEW", "key", "a", 9_000)));
+    assert!(is_nil(&cmd!(a, "LOCK.FENCE", "key", "a", 1)));
+    assert_eq!(int(&cmd!(a, "EXISTS", "key")), 0);
+    // Another name, another key, another database.
+    assert!(int(&cmd!(a, "LOCK.ACQUIRE", "key", "b", 9_000)) > 0);
+    assert!(int(&cmd!(a, "LOCK.ACQUIRE", "other", "a", 9_000)) > 0);
+    cmd!(a, "SELECT", 1);
+    assert!(int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 9_000)) > 0);
+}
+
+#[test]
+fn the_time_ends_and_a_later_one_never_shortens_it() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.LEAVE", "long", "a", "FOR", 600_000);
+    cmd!(a, "LOCK.LEAVE", "long", "a", "FOR", 1);
+    cmd!(a, "LOCK.LEAVE", "short", "a", "FOR", 30);
+    eventually("the time is over", || {
+        try_cmd!(a, "LOCK.ACQUIRE", "short", "a", 9_000).is_ok()
+    });
+    let error = try_cmd!(a, "LOCK.ACQUIRE", "long", "a", 9_000).unwrap_err();
+    assert!(error.starts_with("LEFT "), "{error}");
+    eventually("it is forgotten", || server.gauge("left") == 1);
+}
+
+#[test]
+fn it_outlasts_a_flush_and_a_reload() {
+    let server = Server::builder()
+        .config("enable-debug-command", "yes")
+        .start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 600_000);
+    cmd!(a, "FLUSHALL");
+    cmd!(a, "DEBUG", "RELOAD");
+    assert!(
+        try_cmd!(a, "LOCK.ACQUIRE", "key", "a", 9_000)
+            .unwrap_err()
+            .starts_with("LEFT ")
+    );
+}
+
+#[test]
+fn it_works_on_a_key_of_any_type() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "SET", "key", "text");
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 1_000)), 0);
+    cmd!(a, "DEL", "key");
+    cmd!(a, "LOCK.ACQUIRE", "key", "b", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 60_000);
+    // The refusal of a request whose key has become another type is a letter of the key.
+    cmd!(a, "SET", "key", "text");
+    eventually("it is refused", || server.gauge("letters") == 1);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "c")), 1);
+    assert_eq!(mail!(a, "box").letters, []);
+    assert_eq!(mortise_harness::text(&cmd!(a, "GET", "key")), "text");
+}
+
+#[test]
+fn it_works_in_the_grace() {
+    let server = Server::builder().module_arg("grace", "60000").start();
+    let mut a = server.connect();
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "a", 60_000);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 9_000)), 1);
+    assert_eq!(queue_of(&mut a, "key"), [""; 0]);
+}
+
+#[test]
+fn with_too_few_replicas_it_is_refused_as_any_write() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(a, "CONFIG", "SET", "min-replicas-to-write", 1);
+    let error = try_cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 9_000).unwrap_err();
+    assert!(error.starts_with("NOREPLICAS"), "{error}");
+    assert_eq!(holders_of(&mut a, "key"), ["a"]);
+    cmd!(a, "CONFIG", "SET", "min-replicas-to-write", 0);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 9_000)), 1);
+}
+
+#[test]
+fn a_replica_hears_of_it_and_takes_none_itself() {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let mut a = primary.connect();
+    for owner in ["a", "b"] {
+        cmd!(a, "LOCK.RLOCK", "key", owner, 60_000);
+    }
+    cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 9_000);
+    wait_for_sync(&primary, &replica);
+    assert_same_data(&primary, &replica);
+    let error = try_cmd!(replica.connect(), "LOCK.LEAVE", "key", "b").unwrap_err();
+    assert!(error.starts_with("READONLY"), "{error}");
+}
+
+#[test]
+fn it_counts_as_a_release() {
+    let server = Server::start();
+    let mut a = server.connect();
+    let mut listener = server.connect();
+    cmd!(a, "CONFIG", "SET", "notify-keyspace-events", "Kd");
+    cmd!(listener, "SUBSCRIBE", "__keyspace@0__:key");
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(a, "LOCK.LEAVE", "key", "a");
+    let events = [listener.recv(), listener.recv()];
+    let names: Vec<String> = events
+        .iter()
+        .map(|e| mortise_harness::text(&array(e)[2]))
+        .collect();
+    assert_eq!(names, ["lock.acquire", "lock.release"]);
+    assert_eq!(server.gauge("total_releases"), 1);
+}
+
+#[test]
+fn bad_arguments_are_named() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    for (args, part) in [
+        (
+            &["key", "a", "FOR", "0"][..],
+            "FOR must be an integer from 1 to 600000",
+        ),
+        (&["key", "a", "FOR", "600001"], "FOR must be"),
+        (&["key", "a", "FOR"], "FOR needs a value"),
+        (&["key", "a", "FOR", "1", "FOR", "1"], "FOR given twice"),
+        (&["key", "a", "WAIT", "1"], "unknown option"),
+        (&["key", ""], "owner must be"),
+    ] {
+        let error = a.try_cmd(&[&["LOCK.LEAVE"], args].concat()).unwrap_err();
+        assert!(error.starts_with("ERR ") && error.contains(part), "{error}");
+    }
+    assert_eq!(holders_of(&mut a, "key"), ["a"]);
+}
+
+#[test]
+fn in_a_transaction_it_is_done_at_once() {
+    let server = Server::start();
+    let (mut a, mut reader) = (server.connect(), server.connect());
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+    server.await_blocked(&reader);
+    cmd!(a, "MULTI");
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    cmd!(a, "LOCK.LEAVE", "key", "b");
+    cmd!(a, "EXEC");
+    assert_eq!(holders_of(&mut a, "key"), [""; 0]);
+    // The letter was there for a moment, and went before the reader was told.
+    assert_eq!(Mail::read(&reader.recv()).letters, []);
+}

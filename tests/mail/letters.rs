@@ -1,0 +1,311 @@
+//! Letters: told until they are forgotten, one reader at a time.
+
+use mortise_harness::redis::Value;
+use mortise_harness::{
+    Conn, Mail, Server, array, cmd, command, eventually, holders_of, int, mail, queue, send, text,
+    try_cmd,
+};
+
+/// `a` holds `key` and `b`, `c`, `d` have been granted it one after the other by mail.
+fn three_letters(server: &Server) -> (Conn, Mail) {
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    for owner in ["b", "c", "d"] {
+        queue!(conn, "box", "LOCK.ACQUIRE", "key", owner, 60_000);
+    }
+    for owner in ["a", "b", "c"] {
+        cmd!(conn, "LOCK.RELEASE", "key", owner);
+    }
+    let told = mail!(conn, "box");
+    (conn, told)
+}
+
+#[test]
+fn a_letter_is_told_until_a_later_call_names_its_number() {
+    let server = Server::start();
+    let (mut conn, told) = three_letters(&server);
+    assert_eq!(
+        told.results(),
+        [("b", "granted"), ("c", "granted"), ("d", "granted")]
+    );
+    let owners =
+        |told: &Mail| -> Vec<String> { told.letters.iter().map(|l| l.owner.clone()).collect() };
+    assert_eq!(owners(&mail!(conn, "box")), ["b", "c", "d"]);
+    assert_eq!(
+        owners(&mail!(conn, "box", "AFTER", told.since, 0)),
+        ["b", "c", "d"]
+    );
+    let first = told.letters[0].number;
+    assert_eq!(
+        owners(&mail!(conn, "box", "AFTER", told.since, first)),
+        ["c", "d"]
+    );
+    assert_eq!(
+        owners(&mail!(conn, "box", "AFTER", told.since, first)),
+        ["c", "d"]
+    );
+    let last = told.letters[2].number;
+    assert_eq!(
+        owners(&mail!(conn, "box", "AFTER", told.since, last)),
+        [""; 0]
+    );
+    assert_eq!(server.gauge("letters"), 0);
+}
+
+#[test]
+fn the_since_of_another_box_forgets_nothing() {
+    let server = Server::start();
+    let (mut conn, told) = three_letters(&server);
+    let last = told.letters[2].number;
+    assert_eq!(
+        mail!(conn, "box", "AFTER", told.since - 1, last)
+            .letters
+            .len(),
+        3
+    );
+    assert_eq!(mail!(conn, "box", "AFTER", 0, last).letters.len(), 3);
+}
+
+#[test]
+fn count_tells_the_oldest_first() {
+    let server = Server::start();
+    let (mut conn, told) = three_letters(&server);
+    let two = mail!(conn, "box", "COUNT", 2);
+    assert_eq!(two.results(), [("b", "granted"), ("c", "granted")]);
+    let rest = mail!(
+        conn,
+        "box",
+        "COUNT",
+        2,
+        "AFTER",
+        told.since,
+        two.letters[1].number
+    );
+    assert_eq!(rest.results(), [("d", "granted")]);
+}
+
+#[test]
+fn a_call_waits_for_a_letter_and_tells_how_long_it_waited_and_how_old_the_grant_is() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    for mut reader in [server.connect(), server.connect_resp3()] {
+        send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+        server.await_blocked(&reader);
+        cmd!(a, "LOCK.RELEASE", "key", "a");
+        let told = Mail::read(&reader.recv());
+        let (_, _, age) = told.only().grant.unwrap();
+        // Counted from the call's arrival, the grant lies within the wait.
+        assert!(age <= told.waited + 1, "{told:?}");
+        mail!(a, "box", "AFTER", told.since, told.only().number);
+        cmd!(a, "LOCK.LEAVE", "key", "b");
+        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    }
+}
+
+#[test]
+fn letters_that_are_not_forgotten_end_a_wait_before_it_begins() {
+    let server = Server::start();
+    let (mut conn, told) = three_letters(&server);
+    assert_eq!(mail!(conn, "box", "WAIT", 0).letters.len(), 3);
+    let last = told.letters[2].number;
+    assert_eq!(
+        mail!(conn, "box", "WAIT", 1, "AFTER", told.since, last).letters,
+        []
+    );
+}
+
+#[test]
+fn a_wait_ends_without_letters_when_its_time_is_up() {
+    let server = Server::builder().module_arg("mail-timeout", "400").start();
+    let mut conn = server.connect();
+    let told = mail!(conn, "box", "WAIT", 20);
+    assert_eq!(told.letters, []);
+    assert!((20..10_000).contains(&told.waited), "{told:?}");
+    // Half of the time for which the box lives is the longest wait.
+    for wait in [0, 1_000_000] {
+        let told = mail!(conn, "box", "WAIT", wait);
+        assert!((200..10_000).contains(&told.waited), "{told:?}");
+        assert_eq!(told.letters, []);
+    }
+}
+
+#[test]
+fn the_newest_call_waits_on_and_the_older_one_ends() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let (mut older, mut newer) = (server.connect(), server.connect());
+    send!(older, "LOCK.MAIL", "box", "WAIT", 0);
+    server.await_blocked(&older);
+    send!(newer, "LOCK.MAIL", "box", "WAIT", 0);
+    let error = older.try_recv().unwrap_err();
+    assert!(error.starts_with("UNBLOCKED "), "{error}");
+    server.await_blocked(&newer);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(Mail::read(&newer.recv()).results(), [("b", "granted")]);
+}
+
+#[test]
+fn in_a_transaction_and_in_a_script_it_answers_at_once() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let since = mail!(conn, "box").since;
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.MAIL", "box", "WAIT", 0);
+    let replies = cmd!(conn, "EXEC");
+    assert_eq!(Mail::read(&array(&replies)[0]).since, since);
+    let script = "return redis.call('LOCK.MAIL', ARGV[1], 'WAIT', 0)";
+    assert_eq!(
+        Mail::read(&cmd!(conn, "EVAL", script, 0, "box")).since,
+        since
+    );
+}
+
+#[test]
+fn unblocking_or_killing_the_reader_ends_the_call_and_no_request() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let mut reader = server.connect();
+    for how in ["TIMEOUT", "ERROR", "KILL"] {
+        send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+        server.await_blocked(&reader);
+        let id = reader.client_id();
+        match how {
+            "KILL" => cmd!(a, "CLIENT", "KILL", "ID", id),
+            _ => cmd!(a, "CLIENT", "UNBLOCK", id, how),
+        };
+        match (how, reader.try_recv()) {
+            ("TIMEOUT", Ok(reply)) => assert_eq!(Mail::read(&reply).letters, []),
+            ("ERROR", Err(error)) => assert!(error.starts_with("UNBLOCKED"), "{error}"),
+            ("KILL", Err(error)) => assert!(error.starts_with("connection closed"), "{error}"),
+            (_, other) => panic!("{how}: {other:?}"),
+        }
+        reader = server.connect();
+    }
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").results(), [("b", "granted")]);
+}
+
+#[test]
+fn a_letter_to_a_reader_that_vanishes_in_the_same_turn_is_told_to_the_next_one() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let mut reader = server.connect();
+    send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+    server.await_blocked(&reader);
+    let replies = a.pipeline(&[
+        command!("LOCK.RELEASE", "key", "a"),
+        command!("CLIENT", "KILL", "ID", reader.client_id()),
+        command!("LOCK.MAIL", "box"),
+    ]);
+    let told = Mail::read(replies[2].as_ref().unwrap());
+    assert_eq!(told.results(), [("b", "granted")]);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn numbers_grow_over_boxes_and_restarts() {
+    let mut server = Server::builder().config("appendonly", "yes").start();
+    let (_, told) = three_letters(&server);
+    let mut conn = server.connect();
+    let other = mail!(conn, "other").since;
+    assert!(told.letters.iter().all(|letter| letter.number > told.since));
+    assert!(other > told.letters[2].number);
+    server.restart(mortise_harness::Shutdown::Save);
+    let mut conn = server.connect();
+    assert!(mail!(conn, "box").since > other);
+}
+
+#[test]
+fn bad_arguments_are_named() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for (args, part) in [
+        (&["box", "AFTER", "1"][..], "AFTER"),
+        (&["box", "AFTER", "x", "1"], "since must be"),
+        (&["box", "AFTER", "1", "-1"], "number must be"),
+        (&["box", "WAIT", "x"], "WAIT must be"),
+        (&["box", "COUNT", "0"], "COUNT must be"),
+        (&["box", "WAIT", "1", "WAIT", "1"], "WAIT given twice"),
+        (&["box", "KEYS"], "unknown option"),
+    ] {
+        let error = conn.try_cmd(&[&["LOCK.MAIL"], args].concat()).unwrap_err();
+        assert!(error.starts_with("ERR ") && error.contains(part), "{error}");
+    }
+    let error = try_cmd!(conn, "LOCK.MAIL").unwrap_err();
+    assert!(
+        error.starts_with("ERR wrong number of arguments"),
+        "{error}"
+    );
+    assert_eq!(server.gauge("boxes"), 0);
+}
+
+#[test]
+fn it_is_routed_like_a_key_and_is_none() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let error = try_cmd!(conn, "COMMAND", "GETKEYS", "LOCK.MAIL", "box").unwrap_err();
+    assert!(error.contains("no key arguments"), "{error}");
+    cmd!(
+        conn,
+        "ACL",
+        "SETUSER",
+        "u",
+        "on",
+        "nopass",
+        "+@all",
+        "~nothing*"
+    );
+    cmd!(conn, "AUTH", "u", "any");
+    assert_eq!(mail!(conn, "box").letters, []);
+}
+
+#[test]
+fn pauses_of_writes_hold_no_letter_back() {
+    let server = Server::start();
+    let (mut conn, told) = three_letters(&server);
+    cmd!(conn, "CLIENT", "PAUSE", 60_000, "WRITE");
+    assert_eq!(mail!(conn, "box").letters.len(), told.letters.len());
+    cmd!(conn, "CLIENT", "UNPAUSE");
+}
+
+#[test]
+fn a_letter_may_come_before_the_reply_and_is_of_the_same_grant() {
+    let server = Server::start();
+    let (mut a, mut reader) = (server.connect(), server.connect());
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+    server.await_blocked(&reader);
+    let replies = a.pipeline(&[
+        command!(
+            "LOCK.ACQUIRE",
+            "key",
+            "b",
+            9_000,
+            "WAIT",
+            0,
+            "MAIL",
+            "box",
+            "HOLDS",
+            1
+        ),
+        command!("LOCK.RELEASE", "key", "a"),
+    ]);
+    let word = replies[0].as_ref().unwrap();
+    assert_eq!(text(&array(word)[0]), "QUEUED");
+    assert_eq!(Mail::read(&reader.recv()).results(), [("b", "granted")]);
+    assert_eq!(int(replies[1].as_ref().unwrap()), 0);
+    eventually("nobody is blocked", || server.gauge("blocked_clients") == 0);
+    assert!(matches!(
+        cmd!(a, "LOCK.INFO", "key", "OWNER", "b"),
+        Value::Array(_)
+    ));
+}

@@ -1,0 +1,181 @@
+//! How much may wait, and where no more is taken.
+
+use mortise_harness::{Server, cmd, holders_of, int, mail, queue, send, try_cmd};
+
+#[track_caller]
+fn refused(reply: Result<mortise_harness::redis::Value, String>, part: &str) {
+    let error = reply.unwrap_err();
+    assert!(
+        error.starts_with("MAXWAITERS ") && error.contains(part),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_tenth_of_the_limit_is_one_boxs() {
+    let server = Server::builder().module_arg("max-queued", "20").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    for owner in ["b", "c"] {
+        queue!(a, "box", "LOCK.ACQUIRE", "key", owner, 60_000);
+    }
+    let third = || {
+        (
+            "LOCK.ACQUIRE",
+            "key",
+            "d",
+            60_000,
+            "WAIT",
+            0,
+            "MAIL",
+            "box",
+            "HOLDS",
+            1,
+        )
+    };
+    let (command, key, owner, lease, wait, ms, mail, name, holds, n) = third();
+    refused(
+        try_cmd!(
+            a, command, key, owner, lease, wait, ms, mail, name, holds, n
+        ),
+        "a tenth",
+    );
+    // A letter counts as its request did.
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    refused(
+        try_cmd!(
+            a, command, key, owner, lease, wait, ms, mail, name, holds, n
+        ),
+        "a tenth",
+    );
+    // One that is queued already is no other one.
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 60_000);
+    let told = mail!(a, "box");
+    mail!(a, "box", "AFTER", told.since, told.only().number);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "d", 60_000);
+}
+
+#[test]
+fn requests_letters_and_boxes_count_in_the_limit() {
+    let server = Server::builder().module_arg("max-queued", "50").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    for mailbox in 0..25 {
+        queue!(
+            a,
+            mailbox,
+            "LOCK.ACQUIRE",
+            "key",
+            format!("w{mailbox}"),
+            60_000
+        );
+    }
+    refused(try_cmd!(a, "LOCK.MAIL", "another"), "lock.max-queued");
+    refused(
+        try_cmd!(
+            a,
+            "LOCK.ACQUIRE",
+            "key",
+            "x",
+            9,
+            "WAIT",
+            0,
+            "MAIL",
+            3,
+            "HOLDS",
+            1
+        ),
+        "lock.max-queued",
+    );
+    // A grant is none of it.
+    let granted = cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "free",
+        "x",
+        9_000,
+        "WAIT",
+        0,
+        "MAIL",
+        "another",
+        "HOLDS",
+        1
+    );
+    assert!(int(&granted) > 0);
+    assert_eq!(holders_of(&mut a, "free"), ["x"]);
+    assert_eq!(server.gauge("waiters"), 25);
+}
+
+#[test]
+fn blocked_requests_do_not_count_in_it_and_waiting_readers_count_as_blocked() {
+    let server = Server::builder()
+        .module_arg("max-queued", "50")
+        .module_arg("max-waiters", "1")
+        .start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let mut reader = server.connect();
+    send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+    server.await_blocked(&reader);
+    refused(
+        try_cmd!(a, "LOCK.MAIL", "other", "WAIT", 0),
+        "lock.max-waiters",
+    );
+    refused(
+        try_cmd!(a, "LOCK.ACQUIRE", "key", "c", 9_000, "WAIT", 0),
+        "lock.max-waiters",
+    );
+    queue!(a, "other", "LOCK.ACQUIRE", "key", "d", 60_000);
+    // A newer call for the same box takes the older one's place.
+    send!(a, "LOCK.MAIL", "box", "WAIT", 20);
+    assert!(reader.try_recv().unwrap_err().starts_with("UNBLOCKED "));
+    a.recv();
+}
+
+#[test]
+fn settings_have_bounds() {
+    let server = Server::start();
+    let mut a = server.connect();
+    for (name, value) in [
+        ("lock.max-queued", "10000001"),
+        ("lock.max-queued", "-1"),
+        ("lock.mail-timeout", "99"),
+        ("lock.mail-timeout", "60001"),
+    ] {
+        assert!(
+            try_cmd!(a, "CONFIG", "SET", name, value).is_err(),
+            "{name} {value}"
+        );
+    }
+    for (name, default) in [("lock.max-queued", "500000"), ("lock.mail-timeout", "5000")] {
+        let reply = mortise_harness::as_map(&cmd!(a, "CONFIG", "GET", name));
+        assert_eq!(mortise_harness::text(&reply[name]), default);
+    }
+}
+
+#[test]
+fn mail_works_when_memory_is_full() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "CONFIG", "SET", "maxmemory", 1);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").results(), [("b", "granted")]);
+    let error = try_cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "c",
+        9,
+        "WAIT",
+        0,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    assert!(error.unwrap_err().starts_with("OOM "));
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b", "FOR", 1_000)), 1);
+}

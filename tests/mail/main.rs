@@ -1,0 +1,10 @@
+//! Waiting by mail, leaving for good, and adding to a hold only: what a client needs whose connections are shared, or
+//! break.
+
+mod boxes;
+mod keyspace;
+mod leave;
+mod letters;
+mod limits;
+mod requests;
+mod token;

@@ -1,0 +1,407 @@
+//! Requests that wait by mail: how they are queued, asked again, and decided.
+
+use mortise_harness::{
+    Server, cmd, eventually, granted, holders_of, int, is_nil, lock_info, mail, queue, queue_of,
+    queued, text, try_cmd, waiter,
+};
+
+#[test]
+fn a_request_is_granted_at_once_where_it_need_not_wait() {
+    let server = Server::start();
+    let mut a = server.connect();
+    let wait = cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        9_000,
+        "WAIT",
+        0,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    assert!(int(&wait) > 0);
+    assert_eq!(mail!(a, "box").letters, []);
+    assert_eq!(holders_of(&mut a, "key"), ["a"]);
+}
+
+#[test]
+fn a_request_that_has_to_wait_is_answered_in_its_turn_by_a_letter() {
+    let server = Server::start();
+    for mut conn in [server.connect(), server.connect_resp3()] {
+        let first = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+        let since = queue!(conn, "box", "LOCK.ACQUIRE", "key", "b", 30_000);
+        assert_eq!(queue!(conn, "box", "LOCK.RLOCK", "key", "c", 20_000), since);
+        assert_eq!(queue_of(&mut conn, "key"), ["b", "c"]);
+        assert_eq!(mail!(conn, "box").letters, []);
+        cmd!(conn, "LOCK.RELEASE", "key", "a");
+        let told = mail!(conn, "box");
+        assert_eq!(told.since, since);
+        let letter = told.only();
+        let (token, lease, age) = letter.grant.unwrap();
+        assert_eq!((&*letter.key, letter.db, &*letter.owner), ("key", 0, "b"));
+        assert_eq!((&*letter.mode, &*letter.result), ("write", "granted"));
+        assert!(token > first && letter.number >= since, "{letter:?}");
+        assert_eq!(lease, 30_000);
+        assert!((0..20_000).contains(&age), "{age}");
+        assert_eq!(holders_of(&mut conn, "key"), ["b"]);
+        cmd!(conn, "LOCK.RELEASE", "key", "b");
+        let told = mail!(conn, "box", "AFTER", since, letter.number);
+        assert_eq!(told.results(), [("c", "granted")]);
+        assert_eq!(told.only().mode, "read");
+        cmd!(conn, "LOCK.LEAVE", "key", "c");
+    }
+}
+
+#[test]
+fn blocked_requests_and_those_by_mail_stand_in_one_line() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "d", 60_000);
+    assert_eq!(queue_of(&mut a, "key"), ["b", "c", "d"]);
+    let clients: Vec<i64> = lock_info(&mut a, "key")
+        .unwrap()
+        .queue
+        .iter()
+        .map(|entry| entry.client)
+        .collect();
+    assert_eq!(clients, [0, c.client_id(), 0]);
+    for owner in ["a", "b"] {
+        cmd!(a, "LOCK.RELEASE", "key", owner);
+    }
+    granted(&mut c);
+    cmd!(a, "LOCK.RELEASE", "key", "c");
+    let told = mail!(a, "box");
+    assert_eq!(told.results(), [("b", "granted"), ("d", "granted")]);
+    assert!(told.letters[0].token() < told.letters[1].token());
+    assert!(told.letters[0].number < told.letters[1].number);
+}
+
+#[test]
+fn a_connection_that_closes_takes_no_request_by_mail_along() {
+    let server = Server::start();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(b, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "CLIENT", "KILL", "ID", b.client_id());
+    assert_eq!(queue_of(&mut a, "key"), ["b"]);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").results(), [("b", "granted")]);
+}
+
+#[test]
+fn a_wait_that_is_over_is_denied_by_a_letter() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queued(&cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        9_000,
+        "WAIT",
+        30,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    ));
+    let told = mail!(a, "box", "WAIT", 0);
+    assert_eq!(told.results(), [("b", "denied")]);
+    assert_eq!(queue_of(&mut a, "key"), [""; 0]);
+    assert_eq!(server.gauge("total_timeouts"), 1);
+}
+
+#[test]
+fn a_request_made_again_keeps_its_place_and_takes_over_what_is_asked_now() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 10_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 10_000);
+    let again = cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        20_000,
+        "WAIT",
+        50_000,
+        "MAIL",
+        "other",
+        "HOLDS",
+        3
+    );
+    queued(&again);
+    let info = lock_info(&mut a, "key").unwrap();
+    let queue: Vec<_> = info
+        .queue
+        .iter()
+        .map(|q| (text_of(&q.owner), q.lease))
+        .collect();
+    assert_eq!(queue, [("b".into(), 20_000), ("c".into(), 10_000)]);
+    assert!((1..=50_000).contains(&info.queue[0].left), "{info:?}");
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").letters, []);
+    let told = mail!(a, "other");
+    assert_eq!(told.results(), [("b", "granted")]);
+    assert_eq!(told.only().grant.unwrap().1, 20_000);
+    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "b")), 2);
+}
+
+fn text_of(owner: &[u8]) -> String {
+    String::from_utf8_lossy(owner).into_owned()
+}
+
+#[test]
+fn the_other_mode_is_another_request() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.RLOCK", "key", "b", 10_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "b", 10_000);
+    assert_eq!(queue_of(&mut a, "key"), ["b", "b"]);
+}
+
+#[test]
+fn a_request_made_again_takes_an_untold_refusal_out() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queued(&cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        9_000,
+        "WAIT",
+        1,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    ));
+    eventually("the wait is over", || server.gauge("letters") == 1);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 9_000);
+    assert_eq!(server.gauge("letters"), 0);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").results(), [("b", "granted")]);
+}
+
+#[test]
+fn a_refusal_that_was_told_stays_told_beside_a_request_made_again() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queued(&cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        9_000,
+        "WAIT",
+        1,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    ));
+    assert_eq!(mail!(a, "box", "WAIT", 0).results(), [("b", "denied")]);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 9_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    let told = mail!(a, "box");
+    assert_eq!(told.results(), [("b", "denied"), ("b", "granted")]);
+}
+
+#[test]
+fn a_request_made_again_after_its_untold_grant_is_granted_the_same_hold() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 9_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    let again = cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        9_000,
+        "WAIT",
+        0,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    assert_eq!(int(&again), mail!(a, "box").only().token());
+    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "b")), 0);
+}
+
+#[test]
+fn it_queues_in_transactions_and_scripts_too() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(a, "MULTI");
+    cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "b",
+        9_000,
+        "WAIT",
+        0,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    let replies = cmd!(a, "EXEC");
+    let since = queued(&mortise_harness::array(&replies)[0]);
+    let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'c', 9000, 'WAIT', 0, 'MAIL', 'box', 'HOLDS', 1)";
+    assert_eq!(queued(&cmd!(a, "EVAL", script, 1, "key")), since);
+    assert_eq!(queue_of(&mut a, "key"), ["b", "c"]);
+}
+
+#[test]
+fn it_needs_a_wait_and_a_count() {
+    let server = Server::start();
+    let mut a = server.connect();
+    for args in [
+        vec!["MAIL", "box"],
+        vec!["WAIT", "0", "MAIL", "box"],
+        vec!["MAIL", "box", "HOLDS", "1"],
+    ] {
+        let mut all = vec!["LOCK.ACQUIRE", "key", "a", "1000"];
+        all.extend(&args);
+        let error = a.try_cmd(&all).unwrap_err();
+        assert!(error.contains("MAIL needs WAIT and HOLDS"), "{error}");
+    }
+    let error = try_cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        1000,
+        "WAIT",
+        0,
+        "HOLDS",
+        1,
+        "MAIL",
+        ""
+    )
+    .unwrap_err();
+    assert!(
+        error.starts_with("ERR box must be 1 to 64 bytes"),
+        "{error}"
+    );
+    let long = "b".repeat(65);
+    let error = try_cmd!(a, "LOCK.MAIL", long).unwrap_err();
+    assert!(
+        error.starts_with("ERR box must be 1 to 64 bytes"),
+        "{error}"
+    );
+    assert_eq!(int(&cmd!(a, "EXISTS", "key")), 0);
+}
+
+#[test]
+fn a_deadlock_is_told_at_once_and_queues_nothing() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "one", "a", 60_000);
+    cmd!(a, "LOCK.ACQUIRE", "other", "b", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "other", "a", 60_000);
+    let error = try_cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "one",
+        "b",
+        1,
+        "WAIT",
+        0,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    assert!(error.unwrap_err().starts_with("DEADLOCK"));
+    assert_eq!(server.gauge("waiters"), 1);
+}
+
+#[test]
+fn readers_who_wait_by_mail_get_in_together() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    for owner in ["b", "c", "d"] {
+        queue!(a, "box", "LOCK.RLOCK", "key", owner, 9_000);
+    }
+    queue!(a, "box", "LOCK.WLOCK", "key", "e", 9_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    let told = mail!(a, "box");
+    assert_eq!(
+        told.results(),
+        [("b", "granted"), ("c", "granted"), ("d", "granted")]
+    );
+    assert_eq!(queue_of(&mut a, "key"), ["e"]);
+}
+
+#[test]
+fn an_upgrade_waits_by_mail_ahead_of_the_queue() {
+    let server = Server::start();
+    let mut a = server.connect();
+    let token = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
+    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "c", 9_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "a", 9_000);
+    assert_eq!(queue_of(&mut a, "key"), ["a", "c"]);
+    cmd!(a, "LOCK.RELEASE", "key", "b");
+    let told = mail!(a, "box");
+    assert_eq!(told.results(), [("a", "granted")]);
+    assert!(told.only().token() > token);
+}
+
+#[test]
+fn an_upgrade_whose_read_hold_ends_is_denied_by_a_letter() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
+    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "a", 9_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "box").results(), [("a", "denied")]);
+}
+
+#[test]
+fn info_tells_requests_boxes_and_letters() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let _b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    queue!(a, "one", "LOCK.ACQUIRE", "key", "c", 60_000);
+    queue!(a, "other", "LOCK.ACQUIRE", "key", "d", 60_000);
+    let gauges = |names: [&str; 4]| names.map(|name| server.gauge(name));
+    let names = ["waiters", "waiters_by_mail", "boxes", "letters"];
+    assert_eq!(gauges(names), [3, 2, 2, 0]);
+    cmd!(a, "LOCK.LEAVE", "key", "b");
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(gauges(names), [1, 1, 2, 1]);
+}
+
+#[test]
+fn a_request_without_mail_is_not_one_by_mail_made_again() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    assert!(is_nil(&cmd!(a, "LOCK.ACQUIRE", "key", "b", 60_000)));
+    let _blocked = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    assert_eq!(queue_of(&mut a, "key"), ["b", "b"]);
+    assert_eq!(text(&cmd!(a, "TYPE", "key")), "mort-lock");
+}

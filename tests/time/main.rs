@@ -1,0 +1,8 @@
+//! Leases and clocks: what ends when, whatever wall clocks say, and what a server does that cannot know how long it was away.
+
+mod clock_skew;
+mod clock_turns;
+mod clocks;
+mod expiry;
+mod grace;
+mod stall_guard;

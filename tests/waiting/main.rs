@@ -1,0 +1,19 @@
+//! Requests that wait: whose turn it is, how a wait ends, and what the server, its keys and its clients do meanwhile.
+
+mod bounds;
+mod databases;
+mod deadlock;
+mod deadlock_none;
+mod expiry;
+mod gates;
+mod grace;
+mod info;
+mod keyspace;
+mod leaving;
+mod lost_grants;
+mod order;
+mod owners;
+mod pauses;
+mod roles;
+mod time_to_live;
+mod transactions;
