@@ -2,7 +2,7 @@
 
 use crate::ffi::{Context, InfoWriter};
 use crate::keys::leases::Table;
-use crate::state::{self, STATE};
+use crate::state::{self, STATE, State};
 use crate::time::clock;
 use crate::time::failover;
 
@@ -21,8 +21,8 @@ pub(crate) fn write(info: &InfoWriter) {
             ("letters", letters),
             ("left", state.left.borrow().len() as u64),
             ("blocked_clients", state.waiters.borrow().len() as u64),
-            ("held_back", state.held_back.borrow().len() as u64),
-            ("marked", state.dirty.borrow().len() as u64),
+            ("held_back", state.dirty.borrow().held_back() as u64),
+            ("marked", marked(state)),
             ("total_grants", totals.grants.get()),
             ("total_reentries", totals.reentries.get()),
             ("total_handoffs", totals.handoffs.get()),
@@ -33,6 +33,7 @@ pub(crate) fn write(info: &InfoWriter) {
             ("total_deadlocks", totals.deadlocks.get()),
             ("total_denied", totals.denied.get()),
             ("total_evictions", totals.evictions.get()),
+            ("longest_stretch_us", state.longest_stretch.get()),
             ("grace_left_ms", state.grace.left(now)),
             (
                 "replicas_late",
@@ -56,4 +57,9 @@ pub(crate) fn write(info: &InfoWriter) {
         info.number("failover_safe", u64::from(missing.is_empty()));
         info.text("failover_missing", &missing.join("; "));
     });
+}
+
+/// Keys that are still to be looked at.
+fn marked(state: &State) -> u64 {
+    (state.dirty.borrow().len() + state.arrivals.borrow().len()) as u64
 }

@@ -5,7 +5,7 @@
 //! call into the server, because such a call may come back through a callback.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::ManuallyDrop;
 
@@ -13,9 +13,16 @@ use mortise_core::{Histogram, Instant, Left, Queues, Token, TokenClock};
 
 use crate::ffi::Timer;
 use crate::keys::leases::Table;
+use crate::keys::remains::Crowds;
 use crate::time::grace::Grace;
 use crate::time::lateness::Lateness;
+use crate::turn::arrivals::Arrivals;
+use crate::turn::dirty::Dirty;
+use crate::turn::dismissals::Dismissals;
+use crate::turn::relook::{Scope, Walk, Walks};
+use crate::turn::slots::Slots;
 use crate::waiting::mail::Post;
+use crate::waiting::undelivered::Undelivered;
 use crate::waiting::waiters::Waiters;
 
 /// Of a crowd that has gone room for so many is kept.
@@ -23,16 +30,6 @@ pub(crate) const ROOM_KEPT: usize = 256;
 
 /// The name of a key.
 pub(crate) type Name = Box<[u8]>;
-
-/// A key that a callback or a timer wants to have settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DirtyKey {
-    pub(crate) db: i32,
-    pub(crate) name: Name,
-    /// The key's value may have changed other than by a command of ours, so that its lock may
-    /// have owners who neither came through the queue nor by a command.
-    pub(crate) recheck_holders: bool,
-}
 
 /// Two databases that have changed places.
 #[derive(Clone, Copy, Debug)]
@@ -47,15 +44,6 @@ impl Swap {
             db => db,
         }
     }
-}
-
-/// What the module calls SETTLE for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Settling {
-    /// To settle the key. `recheck_holders`: see [`DirtyKey::recheck_holders`].
-    Key { recheck_holders: bool },
-    /// To hear from the server whether the key's slot is here, and nothing else.
-    Asking,
 }
 
 pub(crate) struct State {
@@ -86,17 +74,27 @@ pub(crate) struct State {
     pub(crate) post: Post,
     /// Who has left which key for good.
     pub(crate) left: RefCell<Left>,
-    /// Keys that callbacks saw change, to be looked at by a timer.
-    pub(crate) dirty: RefCell<VecDeque<DirtyKey>>,
-    /// Of the marked keys those whose lock came by RESTORE or in a full sync, so that replicas and the AOF may have to be
-    /// told of its leases.
-    pub(crate) restored: RefCell<HashSet<(i32, Name)>>,
-    /// Marked keys that the server refused to have written just now.
-    pub(crate) held_back: RefCell<VecDeque<DirtyKey>>,
-    /// The server refused a write that a timer tried.
-    pub(crate) gate_closed: Cell<bool>,
+    pub(crate) undelivered: RefCell<Undelivered>,
+    /// Keys to be settled by a timer.
+    pub(crate) dirty: RefCell<Dirty>,
+    /// Locks that came to their keys other than by a command of ours.
+    pub(crate) arrivals: RefCell<Arrivals>,
+    /// Walks over the keys where somebody waits.
+    pub(crate) walks: RefCell<Walks>,
+    /// The walk of a time in which nothing is granted.
+    pub(crate) patrol: RefCell<Walk>,
+    /// Waiters who are all to be refused.
+    pub(crate) dismissals: RefCell<Dismissals>,
+    /// Locks with holds whose lease is over, too many to have been dropped at once.
+    pub(crate) crowded: RefCell<BTreeSet<(i32, Name)>>,
+    /// What such crowds, and tables, have left.
+    pub(crate) crowds: RefCell<Crowds>,
+    /// Which slots of the cluster are here.
+    pub(crate) slots: RefCell<Slots>,
     /// The timer for marks and decided waiters is under way.
     pub(crate) end_of_turn_armed: Cell<bool>,
+    /// The timer for what has no hurry is under way.
+    pub(crate) background_armed: Cell<bool>,
     /// The timer for what is due next, and when that is.
     pub(crate) due_timer: Cell<Option<(Instant, Timer)>>,
     pub(crate) sweep_timer: Cell<Option<Timer>>,
@@ -116,11 +114,19 @@ pub(crate) struct State {
     pub(crate) policy_unknown: Cell<bool>,
     /// The server tells of evictions, see `evictions`.
     pub(crate) watches_evictions: Cell<bool>,
+    /// The server tells of clients that close, see `undelivered`,
+    pub(crate) watches_clients: Cell<bool>,
+    /// and that was of use since the last look at it.
+    pub(crate) watched_clients: Cell<bool>,
+    /// How often the sweep timer has come.
+    pub(crate) ticks: Cell<u64>,
+    /// The longest that the module was at work by itself, in microseconds of processor time.
+    pub(crate) longest_stretch: Cell<u64>,
     /// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
     /// evictions are watched.
     pub(crate) last_unlinked: RefCell<Option<(i32, Name)>>,
-    /// What a SETTLE that runs now is to do; `None` if it is not the module's own.
-    pub(crate) settling: Cell<Option<Settling>>,
+    /// A SETTLE that runs now is the module's own, and rechecks holders (see `DirtyKey`) or not; `None` if it is not.
+    pub(crate) settling: Cell<Option<bool>>,
     /// The connection for which LOCK.GUARD runs another command now, 0 if unknown.
     pub(crate) guarding: Cell<Option<u64>>,
     pub(crate) connections: Connections,
@@ -217,11 +223,17 @@ impl State {
             waiters: RefCell::default(),
             post: Post::default(),
             left: RefCell::default(),
+            undelivered: RefCell::default(),
             dirty: RefCell::default(),
-            restored: RefCell::default(),
-            held_back: RefCell::default(),
-            gate_closed: Cell::new(false),
+            arrivals: RefCell::default(),
+            walks: RefCell::default(),
+            patrol: RefCell::new(Walk::over(Scope::All)),
+            dismissals: RefCell::default(),
+            crowded: RefCell::default(),
+            crowds: RefCell::default(),
+            slots: RefCell::default(),
             end_of_turn_armed: Cell::new(false),
+            background_armed: Cell::new(false),
             due_timer: Cell::new(None),
             sweep_timer: Cell::new(None),
             asked_for_replicas: Cell::new(Instant::default()),
@@ -232,6 +244,10 @@ impl State {
             subscribed: Cell::new(false),
             policy_unknown: Cell::new(false),
             watches_evictions: Cell::new(false),
+            watches_clients: Cell::new(false),
+            watched_clients: Cell::new(false),
+            ticks: Cell::new(0),
+            longest_stretch: Cell::new(0),
             last_unlinked: RefCell::default(),
             settling: Cell::new(None),
             guarding: Cell::new(None),

@@ -19,6 +19,7 @@ mod bystanders;
 mod clients;
 mod contention;
 mod expiry;
+mod guard;
 mod handoff;
 mod memory;
 mod meter;
@@ -43,6 +44,7 @@ type Bench = fn(&Scale, &mut Report);
 const BENCHES: &[(&str, Bench)] = &[
     ("uncontended", uncontended::run),
     ("readers", readers::run),
+    ("guard", guard::run),
     ("memory", memory::run),
     ("bystanders", bystanders::run),
     ("expiry", expiry::run),

@@ -9,6 +9,7 @@ use std::vec;
 use crate::observed::{Observed, Shared};
 use crate::owner::{Owner, OwnerRef};
 use crate::readers::Readers;
+use crate::remains::Remains;
 use crate::stake::{Packed, Stake};
 use crate::types::Instant;
 
@@ -138,8 +139,57 @@ impl Store {
         }
     }
 
+    /// When the first lease ends that is not over at `now`.
+    pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Free | Self::One(..) => self.next_deadline().filter(|first| *first > now),
+            Self::Many(readers) => readers.with(|readers| readers.next_live_deadline(now)),
+        }
+    }
+
+    /// Removes up to `few` of the holds whose lease is over, each told to `ended`. But where more
+    /// are over, and one is left at most, it keeps that one and lets go of the others in one piece.
+    pub(crate) fn drop_over(
+        &mut self,
+        now: Instant,
+        few: usize,
+        mut ended: impl FnMut(&Owner, &Stake),
+    ) -> Option<Box<Remains>> {
+        if let Self::Many(readers) = self {
+            let gone = readers.with(|readers| {
+                let whole = readers.more_are_over_than(few, now) && readers.one_lives_at_most(now);
+                whole.then(|| std::mem::take(readers))
+            });
+            if let Some(mut gone) = gone {
+                *self = match gone.pop_last_live(now) {
+                    Some((owner, stake)) => Self::One(owner, Packed::of(&stake)),
+                    None => Self::Free,
+                };
+                return Some(Box::new(Remains::of(gone)));
+            }
+        }
+        for _ in 0..few {
+            let Some((owner, stake)) = self.pop_over(now) else {
+                break;
+            };
+            ended(&owner, &stake);
+        }
+        None
+    }
+
+    /// Lets go of all holds. What several leave is not dropped yet.
+    pub(crate) fn clear(&mut self) -> Option<Box<Remains>> {
+        match std::mem::take(self) {
+            Self::Free | Self::One(..) => None,
+            Self::Many(readers) => {
+                let gone = readers.with(std::mem::take);
+                Some(Box::new(Remains::of(gone)))
+            }
+        }
+    }
+
     /// Removes the hold whose lease is over for the longest, if there is one.
-    pub(crate) fn pop_over(&mut self, now: Instant) -> Option<(Owner, Stake)> {
+    fn pop_over(&mut self, now: Instant) -> Option<(Owner, Stake)> {
         if self.next_deadline()? > now {
             return None;
         }
@@ -176,6 +226,21 @@ impl Store {
                 last: None,
             },
         })
+    }
+
+    /// Up to `len` of the holds whose lease is not over at `now`, by owner in byte order.
+    pub(crate) fn live(&self, now: Instant, len: usize) -> Vec<(Owner, Stake)> {
+        match self {
+            Self::Free | Self::One(..) => {
+                let live = self.iter().filter(|(_, stake)| !stake.is_over(now));
+                live.take(len).collect()
+            }
+            Self::Many(readers) => {
+                let live = readers.with(|readers| readers.live(now, len));
+                let unpack = |(owner, stake): (Owner, Packed)| (owner, stake.unpack());
+                live.into_iter().map(unpack).collect()
+            }
+        }
     }
 
     pub(crate) fn observe(&self) -> Observed {

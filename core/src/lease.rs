@@ -171,6 +171,11 @@ impl<K> LeaseOrder<K> {
         *self = Self::new();
     }
 
+    /// Drops some of the entries of an order that is not used any more. False if none is left.
+    pub fn drop_some(&mut self) -> bool {
+        self.chunks.pop().is_some()
+    }
+
     /// Bytes allocated, keys not included.
     pub fn heap_size(&self) -> usize {
         self.ring.capacity() * size_of::<u32>()

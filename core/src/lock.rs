@@ -3,21 +3,25 @@
 //! Waiting is not known here. An acquire that cannot be granted at once answers [`Busy`] and
 //! changes nothing; whether the request then queues is the caller's to decide.
 //!
-//! Every change goes through [`Live`], which drops the holds whose lease is over before anything
-//! else is looked at. So no rule below can forget that an ended hold counts for nothing.
+//! Every change goes through [`Live`], for which a hold whose lease is over is not there. A few of
+//! those are dropped before anything else is looked at; of a crowd that has ended together the rest
+//! stays for later, among readers only, and no rule below sees it.
 
 use crate::hold::{Holds, Store};
-use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
+use crate::remains::Remains;
 use crate::request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
 use crate::stake::{Stake, Touched};
 use crate::token::{TokenClock, TokenTooHigh};
 use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
 
+/// How many holds whose lease is over are dropped at once.
+const FEW: usize = 64;
+
 /// The holds on one key.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
-    store: Store,
+    pub(crate) store: Store,
 }
 
 impl Lock {
@@ -66,30 +70,29 @@ impl Lock {
         self.store.heap_size()
     }
 
-    /// How many owners hold at `now`.
-    pub fn live_len(&self, now: Instant) -> usize {
-        self.store.live_len(now)
+    /// When the first lease ends that is not over at `now`.
+    pub fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
+        self.store.next_live_deadline(now)
     }
 
-    /// The mode it is held in at `now`; `None` if nobody holds.
-    pub fn mode(&self, now: Instant) -> Option<Mode> {
-        // A writer is alone, so the first tells for all.
-        let mode = self.store.first()?.mode();
-        (self.live_len(now) > 0).then_some(mode)
+    /// A hold is there whose lease is over at `now`.
+    pub fn has_ended_holds(&self, now: Instant) -> bool {
+        self.store.next_deadline().is_some_and(|first| first <= now)
     }
 
-    /// Who holds, for whoever has to know it without the lock at hand.
-    pub fn observe(&self) -> Observed {
-        self.store.observe()
-    }
-
-    /// The lock as it is at `now`: drops the holds whose lease is over, each told to `ended`, and
-    /// gives access to the rest.
-    pub fn at(&mut self, now: Instant, mut ended: impl FnMut(&Owner, &Stake)) -> Live<'_> {
-        while let Some((owner, stake)) = self.store.pop_over(now) {
-            ended(&owner, &stake);
+    /// The lock as it is at `now`: gives access to the holds whose lease is not over. Of the others
+    /// up to 64 are dropped, each told to `ended`. Where there are more and one hold is left at most,
+    /// all the others go in one piece, see [`Live::take_remains`].
+    pub fn at(&mut self, now: Instant, ended: impl FnMut(&Owner, &Stake)) -> Live<'_> {
+        let remains = match self.has_ended_holds(now) {
+            true => self.store.drop_over(now, FEW, ended),
+            false => None,
+        };
+        Live {
+            lock: self,
+            now,
+            remains,
         }
-        Live { lock: self, now }
     }
 
     /// Takes over a hold that was decided elsewhere: by the primary, or before a restart. What it
@@ -115,9 +118,9 @@ impl Lock {
         self.store.remove(owner)
     }
 
-    /// Drops every hold, as decided elsewhere.
-    pub fn clear(&mut self) {
-        self.store = Store::Free;
+    /// Lets go of every hold, as decided elsewhere. What several leave is the caller's to drop.
+    pub fn clear(&mut self) -> Option<Box<Remains>> {
+        self.store.clear()
     }
 }
 
@@ -126,35 +129,76 @@ impl Lock {
 pub struct Live<'a> {
     lock: &'a mut Lock,
     now: Instant,
+    remains: Option<Box<Remains>>,
 }
 
 impl Live<'_> {
     /// How many owners hold.
     pub fn len(&self) -> usize {
-        self.lock.len()
+        self.lock.live_len(self.now)
     }
 
     /// Nobody holds.
     pub fn is_empty(&self) -> bool {
-        self.lock.is_free()
+        self.lock.store.next_live_deadline(self.now).is_none()
+    }
+
+    /// One owner holds and nobody else. Of several this is not said before the next look at the
+    /// lock, though all but one have been released.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.lock.store, Store::One(..))
     }
 
     /// The hold of `owner`.
     pub fn hold(&self, owner: OwnerRef<'_>) -> Option<Stake> {
-        self.lock.hold(owner)
+        let stake = self.lock.hold(owner)?;
+        (!stake.is_over(self.now)).then_some(stake)
     }
 
     /// Every hold, by owner in byte order.
-    pub(crate) fn holds(&self) -> Holds<'_> {
-        self.lock.holds()
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (Owner, Stake)> {
+        let holds = self.lock.holds();
+        holds.filter(|(_, stake)| !stake.is_over(self.now))
+    }
+
+    /// The hold of the first owner in byte order.
+    pub fn first(&self) -> Option<(Owner, Stake)> {
+        self.lock.live_holds(self.now, 1).pop()
     }
 
     /// When the first lease is over; `None` if nobody holds.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.lock.next_deadline()
+        self.lock.store.next_live_deadline(self.now)
     }
 
-    pub(crate) fn observe(&self) -> Observed {
+    /// Holds whose lease is over and whom nobody has been told of. Right after [`Lock::at`] they
+    /// are all that were there besides the one that is left, if one is; after a grant, the old hold
+    /// of an owner who was granted anew.
+    pub fn take_remains(&mut self) -> Option<Box<Remains>> {
+        self.remains.take()
+    }
+
+    /// Changes the hold of `owner`, which goes if nothing of it is left.
+    fn alter<T>(&mut self, owner: OwnerRef<'_>, act: impl FnOnce(&mut Stake) -> T) -> Option<T> {
+        let now = self.now;
+        let altered = self
+            .lock
+            .store
+            .alter(owner, |stake| (!stake.is_over(now)).then(|| act(stake)));
+        altered.flatten()
+    }
+
+    /// The last hold of `owner`, if it is over and still here, gives way to a new one.
+    fn forget_ended(&mut self, owner: OwnerRef<'_>) {
+        if self.lock.has_ended_holds(self.now)
+            && let Some(stake) = self.lock.store.remove(owner)
+        {
+            let remains = self.remains.get_or_insert_default();
+            remains.add(owner.to_owner(), stake);
+        }
+    }
+
+    pub(crate) fn observe(&self) -> crate::Observed {
         self.lock.observe()
     }
 
@@ -188,8 +232,8 @@ impl Live<'_> {
         {
             return Err(AcquireError::NotHeldByToken);
         }
-        let (alone, now) = (self.lock.len() == 1, self.now);
-        let more = self.lock.store.alter(request.owner, |stake| {
+        let (alone, now) = (self.is_alone(), self.now);
+        let more = self.alter(request.owner, |stake| {
             grant_more(stake, request, alone, now, tokens, wall)
         });
         match more {
@@ -229,6 +273,7 @@ impl Live<'_> {
             touched: Touched::by(request.client),
         };
         *stake.count_mut(request.mode) = request.holds.unwrap_or(Count::ONE).get();
+        self.forget_ended(request.owner);
         self.lock.store.insert(request.owner.to_owner(), stake);
         Ok(Grant::New(token))
     }
@@ -238,7 +283,7 @@ impl Live<'_> {
     /// # Errors
     /// [`ReleaseError`]; nothing has changed.
     pub fn release(&mut self, release: &Release<'_>) -> Result<Released, ReleaseError> {
-        let released = self.lock.store.alter(release.owner, |stake| {
+        let released = self.alter(release.owner, |stake| {
             if !stake.has_token(release.token) {
                 return Err(ReleaseError::NotHeld);
             }
@@ -256,7 +301,7 @@ impl Live<'_> {
         token: Option<Token>,
     ) -> Option<Stake> {
         let until = self.now.after(lease.as_millis());
-        let renewed = self.lock.store.alter(owner, |stake| {
+        let renewed = self.alter(owner, |stake| {
             if !stake.has_token(token) {
                 return None;
             }
@@ -280,7 +325,7 @@ impl Live<'_> {
         wall: Micros,
     ) -> Result<Option<Stake>, TokenTooHigh> {
         tokens.check(token, wall)?;
-        Ok(self.lock.store.alter(owner, |stake| {
+        Ok(self.alter(owner, |stake| {
             tokens.raise(token);
             stake.token = stake.token.max(token);
             stake.touched = stake.touched.again(None);
@@ -293,7 +338,7 @@ impl Live<'_> {
     /// been touched since it was `granted`.
     pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
         let now = self.now;
-        let undone = self.lock.store.alter(owner, |stake| {
+        let undone = self.alter(owner, |stake| {
             if stake.touched != granted {
                 return false;
             }

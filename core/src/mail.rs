@@ -306,11 +306,11 @@ impl Mail {
         told.into_iter()
     }
 
-    /// The box has letters.
-    pub fn has_letters(&self, id: BoxId) -> bool {
-        self.boxes
-            .get(&id)
-            .is_some_and(|found| !found.letters.is_empty())
+    /// The box has letters behind `after`.
+    pub fn has_letters_after(&self, id: BoxId, after: Option<u64>) -> bool {
+        let first = after.map_or(0, |after| after.saturating_add(1));
+        let found = self.boxes.get(&id);
+        found.is_some_and(|found| found.letters.range(first..).next().is_some())
     }
 
     /// Takes out the letters for requests of `owner` at the key. True if there was one.
@@ -396,6 +396,11 @@ impl Mail {
         for (_, gone) in &mut self.leaving {
             gone.told = u64::MAX;
         }
+    }
+
+    /// Of a box that has gone not all has left.
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
     }
 
     /// The next piece of the boxes that have gone; `None` if all has left.

@@ -135,6 +135,12 @@ impl Owner {
     /// With the length and the tag, three words.
     const INLINE: usize = 22;
 
+    /// The first one in byte order.
+    pub(crate) const FIRST: Self = Self(Repr::Inline {
+        len: 1,
+        bytes: [0; Self::INLINE],
+    });
+
     /// Borrowed.
     pub fn as_ref(&self) -> OwnerRef<'_> {
         OwnerRef(match &self.0 {

@@ -421,7 +421,7 @@ fn decide(
                 grant,
                 stake,
                 before,
-                alone: live.len() == 1,
+                alone: live.is_alone(),
             }),
             None => Err(Busy::Held),
         },

@@ -11,6 +11,7 @@ use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::place::Rank;
 use crate::queue::{Changed, Queue, Settled, Waiter, WaiterId};
+use crate::slots::WaitingKeys;
 use crate::token::TokenClock;
 use crate::types::{Instant, Lease, Micros};
 
@@ -40,6 +41,7 @@ pub struct Queues {
     /// When the locks with waiters lose their first hold, as of the last settle.
     deadlines: BTreeMap<KeyId, Instant>,
     by_deadline: BTreeSet<(Instant, KeyId)>,
+    waiting_keys: WaitingKeys,
     last_id: u64,
 }
 
@@ -76,6 +78,16 @@ impl Queues {
         self.by_db.get(&db).into_iter().flat_map(HashMap::keys)
     }
 
+    /// The keys where somebody waits, to be walked a few at a time.
+    pub fn waiting_keys(&self) -> &WaitingKeys {
+        &self.waiting_keys
+    }
+
+    /// The waiter that came last.
+    pub fn last_id(&self) -> WaiterId {
+        WaiterId(self.last_id)
+    }
+
     /// The id for the next waiter.
     pub fn next_id(&mut self) -> WaiterId {
         self.last_id += 1;
@@ -85,14 +97,15 @@ impl Queues {
     /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
     pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
         let queues = self.by_db.entry(db).or_default();
-        let name = match queues.get_key_value(name) {
-            Some((name, _)) => Rc::clone(name),
-            None => Rc::from(name),
-        };
+        let known = queues.get_key_value(name).map(|(name, _)| Rc::clone(name));
         let key = KeyId {
             db,
-            name: Rc::clone(&name),
+            name: known.clone().unwrap_or_else(|| Rc::from(name)),
         };
+        if known.is_none() {
+            self.waiting_keys.insert(&key);
+        }
+        let name = Rc::clone(&key.name);
         let (id, owner) = (waiter.id, waiter.owner.clone());
         if let Some(limit) = waiter.limit {
             self.limits.insert((limit, id));
@@ -341,6 +354,7 @@ impl Queues {
         if queues.is_empty() {
             self.by_db.remove(&key.db);
         }
+        self.waiting_keys.remove(key);
         self.set_deadline(key, None);
     }
 

@@ -15,6 +15,15 @@ use crate::types::Instant;
 pub(crate) struct Readers {
     by_owner: BTreeMap<Owner, Packed>,
     by_deadline: BTreeSet<(Instant, Owner)>,
+    over: Over,
+}
+
+/// How many leases are over, so that a crowd that has ended is counted once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Over {
+    /// As of this moment; later ones are not counted.
+    at: Instant,
+    count: usize,
 }
 
 impl Readers {
@@ -29,7 +38,7 @@ impl Readers {
 
     pub(crate) fn insert(&mut self, owner: Owner, stake: Stake) {
         let stake = Packed::of(&stake);
-        self.by_deadline.insert((stake.deadline(), owner.clone()));
+        self.link(stake.deadline(), owner.clone());
         self.by_owner.insert(owner, stake);
     }
 
@@ -47,23 +56,33 @@ impl Readers {
         let outcome = act(&mut stake);
         if stake.total() == 0 {
             let (owner, _) = entry.remove_entry();
-            self.by_deadline.remove(&(before, owner));
+            self.unlink(before, owner);
             return Some(outcome);
         }
         let stake = Packed::of(&stake);
         entry.insert(stake);
         if stake.deadline() != before {
             let owner = entry.key().clone();
-            self.by_deadline.insert((stake.deadline(), owner.clone()));
-            self.by_deadline.remove(&(before, owner));
+            self.link(stake.deadline(), owner.clone());
+            self.unlink(before, owner);
         }
         Some(outcome)
     }
 
     pub(crate) fn remove(&mut self, owner: OwnerRef<'_>) -> Option<Stake> {
         let (owner, stake) = self.by_owner.remove_entry(&owner.to_owner())?;
-        self.by_deadline.remove(&(stake.deadline(), owner));
+        self.unlink(stake.deadline(), owner);
         Some(stake.unpack())
+    }
+
+    fn link(&mut self, deadline: Instant, owner: Owner) {
+        self.over.count += usize::from(deadline <= self.over.at);
+        self.by_deadline.insert((deadline, owner));
+    }
+
+    fn unlink(&mut self, deadline: Instant, owner: Owner) {
+        self.over.count -= usize::from(deadline <= self.over.at);
+        self.by_deadline.remove(&(deadline, owner));
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -76,17 +95,81 @@ impl Readers {
         Some(*deadline)
     }
 
-    /// How many leases are over at `now`.
-    pub(crate) fn over(&self, now: Instant) -> usize {
-        let deadlines = self.by_deadline.iter().map(|(deadline, _)| *deadline);
-        deadlines.take_while(|deadline| *deadline <= now).count()
+    /// When the first lease ends that is not over at `now`.
+    pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
+        let (deadline, _) = self.by_deadline.range(first_after(now)..).next()?;
+        Some(*deadline)
+    }
+
+    /// How many leases are over at `now`. Looks once at each that has ended since the last time.
+    pub(crate) fn over(&mut self, now: Instant) -> usize {
+        if now < self.over.at {
+            self.over = Over::default();
+        }
+        let (from, to) = (first_after(self.over.at), first_after(now));
+        let since = self.by_deadline.range(from..to).count();
+        self.over = Over {
+            at: now,
+            count: self.over.count + since,
+        };
+        self.over.count
+    }
+
+    /// More than `few` leases are over at `now`.
+    pub(crate) fn more_are_over_than(&self, few: usize, now: Instant) -> bool {
+        let next = self.by_deadline.iter().nth(few);
+        next.is_some_and(|(deadline, _)| *deadline <= now)
+    }
+
+    /// At most one lease is not over at `now`.
+    pub(crate) fn one_lives_at_most(&self, now: Instant) -> bool {
+        let second_last = self.by_deadline.iter().rev().nth(1);
+        second_last.is_none_or(|(deadline, _)| *deadline <= now)
     }
 
     /// Removes the hold whose lease ends first.
     pub(crate) fn pop_next(&mut self) -> Option<(Owner, Stake)> {
-        let (_, owner) = self.by_deadline.pop_first()?;
+        let (deadline, owner) = self.by_deadline.pop_first()?;
+        self.over.count -= usize::from(deadline <= self.over.at);
         let (owner, stake) = self.by_owner.remove_entry(&owner)?;
         Some((owner, stake.unpack()))
+    }
+
+    /// Removes the hold whose lease ends last, if it is not over at `now`.
+    pub(crate) fn pop_last_live(&mut self, now: Instant) -> Option<(Owner, Stake)> {
+        let (deadline, owner) = self.by_deadline.last()?;
+        if *deadline <= now {
+            return None;
+        }
+        let owner = owner.clone();
+        let stake = self.remove(owner.as_ref())?;
+        Some((owner, stake))
+    }
+
+    /// Takes the map and the order apart, each from its own end: for holds that count no more.
+    pub(crate) fn pop_apart(&mut self) -> Option<(Owner, Stake)> {
+        self.by_deadline.pop_last();
+        let (owner, stake) = self.by_owner.pop_first()?;
+        Some((owner, stake.unpack()))
+    }
+
+    /// Up to `len` of those whose lease is not over at `now`, by owner in byte order.
+    pub(crate) fn live(&mut self, now: Instant, len: usize) -> Vec<(Owner, Packed)> {
+        let over = self.over(now);
+        let copy = |(owner, stake): (&Owner, &Packed)| (owner.clone(), *stake);
+        if over <= self.len() - over {
+            let live = self
+                .by_owner
+                .iter()
+                .filter(|(_, stake)| !stake.is_over(now));
+            return live.take(len).map(copy).collect();
+        }
+        // Few are left among many that have ended.
+        let live = self.by_deadline.range(first_after(now)..).take(len);
+        let found = live.filter_map(|(_, owner)| self.by_owner.get_key_value(owner));
+        let mut found: Vec<_> = found.map(copy).collect();
+        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        found
     }
 
     /// By owner in byte order.
@@ -131,4 +214,9 @@ impl Readers {
         let room = 11 + self.len() * 3 / 2;
         size_of::<Self>() + room * entry + owners
     }
+}
+
+/// Ahead of every entry that ends after `now`, and behind the others.
+fn first_after(now: Instant) -> (Instant, Owner) {
+    (now.after(1), Owner::FIRST)
 }

@@ -40,12 +40,18 @@ pub(crate) fn command_wall_micros() -> u64 {
     }
 }
 
+/// What this thread has used of the processor, in microseconds.
+pub(crate) fn cpu_micros() -> u64 {
+    let time = read(libc::CLOCK_THREAD_CPUTIME_ID);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
 fn read(clock: libc::clockid_t) -> timespec {
     let mut time = timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a timespec of our own. Both clocks exist, so the call does not fail.
+    // SAFETY: `time` is a timespec of our own. All clocks asked for exist, so the call does not fail.
     unsafe { clock_gettime(clock, &raw mut time) };
     time
 }

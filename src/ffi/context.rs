@@ -289,6 +289,17 @@ impl Context<'_> {
         };
     }
 
+    /// The same for a key whose name is not an argument.
+    pub(crate) fn notify_named(&self, event: &CStr, key: &[u8]) {
+        // SAFETY: the server copies the bytes; the string is freed here.
+        unsafe {
+            let (bytes, len) = (key.as_ptr().cast(), key.len());
+            let name = api!(RedisModule_CreateString, ptr::null_mut(), bytes, len);
+            self.notify(event, Arg::new(name));
+            api!(RedisModule_FreeString, ptr::null_mut(), name);
+        }
+    }
+
     /// Calls `command key` inside the server, through every gate that a client's write would have
     /// to pass: too few replicas, a failed save, a slot that is elsewhere.
     ///
@@ -297,17 +308,6 @@ impl Context<'_> {
     pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refusal> {
         // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
         // replicates.
-        self.call(c"E!Sb", command, key)
-    }
-
-    /// Whether the server would refuse `command key` because the key's slot is somebody else's,
-    /// which a closed gate hides from [`Self::call_write`]. `command` must change nothing.
-    pub(crate) fn slot_is_elsewhere(&self, command: &CStr, key: &[u8]) -> bool {
-        self.call(c"Eb", command, key) == Err(Refusal::SlotElsewhere)
-    }
-
-    /// `format` ends in `b`, for the key.
-    fn call(&self, format: &CStr, command: &CStr, key: &[u8]) -> Result<(), Refusal> {
         // SAFETY: the format names a buffer with its length. The reply is ours to free, after its
         // text was read; it is null where the server did not even make one.
         unsafe {
@@ -315,7 +315,7 @@ impl Context<'_> {
                 RedisModule_Call,
                 self.ctx,
                 command.as_ptr(),
-                format.as_ptr(),
+                c"E!Sb".as_ptr(),
                 key.as_ptr(),
                 key.len(),
             );

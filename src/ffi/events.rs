@@ -24,6 +24,12 @@ const FOR_LOCKS: [u64; 4] = [
     raw::REDISMODULE_EVENT_CONFIG,
 ];
 
+/// What matters only while waiters are told of grants.
+const FOR_CLIENTS: [u64; 2] = [
+    raw::REDISMODULE_EVENT_CLIENT_CHANGE,
+    raw::REDISMODULE_EVENT_EVENTLOOP,
+];
+
 /// Subscribes to what matters from the start; false if the server refuses.
 pub(super) fn subscribe(ctx: &Context<'_>) -> bool {
     ctx.subscribe_to(&FROM_THE_START)
@@ -33,6 +39,27 @@ impl Context<'_> {
     /// Subscribes to what matters where there are locks; false if the server refuses.
     pub(crate) fn subscribe_for_locks(&self) -> bool {
         self.subscribe_to(&FOR_LOCKS)
+    }
+
+    /// Clients that close are told of from here on, and that the event loop has slept; false if the server refuses.
+    pub(crate) fn watch_clients(&self) -> bool {
+        self.subscribe_to(&FOR_CLIENTS)
+    }
+
+    /// Not any more. From a timer only: the server may be telling of such an event elsewhere.
+    pub(crate) fn unwatch_clients(&self) {
+        for id in FOR_CLIENTS {
+            let event = raw::RedisModuleEvent { id, dataver: 1 };
+            // SAFETY: no callback ends the subscription.
+            unsafe {
+                api!(
+                    RedisModule_SubscribeToServerEvent,
+                    self.as_ptr(),
+                    event,
+                    None
+                )
+            };
+        }
     }
 
     fn subscribe_to(&self, events: &[u64]) -> bool {
@@ -100,6 +127,18 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
             Some(Event::Forked)
         }
         raw::REDISMODULE_EVENT_CONFIG => Some(Event::Config),
+        raw::REDISMODULE_EVENT_EVENTLOOP
+            if subevent == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP =>
+        {
+            Some(Event::Slept)
+        }
+        raw::REDISMODULE_EVENT_CLIENT_CHANGE
+            if subevent == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED =>
+        {
+            // SAFETY: a CLIENT_CHANGE event carries this struct.
+            let info = unsafe { &*data.cast::<raw::RedisModuleClientInfo>() };
+            Some(Event::Closed { client: info.id })
+        }
         _ => None,
     }
 }

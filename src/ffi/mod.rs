@@ -36,7 +36,7 @@ mod timer;
 pub(crate) use args::{Arg, Args};
 pub(crate) use block::Blocked;
 pub(crate) use clock::{
-    boot_id, boot_micros, boot_millis, command_wall_micros, machine_id, wall_micros,
+    boot_id, boot_micros, boot_millis, command_wall_micros, cpu_micros, machine_id, wall_micros,
 };
 pub(crate) use config::Setting;
 pub(crate) use context::{Context, Refusal};

@@ -118,9 +118,9 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
                 let name = Arg::new(name.cast_mut()).bytes();
                 match source {
                     Source::Client | Source::Sync | Source::Primary | Source::Either => {
-                        crate::turn::dirty::mark_restored(db, name);
+                        crate::turn::arrivals::mark_restored(db, name);
                     }
-                    Source::File | Source::ReplicaFile => crate::turn::dirty::mark(db, name),
+                    Source::File | Source::ReplicaFile => crate::turn::arrivals::mark(db, name),
                 }
             }
         }
@@ -324,7 +324,7 @@ unsafe extern "C" fn copy(
             let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetToDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::turn::dirty::mark(db, Arg::new(name.cast_mut()).bytes());
+                crate::turn::arrivals::mark(db, Arg::new(name.cast_mut()).bytes());
             }
             Value::new(borrow(value).lock.clone())
         }

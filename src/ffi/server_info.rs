@@ -60,22 +60,58 @@ impl Context<'_> {
 
     /// A setting of the server as `CONFIG GET` shows it; `None` if it cannot be read.
     pub(crate) fn setting_text(&self, name: &CStr) -> Option<Vec<u8>> {
-        // SAFETY: the formats name C strings. The reply is ours to free, its element goes with it.
+        self.ask(c"CONFIG", &[c"GET", name], |reply| {
+            // SAFETY: the reply is not freed before this returns, and its element goes with it.
+            unsafe { text(api!(RedisModule_CallReplyArrayElement, reply, 1)) }
+        })
+    }
+
+    /// The text of CLUSTER NODES; `None` if it cannot be read.
+    pub(crate) fn cluster_nodes(&self) -> Option<Vec<u8>> {
+        // SAFETY: the reply is not freed before this returns.
+        self.ask(c"CLUSTER", &[c"NODES"], |reply| unsafe { text(reply) })
+    }
+
+    /// The client is one that the server closes when it has written its last reply, after QUIT or an error of protocol.
+    pub(crate) fn closes_after_reply(&self, client: u64) -> bool {
+        let Ok(id) = CString::new(client.to_string()) else {
+            return false;
+        };
+        // SAFETY: the reply is not freed before this returns.
+        let line = self.ask(c"CLIENT", &[c"LIST", c"ID", &id], |reply| unsafe {
+            text(reply)
+        });
+        let line = line.unwrap_or_default();
+        let mut fields = line.split(|byte| *byte == b' ');
+        let flags = fields.find_map(|field| field.strip_prefix(b"flags="));
+        flags.is_some_and(|flags| flags.contains(&b'c'))
+    }
+
+    /// Calls a command that changes nothing, with up to three arguments, and reads its reply.
+    fn ask<T>(
+        &self,
+        command: &CStr,
+        args: &[&CStr],
+        read: impl FnOnce(*mut raw::RedisModuleCallReply) -> Option<T>,
+    ) -> Option<T> {
+        let format = [c"", c"c", c"cc", c"ccc"].get(args.len())?;
+        let arg = |index: usize| args.get(index).map_or(std::ptr::null(), |arg| arg.as_ptr());
+        // SAFETY: the format names as many C strings as there are; what follows is not looked at. The reply is ours to
+        // free, after it was read.
         unsafe {
-            let config = c"CONFIG".as_ptr();
-            let (format, get) = (c"cc".as_ptr(), c"GET".as_ptr());
             let reply = api!(
                 RedisModule_Call,
                 self.as_ptr(),
-                config,
-                format,
-                get,
-                name.as_ptr()
+                command.as_ptr(),
+                format.as_ptr(),
+                arg(0),
+                arg(1),
+                arg(2),
             );
             if reply.is_null() {
                 return None;
             }
-            let value = text(api!(RedisModule_CallReplyArrayElement, reply, 1));
+            let value = read(reply);
             api!(RedisModule_FreeCallReply, reply);
             value
         }

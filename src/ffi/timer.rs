@@ -17,6 +17,8 @@ pub(crate) enum Alarm {
     EndOfTurn,
     /// When a waiter's time is up, or a lock with waiters loses a hold.
     Due,
+    /// Between two slices: work that has no hurry.
+    Background,
 }
 
 /// A timer that was started.
@@ -61,6 +63,9 @@ unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) 
         match data.addr() {
             number if number == Alarm::Sweep as usize => crate::turn::timers::on_sweep(&ctx),
             number if number == Alarm::Due as usize => crate::turn::timers::on_due(&ctx),
+            number if number == Alarm::Background as usize => {
+                crate::turn::timers::on_background(&ctx);
+            }
             _ => crate::turn::timers::on_end_of_turn(&ctx),
         }
     });

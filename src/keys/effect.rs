@@ -20,6 +20,7 @@ use crate::command::docs::{self, Docs};
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Kind};
 use crate::keys::leases;
+use crate::keys::remains;
 use crate::keys::value::Value;
 use crate::state::{self, State};
 use crate::time::clock;
@@ -224,17 +225,20 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         }
         return Ok(());
     };
+    let remains = match fact {
+        Fact::Sole(..) | Fact::Free => value.lock.clear(),
+        Fact::Put(..) | Fact::Drop(_) | Fact::Clock | Fact::Heartbeat(_) => None,
+    };
     match fact {
-        Fact::Put(owner, stake) => value.lock.put(*owner, *stake),
-        Fact::Sole(owner, stake) => {
-            value.lock.clear();
-            value.lock.put(*owner, *stake);
-        }
+        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => value.lock.put(*owner, *stake),
         Fact::Drop(owner) => {
             value.lock.remove(*owner);
         }
-        Fact::Free => value.lock.clear(),
-        Fact::Clock | Fact::Heartbeat(_) => {}
+        Fact::Free | Fact::Clock | Fact::Heartbeat(_) => {}
+    }
+    // Nothing is dropped later while a file is read, and nobody waits for the server then.
+    if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
+        remains::keep_dropped(ctx.state(), name.bytes(), remains);
     }
     if value.lock.is_free() {
         key.delete();

@@ -5,6 +5,7 @@
 use mortise_core::{Instant, LeaseId, LeaseOrder};
 
 use crate::keys::name::ShortName;
+use crate::keys::remains;
 use crate::keys::value::Value;
 use crate::state::{State, Swap};
 
@@ -50,6 +51,11 @@ impl Table {
     pub(crate) fn drop_stale(&mut self, id: LeaseId) {
         self.order.remove(id);
     }
+
+    /// Drops some entries of a table that is not used any more. False if none is left.
+    pub(crate) fn drop_some(&mut self) -> bool {
+        self.order.drop_some()
+    }
 }
 
 /// Bytes of an entry whose key has a name of `name_len` bytes.
@@ -59,9 +65,17 @@ pub(crate) const fn entry_size(name_len: usize) -> usize {
 
 /// Brings the table in step with a lock that somebody holds.
 pub(crate) fn follow(state: &State, db: i32, name: &[u8], value: &Value, now: Instant) {
-    let Some(deadline) = value.lock.next_deadline() else {
+    let Some(mut deadline) = value.lock.next_deadline() else {
         return;
     };
+    if deadline <= now
+        && state.primary.get()
+        && let Some(live) = value.lock.next_live_deadline(now)
+    {
+        // The rest of a crowd that has ended is dropped a few at a time, and others are not to wait for it.
+        state.crowded.borrow_mut().insert((db, name.into()));
+        deadline = live;
+    }
     with_table(state, db, |table| {
         // An entry that is not of this name would be another lock's by now.
         let mine = |id: &LeaseId| table.order.get(*id).is_some_and(|entry| **entry == *name);
@@ -110,12 +124,12 @@ pub(crate) fn clear(state: &State, db: Option<u32>) {
     let mut tables = state.leases.borrow_mut();
     match db {
         None => {
-            tables.clear();
+            remains::keep_tables(state, tables.drain(..));
             state.last_stray_deadline.set(Instant::default());
         }
         Some(db) => {
             if let Some(table) = tables.get_mut(db as usize) {
-                *table = Table::new();
+                remains::keep_tables(state, [std::mem::replace(table, Table::new())]);
             }
         }
     }

@@ -6,4 +6,5 @@ pub(crate) mod effect;
 pub(crate) mod evictions;
 pub(crate) mod leases;
 pub(crate) mod name;
+pub(crate) mod remains;
 pub(crate) mod value;

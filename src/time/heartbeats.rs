@@ -101,9 +101,17 @@ pub(crate) struct Heartbeats {
     fresh_until: Cell<Option<Instant>>,
     /// As many replicas are attached as are demanded.
     attended: Cell<bool>,
+    /// The log says that replicas are late.
+    warned: Cell<bool>,
 }
 
 impl Heartbeats {
+    /// The server has started.
+    pub(crate) fn on_start(&self, now: Instant, grace: u64) {
+        // Whoever configures a grace later knows his servers then.
+        self.looked.set((grace == 0).then_some(now));
+    }
+
     /// The server has become the primary: what it knew of replicas is of another time.
     pub(crate) fn on_promotion(&self) {
         self.stop();
@@ -165,7 +173,8 @@ impl Heartbeats {
         self.looked.set(Some(now));
         let due = self.look_at_replicas(ctx, suspect_ms, now);
         let are_late = self.are_late(now);
-        if are_late && !were_late && self.attended.get() {
+        let alone_forbid = self.alone_forbid(now);
+        if self.warned.replace(alone_forbid) != alone_forbid && alone_forbid {
             ctx.warn(
                 "replicas are late: nothing is granted or renewed until enough of them have acknowledged recent data",
             );

@@ -11,9 +11,12 @@ use crate::state::{STATE, State, Swap};
 use crate::time::clock;
 use crate::time::grace::MARGIN;
 use crate::time::lateness::Promotion;
-use crate::turn::dirty;
+use crate::turn::arrivals;
+use crate::turn::dismissals;
+use crate::turn::relook::{self, Scope};
+use crate::turn::slice::measured;
 use crate::turn::timers;
-use crate::waiting::{mail, waiters};
+use crate::waiting::{mail, undelivered};
 
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +37,10 @@ pub(crate) enum Event {
     Forked,
     /// A setting has changed.
     Config,
+    /// The event loop has slept. Told of for as long as clients are watched.
+    Slept,
+    /// A client is being closed. The same.
+    Closed { client: u64 },
 }
 
 /// The module has been registered.
@@ -50,21 +57,29 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
 
 pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
     STATE.with(|state| match event {
+        Event::Slept => undelivered::on_slept(state),
+        Event::Closed { client } => undelivered::on_closed(ctx, state, client),
+        _ => measured(state, || on_change(ctx, state, event)),
+    });
+}
+
+fn on_change(ctx: &Context<'_>, state: &State, event: Event) {
+    match event {
+        Event::Slept | Event::Closed { .. } => {}
         Event::Role { primary } => on_role(ctx, state, primary),
         Event::Flush { db } => {
             leases::clear(state, db);
             state.queues.borrow_mut().forget_all_holders(db);
-            dirty::mark_queues(state, db);
+            relook::begin(state, db.map_or(Scope::All, Scope::Database));
         }
         Event::SwapDb(swap) => {
             leases::swap(state, swap);
-            dirty::swap(state, swap);
-            waiters::swap(state, swap);
+            arrivals::swap(state, swap);
+            undelivered::swap(state, swap);
             mail::swap(state, swap);
-            for db in [swap.0, swap.1] {
-                let db = u32::try_from(db).ok();
-                state.queues.borrow_mut().forget_all_holders(db);
-                dirty::mark_queues(state, db);
+            for db in [swap.0, swap.1].map(|db| db as u32) {
+                state.queues.borrow_mut().forget_all_holders(Some(db));
+                relook::begin(state, Scope::Database(db));
             }
         }
         Event::Syncing => state.lateness.on_sync(),
@@ -76,7 +91,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             if state.tokens.borrow().last() > 0 {
                 subscribe_once(ctx, state);
             }
-            dirty::mark_queues(state, None);
+            relook::begin(state, Scope::All);
             timers::at_end_of_turn(state);
         }
         Event::Cron => {
@@ -103,7 +118,7 @@ pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
             state.grace.heartbeats.on_settings();
             evictions::look_at_policy(ctx, state);
         }
-    });
+    }
 }
 
 /// A lock comes to this server, or a wait, or word of the token clock: from now on it has to know of more.
@@ -137,7 +152,8 @@ fn on_role(ctx: &Context<'_>, state: &State, primary: bool) {
         state.warned_of.take();
         warn_of_short_grace(ctx, state);
     } else if !primary {
-        waiters::send_all_away(state);
+        dismissals::send_all_away(state);
+        undelivered::forget_all(state);
         mail::close_all(state);
     }
 }

@@ -18,14 +18,17 @@ use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
 use crate::keys::effect;
 use crate::keys::leases;
+use crate::keys::remains;
 use crate::keys::value::Value;
-use crate::state::{Settling, State};
+use crate::state::State;
 use crate::time::clock;
 use crate::time::grace;
+use crate::turn::dismissals;
 use crate::turn::events;
 use crate::turn::timers;
 use crate::waiting::blocking;
-use crate::waiting::waiters::{self, UndeliveredGrant};
+use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::waiters;
 
 /// A key that a command works on, opened for writing.
 ///
@@ -70,9 +73,19 @@ impl<'c> OpenLock<'c> {
     pub(crate) fn live(&mut self) -> Option<Live<'_>> {
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         let value = self.key.value()?;
-        Some(value.lock.at(now, |owner, stake| {
+        let mut live = value.lock.at(now, |owner, stake| {
             on_ended(ctx, name, now, owner, stake);
-        }))
+        });
+        if let Some(ended) = live.take_remains() {
+            let left = live.first();
+            let effect = match &left {
+                Some((owner, stake)) => Effect::Sole(owner.as_ref(), *stake),
+                None => Effect::Free,
+            };
+            effect::send(ctx, name, now, &effect);
+            remains::keep_ended(ctx.state(), ctx.db(), name.bytes(), ended);
+        }
+        Some(live)
     }
 
     /// `owner` holds, by `token` or a higher one.
@@ -83,9 +96,13 @@ impl<'c> OpenLock<'c> {
 
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
     pub(crate) fn with_live<T>(&mut self, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
+        let (ctx, name) = (self.ctx, self.name);
         if let Some(mut live) = self.live() {
             let emptied = live.is_empty();
             let outcome = act(&mut live);
+            if let Some(ended) = live.take_remains() {
+                remains::keep_ended(ctx.state(), ctx.db(), name.bytes(), ended);
+            }
             if emptied {
                 // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
                 // lease must not be cut short by what somebody meant for the last one's.
@@ -106,7 +123,9 @@ impl<'c> OpenLock<'c> {
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
     fn must_recheck_holders(&mut self) -> bool {
         let state = self.ctx.state();
-        let marked = !state.dirty.borrow().is_empty() || !state.held_back.borrow().is_empty();
+        let marked = !state.dirty.borrow().is_empty()
+            || !state.walks.borrow().is_empty()
+            || !state.arrivals.borrow().is_empty();
         let value = self.key.value();
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }
@@ -262,6 +281,12 @@ impl<'c> OpenLock<'c> {
 
     /// Undoes the grants that nobody could be told of.
     fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+        // A server that closes clients for the memory that they take does so behind their last reply.
+        if undelivered.iter().any(|grant| grant.told)
+            && self.ctx.setting(c"maxmemory-clients") != Some(0)
+        {
+            undelivered.retain(|grant| !grant.told);
+        }
         // One that another one touched since can be undone after that one: those of boxes come in no order.
         loop {
             let before = undelivered.len();
@@ -271,7 +296,7 @@ impl<'c> OpenLock<'c> {
             }
         }
         for grant in undelivered {
-            waiters::hand_on(self.ctx.state(), &grant);
+            undelivered::hand_on(self.ctx.state(), &grant);
         }
     }
 
@@ -338,10 +363,7 @@ fn announce(
 }
 
 fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
-    let state = ctx.state();
-    state.totals.expiries.add_one();
-    let held = stake.deadline.millis_since(stake.since);
-    state.hold_times.borrow_mut().record(held);
+    remains::count_ended(ctx.state(), stake);
     effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
     ctx.notify(c"lock.expire", name);
 }
@@ -359,27 +381,12 @@ pub(crate) fn call(
     name: &[u8],
     recheck_holders: bool,
 ) -> Result<(), Refusal> {
-    call_for(ctx, db, Settling::Key { recheck_holders }, || {
-        ctx.call_write(SETTLE, name)
-    })
-}
-
-/// Calls SETTLE in `call`, as the module alone may.
-fn call_for<T>(ctx: &Context<'_>, db: i32, settling: Settling, call: impl FnOnce() -> T) -> T {
     ctx.select(db);
     let state = ctx.state();
-    state.settling.set(Some(settling));
-    let outcome = call();
+    state.settling.set(Some(recheck_holders));
+    let outcome = ctx.call_write(SETTLE, name);
     state.settling.set(None);
     outcome
-}
-
-/// The key's slot has left this server, which refuses writes for another reason first.
-pub(crate) fn slot_is_elsewhere(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
-    ctx.is_cluster()
-        && call_for(ctx, db, Settling::Asking, || {
-            ctx.slot_is_elsewhere(SETTLE, name)
-        })
 }
 
 /// `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
@@ -395,15 +402,10 @@ impl Command for Settle {
             return Err(Error::Arity);
         };
         let state = ctx.state();
-        let recheck_holders = match state.settling.get() {
-            Some(Settling::Key { recheck_holders }) => recheck_holders,
-            Some(Settling::Asking) => {
-                ctx.reply_null();
-                return Ok(());
-            }
-            None => return Err(Error::Internal(Self::NAME)),
+        let Some(recheck_holders) = state.settling.get() else {
+            return Err(Error::Internal(Self::NAME));
         };
-        let undelivered = waiters::take_undelivered(state, ctx.db(), name.bytes());
+        let undelivered = undelivered::take(state, ctx.db(), name.bytes());
         match OpenLock::open(ctx, name) {
             Ok(mut lock) => {
                 lock.live();
@@ -411,7 +413,7 @@ impl Command for Settle {
                 lock.settle(recheck_holders);
             }
             // The key holds something else by now, so nobody can get a lock here.
-            Err(error) => waiters::refuse_all(state, ctx.db(), name.bytes(), &error),
+            Err(error) => dismissals::refuse_all(state, ctx.db(), name.bytes(), error),
         }
         ctx.reply_null();
         Ok(())

@@ -1,59 +1,45 @@
-//! When the module acts by itself. Three timers, and the cron behind them.
+//! When the module acts by itself. Four timers, and the cron behind them.
+//!
+//! What is urgent comes first: a hand-off never stands in one line behind a look that has no hurry.
+//! Both go in slices, and what has no hurry has a timer of its own, so that what is urgent need not
+//! wait for the pause between two of its slices.
 //!
 //! The server's timers compare wall-clock time, so a step of that clock fires them early or late.
 //! Every callback re-checks on the boot-time clock, and the cron event starts them anew where they
 //! are late.
 
-use mortise_core::{Instant, Micros};
+use mortise_core::{Instant, LeaseId};
 
 use crate::ffi::{Alarm, Context, Refusal};
 use crate::keys::effect;
 use crate::keys::evictions;
 use crate::keys::leases;
+use crate::keys::remains;
 use crate::state::{STATE, State};
 use crate::time::clock;
 use crate::time::grace;
+use crate::turn::arrivals;
 use crate::turn::dirty;
+use crate::turn::dismissals;
 use crate::turn::events;
+use crate::turn::relook::{self, Scope};
 use crate::turn::settle;
-use crate::waiting::{mail, waiters};
+use crate::turn::slice::{Slice, measured};
+use crate::turn::slots;
+use crate::waiting::{mail, undelivered, waiters};
 
 /// How often leases are looked at, in milliseconds.
 const SWEEP_EVERY: u64 = 100;
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;
-/// How long a slice of work may take before other clients get their turn, in microseconds.
-const SLICE: u64 = 1_000;
 /// The pause between two slices, in milliseconds.
 const BETWEEN_SLICES: u64 = 1;
-/// How often the clock is looked at within a slice: once every so many keys.
-const KEYS_PER_LOOK: usize = 16;
 /// How late a timer may be before the cron starts it anew, in milliseconds.
 const LATE: u64 = 20;
+/// After so many sweeps in which no waiter was told of a grant, clients are not watched any more.
+const WATCHED_TICKS: u64 = 100;
 /// When a key in a slot that is somebody else's is looked at again, in milliseconds.
 const PUT_OFF: u64 = 1_000;
-
-/// A stretch of work that ends before others notice.
-struct Slice {
-    began: Micros,
-    done: usize,
-}
-
-impl Slice {
-    fn begin() -> Self {
-        Self {
-            began: clock::wall(),
-            done: 0,
-        }
-    }
-
-    /// One more piece is done. True if the slice is over.
-    fn is_over(&mut self) -> bool {
-        self.done += 1;
-        // A wall clock that steps, in either direction, ends the slice, too.
-        self.done.is_multiple_of(KEYS_PER_LOOK) && clock::wall().0.abs_diff(self.began.0) > SLICE
-    }
-}
 
 /// Sees to it that marks and decided waiters are looked at before the event loop turns.
 pub(crate) fn at_end_of_turn(state: &State) {
@@ -65,7 +51,14 @@ pub(crate) fn at_end_of_turn(state: &State) {
 }
 
 pub(crate) fn on_end_of_turn(ctx: &Context<'_>) {
-    STATE.with(|state| turn(ctx, state));
+    STATE.with(|state| {
+        // A hand-off by a command leaves a client to be woken, which is not worth a look at the clock.
+        if state.dirty.borrow().is_empty() && !background_is_due(state) {
+            turn(ctx, state);
+        } else {
+            measured(state, || turn(ctx, state));
+        }
+    });
 }
 
 /// The event loop turns.
@@ -89,22 +82,83 @@ fn work_off(ctx: &Context<'_>, state: &State) {
             .retells_synced
             .set(effect::aof_begins_with_sync(ctx, state));
     }
+    let now = clock::now();
+    waiters::look_for_end_of_grace(state, now);
     let mut slice = Slice::begin();
-    let mut boxes_leave = mail::let_one_leave(state);
-    while boxes_leave && !slice.is_over() {
-        boxes_leave = mail::let_one_leave(state);
+    while urgent_step(ctx, state, now) || background_step(ctx, state) {
+        if slice.is_over() {
+            break;
+        }
     }
-    while dirty::look_at_next(ctx, state) && !slice.is_over() {}
-    // Waiters that a mark decided are woken now: another timer would come a millisecond later.
-    while waiters::wake_next(state) && !slice.is_over() {}
     arm_due(ctx, state);
     let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
-        || !state.dirty.borrow().is_empty()
-        || boxes_leave
+        || state.dirty.borrow().len() > 0
         || waiters::some_to_wake(state);
     if more && !state.end_of_turn_armed.replace(true) {
         ctx.start_timer(BETWEEN_SLICES, Alarm::EndOfTurn);
     }
+    arm_background(ctx, state);
+}
+
+/// Somebody is let go, or may be let in. False if there is nobody.
+fn urgent_step(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
+    // Whoever was decided is woken now: another timer would come a millisecond later.
+    waiters::wake_next(state)
+        || waiters::time_one_out(state, now)
+        || mail::time_one_out(state, now)
+        || dirty::look_at_next(ctx, state)
+        || dirty::look_at_due(ctx, state, now)
+}
+
+/// One step of what has no hurry. False if there is nothing to do now.
+fn background_step(ctx: &Context<'_>, state: &State) -> bool {
+    mail::let_one_leave(state)
+        || dismissals::step(state)
+        || relook::step(ctx, state)
+        || arrivals::look_at_next(ctx, state)
+        || drop_of_a_crowd(ctx, state)
+        || remains::step(ctx, state)
+}
+
+/// Drops a few of the holds whose lease is over at one lock. False if there is none.
+fn drop_of_a_crowd(ctx: &Context<'_>, state: &State) -> bool {
+    if dirty::is_blocked(ctx, state) {
+        return false;
+    }
+    let Some((db, name)) = state.crowded.borrow_mut().pop_first() else {
+        return false;
+    };
+    // It comes again by itself while there are more. A slot that has left takes its locks along.
+    if state.primary.get() && settle::call(ctx, db, &name, false) == Err(Refusal::Gate) {
+        state.crowded.borrow_mut().insert((db, name));
+        return false;
+    }
+    true
+}
+
+/// There is something to do that has no hurry, though perhaps not now.
+fn background_is_due(state: &State) -> bool {
+    state.post.boxes_leave()
+        || !state.dismissals.borrow().is_empty()
+        || !state.walks.borrow().is_empty()
+        || !state.arrivals.borrow().is_empty()
+        || !state.crowded.borrow().is_empty()
+        || !state.crowds.borrow().is_empty()
+}
+
+fn arm_background(ctx: &Context<'_>, state: &State) {
+    // While writes are refused the sweep tries again.
+    let now = background_is_due(state) && !dirty::is_blocked(ctx, state);
+    if now && !state.background_armed.replace(true) {
+        ctx.start_timer(BETWEEN_SLICES, Alarm::Background);
+    }
+}
+
+pub(crate) fn on_background(ctx: &Context<'_>) {
+    STATE.with(|state| {
+        state.background_armed.set(false);
+        measured(state, || work_off(ctx, state));
+    });
 }
 
 /// Starts the timer for what is due next, if it is not under way.
@@ -127,16 +181,7 @@ pub(crate) fn arm_due(ctx: &Context<'_>, state: &State) {
 pub(crate) fn on_due(ctx: &Context<'_>) {
     STATE.with(|state| {
         state.due_timer.set(None);
-        let now = clock::now();
-        let mut slice = Slice::begin();
-        while waiters::time_one_out(state, now) {
-            if slice.is_over() {
-                break;
-            }
-        }
-        while mail::time_one_out(state, now) && !slice.is_over() {}
-        waiters::mark_due(state, now);
-        work_off(ctx, state);
+        measured(state, || work_off(ctx, state));
     });
 }
 
@@ -166,39 +211,52 @@ pub(crate) fn back_up(ctx: &Context<'_>, state: &State, now: Instant) {
 }
 
 pub(crate) fn on_sweep(ctx: &Context<'_>) {
-    STATE.with(|state| {
-        let now = clock::now();
-        grace::look_for_stall(ctx, state, now);
-        state.grace.on_tick(now);
-        events::warn_of_short_grace(ctx, state);
-        // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
-        if state.end_of_turn_armed.get() {
-            turn(ctx, state);
+    STATE.with(|state| measured(state, || tick(ctx, state)));
+}
+
+fn tick(ctx: &Context<'_>, state: &State) {
+    let now = clock::now();
+    grace::look_for_stall(ctx, state, now);
+    state.grace.on_tick(now);
+    events::warn_of_short_grace(ctx, state);
+    // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
+    if state.end_of_turn_armed.get() || state.background_armed.get() {
+        turn(ctx, state);
+    }
+    // Put off by a pause.
+    if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
+        at_end_of_turn(state);
+    }
+    mail::on_tick(state, now, ctx.avoid_replication_traffic());
+    dirty::try_held_back(ctx, state);
+    if background_is_due(state) {
+        at_end_of_turn(state);
+    }
+    let mut more = false;
+    if state.primary.get() {
+        look_at_replicas(ctx, state, now);
+        if ctx.is_cluster() {
+            slots::look(ctx, state, now);
         }
-        // Put off by a pause.
-        if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
-            at_end_of_turn(state);
+        if state.grace.forbids_grants(now) {
+            let mut slice = Slice::begin();
+            while relook::patrol(ctx, state) && !slice.is_over() {}
         }
-        mail::on_tick(state, now, ctx.avoid_replication_traffic());
-        dirty::try_held_back(ctx, state);
-        let mut more = false;
-        if state.primary.get() {
-            look_at_replicas(ctx, state, now);
-            if ctx.is_cluster() || state.grace.forbids_grants(now) {
-                // A slot may have left, or a key of another type come where nobody held: only asking the server tells.
-                dirty::mark_queues(state, None);
-            }
-            more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
-        }
-        let pause = match more {
-            true => BETWEEN_SLICES,
-            false if state.held_back.borrow().is_empty() => SWEEP_EVERY,
-            false => PROBE_EVERY,
-        };
-        state
-            .sweep_timer
-            .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
-    });
+        more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
+    }
+    let ticks = state.ticks.get().wrapping_add(1);
+    state.ticks.set(ticks);
+    if ticks.is_multiple_of(WATCHED_TICKS) {
+        undelivered::stop_watching(ctx, state);
+    }
+    let pause = match more {
+        true => BETWEEN_SLICES,
+        false if state.dirty.borrow().held_back() == 0 => SWEEP_EVERY,
+        false => PROBE_EVERY,
+    };
+    state
+        .sweep_timer
+        .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
 }
 
 /// Have enough replicas acknowledged recent data?
@@ -209,7 +267,7 @@ fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
         effect::send_heartbeat(ctx, heartbeat);
     }
     if found.caught_up {
-        dirty::mark_queues(state, None);
+        relook::begin(state, Scope::All);
     }
 }
 
@@ -226,11 +284,7 @@ fn sweep(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
                     leases::with_table(state, db, |table| table.put_off(id, now, PUT_OFF));
                 }
                 // Settled, so it is gone or has a later deadline, unless no key belongs to it.
-                Ok(()) => leases::with_table(state, db, |table| {
-                    if table.due(now, &mut name) == Some(id) {
-                        table.drop_stale(id);
-                    }
-                }),
+                Ok(()) => drop_if_stale(state, db, id, now, &mut name),
             }
             if slice.is_over() {
                 return true;
@@ -238,4 +292,12 @@ fn sweep(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
         }
     }
     false
+}
+
+fn drop_if_stale(state: &State, db: i32, id: LeaseId, now: Instant, name: &mut Vec<u8>) {
+    leases::with_table(state, db, |table| {
+        if table.due(now, name) == Some(id) {
+            table.drop_stale(id);
+        }
+    });
 }

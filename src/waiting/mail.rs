@@ -21,7 +21,8 @@ use crate::ffi::{Blocked, Context};
 use crate::state::{ROOM_KEPT, State, Swap};
 use crate::time::clock;
 use crate::turn::timers;
-use crate::waiting::waiters::{self, Answer, UndeliveredGrant};
+use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::waiters::{self, Answer};
 
 /// How much later than planned a tick may be before the server counts as having read nothing meanwhile, in milliseconds.
 const LATE: u64 = 200;
@@ -80,6 +81,11 @@ impl Post {
     pub(crate) fn counts(&self) -> [u64; 3] {
         let mail = self.mail.borrow();
         [mail.boxes(), mail.letters(), mail.requests()].map(|count| count as u64)
+    }
+
+    /// Boxes have gone, and not all of what was in them has left.
+    pub(crate) fn boxes_leave(&self) -> bool {
+        self.mail.borrow().has_leaving()
     }
 
     /// When the first LOCK.MAIL that waits is answered, whatever there is.
@@ -259,8 +265,9 @@ fn give_back(state: &State, untold: Untold) {
         granted: undo.granted,
         token: undo.token,
         before: undo.before.map(|before| *before),
+        told: false,
     };
-    waiters::give_back(state, grant);
+    undelivered::give_back(state, grant);
 }
 
 /// A grant stands because another one has touched its hold since. If nobody was told of that one either, undoing it is
@@ -287,9 +294,14 @@ pub(crate) fn ask(state: &State, id: BoxId, after: Option<u64>, now: Instant) {
     mail.ask(id, after, state.post.listened(now));
 }
 
-/// The box has letters.
-pub(crate) fn has_letters(state: &State, id: BoxId) -> bool {
-    state.post.mail.borrow().has_letters(id)
+/// The box has letters behind `after`.
+pub(crate) fn has_letters_after(state: &State, id: BoxId, after: Option<u64>) -> bool {
+    state.post.mail.borrow().has_letters_after(id, after)
+}
+
+/// A LOCK.MAIL waits for the box already.
+pub(crate) fn is_read(state: &State, id: BoxId) -> bool {
+    state.post.readers.borrow().waiting.contains_key(&id)
 }
 
 /// Blocks the client until the box has letters, but no longer than to `limit`.

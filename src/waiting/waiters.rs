@@ -10,20 +10,20 @@
 //! A waiter is decided once, here, on the module's own state. A decided one goes onto the wake
 //! list, which a timer drains: nothing else unblocks a client, and so nothing can come between the
 //! decision and its delivery but the client's going away. A grant that nobody could be told of is
-//! undone, unless its hold has been touched since.
+//! undone, see `undelivered`.
 
 use std::collections::{HashMap, VecDeque};
 
-use mortise_core::{
-    Decided, Instant, KeyId, Owner, OwnerRef, Stake, Token, Touched, Verdict, WaiterId,
-};
+use mortise_core::{Decided, Instant, KeyId, Token, Verdict, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
-use crate::state::{Name, ROOM_KEPT, STATE, State, Swap};
+use crate::state::{ROOM_KEPT, STATE, State};
 use crate::turn::dirty;
+use crate::turn::relook::{self, Scope};
 use crate::turn::timers;
 use crate::waiting::mail;
+use crate::waiting::undelivered::{self, UndeliveredGrant};
 
 /// What a waiter's client is answered.
 #[derive(Clone, Debug)]
@@ -41,19 +41,6 @@ struct Entry {
     answer: Option<Answer>,
     /// The client got its answer.
     delivered: bool,
-    /// What to take back if it never does.
-    grant_to_undo: Option<UndeliveredGrant>,
-}
-
-/// A grant that has to be undone if nobody can be told of it.
-#[derive(Clone, Debug)]
-pub(crate) struct UndeliveredGrant {
-    pub(crate) at: (i32, Name),
-    pub(crate) owner: Owner,
-    pub(crate) granted: Touched,
-    /// The hold's token then: one that is made anew has another.
-    pub(crate) token: Token,
-    pub(crate) before: Option<Stake>,
 }
 
 /// Every blocked client.
@@ -63,8 +50,6 @@ pub(crate) struct Waiters {
     handles: HashMap<WaiterId, Blocked>,
     /// Decided, to be unblocked by the next timer.
     wake: VecDeque<Blocked>,
-    /// By key, the grants to be undone when it is settled.
-    undelivered: HashMap<(i32, Name), Vec<UndeliveredGrant>>,
 }
 
 impl Waiters {
@@ -74,7 +59,6 @@ impl Waiters {
             waiter,
             answer: None,
             delivered: false,
-            grant_to_undo: None,
         };
         self.by_handle.insert(blocked, entry);
         self.handles.insert(waiter, blocked);
@@ -106,93 +90,37 @@ pub(crate) fn wait_at(state: &State, db: i32, name: &[u8]) -> bool {
     !queues.is_empty() && queues.get(db as u32, name).is_some()
 }
 
-/// A grant at the key has to be undone.
-pub(crate) fn undelivered_at(state: &State, db: i32, name: &[u8]) -> bool {
-    let waiters = state.waiters.borrow();
-    !waiters.undelivered.is_empty() && waiters.undelivered.contains_key(&(db, name.into()))
-}
-
-/// The grants at the key that have to be undone, the last one first.
-pub(crate) fn take_undelivered(state: &State, db: i32, name: &[u8]) -> Vec<UndeliveredGrant> {
-    let mut waiters = state.waiters.borrow_mut();
-    if waiters.undelivered.is_empty() {
-        return Vec::new();
-    }
-    let mut undelivered = waiters
-        .undelivered
-        .remove(&(db, name.into()))
-        .unwrap_or_default();
-    if waiters.undelivered.is_empty() {
-        waiters.undelivered.shrink_to(ROOM_KEPT);
-    }
-    undelivered.reverse();
-    undelivered
-}
-
-/// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
-/// undoing that one undoes both.
-pub(crate) fn hand_on(state: &State, grant_to_undo: &UndeliveredGrant) {
-    mail::hand_on(state, grant_to_undo);
-    let mut waiters = state.waiters.borrow_mut();
-    let untold = waiters
-        .by_handle
-        .values_mut()
-        .filter(|entry| !entry.delivered);
-    for later in untold.filter_map(|entry| entry.grant_to_undo.as_mut()) {
-        let follows = later
-            .before
-            .is_some_and(|before| before.touched == grant_to_undo.granted);
-        if follows && later.at == grant_to_undo.at && later.owner == grant_to_undo.owner {
-            later.before = grant_to_undo.before;
-            return;
-        }
-    }
-}
-
-/// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
-pub(crate) fn swap(state: &State, swap: Swap) {
-    let mut waiters = state.waiters.borrow_mut();
-    for entry in waiters.by_handle.values_mut() {
-        if let Some(grant_to_undo) = &mut entry.grant_to_undo {
-            grant_to_undo.at.0 = swap.of(grant_to_undo.at.0);
-        }
-    }
-    let undelivered = std::mem::take(&mut waiters.undelivered);
-    waiters.undelivered = undelivered
-        .into_iter()
-        .map(|((db, name), undelivered)| ((swap.of(db), name), undelivered))
-        .collect();
-}
-
 /// A settle has decided a waiter of the key.
 pub(crate) fn decide(state: &State, key: &KeyId, decided: &Decided, now: Instant) {
     if mail::decide(state, key, decided, now) {
         return;
     }
     let waiter = &decided.waiter;
-    let (answer, grant_to_undo) = match decided.verdict {
+    let answer = match decided.verdict {
         Verdict::Granted {
             grant,
             stake,
             before,
             ..
         } => {
-            let grant_to_undo = UndeliveredGrant {
+            let undelivered = UndeliveredGrant {
                 at: (key.db as i32, (*key.name).into()),
                 owner: waiter.owner.clone(),
                 granted: stake.touched,
                 token: stake.token,
                 before,
+                told: false,
             };
-            (Answer::Token(grant.token()), Some(grant_to_undo))
+            undelivered::granted(state, waiter.id, undelivered);
+            Answer::Token(grant.token())
         }
-        Verdict::UpgradeLost => (Answer::Null, None),
-        Verdict::Refused(error) => (Answer::Error(Error::of(error, waiter.fence)), None),
+        Verdict::UpgradeLost => Answer::Null,
+        Verdict::Refused(error) => Answer::Error(Error::of(error, waiter.fence)),
     };
-    answer_waiter(state, waiter.id, answer, grant_to_undo);
+    answer_waiter(state, waiter.id, answer);
 }
 
-/// A waiter that became an upgrade has closed a cycle.
+/// The waiter can never be let in.
 pub(crate) fn refuse(state: &State, id: WaiterId, error: Error) {
     end(state, id, Answer::Error(error));
 }
@@ -205,7 +133,7 @@ fn end(state: &State, id: WaiterId, answer: Answer) -> Option<KeyId> {
     {
         return Some(key.clone());
     }
-    answer_waiter(state, id, answer, None);
+    answer_waiter(state, id, answer);
     removed.map(|(key, _)| key)
 }
 
@@ -222,97 +150,23 @@ pub(crate) fn withdraw(state: &State, id: WaiterId) {
     }
 }
 
-/// Blocked requests of `owner` at the key that were granted and not answered yet are answered null. True if there was one.
-pub(crate) fn withdraw_undelivered(state: &State, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-    let mut waiters = state.waiters.borrow_mut();
-    let Waiters {
-        wake, by_handle, ..
-    } = &mut *waiters;
-    let mut found = false;
-    for blocked in wake.iter() {
-        let Some(entry) = by_handle.get_mut(blocked) else {
-            continue;
-        };
-        let granted = entry.grant_to_undo.as_ref().is_some_and(|grant| {
-            grant.at.0 == key.db as i32 && *grant.at.1 == *key.name && grant.owner.as_ref() == owner
-        });
-        if granted {
-            (entry.answer, entry.grant_to_undo) = (Some(Answer::Null), None);
-            found = true;
-        }
-    }
-    found
-}
-
 /// Lets a client go before the event loop turns.
 pub(crate) fn wake(state: &State, blocked: Blocked) {
     state.waiters.borrow_mut().wake.push_back(blocked);
     timers::at_end_of_turn(state);
 }
 
-/// Undoes a grant that nobody was told of.
-pub(crate) fn give_back(state: &State, grant: UndeliveredGrant) {
-    if state.primary.get() {
-        let at = grant.at.clone();
-        dirty::mark_queue(at.0, &at.1);
-        let mut waiters = state.waiters.borrow_mut();
-        waiters.undelivered.entry(at).or_default().push(grant);
-    }
-}
-
-fn answer_waiter(
-    state: &State,
-    id: WaiterId,
-    answer: Answer,
-    grant_to_undo: Option<UndeliveredGrant>,
-) {
+fn answer_waiter(state: &State, id: WaiterId, answer: Answer) {
     let mut waiters = state.waiters.borrow_mut();
     let Some(blocked) = waiters.handles.remove(&id) else {
         return;
     };
     if let Some(entry) = waiters.by_handle.get_mut(&blocked) {
         entry.answer = Some(answer);
-        entry.grant_to_undo = grant_to_undo;
         waiters.wake.push_back(blocked);
     }
     drop(waiters);
     timers::at_end_of_turn(state);
-}
-
-/// Answers everybody who waits at the key with `error`.
-pub(crate) fn refuse_all(state: &State, db: i32, name: &[u8], error: &Error) {
-    let ids: Vec<WaiterId> = match state.queues.borrow().get(db as u32, name) {
-        Some(queue) => queue.iter().map(|waiter| waiter.id).collect(),
-        None => return,
-    };
-    for id in ids {
-        refuse(state, id, error.clone());
-    }
-}
-
-/// The key's slot has left this server.
-pub(crate) fn send_away(state: &State, db: i32, name: &[u8]) {
-    take_undelivered(state, db, name);
-    let error = Error::Unblocked("the key's slot is not on this server any more, ask again");
-    refuse_all(state, db, name, &error);
-}
-
-/// This server is no primary any more.
-pub(crate) fn send_all_away(state: &State) {
-    let keys: Vec<(u32, Name)> = {
-        let queues = state.queues.borrow();
-        queues
-            .iter()
-            .map(|(db, name, _)| (db, (**name).into()))
-            .collect()
-    };
-    let error = Error::Unblocked("this server is not the primary any more, ask again");
-    for (db, name) in keys {
-        refuse_all(state, db as i32, &name, &error);
-    }
-    state.waiters.borrow_mut().undelivered.clear();
-    state.held_back.borrow_mut().clear();
-    state.restored.borrow_mut().clear();
 }
 
 /// Lets the next decided client go. False if there is none.
@@ -349,15 +203,10 @@ fn mark_if_waited_at(state: &State, key: &KeyId) {
     }
 }
 
-/// Marks the keys with waiters whose first lease is over, and all of them when the grace ends.
-pub(crate) fn mark_due(state: &State, now: Instant) {
-    loop {
-        let due = state.queues.borrow_mut().due(now);
-        let Some(key) = due else { break };
-        dirty::mark_queue(key.db as i32, &key.name);
-    }
+/// Everybody who waits is looked at when the grace ends.
+pub(crate) fn look_for_end_of_grace(state: &State, now: Instant) {
     if state.grace.is_newly_over(now) {
-        dirty::mark_queues(state, None);
+        relook::begin(state, Scope::All);
     }
 }
 
@@ -402,13 +251,10 @@ pub(crate) fn on_freed(state: &State, blocked: Blocked) {
         waiters.shrink();
         entry
     };
-    if let Some(Entry {
-        delivered: false,
-        grant_to_undo: Some(grant),
-        ..
-    }) = entry
+    if let Some(entry) = entry
+        && !entry.delivered
     {
-        give_back(state, grant);
+        undelivered::untold(state, entry.waiter);
     }
 }
 
@@ -429,17 +275,20 @@ fn leave(state: &State, blocked: Blocked) {
 }
 
 fn deliver(ctx: &Context<'_>, state: &State, blocked: Blocked) {
-    let answer = {
+    let (id, answer) = {
         let mut waiters = state.waiters.borrow_mut();
         let Some(entry) = waiters.by_handle.get_mut(&blocked) else {
             return ctx.reply_null();
         };
         entry.delivered = true;
-        entry.answer.clone()
+        (entry.waiter, entry.answer.clone())
     };
     match answer {
-        Some(Answer::Token(token)) => ctx.reply_integer(token.get() as i64),
+        // Not if its owner has left the key meanwhile.
+        Some(Answer::Token(token)) if undelivered::told(ctx, state, id, ctx.client_id()) => {
+            ctx.reply_integer(token.get() as i64);
+        }
         Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
-        Some(Answer::Null) | None => ctx.reply_null(),
+        Some(Answer::Token(_) | Answer::Null) | None => ctx.reply_null(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod failover;
+mod late;
 mod load;
 mod partition;
 mod routing;

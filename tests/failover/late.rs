@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Builder, Conn, Link, Server, cmd, eventually, eventually_within, granted, hold_of, int, is_nil,
-    lock_info, try_cmd, wait_for_sync_over, waiter,
+    Builder, Conn, Contenders, Link, Record, Role, Server, Stay, cmd, eventually,
+    eventually_within, granted, hold_of, int, is_nil, lock_info, try_cmd, wait_for_sync_over,
+    waiter,
 };
 
 pub(crate) const MAX_LEASE: u64 = 10_000;
@@ -106,11 +107,20 @@ pub(crate) fn await_on_time(primary: &Server) {
     });
 }
 
+/// How long `a` holds. With a grace it takes a moment until the primary trusts a replica that was late; without one the
+/// primary must see the end of the lease before the server itself misses the replica.
+fn lease(grace: u64) -> u64 {
+    match grace {
+        0 => LATE.as_millis() as u64 + 500,
+        _ => MAX_LEASE - 500,
+    }
+}
+
 /// What the server says of a renewal once it knows.
-pub(crate) fn renewal(server: &Server, key: &str, owner: &str) -> Value {
+pub(crate) fn renewal(server: &Server, key: &str, owner: &str, lease: u64) -> Value {
     let mut conn = server.connect();
     eventually_within(PATIENCE, "the server knows who holds", || {
-        match try_cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE) {
+        match try_cmd!(conn, "LOCK.RENEW", key, owner, lease) {
             Err(error) if error.starts_with("TRYAGAIN ") => Err(error),
             Err(error) => panic!("{error}"),
             Ok(reply) => Ok(reply),
@@ -127,7 +137,7 @@ fn other_holder(old: &Server) -> Option<Vec<u8>> {
 
 /// `a` asks the new primary whether it still holds, while `b` asks the old one for the lock. True if both do.
 fn two_inside(old: &Server, new: &Server) -> bool {
-    let renewed = !is_nil(&renewal(new, "key", "a"));
+    let renewed = !is_nil(&renewal(new, "key", "a", MAX_LEASE));
     if renewed && hold_of(&mut old.connect(), "key", "a").is_some() {
         // Without a time of TRYAGAIN it is early. b comes in when a's lease is over there.
         let mut conn = old.connect();
@@ -170,7 +180,7 @@ fn stream_is_late(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let mut old = pair.primary.connect();
     pair.link.delay_stream(LATE);
-    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE - 1_000));
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", lease(grace)));
     let _b = waiter!(
         pair.primary,
         "LOCK.ACQUIRE",
@@ -199,11 +209,49 @@ fn without_a_grace_a_hold_that_came_late_is_revived_beside_another() {
     assert_finds_two_inside(|| stream_is_late(0));
 }
 
+// The same with clients that write down when they believed. One of them asks again when its lease is over.
+fn clients_contend_behind_a_late_stream(grace: u64) -> Record {
+    const ROLES: [Role; 3] = [Role::Returner, Role::Loyal, Role::Returner];
+    let pair = Pair::start(grace);
+    pair.link.delay_stream(LATE);
+    let lease = Duration::from_millis(lease(grace));
+    let clients =
+        Contenders::start_staying(&ROLES, "key", pair.primary.port(), lease, Stay::Silent);
+    let mut conn = pair.primary.connect();
+    eventually("somebody is inside", || {
+        lock_info(&mut conn, "key").is_some()
+    });
+    pair.link.delay_stream(Duration::ZERO);
+    let mut conn = pair.replica.connect();
+    eventually_within(PATIENCE, "the replica has heard", || {
+        lock_info(&mut conn, "key").is_some()
+    });
+    await_on_time(&pair.primary);
+    pair.fail_over();
+    clients.go_to(pair.replica.port());
+    let served = clients.await_grants(pair.replica.port(), 1, PATIENCE);
+    assert!(served, "{:?}", clients.refusals());
+    clients.stop()
+}
+
+#[test]
+fn clients_that_ask_the_promoted_server_whether_they_hold_are_never_two_inside() {
+    clients_contend_behind_a_late_stream(GRACE).assert_exclusive();
+}
+
+#[test]
+fn without_a_grace_clients_that_ask_the_promoted_server_whether_they_hold_are_two_inside() {
+    assert_finds_two_inside(|| {
+        let record = clients_contend_behind_a_late_stream(0);
+        !record.overlaps().is_empty()
+    });
+}
+
 // The stream is late and catches up, so that the primary grants again: now only the successor can know.
-fn stream_was_late(pair: &Pair) -> i64 {
+fn stream_was_late(pair: &Pair, lease: u64) -> i64 {
     let mut old = pair.primary.connect();
     pair.link.delay_stream(LATE);
-    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", lease));
     pair.link.delay_stream(Duration::ZERO);
     await_hold(&pair.replica, "key", "a");
     // For a heartbeat to come that is acknowledged.
@@ -214,7 +262,7 @@ fn stream_was_late(pair: &Pair) -> i64 {
 
 fn stream_was_late_before(grace: u64) -> bool {
     let pair = Pair::start(grace);
-    let token = stream_was_late(&pair);
+    let token = stream_was_late(&pair, lease(grace));
     let _b = waiter!(
         pair.primary,
         "LOCK.ACQUIRE",
@@ -246,13 +294,12 @@ fn without_a_grace_a_hold_that_came_late_before_is_revived_beside_another() {
 fn sync_is_slow(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let mut old = pair.primary.connect();
-    // The longest lease counts, and everything else has gone.
-    eventually("the other lock is free", || {
-        lock_info(&mut old, "warm").is_none()
-    });
-    let delay = LATE.as_micros().to_string();
+    // Each key takes its time.
+    eventually("no other key is there", || int(&cmd!(old, "DBSIZE")) == 0);
+    // It begins when the replica comes back, which takes a second.
+    let delay = (LATE - Duration::from_secs(1)).as_micros().to_string();
     cmd!(old, "CONFIG", "SET", "rdb-key-save-delay", &delay);
-    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", lease(grace) + 500));
     cmd!(old, "DEBUG", "CHANGE-REPL-ID");
     cmd!(old, "CLIENT", "KILL", "TYPE", "replica");
     eventually_within(PATIENCE, "all data has come anew", || {
@@ -299,7 +346,7 @@ fn chain(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let second = builder().start();
     configure(&second, grace, 1);
-    let token = stream_was_late(&pair);
+    let token = stream_was_late(&pair, lease(grace));
     let _b = waiter!(
         pair.primary,
         "LOCK.ACQUIRE",
@@ -310,14 +357,12 @@ fn chain(grace: u64) -> bool {
         0
     );
     pair.fail_over();
-    cmd!(
-        second.connect(),
-        "REPLICAOF",
-        "127.0.0.1",
-        pair.replica.port()
-    );
-    await_hold(&second, "key", "a");
     let mut first = pair.replica;
+    cmd!(second.connect(), "REPLICAOF", "127.0.0.1", first.port());
+    await_hold(&second, "key", "a");
+    // What the first one suspects it has told by now.
+    configure(&first, grace, 1);
+    await_on_time(&first);
     first.sigkill();
     promote(&second);
     let two = two_inside(&pair.primary, &second);
@@ -378,7 +423,9 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
     eventually("the primary notices", || {
         pair.primary.gauge("replicas_late") == 1
     });
-    assert!(pair.primary.log().contains("replicas are late"));
+    eventually("the log says so", || {
+        pair.primary.log().contains("replicas are late")
+    });
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 1_000)));
     let error = try_cmd!(conn, "LOCK.RENEW", "mine", "a", 1_000).unwrap_err();
     assert!(error.starts_with("TRYAGAIN "), "{error}");
@@ -402,8 +449,8 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_
     int(&cmd!(old, "LOCK.ACQUIRE", "short", "a", 2_000));
     await_hold(&pair.replica, "short", "a");
     pair.fail_over();
-    assert_eq!(int(&renewal(&pair.replica, "key", "a")), token);
-    assert!(is_nil(&renewal(&pair.replica, "short", "a")));
+    assert_eq!(int(&renewal(&pair.replica, "key", "a", MAX_LEASE)), token);
+    assert!(is_nil(&renewal(&pair.replica, "short", "a", MAX_LEASE)));
     let mut conn = pair.replica.connect();
     eventually_within(PATIENCE, "the grace is over", || {
         let renewed = cmd!(conn, "LOCK.RENEW", "key", "a", MAX_LEASE, "TOKEN", token);

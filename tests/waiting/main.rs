@@ -1,6 +1,7 @@
 //! Requests that wait: whose turn it is, how a wait ends, and what the server, its keys and its clients do meanwhile.
 
 mod bounds;
+mod cluster;
 mod databases;
 mod deadlock;
 mod deadlock_none;

@@ -48,6 +48,13 @@ impl Builder {
         self
     }
 
+    /// Starts no node of a cluster even where the tests are run on such (`MORTISE_CLUSTER`): for tests of what clusters
+    /// do not have, several databases or a command with keys of several slots.
+    pub fn alone(mut self) -> Self {
+        self.setup.alone = true;
+        self
+    }
+
     /// Starts the server without the module.
     pub fn without_module(mut self) -> Self {
         self.setup.module = false;

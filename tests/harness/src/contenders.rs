@@ -25,6 +25,9 @@ pub enum Role {
     Mover,
     /// It stays with the old one until that refuses it: it is on the same side of a partition.
     Loyal,
+    /// It goes to the new primary, and when its lease is over it asks there whether it holds after all: it believes what
+    /// a renewal says.
+    Returner,
 }
 
 /// How long a client stays inside.

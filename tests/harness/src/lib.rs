@@ -42,7 +42,8 @@
 //! | put it on another machine | [`Builder::on_another_machine`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
-//! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders.
+//! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders. `MORTISE_CLUSTER=1` makes each
+//! server a cluster of one node that owns all slots, unless it is [`Builder::alone`] or something special.
 
 #![forbid(unsafe_code)]
 

@@ -60,6 +60,15 @@ impl Server {
         Server::builder().start()
     }
 
+    /// The same, and no node of a cluster in any case: see [`Builder::alone`].
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start_alone() -> Server {
+        Server::builder().alone().start()
+    }
+
     /// Options for another kind of server.
     pub fn builder() -> Builder {
         Builder::new()
@@ -173,7 +182,7 @@ impl Server {
     /// Waits until the command that `conn` sent last is blocked in the server.
     ///
     /// # Panics
-    /// If it does not come to be within 10 seconds: it may have been answered.
+    /// If it does not come to be within 30 seconds: it may have been answered.
     #[track_caller]
     pub fn await_blocked(&self, conn: &Conn) {
         let id = conn.client_id().to_string();

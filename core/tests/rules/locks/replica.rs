@@ -121,7 +121,7 @@ impl Replica {
                 lock.remove(owner);
                 assert!(lock.hold(owner).is_none());
             }
-            Fact::Free => lock.clear(),
+            Fact::Free => drop(lock.clear()),
             Fact::Clock | Fact::Heartbeat(_) => {}
         }
     }

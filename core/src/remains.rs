@@ -1,0 +1,37 @@
+//! What many holds leave behind when they count no more.
+//!
+//! Dropping a hundred thousand of them, and telling of each, takes too long to be done at once. So
+//! a lock lets go of them whole, and whoever it belongs to drops a few at a time.
+
+use crate::owner::Owner;
+use crate::readers::Readers;
+use crate::stake::Stake;
+
+/// Holds that count no more, for any rule.
+#[derive(Debug, Default)]
+pub struct Remains(Readers);
+
+impl Remains {
+    pub(crate) fn of(readers: Readers) -> Self {
+        Self(readers)
+    }
+
+    pub(crate) fn add(&mut self, owner: Owner, stake: Stake) {
+        self.0.insert(owner, stake);
+    }
+
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// None is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops one of them, in no order that means anything.
+    pub fn pop(&mut self) -> Option<(Owner, Stake)> {
+        self.0.pop_apart()
+    }
+}

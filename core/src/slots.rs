@@ -1,0 +1,218 @@
+//! The keys where somebody waits, in an order that can be walked a few keys at a time: by cluster slot.
+//!
+//! A walk remembers the last key that it has seen and goes on behind it, whatever came or went
+//! meanwhile.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use crate::queues::KeyId;
+
+/// How many slots a cluster has.
+pub const SLOTS: u16 = 16_384;
+
+/// The slot of a key: CRC16 (XMODEM) of its name, or of the first `{tag}` in it that is not empty,
+/// as the Redis Cluster specification says.
+pub fn slot_of(name: &[u8]) -> u16 {
+    crc16(tag(name).unwrap_or(name)) % SLOTS
+}
+
+fn tag(name: &[u8]) -> Option<&[u8]> {
+    let open = name.iter().position(|byte| *byte == b'{')? + 1;
+    let len = name[open..].iter().position(|byte| *byte == b'}')?;
+    (len > 0).then(|| &name[open..open + len])
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        let index = usize::from((crc >> 8) as u8 ^ byte);
+        crc << 8 ^ CRC16[index]
+    })
+}
+
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = crc << 1 ^ if crc & 0x8000 == 0 { 0 } else { 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// A key in this order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotKey {
+    /// Its slot.
+    pub slot: u16,
+    /// Which.
+    pub key: KeyId,
+}
+
+impl SlotKey {
+    fn of(key: &KeyId) -> Self {
+        Self {
+            slot: slot_of(&key.name),
+            key: key.clone(),
+        }
+    }
+}
+
+/// A set of slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotSet(Vec<u64>);
+
+impl SlotSet {
+    const WORDS: usize = SLOTS as usize / 64;
+
+    /// Adds `slot`; one out of range is left out.
+    pub fn insert(&mut self, slot: u16) {
+        self.0.resize(Self::WORDS, 0);
+        if let Some(word) = self.0.get_mut(usize::from(slot) / 64) {
+            *word |= 1 << (slot % 64);
+        }
+    }
+
+    fn remove(&mut self, slot: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(slot) / 64) {
+            *word &= !(1 << (slot % 64));
+        }
+    }
+
+    /// It is one of them.
+    pub fn contains(&self, slot: u16) -> bool {
+        self.word(usize::from(slot) / 64) >> (slot % 64) & 1 == 1
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
+    }
+
+    /// Those that are not in `other`, in ascending order.
+    pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u16> + 'a {
+        let words = self.0.iter().enumerate();
+        let words = words.map(|(index, word)| word & !other.word(index));
+        (0..).step_by(64).zip(words).flat_map(|(first, word)| {
+            let mut word = word;
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros() as u16)?;
+                word &= word - 1;
+                Some(first + bit)
+            })
+        })
+    }
+}
+
+/// The keys where somebody waits.
+#[derive(Debug, Default)]
+pub struct WaitingKeys {
+    keys: BTreeSet<SlotKey>,
+    slots: SlotSet,
+}
+
+impl WaitingKeys {
+    pub(crate) fn insert(&mut self, key: &KeyId) {
+        let key = SlotKey::of(key);
+        self.slots.insert(key.slot);
+        self.keys.insert(key);
+    }
+
+    pub(crate) fn remove(&mut self, key: &KeyId) {
+        let key = SlotKey::of(key);
+        self.keys.remove(&key);
+        if self.keys.is_empty() {
+            *self = Self::default();
+        } else if self.first_of(key.slot).is_none() {
+            self.slots.remove(key.slot);
+        }
+    }
+
+    /// The slots of them all.
+    pub fn slots(&self) -> &SlotSet {
+        &self.slots
+    }
+
+    /// The first one behind `last`, or the first of all.
+    pub fn after(&self, last: Option<&SlotKey>) -> Option<&SlotKey> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.keys.range((from, Bound::Unbounded)).next()
+    }
+
+    /// The first one of `slot`.
+    pub fn first_of(&self, slot: u16) -> Option<&SlotKey> {
+        let first = SlotKey {
+            slot,
+            key: KeyId {
+                db: 0,
+                name: [].into(),
+            },
+        };
+        let found = self.keys.range(first..).next();
+        found.filter(|found| found.slot == slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(
+            slot_of(b"{user1000}.following"),
+            slot_of(b"{user1000}.followers")
+        );
+        assert_eq!(slot_of(b"foo{{bar}}zap"), slot_of(b"{bar"));
+        assert_eq!(slot_of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+        assert_eq!(slot_of(b"foo{bar}{zap}"), slot_of(b"bar"));
+    }
+
+    #[test]
+    fn a_set_knows_its_slots() {
+        let (mut all, mut some) = (SlotSet::default(), SlotSet::default());
+        for slot in [0, 63, 64, 5_000, SLOTS - 1] {
+            all.insert(slot);
+        }
+        all.insert(SLOTS);
+        some.insert(64);
+        assert_eq!(
+            all.without(&some).collect::<Vec<_>>(),
+            [0, 63, 5_000, SLOTS - 1]
+        );
+        assert!(all.contains(63) && !all.contains(62) && !all.contains(SLOTS));
+    }
+
+    #[test]
+    fn a_walk_goes_on_behind_what_it_has_seen() {
+        let key = |number: u32| KeyId {
+            db: number % 2,
+            name: number.to_string().into_bytes().into(),
+        };
+        let mut keys = WaitingKeys::default();
+        for number in 0..100 {
+            keys.insert(&key(number));
+        }
+        let mut seen = 0;
+        let mut last: Option<SlotKey> = None;
+        while let Some(next) = keys.after(last.as_ref()).cloned() {
+            assert!(last.is_none_or(|last| last < next));
+            assert!(keys.slots().contains(next.slot));
+            keys.remove(&next.key);
+            assert!(
+                keys.first_of(next.slot)
+                    .is_none_or(|other| other.key != next.key)
+            );
+            last = Some(next);
+            seen += 1;
+        }
+        assert_eq!(seen, 100);
+        assert_eq!(*keys.slots(), SlotSet::default());
+    }
+}

@@ -1,0 +1,199 @@
+//! A crowd of readers whose leases end together: for every rule they are gone at once, and dropping them is spread out.
+
+use allocation_counter::measure;
+use mortise_core::{
+    AcquireError, Busy, Grant, How, Instant, Lease, Lock, Micros, Mode, OwnerRef, Release,
+    ReleaseError, Request, TokenClock,
+};
+
+const NOW: Instant = Instant::from_millis(1_000_000);
+const WALL: Micros = Micros(1_700_000_000_000_000);
+const CROWD: usize = 1_000;
+
+fn owner(name: &[u8]) -> OwnerRef<'_> {
+    OwnerRef::new(name).expect("1 to 255 bytes")
+}
+
+fn request(name: &[u8], mode: Mode, ms: u64) -> Request<'_> {
+    Request {
+        owner: owner(name),
+        mode,
+        lease: Lease::from_millis(ms).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 7,
+    }
+}
+
+struct Crowd {
+    lock: Lock,
+    tokens: TokenClock,
+    ended: usize,
+}
+
+impl Crowd {
+    /// `crowd` readers for 10 ms, and `others` for a second.
+    fn new(crowd: usize, others: &[&[u8]]) -> Self {
+        let mut this = Self {
+            lock: Lock::free(),
+            tokens: TokenClock::new(),
+            ended: 0,
+        };
+        for number in 0..crowd {
+            let name = format!("reader {number}");
+            this.acquire(NOW, name.as_bytes(), Mode::Read, 10)
+                .expect("compatible");
+        }
+        for name in others {
+            this.acquire(NOW, name, Mode::Read, 1_000)
+                .expect("compatible");
+        }
+        this
+    }
+
+    fn acquire(
+        &mut self,
+        now: Instant,
+        name: &[u8],
+        mode: Mode,
+        ms: u64,
+    ) -> Result<Grant, AcquireError> {
+        let ended = &mut self.ended;
+        let mut live = self.lock.at(now, |_, _| *ended += 1);
+        let outcome = live.acquire(&request(name, mode, ms), &mut self.tokens, WALL);
+        self.ended += live.take_remains().map_or(0, |remains| remains.len());
+        outcome
+    }
+}
+
+#[test]
+fn a_crowd_that_has_ended_leaves_the_lock_free_in_one_piece() {
+    let mut crowd = Crowd::new(CROWD, &[]);
+    let mut live = crowd
+        .lock
+        .at(NOW.after(10), |_, _| panic!("told one by one"));
+    assert!(live.is_empty());
+    let mut remains = live.take_remains().expect("a crowd has ended");
+    assert!(crowd.lock.is_free());
+    assert_eq!(remains.len(), CROWD);
+    let mut dropped = 0;
+    while let Some((_, stake)) = remains.pop() {
+        assert_eq!(stake.deadline, NOW.after(10));
+        dropped += 1;
+    }
+    assert_eq!((dropped, remains.is_empty()), (CROWD, true));
+}
+
+#[test]
+fn whoever_is_left_of_a_crowd_is_alone_at_once() {
+    let mut crowd = Crowd::new(CROWD, &[b"left"]);
+    let then = NOW.after(10);
+    let upgraded = crowd.acquire(then, b"left", Mode::Write, 10);
+    assert!(matches!(upgraded, Ok(Grant::Upgrade(_))), "{upgraded:?}");
+    assert_eq!((crowd.lock.len(), crowd.ended), (1, CROWD));
+}
+
+#[test]
+fn a_few_are_dropped_at_a_time_while_several_others_hold() {
+    let mut crowd = Crowd::new(CROWD, &[b"left", b"too"]);
+    let then = NOW.after(10);
+    let mut looks = 0;
+    while crowd.lock.has_ended_holds(then) {
+        let told = crowd.ended;
+        let ended = &mut crowd.ended;
+        let live = crowd.lock.at(then, |_, _| *ended += 1);
+        assert_eq!(live.next_deadline(), Some(NOW.after(1_000)));
+        assert_eq!(live.len(), 2);
+        assert!((1..=64).contains(&(crowd.ended - told)));
+        looks += 1;
+    }
+    assert!(looks > 10);
+    assert_eq!((crowd.lock.len(), crowd.ended), (2, CROWD));
+}
+
+#[test]
+fn a_hold_that_has_ended_and_is_not_dropped_yet_is_nobodys() {
+    let mut crowd = Crowd::new(CROWD, &[b"left", b"too"]);
+    let then = NOW.after(10);
+    crowd.lock.at(then, |_, _| {});
+    let (last, _) = crowd
+        .lock
+        .holds()
+        .find(|(_, stake)| stake.is_over(then))
+        .expect("not all are dropped at once");
+    let last = last.text().to_vec();
+    let lock = &mut crowd.lock;
+    assert_eq!(
+        (lock.live_len(then), lock.live_holds(then, 100).len()),
+        (2, 2)
+    );
+    let mut live = lock.at(then, |_, _| {});
+    assert!(live.hold(owner(&last)).is_none());
+    let lease = Lease::from_millis(1_000).expect("at least 1");
+    assert!(live.renew(owner(&last), lease, None).is_none());
+    let release = Release {
+        owner: owner(&last),
+        how: How::All,
+        token: None,
+    };
+    assert_eq!(live.release(&release), Err(ReleaseError::NotHeld));
+    let busy = crowd.acquire(then, &last, Mode::Write, 1_000);
+    assert!(
+        matches!(busy, Err(AcquireError::Busy(Busy::Held))),
+        "{busy:?}"
+    );
+    let granted = crowd.acquire(then, &last, Mode::Read, 1_000);
+    assert!(
+        matches!(granted, Ok(Grant::New(_))),
+        "no hold is revived: {granted:?}"
+    );
+    let stake = crowd.lock.hold(owner(&last)).expect("granted");
+    assert_eq!((stake.read, stake.since), (1, then));
+    assert_eq!(crowd.lock.live_len(then), 3);
+}
+
+#[test]
+fn the_holds_are_counted_right_whatever_moment_is_asked_for() {
+    let mut crowd = Crowd::new(0, &[]);
+    for number in 0..200_u64 {
+        let name = format!("reader {number}");
+        crowd
+            .acquire(NOW, name.as_bytes(), Mode::Read, 10 + number % 20)
+            .expect("compatible");
+    }
+    let lock = &mut crowd.lock;
+    for after in [15, 12, 29, 9, 20, 30, 0] {
+        let now = NOW.after(after);
+        let expected = lock
+            .holds()
+            .filter(|(_, stake)| !stake.is_over(now))
+            .count();
+        assert_eq!(lock.live_len(now), expected, "after {after} ms");
+        let live = lock.live_holds(now, 1_000);
+        assert!(live.is_sorted_by(|(one, _), (other, _)| one < other));
+        assert_eq!(
+            (live.len(), lock.live_holds(now, 7).len()),
+            (expected, expected.min(7))
+        );
+        if let Some((name, _)) = live.first() {
+            lock.remove(name.as_ref());
+        }
+    }
+}
+
+#[test]
+fn no_look_at_a_crowd_frees_more_than_a_few_holds() {
+    for others in [&[][..], &[&b"left"[..]], &[&b"left"[..], b"too"]] {
+        let mut crowd = Crowd::new(20 * CROWD, others);
+        let count = measure(|| {
+            let mut live = crowd.lock.at(NOW.after(10), |_, _| {});
+            std::mem::forget(live.take_remains());
+        });
+        // A few nodes of two trees, or none where all go in one piece.
+        assert!(
+            (-128..=2).contains(&count.count_current),
+            "{count:?} beside {others:?}"
+        );
+    }
+}

@@ -1,0 +1,44 @@
+//! Work in stretches that end before others notice, and how long they were.
+
+use mortise_core::Micros;
+
+use crate::ffi;
+use crate::state::State;
+use crate::time::clock;
+
+/// How long a slice may take before other clients get their turn, in microseconds.
+const SLICE: u64 = 1_000;
+/// How often the clock is looked at within a slice: once every so many steps.
+const STEPS_PER_LOOK: usize = 16;
+
+/// A stretch of work that ends before others notice.
+pub(crate) struct Slice {
+    began: Micros,
+    done: usize,
+}
+
+impl Slice {
+    pub(crate) fn begin() -> Self {
+        Self {
+            began: clock::wall(),
+            done: 0,
+        }
+    }
+
+    /// One more step is done. True if the slice is over.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.done += 1;
+        // A wall clock that steps, in either direction, ends the slice, too.
+        self.done.is_multiple_of(STEPS_PER_LOOK) && clock::wall().0.abs_diff(self.began.0) > SLICE
+    }
+}
+
+/// Does `work` and notes how much of the processor's time it took, which does not count what others on the machine take.
+pub(crate) fn measured(state: &State, work: impl FnOnce()) {
+    let began = ffi::cpu_micros();
+    work();
+    let took = ffi::cpu_micros().saturating_sub(began);
+    state
+        .longest_stretch
+        .set(state.longest_stretch.get().max(took));
+}

@@ -1,0 +1,130 @@
+//! Which slots of the cluster are here: a waiter whose slot has left is sent away.
+//!
+//! No event tells of that on all servers. So the server is asked, while anybody waits, for its own
+//! line of CLUSTER NODES: one look for all slots, however many keys have waiters.
+
+use mortise_core::{Instant, Mode, SlotSet, slot_of};
+
+use crate::ffi::{Access, Context};
+use crate::state::State;
+use crate::time::clock;
+use crate::turn::dismissals;
+use crate::turn::relook::{self, Scope};
+
+/// How old the answer may be for a question about one key, in milliseconds.
+const FRESH: u64 = 20;
+
+/// The slots of this server.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    /// Those that a request is served in: the server's own, and those that come to it.
+    here: SlotSet,
+    /// Those that come to it: it serves who was sent by ASK.
+    importing: Vec<u16>,
+    /// Those that leave it: it serves the keys that are still here.
+    migrating: Vec<u16>,
+    asked: Instant,
+}
+
+/// From the sweep: sends away whose slot is not here any more.
+pub(crate) fn look(ctx: &Context<'_>, state: &State, now: Instant) {
+    if state.queues.borrow().is_empty() || !refresh(ctx, state, now) {
+        return;
+    }
+    let gone: Vec<u16> = {
+        let (queues, slots) = (state.queues.borrow(), state.slots.borrow());
+        queues.waiting_keys().slots().without(&slots.here).collect()
+    };
+    for slot in gone {
+        dismissals::send_slot_away(state, slot);
+    }
+}
+
+/// False if the server does not tell.
+fn refresh(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
+    let Some(mut slots) = ctx.cluster_nodes().as_deref().and_then(Slots::read) else {
+        return false;
+    };
+    slots.asked = now;
+    let before = state.slots.replace(slots);
+    let after = state.slots.borrow();
+    let new = |slot: &&u16| !before.migrating.contains(slot);
+    let leaving = after.migrating.iter().filter(new);
+    let settled = before
+        .importing
+        .iter()
+        .filter(|slot| !after.importing.contains(slot));
+    for slot in leaving.chain(settled) {
+        // What was held back there may be decided now.
+        relook::begin(state, Scope::Slot(*slot));
+    }
+    true
+}
+
+/// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and whoever
+/// waits waits for somebody who holds.
+pub(crate) fn may_wait_on(ctx: &Context<'_>, state: &State, db: i32, name: &[u8]) -> bool {
+    let now = clock::now();
+    let stale = now.millis_since(state.slots.borrow().asked) > FRESH;
+    if stale && !refresh(ctx, state, now) {
+        return false;
+    }
+    let comes = state.slots.borrow().importing.contains(&slot_of(name));
+    comes && !admits_head(ctx, state, db, name, now)
+}
+
+/// The head of the queue could be let in. It may be said of one who could not, and never of none who could.
+fn admits_head(ctx: &Context<'_>, state: &State, db: i32, name: &[u8], now: Instant) -> bool {
+    ctx.select(db);
+    let mut key = ctx.open_named(name, Access::Read);
+    let Some(lock) = key.value().map(|value| &value.lock) else {
+        return true;
+    };
+    let queues = state.queues.borrow();
+    let head = queues
+        .get(db as u32, name)
+        .and_then(|queue| queue.iter().next());
+    head.is_some_and(|head| {
+        let compatible = match lock.mode(now) {
+            None => true,
+            Some(mode) => mode == Mode::Read && head.mode == Mode::Read,
+        };
+        let own = lock.hold(head.owner.as_ref());
+        compatible || own.is_some_and(|stake| !stake.is_over(now)) && lock.live_len(now) == 1
+    })
+}
+
+impl Slots {
+    /// From the text of CLUSTER NODES, whose lines are `id address flags primary ping pong epoch link slot…`.
+    fn read(nodes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(nodes).ok()?;
+        let is_own = |line: &&str| {
+            let flags = line.split(' ').nth(2);
+            flags.is_some_and(|flags| flags.split(',').any(|flag| flag == "myself"))
+        };
+        let line = text.lines().find(is_own)?;
+        let mut slots = Self::default();
+        for part in line.split(' ').skip(8) {
+            slots.add(part)?;
+        }
+        Some(slots)
+    }
+
+    /// `7`, `0-5460`, `[7->-id]` for one that leaves, `[7-<-id]` for one that comes.
+    fn add(&mut self, part: &str) -> Option<()> {
+        if let Some(moving) = part.strip_prefix('[') {
+            if let Some((slot, _)) = moving.split_once("->-") {
+                self.migrating.push(slot.parse().ok()?);
+            } else if let Some((slot, _)) = moving.split_once("-<-") {
+                let slot = slot.parse().ok()?;
+                self.importing.push(slot);
+                self.here.insert(slot);
+            }
+            return Some(());
+        }
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        (first..=last).for_each(|slot| self.here.insert(slot));
+        Some(())
+    }
+}
