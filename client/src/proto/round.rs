@@ -142,11 +142,11 @@ impl Round {
         })
     }
 
-    /// Those that have said something of the lock.
+    /// Those that have said something of the lock that may be relied on.
     pub(crate) fn answered(&self) -> impl Iterator<Item = usize> {
         let votes = self.votes.iter().enumerate();
         votes.filter_map(|(server, vote)| match vote {
-            Vote::Granted(_) | Vote::Busy | Vote::Ahead => Some(server),
+            Vote::Granted(_) | Vote::Busy => Some(server),
             _ => None,
         })
     }

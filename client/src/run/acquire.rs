@@ -78,7 +78,7 @@ async fn enter(request: &Request<'_>, hold: &Arc<Hold>) -> Result<(), Error> {
         change::upgrade(hold, request.patience).await?;
     }
     let cap = request.max_hold.map(|max| BootInstant::now() + max);
-    let is_longer = hold.with(|state| {
+    hold.with(|state| {
         if let Some(loss) = state.belief.loss(BootInstant::now()) {
             return Err(Error::Lost(loss));
         }
@@ -86,7 +86,7 @@ async fn enter(request: &Request<'_>, hold: &Arc<Hold>) -> Result<(), Error> {
         state.writers += u32::from(request.mode == Mode::Write);
         state.renewing += u32::from(request.renews);
         state.belief.limit(cap);
-        Ok(request.lease > state.belief.lease)
+        Ok(())
     })?;
     hold.reschedule();
     let entered = Entered {
@@ -94,9 +94,8 @@ async fn enter(request: &Request<'_>, hold: &Arc<Hold>) -> Result<(), Error> {
         request,
         is_done: false,
     };
-    if is_longer {
-        change::renew(hold, Some(request.lease)).await?;
-    }
+    // That it is still there, and for as long as is asked for, is for the servers to say.
+    change::renew(hold, Some(request.lease)).await?;
     entered.done();
     Ok(())
 }

@@ -210,22 +210,46 @@ impl<'a> Ballot<'a> {
         // The requests are sent before anything is decided: what is held may be a majority already.
         let mut first = self.asked.next().now_or_never().flatten();
         loop {
-            match self.round.outcome(BootInstant::now()) {
-                Outcome::Open => {}
-                Outcome::Raise(token, servers) => {
-                    self.raise(token, servers).await;
-                    continue;
-                }
-                outcome if first.is_none() => return outcome,
-                _ => {}
-            }
             let answer = match first.take() {
                 Some(answer) => Some(answer),
-                None => self.asked.next().await,
+                None => match self.round.outcome(BootInstant::now()) {
+                    Outcome::Raise(token, servers) => {
+                        self.raise(token, servers).await;
+                        continue;
+                    }
+                    Outcome::Won(token) => return Outcome::Won(token),
+                    // Who is to queue has to know who is there.
+                    Outcome::Lost if self.round.answered().count() >= self.round.majority() => {
+                        self.await_earlier().await;
+                        return Outcome::Lost;
+                    }
+                    Outcome::Lost | Outcome::Open => self.asked.next().await,
+                },
             };
             match answer {
                 Some((server, sent, answer)) => self.count(server, sent, answer),
                 None => return self.round.outcome(BootInstant::now()),
+            }
+        }
+    }
+
+    /// Gives servers that come first in the queue's order, and have not answered yet, as long again as the others took.
+    async fn await_earlier(&mut self) {
+        let grace = self.started.elapsed() + Duration::from_millis(2);
+        let core = self.core;
+        let mut pause = Box::pin(core.pause(grace));
+        loop {
+            let first = self.round.answered().next();
+            let is_earlier = |server| Some(server) < first;
+            if !self.round.pending().any(is_earlier) {
+                return;
+            }
+            match select(self.asked.next(), pause).await {
+                Either::Left((Some((server, sent, answer)), left)) => {
+                    pause = left;
+                    self.count(server, sent, answer);
+                }
+                _ => return,
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::proto::command::Command;
 use crate::proto::reply::{Answer, Reply, checked, token};
 use crate::run::trace;
 use crate::value::clock::{BootInstant, LOOK};
-use crate::value::error::{Error, is_passing};
+use crate::value::error::Error;
 use crate::value::lease::Lease;
 use crate::value::sync::lock;
 use crate::value::token::Token;
@@ -410,12 +410,8 @@ impl Upkeep {
 impl Leave {
     /// Whether there is nothing left that could be said, or anybody who could be told.
     fn is_in_vain(&self, error: &Error) -> bool {
-        let passes = match error {
-            Error::Refused { code, .. } => is_passing(code),
-            Error::Connection { .. } => true,
-            _ => false,
-        };
-        !passes || BootInstant::now() >= self.until
+        let is_final = matches!(error, Error::NoModule { .. } | Error::Closed);
+        is_final || BootInstant::now() >= self.until
     }
 }
 

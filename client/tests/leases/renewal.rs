@@ -120,7 +120,7 @@ async fn work_under_a_lock_is_stopped_before_another_client_has_it() {
         let work = |_| async move {
             stopped.send("started").unwrap();
             let _stopped = Says("stopped", stopped);
-            std::future::pending::<()>().await;
+            std::future::pending::<Result<(), Error>>().await
         };
         lock.run(work).await
     });
