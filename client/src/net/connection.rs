@@ -62,6 +62,7 @@ enum Phase {
 }
 
 struct Request {
+    sent: BootInstant,
     due: BootInstant,
     length: usize,
     limit: Duration,
@@ -153,6 +154,7 @@ impl Shared {
             command.encode(&mut state.out);
             let length = state.out.len() - before;
             state.row.push_back(Request {
+                sent: now,
                 due: now + limit,
                 length,
                 limit,
@@ -182,15 +184,19 @@ impl Shared {
         }
     }
 
-    /// An attempt to open it has failed. Who waits for it is told.
-    pub(super) fn fail_opening(&self, error: &ConnectionError) {
+    /// An attempt to open it, begun at `began`, has failed: who has waited for all of it is told. `true` if others wait.
+    pub(super) fn fail_opening(&self, error: &ConnectionError, began: BootInstant) -> bool {
         let mut state = lock(&self.state);
         state.phase = Phase::Opening {
             failed: Some(error.clone()),
         };
-        let wakers = state.fail_all(&Failure::NotSent(error.clone()));
+        let failed = Failure::NotSent(error.clone());
+        let all = self.limits.impatient;
+        let wakers = state.fail_unsent(&failed, |request| all || request.sent <= began);
+        let others_wait = state.row.len() > state.answered;
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        others_wait
     }
 
     /// Ends it: nothing more is answered.
@@ -213,28 +219,12 @@ impl Shared {
         if !self.limits.impatient {
             return None;
         }
-        let mut wakers = Vec::new();
-        loop {
-            let at = state.answered;
-            let Some(request) = state.row.get_mut(at) else {
-                break;
-            };
-            if request.due > now {
-                let due = request.due;
-                drop(state);
-                wakers.into_iter().for_each(Waker::wake);
-                return Some(due);
-            }
-            let silence = ConnectionError::silence("not connected", request.limit);
-            request.answer(Err(Failure::NotSent(silence)), &mut wakers);
-            let length = request.length;
-            state.out.drain(..length);
-            state.answered += 1;
-        }
-        state.shorten();
+        let silence = ConnectionError::silence("not connected", self.limits.answer);
+        let wakers = state.fail_unsent(&Failure::NotSent(silence), |request| request.due <= now);
+        let due = state.row.get(state.answered).map(|request| request.due);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        None
+        due
     }
 
     /// What is to be written, if anything; and registers the driver to be woken when there is more.
@@ -305,6 +295,24 @@ impl State {
         }
         self.answered = self.row.len();
         self.out.clear();
+        self.shorten();
+        wakers
+    }
+
+    /// Fails the first of what has not been sent. Returns whom to wake.
+    fn fail_unsent(
+        &mut self,
+        failure: &Failure,
+        is_failed: impl Fn(&Request) -> bool,
+    ) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while let Some(request) = self.row.get_mut(self.answered)
+            && is_failed(request)
+        {
+            request.answer(Err(failure.clone()), &mut wakers);
+            self.out.drain(..request.length);
+            self.answered += 1;
+        }
         self.shorten();
         wakers
     }

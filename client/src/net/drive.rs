@@ -58,17 +58,21 @@ async fn open(shared: &Shared, dial: &Dial) -> Option<Link> {
     let limits = shared.limits;
     let mut pause = FIRST_PAUSE;
     loop {
+        let began = BootInstant::now();
         let opening = tokio::time::timeout(limits.connect, dial.open());
         let error = match while_wanted(shared, opening).await? {
             Ok(Ok(link)) => return Some(link),
             Ok(Err(error)) => error,
             Err(_) => ConnectionError::silence("no connection", limits.connect),
         };
+        let others_wait = shared.fail_opening(&error, began);
         if !limits.impatient {
+            if others_wait {
+                continue;
+            }
             shared.close(Failure::NotSent(error));
             return None;
         }
-        shared.fail_opening(&error);
         while_wanted(shared, tokio::time::sleep(pause)).await?;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

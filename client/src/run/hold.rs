@@ -6,17 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::time::Sleep;
-
 use crate::net::server::Server;
 use crate::proto::agenda::Slot;
 use crate::proto::command::Who;
 use crate::proto::hold::{Belief, Share};
 use crate::run::core::Core;
-use crate::run::trace;
 use crate::run::upkeep::{Kept, Leave, Renewal};
-use crate::value::clock::{BootInstant, LOOK};
+use crate::run::{alarm, trace};
+use crate::value::clock::BootInstant;
 use crate::value::error::{Error, Loss};
 use crate::value::mode::Mode;
 use crate::value::sync::lock;
@@ -193,7 +190,7 @@ impl Hold {
     pub(crate) fn lost(self: Arc<Hold>) -> Lost {
         Lost {
             hold: self,
-            timer: None,
+            alarm: None,
         }
     }
 }
@@ -278,14 +275,14 @@ impl Kept for Hold {
 /// Until a lock is lost.
 pub(crate) struct Lost {
     hold: Arc<Hold>,
-    timer: Option<Pin<Box<Sleep>>>,
+    alarm: Option<BootInstant>,
 }
 
 impl Future for Lost {
     type Output = Loss;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Loss> {
-        let loss = self.hold.with(|state| {
+        let (loss, deadline) = self.hold.with(|state| {
             let loss = state.belief.loss(BootInstant::now());
             let watchers = &mut state.watchers;
             if loss.is_none() && !watchers.iter().any(|it| it.will_wake(context.waker())) {
@@ -293,22 +290,13 @@ impl Future for Lost {
             }
             (loss, state.belief.deadline())
         });
-        let deadline = match loss {
-            (Some(loss), _) => return Poll::Ready(loss),
-            (None, deadline) => deadline,
-        };
-        // The runtime that renews it may not run, so the deadline is watched here, too, where there is a runtime.
-        let left = deadline.remaining().min(LOOK);
-        if Handle::try_current().is_ok() {
-            let mut timer = Box::pin(tokio::time::sleep(left));
-            while timer.as_mut().poll(context).is_ready() {
-                if let Some(loss) = self.hold.loss() {
-                    return Poll::Ready(loss);
-                }
-                let left = self.hold.with(|state| state.belief.deadline()).remaining();
-                timer = Box::pin(tokio::time::sleep(left.min(LOOK)));
-            }
-            self.timer = Some(timer);
+        if let Some(loss) = loss {
+            return Poll::Ready(loss);
+        }
+        // The runtime that renews it may not run, so the deadline is watched without one, too.
+        if self.alarm != Some(deadline) {
+            self.alarm = Some(deadline);
+            alarm::wake_at(deadline, context.waker().clone());
         }
         Poll::Pending
     }

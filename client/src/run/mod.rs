@@ -2,6 +2,7 @@
 //! without one (letters, renewals, what is left to undo) has a task for each server that is waited on, and one for the rest.
 
 pub(crate) mod acquire;
+pub(crate) mod alarm;
 pub(crate) mod attempt;
 pub(crate) mod change;
 pub(crate) mod core;

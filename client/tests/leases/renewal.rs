@@ -149,10 +149,7 @@ async fn a_guard_of_a_killed_server_is_lost_at_the_deadline() {
     server.sigkill();
     assert_eq!(guard.lost().await, Loss::Expired);
     let started = Instant::now();
-    assert!(matches!(
-        guard.release().await,
-        Err(Error::Connection { .. })
-    ));
+    assert_eq!(guard.release().await.unwrap(), Released::Lost);
     assert!(started.elapsed() < LATE);
 }
 
@@ -187,7 +184,9 @@ async fn a_release_is_tried_for_as_long_as_the_longest_lease_that_was_asked_for(
         }
         assert_eq!(guard.renew_for(ms(60_000)).await.is_ok(), renewed);
         proxy.set(Traffic::Cut);
-        assert!(guard.release().await.is_err());
+        // Where nobody knows of the renewal it is lost by now, and left.
+        let released = guard.release().await;
+        assert!(released.is_err() == renewed, "{released:?}");
         // Longer than the lock's own lease, after which nobody would try again.
         tokio::time::sleep(ms(1000)).await;
         let left = direct.info("k").await.unwrap().unwrap().holds[0].lease;
