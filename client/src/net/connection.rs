@@ -106,14 +106,14 @@ impl Connection {
         self.0.clone()
     }
 
-    /// Sends a command, now; `more` is how much longer than others its answer may take.
-    pub(crate) fn send(&self, command: &Command<'_>, more: Duration, now: BootInstant) -> Pending {
-        self.0.send(&[command], more, now)
+    /// Sends a command, now; its answer may take up to `limit`.
+    pub(crate) fn send(&self, command: &Command<'_>, limit: Duration, now: BootInstant) -> Pending {
+        self.0.send(&[command], limit, now)
     }
 
     /// Sends two commands in one go, and awaits the answer to the second.
     pub(crate) fn send_both(&self, commands: [&Command<'_>; 2], now: BootInstant) -> Pending {
-        self.0.send(&commands, Duration::ZERO, now)
+        self.0.send(&commands, self.0.limits.answer, now)
     }
 
     /// Why it is closed, if it is.
@@ -130,10 +130,9 @@ impl Shared {
     fn send(
         self: &Arc<Self>,
         commands: &[&Command<'_>],
-        more: Duration,
+        limit: Duration,
         now: BootInstant,
     ) -> Pending {
-        let limit = self.limits.answer.saturating_add(more);
         let mut state = lock(&self.state);
         let refused = match &state.phase {
             Phase::Closed(Failure::Gone) => Some(Failure::Gone),

@@ -20,7 +20,7 @@ use crate::value::clock::{BootInstant, LOOK};
 use crate::value::error::ConnectionError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// What one look at the socket takes in.
 const CHUNK: usize = 16 * 1024;
 

@@ -44,9 +44,13 @@ impl Peer {
     /// Sends a command on the connection that all share. Those to one peer arrive in the order in which they were sent, as
     /// long as the connection lives.
     pub(crate) fn send(&self, command: &Command<'_>, now: BootInstant) -> Pending {
+        self.send_within(Duration::MAX, command, now)
+    }
+
+    fn send_within(&self, limit: Duration, command: &Command<'_>, now: BootInstant) -> Pending {
         let mut shared = lock(&self.shared);
         let connection = self.connection(&mut shared, self.limits);
-        connection.send(command, Duration::ZERO, now)
+        connection.send(command, limit.min(self.limits.answer), now)
     }
 
     /// The same for a key whose slot is on its way to this node.
@@ -68,7 +72,11 @@ impl Peer {
             ..self.limits
         };
         let mut mail = lock(&self.mail);
-        self.connection(&mut mail, patient).send(command, wait, now)
+        self.connection(&mut mail, patient).send(
+            command,
+            self.limits.answer.saturating_add(wait),
+            now,
+        )
     }
 
     /// The next command goes over a new connection, which may lead elsewhere.
@@ -133,9 +141,19 @@ impl Route {
     }
 
     pub(crate) fn send(&self, command: &Command<'_>, now: BootInstant) -> Pending {
+        self.send_within(Duration::MAX, command, now)
+    }
+
+    /// The same where the answer is of no use after `limit`.
+    pub(crate) fn send_within(
+        &self,
+        limit: Duration,
+        command: &Command<'_>,
+        now: BootInstant,
+    ) -> Pending {
         match self.asking {
             true => self.peer.send_asking(command, now),
-            false => self.peer.send(command, now),
+            false => self.peer.send_within(limit, command, now),
         }
     }
 }

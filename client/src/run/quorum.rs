@@ -28,6 +28,7 @@ use crate::value::token::Token;
 
 /// How many rounds in a row may find no majority that answers before that is the answer.
 const ROUNDS_WITHOUT_MAJORITY: u32 = 3;
+const UNREACHED_PAUSE: Duration = Duration::from_millis(150);
 /// How many times the time one server may take fits into the lease.
 const SHARE: u32 = 4;
 
@@ -94,7 +95,13 @@ pub(crate) async fn acquire(
                 }
             }
         }
-        core.pause(back_off(asked.elapsed())).await;
+        let pause = back_off(asked.elapsed());
+        core.pause(match without_majority {
+            0 => pause,
+            // Servers that have been lost are connected to again by then, if they are there.
+            _ => pause.max(UNREACHED_PAUSE),
+        })
+        .await;
     }
 }
 

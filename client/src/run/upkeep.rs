@@ -88,6 +88,8 @@ enum Due {
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// No connection is given up for less, however short a lease is.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Upkeep {
@@ -422,7 +424,9 @@ impl Sent {
             lease: renewal.lease,
             token: renewal.token,
         };
-        let pending = route.send(&command, renewal.sent);
+        // A connection that is dead is found out while there is time for another.
+        let limit = renewal.lease.renewal_period().max(SHORTEST_LIMIT);
+        let pending = route.send_within(limit, &command, renewal.sent);
         Sent {
             hold,
             renewal,
