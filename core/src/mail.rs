@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::owner::{Owner, OwnerRef};
-use crate::queue::WaiterId;
 use crate::queues::KeyId;
+use crate::queues::WaiterId;
 use crate::stake::{Stake, Touched};
 use crate::types::{Instant, Lease, Mode, Token};
 

@@ -182,7 +182,8 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
         let mut key = ctx.open_named(&dirty.name, Access::Read);
         let lock = key.value().map_or(&free, |value| &value.lock);
         let mut queues = state.queues.borrow_mut();
-        queues.settle_lost_unchanged(dirty.db as u32, &dirty.name, lock, clock::now())
+        let (db, now) = (dirty.db as u32, clock::now());
+        queues.settle_lost_unchanged(db, &dirty.name, lock, now, usize::MAX)
     };
     let key = KeyId {
         db: dirty.db as u32,

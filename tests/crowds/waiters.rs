@@ -133,7 +133,8 @@ fn who_comes_to_wait_while_others_are_refused_is_not_refused_with_them() {
         if waiters == 1 { Ok(()) } else { Err(waiters) }
     });
     // One of them got the lock, or all were refused and the late one got it.
-    cmd!(conn, "LOCK.RELEASE", "key", holders_of(&mut conn, "key"));
+    let holders = holders_of(&mut conn, "key");
+    cmd!(conn, "LOCK.RELEASE", "key", holders);
     int(&late.recv());
 }
 
