@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Conn, Server, array, cmd, command, eventually_within, holders_of, int, mail, try_cmd, waiter,
+    Conn, Server, array, cmd, command, eventually_within, holders_of, int, is_nil, mail, try_cmd,
+    waiter,
 };
 
 use crate::{MANY, alone, assert_never_long, run_many, server};
@@ -102,6 +103,27 @@ fn a_hand_off_does_not_wait_until_all_have_been_looked_at() {
         "that was not before the others"
     );
     all_are_answered(&server);
+}
+
+#[test]
+fn a_release_lets_many_readers_in_a_few_at_a_time() {
+    let _turn = alone();
+    let server = server().start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+    queue(&mut conn, |n| {
+        command!("LOCK.RLOCK", "key", format!("b{n}"), 600_000)
+    });
+    let mut writer = waiter!(server, "LOCK.ACQUIRE", "key", "late", 60_000, "WAIT", 50);
+    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    assert!(server.gauge("waiters") > 0, "not all at once");
+    // Nobody overtakes those who are still to be let in.
+    assert!(is_nil(&cmd!(conn, "LOCK.RLOCK", "key", "c", 60_000)));
+    assert!(is_nil(&writer.recv()));
+    all_are_answered(&server);
+    assert_eq!(server.gauge("holders"), MANY as i64);
+    int(&cmd!(conn, "LOCK.RLOCK", "key", "c", 60_000));
+    assert_never_long(&server);
 }
 
 #[test]
