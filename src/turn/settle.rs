@@ -31,7 +31,7 @@ use crate::waiting::undelivered;
 use crate::waiting::waiters;
 
 /// How many waiters of a key are decided at once, and grants undone.
-pub(crate) const MOST: usize = 256;
+pub(crate) const MOST: usize = 64;
 
 /// A key that a command works on, opened for writing.
 ///
