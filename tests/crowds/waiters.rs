@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Conn, Server, array, cmd, command, eventually_within, holders_of, int, mail, try_cmd, waiter,
+    Conn, Server, cmd, command, eventually_within, holders_of, int, mail, try_cmd, waiter,
 };
 
 use crate::{MANY, alone, assert_never_long, run_many, server};
@@ -21,9 +21,8 @@ fn queue(conn: &mut Conn, request: impl Fn(usize) -> Cmd) {
         request.arg("HOLDS").arg(1);
         request
     });
-    run_many(conn, requests, |reply| {
-        array(&reply);
-    });
+    // On a busy machine the lease that is waited for may be over already.
+    run_many(conn, requests, drop);
 }
 
 /// Each waits at a key of its own, which somebody holds.
@@ -187,9 +186,7 @@ fn leases_that_end_together_at_many_keys_let_all_waiters_in() {
     queue(&mut conn, |n| {
         command!("LOCK.ACQUIRE", format!("key:{n}"), "b", 600_000)
     });
-    // A read only keeps the server from its timers.
-    cmd!(conn, "DEBUG", "SLEEP", 0);
     all_are_answered(&server);
-    assert_eq!(server.gauge("total_handoffs"), MANY as i64);
+    assert_eq!(server.gauge("total_grants"), 2 * MANY as i64);
     assert_never_long(&server);
 }
