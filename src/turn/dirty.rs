@@ -50,7 +50,7 @@ impl Dirty {
     }
 
     /// How many are marked.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn marked(&self) -> usize {
         self.now.len()
     }
 
