@@ -31,6 +31,7 @@ for (const guide of guides) {
   for (const [number, [, block]] of [...text.matchAll(/```js\n([^]*?)```/g)].entries()) {
     test(`block ${number} of ${guide} runs as it stands there`, { timeout: 60_000 }, async () => {
       const file = path.join(folder, `test/guide-${process.pid}-${number}.mjs`);
+      await server.admin.flushall();
       await writeFile(file, block.replaceAll("6379", String(server.port)));
       try {
         await run(process.execPath, file);
