@@ -35,10 +35,13 @@ use crate::types::{Instant, Mode};
 
 /// How many tasks are reached at most.
 const MOST_TASKS: usize = 1_000;
-/// How often somebody is looked at at most, who may not matter.
+/// How many looks at somebody who may not matter are made at most.
 const MOST_LOOKS: usize = 4_000;
-/// How many keys, or waiters of a key, are looked at one by one where a guess will do.
+/// So many looks cost as much as to find somebody among the readers of a lock.
+const FIND: usize = 8;
+/// How many keys are looked at one by one where a guess will do.
 const SOME: usize = 16;
+/// How many waiters are looked at for circles of two.
 const MANY: usize = 256;
 
 /// A wait that is about to begin, or that has just become an upgrade.
@@ -63,9 +66,20 @@ impl Queues {
     /// Where the owner waits for the same key already, `wait` stands ahead of others, who come to
     /// wait for it: there a cycle counts, too, that comes to it from one of its task's other waits.
     pub fn find_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
+        self.look_for_cycle(wait, held, now).0
+    }
+
+    /// The same, and how many were looked at for it: those who hold where somebody waits who is
+    /// waited for, or who wait there and elsewhere.
+    pub fn look_for_cycle(
+        &self,
+        wait: &Wait,
+        held: &Observed,
+        now: Instant,
+    ) -> (Option<Vec<KeyId>>, usize) {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
-            return None;
+            return (None, 0);
         }
         let mut search = Search::new(&asking, Target::Task);
         // Re-entry only waits for the end of a grace.
@@ -77,15 +91,17 @@ impl Queues {
             search.walk(walker, asking.key, wait.mode, asking.place);
             search.run();
         }
+        let mut looks = search.looks;
         if search.closed.is_none() && asking.stands {
             search = Search::new(&asking, Target::Owner);
             search.walk_from(START, asking.task, Exits::Except(asking.key));
             search.run();
+            looks += search.looks;
         }
         if search.closed.is_none() && search.gave_up {
-            return asking.circle_of_two();
+            return (asking.circle_of_two(), looks + MANY);
         }
-        search.path()
+        (search.path(), looks)
     }
 }
 
@@ -215,12 +231,11 @@ impl<'a> Asking<'a> {
         let hash = waiters.nodes.hash_task(self.wait.owner.as_ref());
         let held = keys.held_by(hash).chain(keys.shared().take(SOME));
         let held = held.filter(|key| *key != self.key && self.is_held(*key));
+        let mut left = MANY;
         for key in held.take(SOME) {
             let mut at = waiters.line_from(self.line(key), Place::FIRST);
-            for _ in 0..MANY {
-                if at == NIL {
-                    break;
-                }
+            while at != NIL && left > 0 {
+                left -= 1;
                 let task = waiters.task_at(at);
                 if task != self.task && self.waits_at(key, at) && self.waits_for(task, at) {
                     return Some(vec![self.wait.key.clone(), keys.node(key).id.clone()]);
@@ -380,7 +395,7 @@ impl<'a> Search<'a> {
 
     /// Reaches whom the owner waits for whose first request in a line is in `slot`.
     fn walk_standing(&mut self, from: u32, slot: u32) {
-        self.look();
+        self.look(1);
         let waiters = &self.asking.queues.waiters;
         let node = waiters.node(slot);
         let writes = waiters.has(slot, WRITES);
@@ -448,7 +463,7 @@ impl<'a> Search<'a> {
         // The last one first: the others' walks are mostly part of its.
         let mut at = waiters.last_marked_before(self.asking.line(step.key), to, ROAMS);
         while at != NIL && waiters.node(at).place() >= from && !self.is_over() {
-            self.look();
+            self.look(1);
             self.reach(waiters.task_at(at), step);
             at = waiters.previous_marked(at, ROAMS);
         }
@@ -520,9 +535,9 @@ impl<'a> Search<'a> {
             key => asking.queues.keys.node(key).len as usize,
         };
         if readers.len() <= asking.queues.len() - line {
-            let room = MOST_LOOKS.saturating_sub(self.looks) + 1;
+            let room = MOST_LOOKS.saturating_sub(self.looks) / FIND + 1;
             for reader in readers.first(room) {
-                self.look();
+                self.look(FIND);
                 if self.is_over() {
                     return;
                 }
@@ -545,7 +560,7 @@ impl<'a> Search<'a> {
         let waiters = &self.asking.queues.waiters;
         let mut at = waiters.line_from(self.asking.line(key), Place::FIRST);
         while at != NIL && waiters.node(at).upgrade && !self.is_over() {
-            self.look();
+            self.look(FIND);
             let owner = waiters.node(at).waiter.owner.as_ref();
             if readers.holds(owner, self.asking.now) {
                 self.reach_holder(walker, key, owner);
@@ -565,19 +580,20 @@ impl<'a> Search<'a> {
         let waiters = &self.asking.queues.waiters;
         let mut at = waiters.line_from(line, Place::FIRST);
         while at != NIL && !self.is_over() {
-            self.look();
+            self.look(FIND);
             let task = waiters.task_at(at);
             let owner = waiters.node(at).waiter.owner.as_ref();
-            let is_new = self.would_reach(task, step);
-            if is_new && readers.holds_for_task(owner, Some(walker.owner), self.asking.now) {
+            if self.would_reach(task, step)
+                && readers.holds_for_task(owner, Some(walker.owner), self.asking.now)
+            {
                 self.reach(task, step);
             }
             at = waiters.next_in_line(at);
         }
     }
 
-    fn look(&mut self) {
-        self.looks += 1;
+    fn look(&mut self, times: usize) {
+        self.looks += times;
         self.gave_up |= self.looks > MOST_LOOKS;
     }
 
