@@ -74,7 +74,8 @@ fmt: ## Format the code
 	cargo fmt --all
 
 .PHONY: lint
-lint: setup ## Check the code with clippy, and that its documentation builds
+lint: setup ## Check the code with clippy, that no files use each other in a circle, and that the documentation builds
+	scripts/circles
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --package mortise-client --all-features --all-targets -- -D warnings
 	cargo clippy --package mortise-bench --features clients -- -D warnings

@@ -174,7 +174,7 @@ func (l *Locks) leave(key, owner string) {
 				}
 			}
 			sleep(pause, l.stopped.Done(), nil)
-			l.client.Refresh(l.stopped)
+			l.refresh(l.stopped)
 		}
 	}()
 }

@@ -105,14 +105,15 @@ type Locks struct {
 	uuid   string
 	count  atomic.Uint64
 
-	mu       sync.Mutex
-	nodes    map[string]*node
-	holds    map[*Lock]struct{}
-	jobs     int           // what Close waits for: acquisitions, unlocks and names to leave
-	quiet    chan struct{} // there are no jobs any more, and none come
-	answered atomic.Bool   // a server has ever answered
-	period   time.Duration // how often the keeper looks
-	hurry    chan struct{} // it has to look more often
+	mu        sync.Mutex
+	nodes     map[string]*node
+	holds     map[*Lock]struct{}
+	jobs      int           // what Close waits for: acquisitions, unlocks and names to leave
+	quiet     chan struct{} // there are no jobs any more, and none come
+	refreshed time.Duration
+	answered  atomic.Bool   // a server has ever answered
+	period    time.Duration // how often the keeper looks
+	hurry     chan struct{} // it has to look more often
 
 	ended   context.Context // nothing is taken any more
 	end     context.CancelCauseFunc
@@ -211,7 +212,7 @@ func (l *Locks) acquire(ctx context.Context, command, key string, options []Opti
 			return lock, held, err
 		}
 		sleep(pause, ctx.Done(), l.ended.Done())
-		l.client.Refresh(ctx)
+		l.refresh(ctx)
 	}
 }
 

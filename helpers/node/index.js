@@ -242,6 +242,10 @@ class Node {
     this.keep();
   }
 
+  drop(hold) {
+    if (this.holds.delete(hold) && this.holds.size === 0) this.#toKeep.ring();
+  }
+
   leave(key, owner) {
     this.debts.set(owner, ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]);
     this.keep();
@@ -311,7 +315,7 @@ export class Lock {
   end() {
     const { held } = this;
     clearTimeout(this.#timer);
-    this.node?.holds.delete(this);
+    this.node?.drop(this);
     this.#over = true;
     return held;
   }
@@ -486,6 +490,7 @@ export class Locks {
       known ||= !error.sent;
       throw new Again("", { cause: error });
     } finally {
+      ticket.settle(null); // nobody waits for it any more, nor does a timer
       node.queued.delete(ticket);
       node.doubted.delete(ticket);
       this.asked.delete(owner);

@@ -106,7 +106,7 @@ pub(crate) struct Heartbeats {
     looked: Cell<Option<Instant>>,
     /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
     fresh_until: Cell<Option<Instant>>,
-    /// As many replicas are attached as are demanded.
+    /// The server counts as many replicas as are demanded.
     attended: Cell<bool>,
     /// The log says that replicas are late.
     warned: Cell<bool>,
@@ -239,8 +239,7 @@ impl Heartbeats {
         // The youngest first, and whoever has acknowledged none last.
         newest.sort_unstable_by(|one, other| other.cmp(one));
         let oldest = newest.last().copied().flatten();
-        let online = stream.replicas.iter().filter(|replica| replica.online);
-        self.attended.set(online.count() as u64 >= demand.replicas);
+        self.attended.set(stream.good >= demand.replicas);
         let enough = usize::try_from(demand.replicas).unwrap_or(usize::MAX);
         if let Some(place) = enough.checked_sub(1)
             && let Some(Some(at)) = newest.get(place)

@@ -49,6 +49,11 @@ impl Dirty {
         self.now.is_empty() && self.held_back.is_empty()
     }
 
+    /// Some are marked.
+    pub(crate) fn any_now(&self) -> bool {
+        !self.now.is_empty()
+    }
+
     /// How many are marked.
     pub(crate) fn len(&self) -> usize {
         self.now.len()

@@ -152,8 +152,8 @@ fn everything_can_be_sent_to_and_used_from_other_threads() {
         future(&lock.acquire());
         future(&lock.try_acquire());
         future(&lock.read());
-        future(&lock.run(|_| async {}));
-        future(&lock.run_read(|_| async {}));
+        future(&lock.run(|_| async { Ok::<_, mortise_client::Error>(()) }));
+        future(&lock.run_read(|_| async { Ok::<_, mortise_client::Error>(()) }));
         future(&guard.lost());
         future(&guard.renew());
         future(&guard.downgrade());

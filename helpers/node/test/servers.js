@@ -72,6 +72,7 @@ export class Server {
     return (await this.admin.dbsize()) === 0 && (await this.info("waiters")) === 0;
   }
   async kill() {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
     const ended = new Promise((resolve) => this.process.once("exit", resolve));
     this.process.kill("SIGKILL");
     await ended;
