@@ -18,9 +18,11 @@ mod bystanders;
 #[cfg(feature = "clients")]
 mod clients;
 mod contention;
+mod crowds;
 mod expiry;
 mod guard;
 mod handoff;
+mod mail;
 mod memory;
 mod meter;
 mod readers;
@@ -51,6 +53,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("aof", aof::run),
     ("contention", contention::run),
     ("handoff", handoff::run),
+    ("mail", mail::run),
+    ("crowds", crowds::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
 ];

@@ -68,7 +68,7 @@ impl Command for Info {
 fn whole(
     ctx: &Context<'_>,
     lock: Option<&Lock>,
-    queue: Option<&Queue>,
+    queue: Option<Queue<'_>>,
     now: Instant,
     count: usize,
 ) {

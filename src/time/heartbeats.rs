@@ -74,11 +74,18 @@ struct Sent {
     offset: u64,
 }
 
+/// A heartbeat that is to be sent now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) heartbeat: Heartbeat,
+    /// The AOF is to have it, too: after a restart it tells what is suspect still.
+    pub(crate) to_aof: bool,
+}
+
 /// What a look has found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// To be sent to the replicas now.
-    pub(crate) due: Option<Heartbeat>,
+    pub(crate) due: Option<Due>,
     /// Replicas were late and are no more: whoever waits may be let in.
     pub(crate) caught_up: bool,
 }
@@ -99,7 +106,7 @@ pub(crate) struct Heartbeats {
     looked: Cell<Option<Instant>>,
     /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
     fresh_until: Cell<Option<Instant>>,
-    /// As many replicas are attached as are demanded.
+    /// The server counts as many replicas as are demanded.
     attended: Cell<bool>,
     /// The log says that replicas are late.
     warned: Cell<bool>,
@@ -119,7 +126,7 @@ impl Heartbeats {
         self.urgent.set(true);
     }
 
-    /// A replica may be about to get all data: what follows is to tell it how late they are.
+    /// A replica may be about to get all data, or the AOF to begin anew: what follows is to tell how late they are.
     pub(crate) fn on_fork(&self) {
         self.urgent.set(true);
     }
@@ -214,12 +221,7 @@ impl Heartbeats {
     }
 
     /// Takes acknowledgements in. The next heartbeat if it is time for it.
-    fn look_at_replicas(
-        &self,
-        ctx: &Context<'_>,
-        suspect_ms: u64,
-        now: Instant,
-    ) -> Option<Heartbeat> {
+    fn look_at_replicas(&self, ctx: &Context<'_>, suspect_ms: u64, now: Instant) -> Option<Due> {
         let demand = self.demand.get();
         let stream = ctx.replication();
         let mut sent = self.sent.borrow_mut();
@@ -237,8 +239,7 @@ impl Heartbeats {
         // The youngest first, and whoever has acknowledged none last.
         newest.sort_unstable_by(|one, other| other.cmp(one));
         let oldest = newest.last().copied().flatten();
-        let online = stream.replicas.iter().filter(|replica| replica.online);
-        self.attended.set(online.count() as u64 >= demand.replicas);
+        self.attended.set(stream.good >= demand.replicas);
         let enough = usize::try_from(demand.replicas).unwrap_or(usize::MAX);
         if let Some(place) = enough.checked_sub(1)
             && let Some(Some(at)) = newest.get(place)
@@ -257,9 +258,13 @@ impl Heartbeats {
         self.urgent.set(false);
         self.last_sent.set(now);
         self.unplaced.set(Some(now));
-        Some(Heartbeat {
+        let heartbeat = Heartbeat {
             suspect_ms,
             acknowledged_ms: oldest.map(|at| now.millis_since(at)),
+        };
+        Some(Due {
+            heartbeat,
+            to_aof: urgent && suspect_ms > 0,
         })
     }
 }

@@ -49,6 +49,11 @@ impl Dirty {
         self.now.is_empty() && self.held_back.is_empty()
     }
 
+    /// Some are marked.
+    pub(crate) fn any_now(&self) -> bool {
+        !self.now.is_empty()
+    }
+
     /// How many are marked.
     pub(crate) fn len(&self) -> usize {
         self.now.len()
@@ -182,7 +187,8 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
         let mut key = ctx.open_named(&dirty.name, Access::Read);
         let lock = key.value().map_or(&free, |value| &value.lock);
         let mut queues = state.queues.borrow_mut();
-        queues.settle_lost_unchanged(dirty.db as u32, &dirty.name, lock, clock::now())
+        let (db, now) = (dirty.db as u32, clock::now());
+        queues.settle_lost_unchanged(db, &dirty.name, lock, now, usize::MAX)
     };
     let key = KeyId {
         db: dirty.db as u32,

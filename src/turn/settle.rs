@@ -185,7 +185,9 @@ impl<'c> OpenLock<'c> {
     /// False if a cycle was broken, so that others may get in.
     fn settle_once(&mut self, state: &State, recheck_holders: bool) -> bool {
         let (db, name) = (self.ctx.db(), self.name.bytes());
-        let Settled { decided, upgrading } = self.with_live(|live| {
+        let Settled {
+            decided, upgrading, ..
+        } = self.with_live(|live| {
             let mut tokens = state.tokens.borrow_mut();
             let mut queues = state.queues.borrow_mut();
             queues.settle(
@@ -195,6 +197,7 @@ impl<'c> OpenLock<'c> {
                 &mut tokens,
                 clock::wall(),
                 recheck_holders,
+                usize::MAX,
             )
         });
         let mut granted = false;
@@ -221,7 +224,7 @@ impl<'c> OpenLock<'c> {
         let (db, name) = (self.ctx.db(), self.name.bytes());
         let settled = self.with_live(|live| {
             let mut queues = state.queues.borrow_mut();
-            queues.settle_lost(db as u32, name, live)
+            queues.settle_lost(db as u32, name, live, usize::MAX)
         });
         let key = KeyId {
             db: db as u32,

@@ -92,7 +92,7 @@ fn work_off(ctx: &Context<'_>, state: &State) {
     }
     arm_due(ctx, state);
     let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
-        || state.dirty.borrow().len() > 0
+        || state.dirty.borrow().any_now()
         || waiters::some_to_wake(state);
     if more && !state.end_of_turn_armed.replace(true) {
         ctx.start_timer(BETWEEN_SLICES, Alarm::EndOfTurn);
@@ -263,8 +263,8 @@ fn tick(ctx: &Context<'_>, state: &State) {
 fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
     let (grace, suspect) = (state.grace_ms.get(), state.lateness.suspect_ms(now));
     let found = state.grace.heartbeats.look(ctx, grace, suspect, now);
-    if let Some(heartbeat) = found.due {
-        effect::send_heartbeat(ctx, heartbeat);
+    if let Some(due) = found.due {
+        effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);
     }
     if found.caught_up {
         relook::begin(state, Scope::All);

@@ -306,7 +306,9 @@ pub(crate) fn is_read(state: &State, id: BoxId) -> bool {
 
 /// Blocks the client until the box has letters, but no longer than to `limit`.
 pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: Call, limit: Instant) {
-    let blocked = ctx.block();
+    let Some(blocked) = ctx.block() else {
+        return reply(ctx, id, call);
+    };
     let mut readers = ctx.state().post.readers.borrow_mut();
     let refusal = None;
     readers

@@ -7,3 +7,4 @@ mod load;
 mod partition;
 mod routing;
 mod slots;
+mod waiting;

@@ -26,10 +26,11 @@ fn primary_is_cut_off_after_a_late_stream(settings: Settings) -> bool {
         let token = cmd!(conn, "LOCK.ACQUIRE", "warm", "w", 500);
         (!is_nil(&token)).then_some(token)
     });
-    watched.network.delay_stream(old, LATE);
+    watched.network.hold_stream(old, true);
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", lease));
     assert!(token > int(&warm));
-    watched.network.delay_stream(old, Duration::ZERO);
+    thread::sleep(LATE);
+    watched.network.hold_stream(old, false);
     for replica in &watched.replicas {
         eventually_within(PATIENCE, "the replicas have heard of the hold", || {
             hold_of(&mut replica.connect(), "key", "a").is_some()

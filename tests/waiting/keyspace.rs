@@ -87,8 +87,15 @@ impl Scene {
     fn ends(self) {
         assert_same_data(&self.primary, &self.replica);
         assert_eq!(self.primary.gauge("waiters"), 0);
-        let (here, there) = (self.primary.gauge("holders"), self.replica.gauge("holders"));
-        assert_eq!(here, there);
+        // What has just ended is swept in a moment, and the replica told.
+        eventually("both count the same holders", || {
+            let (here, there) = (self.primary.gauge("holders"), self.replica.gauge("holders"));
+            if here == there {
+                Ok(())
+            } else {
+                Err((here, there))
+            }
+        });
     }
 }
 

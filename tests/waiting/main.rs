@@ -1,6 +1,7 @@
 //! Requests that wait: whose turn it is, how a wait ends, and what the server, its keys and its clients do meanwhile.
 
 mod bounds;
+mod closed;
 mod cluster;
 mod databases;
 mod deadlock;
@@ -16,5 +17,6 @@ mod order;
 mod owners;
 mod pauses;
 mod roles;
+mod subscribed;
 mod time_to_live;
 mod transactions;

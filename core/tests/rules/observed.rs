@@ -100,15 +100,21 @@ fn the_readers_of_a_copy_are_others() {
 fn nobody_is_seen_when_the_lock_is_gone() {
     let (lock, readers) = held_by_readers(&[b"a", b"b"]);
     drop(lock);
-    assert!(!readers.holds(owner(b"a"), NOW) && !readers.holds_task(b"a##", NOW));
+    assert!(!readers.holds(owner(b"a"), NOW) && !readers.holds_for_task(owner(b"a##"), None, NOW));
     assert_eq!(readers.live_len(NOW), 0);
 }
 
 #[test]
 fn a_task_holds_by_an_owner_of_its_own_and_no_longer_than_that() {
     let (mut lock, readers) = held_by_readers(&[b"a##1", b"a##x##2", b"b##1", b"c"]);
-    assert!(readers.holds_task(b"a##", NOW) && readers.holds_task(b"a##x##", NOW));
-    assert!(!readers.holds_task(b"c##", NOW) && !readers.holds_task(b"a##", NOW.after(100)));
+    assert!(
+        readers.holds_for_task(owner(b"a##"), None, NOW)
+            && readers.holds_for_task(owner(b"a##x##"), None, NOW)
+    );
+    assert!(
+        !readers.holds_for_task(owner(b"c##"), None, NOW)
+            && !readers.holds_for_task(owner(b"a##"), None, NOW.after(100))
+    );
     release(&mut lock, b"a##1");
-    assert!(!readers.holds_task(b"a##", NOW));
+    assert!(!readers.holds_for_task(owner(b"a##"), None, NOW));
 }

@@ -36,6 +36,8 @@ struct State {
     /// How late what passes arrives, in milliseconds.
     delay_in: AtomicU64,
     delay_out: AtomicU64,
+    /// Nothing that the server has sent arrives.
+    held_out: AtomicBool,
     closed: AtomicBool,
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
     streams: Mutex<Vec<TcpStream>>,
@@ -56,6 +58,7 @@ impl Door {
             target: AtomicU16::new(0),
             delay_in: AtomicU64::new(0),
             delay_out: AtomicU64::new(0),
+            held_out: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lets_through: Box::new(lets_through),
             streams: Mutex::default(),
@@ -78,6 +81,11 @@ impl Door {
     /// What the server sends from here on arrives so late.
     pub(crate) fn delay_out(&self, by: Duration) {
         self.state.delay_out.store(millis(by), Ordering::SeqCst);
+    }
+
+    /// Whether what the server has sent is held back, to arrive all together later.
+    pub(crate) fn hold_out(&self, held: bool) {
+        self.state.held_out.store(held, Ordering::SeqCst);
     }
 
     /// The port on 127.0.0.1 to come in by.
@@ -143,7 +151,7 @@ impl State {
         let (sender, under_way) = mpsc::channel::<(Instant, Vec<u8>)>();
         let reader = source.try_clone().expect("a socket can be shared");
         let state = Arc::clone(self);
-        thread::spawn(move || state.carry(&under_way, &mut sink, &reader, from));
+        thread::spawn(move || state.carry(&under_way, &mut sink, &reader, from, way));
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = source.read(&mut buffer).unwrap_or(0);
@@ -162,12 +170,15 @@ impl State {
         sink: &mut TcpStream,
         source: &TcpStream,
         from: IpAddr,
+        way: Way,
     ) {
         let mut listens = true;
         for (arrives, bytes) in under_way {
-            while Instant::now() < arrives && !self.closed.load(Ordering::SeqCst) {
+            while (Instant::now() < arrives || self.holds(way))
+                && !self.closed.load(Ordering::SeqCst)
+            {
                 let left = arrives.saturating_duration_since(Instant::now());
-                thread::sleep(left.min(Duration::from_millis(20)));
+                thread::sleep(left.clamp(LOOK_EVERY, 10 * LOOK_EVERY));
             }
             if !self.await_passage(from) || bytes.is_empty() {
                 break;
@@ -177,6 +188,10 @@ impl State {
         }
         let _ = source.shutdown(Shutdown::Both);
         let _ = sink.shutdown(Shutdown::Both);
+    }
+
+    fn holds(&self, way: Way) -> bool {
+        matches!(way, Way::Out) && self.held_out.load(Ordering::SeqCst)
     }
 
     fn delay(&self, way: Way) -> Duration {

@@ -112,6 +112,15 @@ impl Network {
         self.with(server, |member| member.door.delay_out(by));
     }
 
+    /// Holds back what `server` sends to those who called it at its port, and what of it is under way; or lets it arrive.
+    ///
+    /// # Panics
+    /// If it was not started by this network.
+    #[track_caller]
+    pub fn hold_stream(&self, server: &Server, held: bool) {
+        self.with(server, |member| member.door.hold_out(held));
+    }
+
     /// What those who called `server` at its port send to it arrives so late: from its replicas, the acknowledgements.
     ///
     /// # Panics

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::{
-    Builder, Conn, Server, Shutdown, array, as_map, bytes, cmd, error_line, eventually,
-    eventually_within, int, is_nil, send, text, try_cmd, wait_for_sync,
+    Builder, Conn, Server, Shutdown, array, as_map, bytes, cmd, error_line, eventually_within, int,
+    is_nil, send, text, try_cmd, wait_for_sync,
 };
 
 fn bare() -> Builder {

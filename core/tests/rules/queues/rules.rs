@@ -229,6 +229,7 @@ fn the_last_database_costs_no_more_than_the_first() {
         &mut TokenClock::new(),
         Micros(0),
         false,
+        usize::MAX,
     );
     assert_eq!(settled.decided.len(), 1);
     nothing_is_left(&queues);

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Role, Shared, Stay, Stint};
+use super::record::Stint;
+use super::shared::{Role, Shared, Stay};
 use crate::conn::Conn;
 
 /// One of those who contend.

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{LIFE_LIMIT, Server};
-use crate::builder::StartError;
 use crate::cluster::SLOTS;
 use crate::conn::Conn;
 use crate::eventually::within;
 use crate::process::Process;
+use crate::start_error::StartError;
 use crate::value::info;
 
 impl Server {

@@ -1,0 +1,168 @@
+// Package goredisconn lets the locks use go-redis: a client of one server, of Sentinel or of a cluster.
+package goredisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"mortise.example/mortise"
+)
+
+// client has connections of its own, with the settings of the program's client: it shares no pool that could be
+// used up, and nothing that is sent is sent again behind its back.
+type client struct {
+	one, mail      *redis.Client
+	cluster, mails *redis.ClusterClient
+}
+
+// New connects as rdb does: a *redis.Client, also one that NewFailoverClient made, or a *redis.ClusterClient. A
+// failover client has to stay open as long as the locks.
+func New(rdb redis.UniversalClient) mortise.Client {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		return &client{one: redis.NewClient(options(rdb)), mail: redis.NewClient(options(rdb))}
+	case *redis.ClusterClient:
+		return &client{cluster: redis.NewClusterClient(clusterOptions(rdb)), mails: redis.NewClusterClient(clusterOptions(rdb))}
+	}
+	panic(fmt.Sprintf("goredisconn: no locks over a %T: pass a *redis.Client or a *redis.ClusterClient", rdb))
+}
+
+// mailTimeout is longer than LOCK.MAIL waits; what Do has to wait is said by its context.
+const mailTimeout = 10 * time.Second
+
+func options(rdb *redis.Client) *redis.Options {
+	o := *rdb.Options()
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	o.ReadTimeout, o.WriteTimeout = mailTimeout, mailTimeout
+	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 2, 0, 0, -1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.PushNotificationProcessor = nil // belongs to rdb
+	return &o
+}
+
+func clusterOptions(rdb *redis.ClusterClient) *redis.ClusterOptions {
+	o := *rdb.Options()
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	o.ReadTimeout, o.WriteTimeout = mailTimeout, mailTimeout
+	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 2, 0, 0, -1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	return &o
+}
+
+func (c *client) Do(ctx context.Context, commands [][]string) []any {
+	rdb, err := c.at(ctx, commands[0][1], c.one, c.cluster)
+	replies := make([]any, len(commands))
+	if err != nil {
+		for i := range replies {
+			replies[i] = err
+		}
+		return replies
+	}
+	send(ctx, rdb, commands, replies)
+	for i, reply := range replies {
+		if refused, ok := reply.(*mortise.Refused); ok && refused.Code == "ASK" && c.cluster != nil {
+			replies[i] = c.ask(ctx, refused, commands[i])
+		}
+	}
+	return replies
+}
+
+func send(ctx context.Context, rdb *redis.Client, commands [][]string, replies []any) {
+	cmds := make([]*redis.Cmd, len(commands))
+	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, words := range commands {
+			cmds[i] = p.Do(ctx, args(words)...)
+		}
+		return nil
+	})
+	for i, cmd := range cmds {
+		replies[i] = reply(cmd)
+		if replies[i] == nil && cmd.Err() == nil && cmd.Val() == nil { // was never reached
+			replies[i] = err
+		}
+	}
+}
+
+// ask repeats a command at the server to which its slot is moving; the first one has refused it.
+func (c *client) ask(ctx context.Context, refused *mortise.Refused, words []string) any {
+	_, addr, _ := strings.Cut(refused.Message, " ")
+	answer := any(refused)
+	_ = c.cluster.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
+		if rdb.Options().Addr == addr {
+			replies := make([]any, 2)
+			send(ctx, rdb, [][]string{{"ASKING"}, words}, replies)
+			answer = replies[1]
+		}
+		return nil
+	})
+	return answer
+}
+
+func (c *client) Mail(ctx context.Context, words []string) any {
+	rdb, err := c.at(ctx, words[1], c.mail, c.mails)
+	if err != nil {
+		return err
+	}
+	return reply(rdb.Do(ctx, args(words)...))
+}
+
+func (c *client) Node(ctx context.Context, key string) (string, error) {
+	if c.cluster == nil {
+		return "", nil
+	}
+	rdb, err := c.at(ctx, key, nil, c.cluster)
+	if err != nil {
+		return "", err
+	}
+	return rdb.Options().Addr, nil
+}
+
+func (c *client) at(ctx context.Context, key string, one *redis.Client, cluster *redis.ClusterClient) (*redis.Client, error) {
+	if cluster == nil {
+		return one, nil
+	}
+	return cluster.MasterForKey(ctx, key)
+}
+
+func (c *client) Refresh(ctx context.Context) {
+	if c.cluster != nil {
+		c.cluster.ReloadState(ctx)
+		c.mails.ReloadState(ctx)
+	}
+}
+
+func (c *client) Close() error {
+	if c.cluster != nil {
+		return errors.Join(c.cluster.Close(), c.mails.Close())
+	}
+	return errors.Join(c.one.Close(), c.mail.Close())
+}
+
+func args(words []string) []any {
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
+	}
+	return args
+}
+
+func reply(cmd *redis.Cmd) any {
+	value, err := cmd.Result()
+	var refused redis.Error
+	switch {
+	case err == redis.Nil:
+		return nil
+	case errors.As(err, &refused):
+		return mortise.NewRefused(refused.Error())
+	case err != nil:
+		return err
+	}
+	return value
+}

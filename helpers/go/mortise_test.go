@@ -1,0 +1,120 @@
+package mortise_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mortise.example/mortise"
+)
+
+var background = context.Background()
+
+func TestALockKeepsOthersOutUntilItIsUnlocked(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		first, held, err := locks.Lock(background, "stock:17")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := locks.TryLock(background, "stock:17"); err != mortise.ErrBusy {
+			t.Fatalf("a second one: %v", err)
+		}
+		if err := first.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if !s.free("stock:17") || context.Cause(held) != mortise.ErrUnlocked {
+			t.Fatalf("after unlocking: free %v, context %v", s.free("stock:17"), context.Cause(held))
+		}
+		second, _, err := locks.TryLock(background, "stock:17")
+		if err != nil || second.Token() <= first.Token() {
+			t.Fatalf("the next one: %v, tokens %d and %d", err, first.Token(), second.Token())
+		}
+	})
+}
+
+func TestWaitersComeInOneAfterTheOtherOverTwoConnections(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		var inside, last atomic.Int64
+		var done sync.WaitGroup
+		for range 200 {
+			done.Go(func() {
+				for range 5 {
+					lock, _, err := locks.Lock(background, "k", mortise.Lease(10*time.Second))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if inside.Add(1) != 1 {
+						t.Error("two are inside")
+					}
+					if before := last.Swap(lock.Token()); before >= lock.Token() {
+						t.Errorf("token %d came after %d", lock.Token(), before)
+					}
+					inside.Add(-1)
+					if err := lock.Unlock(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		done.Wait()
+		if n := s.info("connected_clients"); n > "4" {
+			t.Errorf("%s connections", n)
+		}
+		eventually(t, "it is free", func() bool { return s.free("k") })
+	})
+}
+
+func TestEndingTheContextEndsTheWaitAndNothingStaysBehind(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		first, _, err := locks.Lock(background, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(background)
+		ended := make(chan error)
+		go func() { _, _, err := locks.Lock(ctx, "k"); ended <- err }()
+		eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		eventually(t, "nobody waits", func() bool { return s.waiters("k") == 0 })
+		if err := first.Unlock(); err != nil || !s.free("k") {
+			t.Fatal(err, "or it is not free")
+		}
+	})
+}
+
+func TestALockThatIsTakenAwayCancelsItsContext(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		lock, held, err := connect().Lock(background, "k", mortise.Lease(300*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do("DEL", "k")
+		<-held.Done()
+		if context.Cause(held) != mortise.ErrLost || lock.Unlock() != mortise.ErrLost {
+			t.Fatal(context.Cause(held), lock.Unlock())
+		}
+	})
+}
+
+func TestALockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		lock, held, err := connect().Lock(background, "k", mortise.Lease(400*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "ten renewals", func() bool { return len(s.info("lock_total_renewals")) > 1 })
+		if held.Err() != nil || lock.Unlock() != nil {
+			t.Fatal("it was lost")
+		}
+	})
+}

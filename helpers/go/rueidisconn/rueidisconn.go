@@ -1,0 +1,130 @@
+// Package rueidisconn lets the locks use rueidis: one server, Sentinel or a cluster.
+package rueidisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"mortise.example/mortise"
+)
+
+type client struct {
+	rueidis.Client
+	cluster bool
+
+	mu    sync.Mutex
+	slots []slots // empty where they have to be asked for
+}
+
+type slots struct {
+	first, last int64
+	addr        string
+}
+
+// New connects with the program's options, over connections of its own: nothing else shares them, and nothing that
+// is sent is sent again.
+func New(option rueidis.ClientOption) (mortise.Client, error) {
+	option.DisableRetry = true
+	option.DisableCache = true
+	option.PipelineMultiplex = -1
+	option.SendToReplicas, option.ReplicaOnly = nil, false
+	c, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, err
+	}
+	return &client{Client: c, cluster: c.Mode() == rueidis.ClientModeCluster}, nil
+}
+
+func (c *client) command(words []string) rueidis.Completed {
+	return c.B().Arbitrary(words[0]).Keys(words[1]).Args(words[2:]...).Build()
+}
+
+func (c *client) Do(ctx context.Context, commands [][]string) []any {
+	cmds := make([]rueidis.Completed, len(commands))
+	for i, words := range commands {
+		cmds[i] = c.command(words)
+	}
+	replies := make([]any, len(commands))
+	for i, result := range c.Client.DoMulti(ctx, cmds...) {
+		replies[i] = reply(result)
+	}
+	return replies
+}
+
+// Mail is marked as blocking, so that it does not stall the connection that all commands share.
+func (c *client) Mail(ctx context.Context, words []string) any {
+	return reply(c.Client.Do(ctx, c.B().Arbitrary(words[0]).Keys(words[1]).Args(words[2:]...).Blocking()))
+}
+
+func (c *client) Node(ctx context.Context, key string) (string, error) {
+	if !c.cluster {
+		return "", nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.slots) == 0 {
+		if err := c.load(ctx); err != nil {
+			return "", err
+		}
+	}
+	command := c.command([]string{"TYPE", key})
+	slot := int64(command.Slot())
+	for _, s := range c.slots {
+		if s.first <= slot && slot <= s.last {
+			return s.addr, nil
+		}
+	}
+	return "", fmt.Errorf("rueidisconn: nobody serves slot %d", slot)
+}
+
+// load asks any node for the slots. c.mu is held.
+func (c *client) load(ctx context.Context) error {
+	ranges, err := c.Client.Do(ctx, c.B().ClusterSlots().Build()).ToArray()
+	if err != nil {
+		return err
+	}
+	for _, message := range ranges {
+		parts, err := message.ToArray()
+		if err != nil || len(parts) < 3 {
+			return errors.Join(err, errors.New("rueidisconn: a strange reply to CLUSTER SLOTS"))
+		}
+		first, _ := parts[0].AsInt64()
+		last, _ := parts[1].AsInt64()
+		node, _ := parts[2].ToArray()
+		host, _ := node[0].ToString()
+		port, _ := node[1].AsInt64()
+		c.slots = append(c.slots, slots{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))})
+	}
+	return nil
+}
+
+func (c *client) Refresh(context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slots = nil
+}
+
+func (c *client) Close() error {
+	c.Client.Close()
+	return nil
+}
+
+func reply(result rueidis.RedisResult) any {
+	value, err := result.ToAny()
+	refused, ok := rueidis.IsRedisErr(err)
+	switch {
+	case rueidis.IsRedisNil(err):
+		return nil
+	case ok:
+		return mortise.NewRefused(refused.Error())
+	case err != nil:
+		return err
+	}
+	return value
+}

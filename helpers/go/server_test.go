@@ -1,0 +1,199 @@
+package mortise_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"mortise.example/mortise"
+	"mortise.example/mortise/goredisconn"
+	"mortise.example/mortise/rueidisconn"
+)
+
+// server is a real one, with the module.
+type server struct {
+	t    testing.TB
+	addr string
+	args []string
+	cmd  *exec.Cmd
+	*redis.Client
+}
+
+func modulePath() string {
+	if path := os.Getenv("MORTISE_MODULE"); path != "" {
+		return path
+	}
+	path, _ := filepath.Abs("../../target/release/libmortise.so")
+	return path
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		if port < 50000 { // leaves room for the cluster's bus
+			return port
+		}
+	}
+}
+
+// start runs a server with more arguments of redis.conf, until the test ends.
+func start(t testing.TB, args ...string) *server {
+	t.Helper()
+	return startWith(t, func(port int, dir string) []string {
+		return append([]string{
+			"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--enable-debug-command", "yes",
+			"--loadmodule", modulePath(),
+		}, args...)
+	})
+}
+
+func startWith(t testing.TB, args func(port int, dir string) []string) *server {
+	t.Helper()
+	port := freePort(t)
+	s := &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), args: args(port, t.TempDir())}
+	s.Client = redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
+	s.run()
+	t.Cleanup(func() {
+		_ = s.Client.Close()
+		s.kill()
+	})
+	return s
+}
+
+func (s *server) run() {
+	s.t.Helper()
+	name := os.Getenv("MORTISE_SERVER")
+	if name == "" {
+		name = "redis-server"
+	}
+	var log bytes.Buffer
+	s.cmd = exec.Command(name, s.args...)
+	s.cmd.Stdout = &log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	limit := time.Now().Add(20 * time.Second)
+	for s.Ping(context.Background()).Err() != nil {
+		if time.Now().After(limit) {
+			s.t.Fatalf("the server does not answer:\n%s", log.String())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// freeze stops the server without closing anything, until the function that it answers is called.
+func (s *server) freeze() func() {
+	s.signal("STOP")
+	return func() { s.signal("CONT") }
+}
+
+func (s *server) signal(name string) {
+	if err := exec.Command("kill", "-"+name, fmt.Sprint(s.cmd.Process.Pid)).Run(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *server) do(args ...any) any {
+	s.t.Helper()
+	reply, err := s.Do(context.Background(), args...).Result()
+	if err != nil && err != redis.Nil {
+		s.t.Fatalf("%v: %v", args, err)
+	}
+	return reply
+}
+
+func (s *server) info(field string) string {
+	s.t.Helper()
+	for line := range strings.Lines(s.Info(context.Background(), "everything").Val()) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == field {
+			return value
+		}
+	}
+	s.t.Fatalf("INFO has no %s", field)
+	return ""
+}
+
+// free says that nobody holds the lock and nobody waits for it.
+func (s *server) free(key string) bool { return s.do("LOCK.INFO", key) == nil }
+
+func (s *server) waiters(key string) int64 {
+	m, _ := s.do("LOCK.INFO", key).(map[any]any)
+	n, _ := m["waiters"].(int64)
+	return n
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("never came true: %s", what)
+		}
+	}
+}
+
+// clients are the ways to reach a server: a test that takes one is run with each.
+var clients = map[string]func(testing.TB, *server) mortise.Client{
+	"go-redis": func(t testing.TB, s *server) mortise.Client {
+		rdb := redis.NewClient(&redis.Options{Addr: s.addr})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return goredisconn.New(rdb)
+	},
+	"rueidis": func(t testing.TB, s *server) mortise.Client {
+		c, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+}
+
+func each(t *testing.T, args []string, test func(t *testing.T, s *server, connect func() *mortise.Locks)) {
+	for name, client := range clients {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, args...)
+			test(t, s, func() *mortise.Locks {
+				locks := mortise.New(client(t, s))
+				t.Cleanup(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+					defer cancel()
+					_ = locks.Close(ctx)
+				})
+				return locks
+			})
+		})
+	}
+}
+
+// calls is how often the server ran the command.
+func (s *server) calls(command string) int {
+	s.t.Helper()
+	var calls int
+	for line := range strings.Lines(s.Info(context.Background(), "commandstats").Val()) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+strings.ToUpper(command)+":calls="); ok {
+			_, _ = fmt.Sscanf(rest, "%d", &calls)
+		}
+	}
+	return calls
+}
