@@ -291,7 +291,11 @@ impl Mail {
         now: Instant,
     ) -> impl ExactSizeIterator<Item = (u64, &Letter)> {
         if let Some(found) = self.boxes.get_mut(&id) {
-            let last = found.letters.keys().take(count).last().copied();
+            let told = count.min(found.letters.len());
+            let last = told
+                .checked_sub(1)
+                .and_then(|last| found.letters.keys().nth(last));
+            let last = last.copied();
             found.told = found.told.max(last.unwrap_or(0));
             if last.is_some() && found.told_since.is_none() {
                 self.set_told_since(id, Some(now));

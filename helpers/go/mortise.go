@@ -105,14 +105,15 @@ type Locks struct {
 	uuid   string
 	count  atomic.Uint64
 
-	mu       sync.Mutex
-	nodes    map[string]*node
-	holds    map[*Lock]struct{}
-	jobs     int           // what Close waits for: acquisitions, unlocks and names to leave
-	quiet    chan struct{} // there are no jobs any more, and none come
-	answered atomic.Bool   // a server has ever answered
-	period   time.Duration // how often the keeper looks
-	hurry    chan struct{} // it has to look more often
+	mu        sync.Mutex
+	nodes     map[string]*node
+	holds     map[*Lock]struct{}
+	jobs      int           // what Close waits for: acquisitions, unlocks and names to leave
+	quiet     chan struct{} // there are no jobs any more, and none come
+	refreshed time.Duration
+	answered  atomic.Bool   // a server has ever answered
+	period    time.Duration // how often the keeper looks
+	hurry     chan struct{} // it has to look more often
 
 	ended   context.Context // nothing is taken any more
 	end     context.CancelCauseFunc
@@ -211,7 +212,7 @@ func (l *Locks) acquire(ctx context.Context, command, key string, options []Opti
 			return lock, held, err
 		}
 		sleep(pause, ctx.Done(), l.ended.Done())
-		l.client.Refresh(ctx)
+		l.refresh(ctx)
 	}
 }
 
@@ -282,7 +283,7 @@ func (l *Locks) name(task string) string {
 // Lock is a lock that is held, until Unlock or until it is lost.
 type Lock struct {
 	locks      *Locks
-	node       *node
+	node       *node // that granted it
 	key, owner string
 	lease      time.Duration
 	token      int64
@@ -330,7 +331,7 @@ func (k *Lock) Unlock() error {
 	case !first:
 		return nil
 	}
-	switch (<-k.node.send("LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", decimal(k.token))).(type) {
+	switch (<-k.at().send("LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", decimal(k.token))).(type) {
 	case int64:
 		return nil
 	case nil:

@@ -49,6 +49,19 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	return n, nil
 }
 
+// refresh looks for the servers again, ten times a second at most.
+func (l *Locks) refresh(ctx context.Context) {
+	l.mu.Lock()
+	soon := l.refreshed != 0 && now() < l.refreshed+100*time.Millisecond
+	if !soon {
+		l.refreshed = now()
+	}
+	l.mu.Unlock()
+	if !soon {
+		l.client.Refresh(ctx)
+	}
+}
+
 // send has the command sent. It never blocks, and there always is a reply: an error where the server has none.
 func (n *node) send(words ...string) <-chan any {
 	reply := make(chan any, 1)
@@ -222,7 +235,7 @@ func (b *box) listen() {
 			}
 			sleep(pause, l.stopped.Done(), nil)
 			pause = min(2*pause, lastPause)
-			l.client.Refresh(l.stopped)
+			l.refresh(l.stopped)
 		}
 		if b.ends() {
 			return

@@ -24,7 +24,6 @@ import (
 type server struct {
 	t    testing.TB
 	addr string
-	dir  string
 	args []string
 	cmd  *exec.Cmd
 	*redis.Client
@@ -56,12 +55,18 @@ func freePort(t testing.TB) int {
 // start runs a server with more arguments of redis.conf, until the test ends.
 func start(t testing.TB, args ...string) *server {
 	t.Helper()
+	return startWith(t, func(port int, dir string) []string {
+		return append([]string{
+			"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--enable-debug-command", "yes",
+			"--loadmodule", modulePath(),
+		}, args...)
+	})
+}
+
+func startWith(t testing.TB, args func(port int, dir string) []string) *server {
+	t.Helper()
 	port := freePort(t)
-	s := &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), dir: t.TempDir()}
-	s.args = append([]string{
-		"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--enable-debug-command", "yes",
-		"--loadmodule", modulePath(),
-	}, args...)
+	s := &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), args: args(port, t.TempDir())}
 	s.Client = redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
 	s.run()
 	t.Cleanup(func() {

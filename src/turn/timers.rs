@@ -92,7 +92,7 @@ fn work_off(ctx: &Context<'_>, state: &State) {
     }
     arm_due(ctx, state);
     let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
-        || state.dirty.borrow().len() > 0
+        || state.dirty.borrow().any_now()
         || waiters::some_to_wake(state);
     if more && !state.end_of_turn_armed.replace(true) {
         ctx.start_timer(BETWEEN_SLICES, Alarm::EndOfTurn);

@@ -1,0 +1,221 @@
+package mortise_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"mortise.example/mortise"
+	"mortise.example/mortise/goredisconn"
+	"mortise.example/mortise/rueidisconn"
+)
+
+type cluster []*server
+
+// startCluster runs three primaries that share the slots.
+func startCluster(t *testing.T) cluster {
+	t.Helper()
+	var nodes cluster
+	for i := range 3 {
+		s := start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+		first, last := i*16384/3, (i+1)*16384/3-1
+		s.do("CLUSTER", "ADDSLOTSRANGE", first, last)
+		if i > 0 {
+			host, port, _ := strings.Cut(nodes[0].addr, ":")
+			s.do("CLUSTER", "MEET", host, port)
+		}
+		nodes = append(nodes, s)
+	}
+	eventually(t, "the cluster is formed", func() bool {
+		for _, s := range nodes {
+			if !strings.Contains(s.ClusterInfo(background).Val(), "cluster_state:ok") || strings.Count(s.ClusterNodes(background).Val(), "connected ") < 3 {
+				return false
+			}
+		}
+		return true
+	})
+	return nodes
+}
+
+func (c cluster) addrs() []string {
+	var addrs []string
+	for _, s := range c {
+		addrs = append(addrs, s.addr)
+	}
+	return addrs
+}
+
+// move takes a slot with its keys from one node to another.
+func (c cluster) move(slot int64, from, to *server) {
+	id := func(s *server) string { return s.do("CLUSTER", "MYID").(string) }
+	to.do("CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
+	from.do("CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
+	host, port, _ := strings.Cut(to.addr, ":")
+	for {
+		keys := from.ClusterGetKeysInSlot(background, int(slot), 100).Val()
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			from.do("MIGRATE", host, port, key, 0, 10000)
+		}
+	}
+	for _, s := range append(cluster{to, from}, c...) {
+		s.do("CLUSTER", "SETSLOT", slot, "NODE", id(to))
+	}
+}
+
+func eachInCluster(t *testing.T, test func(t *testing.T, c cluster, locks *mortise.Locks)) {
+	for _, name := range []string{"go-redis", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := startCluster(t)
+			var client mortise.Client
+			if name == "go-redis" {
+				rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes.addrs()})
+				defer rdb.Close()
+				client = goredisconn.New(rdb)
+			} else {
+				var err error
+				if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: nodes.addrs()}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			locks := mortise.New(client)
+			defer closeSoon(locks)
+			test(t, nodes, locks)
+		})
+	}
+}
+
+func closeSoon(locks *mortise.Locks) {
+	ctx, cancel := context.WithTimeout(background, 5*time.Second)
+	defer cancel()
+	_ = locks.Close(ctx)
+}
+
+func TestInAClusterEveryNodeHasOneBox(t *testing.T) {
+	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
+		var done sync.WaitGroup
+		for i := range 60 {
+			done.Go(func() {
+				for range 5 {
+					lock, _, err := locks.Lock(background, fmt.Sprintf("k%d", i%12))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := lock.Unlock(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		done.Wait()
+		for _, s := range c {
+			if n := s.info("lock_boxes"); n != "1" {
+				t.Errorf("%s boxes", n)
+			}
+		}
+	})
+}
+
+func TestALockAndItsWaitersFollowASlotThatMoves(t *testing.T) {
+	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
+		first, held, err := locks.Lock(background, "k", mortise.Lease(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := c[0].do("CLUSTER", "KEYSLOT", "k").(int64)
+		at := int(slot) * 3 / 16384
+		from, to := c[at], c[(at+1)%3]
+		granted := make(chan error)
+		go func() {
+			lock, _, err := locks.Lock(background, "k", mortise.Wait(time.Minute))
+			granted <- errors.Join(err, lock.Unlock())
+		}()
+		eventually(t, "it waits", func() bool { return from.waiters("k") == 1 })
+		c.move(slot, from, to)
+		renewed := to.calls("lock.renew")
+		eventually(t, "it waits there", func() bool { return to.waiters("k") == 1 })
+		eventually(t, "it is renewed there", func() bool { return to.calls("lock.renew") > renewed+3 })
+		if err := first.Unlock(); err != nil || context.Cause(held) != mortise.ErrUnlocked {
+			t.Fatal(err, context.Cause(held))
+		}
+		if err := <-granted; err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is free", func() bool { return to.free("k") })
+	})
+}
+
+func TestSentinelsPrimaryIsFollowedOverAFailover(t *testing.T) {
+	for _, name := range []string{"go-redis", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			primary := start(t)
+			host, port, _ := strings.Cut(primary.addr, ":")
+			replica := start(t, "--replicaof", host+" "+port)
+			eventually(t, "the replica has all", func() bool { return replica.info("master_link_status") == "up" })
+			sentinel := startSentinel(t, primary)
+			eventually(t, "the sentinel knows the replica", func() bool {
+				list, _ := sentinel.do("SENTINEL", "REPLICAS", "mymaster").([]any)
+				return len(list) == 1
+			})
+			var client mortise.Client
+			if name == "go-redis" {
+				rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{sentinel.addr}})
+				defer rdb.Close()
+				client = goredisconn.New(rdb)
+			} else {
+				var err error
+				if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: []string{sentinel.addr}, Sentinel: rueidis.SentinelOption{MasterSet: "mymaster"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			locks := mortise.New(client)
+			defer closeSoon(locks)
+			first, _, err := locks.Lock(background, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted := make(chan error)
+			go func() { _, _, err := locks.Lock(background, "k", mortise.Wait(time.Minute)); granted <- err }()
+			eventually(t, "it waits", func() bool { return primary.waiters("k") == 1 })
+			primary.do("WAIT", 1, 5000)
+			eventually(t, "it fails over", func() bool {
+				_ = sentinel.Do(background, "SENTINEL", "FAILOVER", "mymaster").Err()
+				return replica.info("role") == "master"
+			})
+			eventually(t, "it waits there", func() bool { return replica.waiters("k") == 1 })
+			if err := first.Unlock(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-granted; err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func startSentinel(t *testing.T, primary *server) *server {
+	t.Helper()
+	host, port, _ := strings.Cut(primary.addr, ":")
+	conf := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("sentinel monitor mymaster %s %s 1\nsentinel down-after-milliseconds mymaster 60000\n", host, port)
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return startWith(t, func(port int, dir string) []string {
+		return []string{conf, "--sentinel", "--port", fmt.Sprint(port), "--dir", dir}
+	})
+}

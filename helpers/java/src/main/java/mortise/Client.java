@@ -1,0 +1,28 @@
+package mortise;
+
+import java.time.Duration;
+import java.util.List;
+
+/**
+ * What the locks need of a Redis client; {@link mortise.jedis.JedisClient} and {@link mortise.lettuce.LettuceClient} are
+ * two. The second word of every command is the key that it is routed by.
+ *
+ * <p>A reply is a {@code Long}, a {@code String}, {@code null}, a {@code List} of these, or a {@link LockException.Refused}
+ * where the server answered an error. Any exception that is thrown says that what became of the commands is not known.
+ */
+public interface Client extends AutoCloseable {
+    /** Names the server that serves the key. */
+    String node(String key);
+
+    /** Sends the commands to that server in one pipeline, once, over a connection that no command blocks. */
+    List<Object> send(String node, List<List<String>> commands, Duration timeout);
+
+    /** Sends a command that may block, over a connection of its own. */
+    Object mail(String node, List<String> command, Duration timeout);
+
+    /** Looks again which server serves which key. */
+    void refresh();
+
+    @Override
+    void close();
+}

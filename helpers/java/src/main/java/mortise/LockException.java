@@ -1,0 +1,65 @@
+package mortise;
+
+/** Why a lock was not granted, or is not held. */
+public class LockException extends RuntimeException {
+    LockException(String message, Throwable cause) {
+        super(message, cause);
+    }
+
+    /** The server did not answer, or its answer was lost or came too late. */
+    public static final class Unanswered extends LockException {
+        Unanswered(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** Somebody else held the lock for as long as the request waited. */
+    public static final class Busy extends LockException {
+        public Busy(String key) {
+            super("the lock " + key + " is held by somebody else", null);
+        }
+    }
+
+    /** The locks are closed. */
+    public static final class Closed extends LockException {
+        Closed() {
+            super("the locks are closed", null);
+        }
+    }
+
+    /** The server answered an error. */
+    public static final class Refused extends LockException {
+        private final String code;
+
+        public Refused(String text) {
+            super(text, null);
+            code = text.split(" ", 2)[0];
+        }
+
+        /** The first word of the error: {@code NOPERM}, {@code OOM}, … */
+        public String code() {
+            return code;
+        }
+
+        /** Waiting would have closed a cycle of owners that wait for each other. */
+        public boolean isDeadlock() {
+            return code.equals("DEADLOCK");
+        }
+
+        /** It may be over soon: a failover, a slot that moves. */
+        boolean passes() {
+            return switch (code) {
+                case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED",
+                    "NOREPLICAS", "MISCONF", "BUSY" -> true;
+                default -> false;
+            };
+        }
+    }
+
+    /** The lock is not held any more: its lease ran out, or it was taken away. */
+    public static final class Lost extends IllegalMonitorStateException {
+        Lost(String key) {
+            super("the lock " + key + " was lost");
+        }
+    }
+}

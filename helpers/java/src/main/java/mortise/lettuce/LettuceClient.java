@@ -1,0 +1,168 @@
+package mortise.lettuce;
+
+import io.lettuce.core.ClientOptions;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisCommandExecutionException;
+import io.lettuce.core.RedisConnectionException;
+import io.lettuce.core.RedisURI;
+import io.lettuce.core.api.StatefulRedisConnection;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.cluster.SlotHash;
+import io.lettuce.core.cluster.models.partitions.RedisClusterNode;
+import io.lettuce.core.codec.StringCodec;
+import io.lettuce.core.output.NestedMultiOutput;
+import io.lettuce.core.protocol.CommandArgs;
+import io.lettuce.core.protocol.ProtocolKeyword;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import mortise.Client;
+import mortise.LockException;
+
+/**
+ * Lettuce: one server, Sentinel or a cluster. It opens two connections to a server, of its own, which do not reconnect by
+ * themselves: so nothing is replayed, and nobody else's commands wait behind one that blocks.
+ */
+public final class LettuceClient implements Client {
+    /** The address of the one server, which is found anew with every connection. */
+    private static final String ONE = "";
+
+    private final RedisClient client;
+    private final RedisURI uri;
+    private final RedisClusterClient cluster; // null without one
+    private final Map<String, StatefulRedisConnection<String, String>> commands = new ConcurrentHashMap<>();
+    private final Map<String, StatefulRedisConnection<String, String>> mails = new ConcurrentHashMap<>();
+
+    private LettuceClient(RedisURI uri, RedisClusterClient cluster) {
+        this.uri = uri;
+        this.cluster = cluster;
+        client = RedisClient.create();
+        client.setOptions(ClientOptions.builder()
+            .autoReconnect(false)
+            .disconnectedBehavior(ClientOptions.DisconnectedBehavior.REJECT_COMMANDS)
+            .build());
+    }
+
+    /** One server, or with {@code redis-sentinel://} the primary that the sentinels name. */
+    public static LettuceClient of(RedisURI uri) {
+        return new LettuceClient(uri, null);
+    }
+
+    /** A cluster, found from any of its nodes. */
+    public static LettuceClient cluster(RedisURI... nodes) {
+        return new LettuceClient(nodes[0], RedisClusterClient.create(List.of(nodes)));
+    }
+
+    @Override
+    public String node(String key) {
+        if (cluster == null) {
+            return ONE;
+        }
+        RedisClusterNode node = cluster.getPartitions().getPartitionBySlot(SlotHash.getSlot(key));
+        if (node == null) {
+            throw new RedisConnectionException("nobody serves the slot of " + key);
+        }
+        return node.getUri().getHost() + ":" + node.getUri().getPort();
+    }
+
+    @Override
+    public void refresh() {
+        if (cluster != null) {
+            cluster.refreshPartitions();
+        }
+    }
+
+    @Override
+    public List<Object> send(String node, List<List<String>> batch, Duration timeout) {
+        List<Object> replies = exchange(commands, node, batch, timeout);
+        for (int i = 0; i < replies.size(); i++) {
+            // The server has refused it: its slot is moving to another one.
+            if (replies.get(i) instanceof LockException.Refused refused && refused.code().equals("ASK")) {
+                String[] words = refused.getMessage().split(" ");
+                replies.set(i, exchange(commands, words[2], List.of(List.of("ASKING"), batch.get(i)), timeout).get(1));
+            }
+        }
+        return replies;
+    }
+
+    @Override
+    public Object mail(String node, List<String> command, Duration timeout) {
+        return exchange(mails, node, List.of(command), timeout).get(0);
+    }
+
+    /** Sends it once. A connection on which anything went wrong is not used again. */
+    private List<Object> exchange(Map<String, StatefulRedisConnection<String, String>> open, String node, List<List<String>> batch, Duration timeout) {
+        StatefulRedisConnection<String, String> connection = open.computeIfAbsent(node, this::connect);
+        var futures = new ArrayList<Future<List<Object>>>();
+        var replies = new ArrayList<Object>();
+        boolean whole = false;
+        try {
+            for (List<String> words : batch) {
+                var args = new CommandArgs<>(StringCodec.UTF8);
+                words.subList(1, words.size()).forEach(args::add);
+                futures.add(connection.async().dispatch(new Name(words.get(0)), new NestedMultiOutput<>(StringCodec.UTF8), args));
+            }
+            long end = System.nanoTime() + timeout.toNanos();
+            for (Future<List<Object>> future : futures) {
+                replies.add(read(future, end - System.nanoTime()));
+            }
+            whole = replies.stream().noneMatch(r -> r instanceof LockException.Refused refused && refused.code().equals("READONLY"));
+            return replies;
+        } finally {
+            if (!whole) { // also one to a server that is no primary any more
+                open.remove(node, connection);
+                if (connection.isOpen()) {
+                    connection.closeAsync();
+                }
+            }
+        }
+    }
+
+    private StatefulRedisConnection<String, String> connect(String node) {
+        if (node.equals(ONE)) {
+            return client.connect(uri);
+        }
+        int colon = node.lastIndexOf(':');
+        return client.connect(RedisURI.builder(uri).withHost(node.substring(0, colon)).withPort(Integer.parseInt(node.substring(colon + 1))).build());
+    }
+
+    /** An array is the list, and what is no array is alone in it. */
+    private static Object read(Future<List<Object>> future, long nanos) {
+        try {
+            List<Object> reply = future.get(Math.max(1, nanos), TimeUnit.NANOSECONDS);
+            return reply == null || reply.isEmpty() ? null : reply.size() == 1 ? reply.get(0) : reply;
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof RedisCommandExecutionException refused) {
+                return new LockException.Refused(refused.getMessage());
+            }
+            throw new RedisConnectionException("the connection broke", e.getCause());
+        } catch (TimeoutException e) {
+            throw new RedisConnectionException("the server does not answer", e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new RedisConnectionException("the locks close", e);
+        }
+    }
+
+    private record Name(String name) implements ProtocolKeyword {
+        @Override
+        public byte[] getBytes() {
+            return name.getBytes(StandardCharsets.US_ASCII);
+        }
+    }
+
+    @Override
+    public void close() {
+        client.shutdown(Duration.ZERO, Duration.ofSeconds(2));
+        if (cluster != null) {
+            cluster.shutdown(Duration.ZERO, Duration.ofSeconds(2));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** Connections that break at the worst moment, through a proxy. */
+@Timeout(60)
+class BrokenConnectionTest {
+    /** What becomes of the command that is broken. */
+    private enum Fate { LOST, REPLY_LOST, LATE }
+
+    private final TestServer server = new TestServer();
+    private final Set<Socket> clients = ConcurrentHashMap.newKeySet();
+    private final AtomicReference<String> word = new AtomicReference<>();
+    private final AtomicInteger broken = new AtomicInteger();
+    private final CountDownLatch release = new CountDownLatch(1);
+    private volatile Fate fate;
+    private ServerSocket listener;
+    private Locks locks;
+
+    /** Locks through a proxy, after a first one that connected them. */
+    private Locks locks(LocksTest.Via via) throws Exception {
+        listener = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
+        Locks.daemon("proxy", () -> {
+            try {
+                while (true) {
+                    Socket client = listener.accept();
+                    Locks.daemon("proxied", () -> serve(client));
+                }
+            } catch (IOException e) {
+                // the test is over
+            }
+        });
+        locks = new Locks(via.connect(listener.getLocalPort()));
+        locks.take("first").acquire().unlock();
+        return locks;
+    }
+
+    @AfterEach
+    void stop() throws IOException {
+        locks.close(Duration.ofSeconds(2));
+        listener.close();
+        server.close();
+    }
+
+    private void breakNext(String command, Fate how) {
+        fate = how;
+        word.set(command);
+    }
+
+    private void serve(Socket client) {
+        clients.add(client);
+        try (client; var upstream = new Socket("127.0.0.1", server.port)) {
+            var mute = new CountDownLatch(1);
+            Locks.daemon("replies", () -> {
+                try {
+                    var buffer = new byte[65536];
+                    for (int n; (n = upstream.getInputStream().read(buffer)) > 0; ) {
+                        if (mute.getCount() == 0) {
+                            client.close();
+                        }
+                        client.getOutputStream().write(buffer, 0, n);
+                    }
+                    client.close();
+                } catch (IOException e) {
+                    // either end is gone
+                }
+            });
+            var buffer = new byte[65536];
+            for (int n; (n = client.getInputStream().read(buffer)) > 0; ) {
+                String next = word.get();
+                boolean hit = next != null && new String(buffer, 0, n, StandardCharsets.ISO_8859_1).contains(next) && word.compareAndSet(next, null);
+                if (hit) {
+                    broken.incrementAndGet();
+                    if (fate == Fate.REPLY_LOST) {
+                        mute.countDown();
+                    } else {
+                        client.close();
+                        if (fate == Fate.LOST) {
+                            return;
+                        }
+                        release.await();
+                    }
+                }
+                upstream.getOutputStream().write(buffer, 0, n);
+                if (hit) {
+                    Thread.sleep(100); // it is read before the connection goes
+                }
+            }
+        } catch (IOException | InterruptedException e) {
+            // either end is gone
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_free_though_the_connection_broke_on_its_release(LocksTest.Via via) throws Exception {
+        Held held = locks(via).take("k").lease(Duration.ofHours(1)).acquire();
+        breakNext("LOCK.RELEASE", Fate.LOST);
+        held.unlock();
+        eventually("it is free", () -> server.isFree("k"));
+        assertEquals(1, broken.get());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lost_reply_leaves_no_hold_behind_and_nothing_is_replayed(LocksTest.Via via) throws Exception {
+        var locks = locks(via);
+        long asked = server.calls("LOCK.WLOCK");
+        breakNext("LOCK.WLOCK", Fate.REPLY_LOST);
+        locks.take("k").lease(Duration.ofHours(1)).acquire().unlock();
+        eventually("it is free", () -> server.isFree("k"));
+        assertEquals(1, broken.get());
+        assertTrue(server.calls("LOCK.WLOCK") - asked <= 3, "one that was lost, one anew, one more while the first still held");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_request_that_arrives_late_changes_nothing(LocksTest.Via via) throws Exception {
+        var locks = locks(via);
+        breakNext("LOCK.WLOCK", Fate.LATE);
+        Held held = locks.take("k").lease(Duration.ofHours(1)).acquire();
+        eventually("the first name has left", () -> server.calls("LOCK.LEAVE") > 0);
+        held.unlock();
+        long asked = server.calls("LOCK.WLOCK");
+        release.countDown();
+        eventually("it arrived", () -> server.calls("LOCK.WLOCK") > asked);
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_waiter_is_served_though_its_mail_breaks_again_and_again(LocksTest.Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        var second = LocksTest.start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        for (int i = 0; i < 3; i++) {
+            long mails = server.calls("LOCK.MAIL");
+            for (Socket client : clients) {
+                client.close();
+            }
+            eventually("it asks anew", () -> server.calls("LOCK.MAIL") > mails);
+        }
+        breakNext("LOCK.MAIL", Fate.REPLY_LOST);
+        first.unlock();
+        second.get().unlock();
+    }
+}

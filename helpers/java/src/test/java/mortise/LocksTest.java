@@ -1,0 +1,317 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.lettuce.core.RedisURI;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import mortise.jedis.JedisClient;
+import mortise.lettuce.LettuceClient;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What the locks do, and that no trap of calling the commands by hand is left. Each test is run with each client. */
+@Timeout(120)
+class LocksTest {
+    enum Via {
+        JEDIS, LETTUCE;
+
+        Client connect(int port) {
+            return this == JEDIS ? JedisClient.of("127.0.0.1", port) : LettuceClient.of(RedisURI.create("127.0.0.1", port));
+        }
+    }
+
+    private final TestServer server = new TestServer();
+    private final ArrayList<Locks> open = new ArrayList<>();
+
+    private Locks locks(Via via) {
+        var locks = new Locks(via.connect(server.port));
+        open.add(locks);
+        return locks;
+    }
+
+    @AfterEach
+    void stop() {
+        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
+        server.close();
+    }
+
+    static <T> FutureTask<T> start(Callable<T> call) {
+        var task = new FutureTask<>(call);
+        var thread = new Thread(task);
+        thread.setDaemon(true);
+        thread.start();
+        return task;
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_keeps_others_out_until_it_is_unlocked(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("stock:17").acquire();
+        assertThrows(LockException.Busy.class, () -> locks.take("stock:17").wait(Duration.ZERO).acquire());
+        first.unlock();
+        assertTrue(server.isFree("stock:17"));
+        try (Held second = locks.take("stock:17").wait(Duration.ZERO).acquire()) {
+            assertTrue(second.token() > first.token());
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void waiters_come_in_one_after_the_other_over_two_connections(Via via) throws Exception {
+        var locks = locks(via);
+        var inside = new AtomicInteger();
+        var last = new AtomicLong();
+        var tasks = new ArrayList<FutureTask<Void>>();
+        for (int i = 0; i < 50; i++) {
+            tasks.add(start(() -> {
+                for (int round = 0; round < 5; round++) {
+                    try (Held held = locks.take("k").lease(Duration.ofSeconds(10)).acquire()) {
+                        assertEquals(1, inside.incrementAndGet());
+                        assertTrue(last.getAndSet(held.token()) < held.token());
+                        inside.decrementAndGet();
+                    }
+                }
+                return null;
+            }));
+        }
+        for (var task : tasks) {
+            task.get();
+        }
+        assertTrue(server.info("connected_clients") <= 3);
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_reentrant_by_thread_and_the_server_knows_of_one_hold(Via via) throws Exception {
+        var locks = locks(via);
+        var lock = locks.lock("k");
+        lock.lock();
+        locks.lock("k").lock();
+        assertTrue(lock.tryLock());
+        long token = lock.token();
+        assertFalse(start(lock::tryLock).get());
+        assertThrows(ExecutionException.class, () -> start(() -> { lock.unlock(); return null; }).get());
+        lock.unlock();
+        lock.unlock();
+        assertEquals(token, lock.token());
+        assertTrue(lock.isHeldByCurrentThread());
+        lock.unlock();
+        assertTrue(server.isFree("k"));
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+        assertEquals(1, server.calls("LOCK.RELEASE"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void readers_are_in_together_and_a_writer_may_go_on_as_a_reader(Via via) throws Exception {
+        var both = locks(via).readWriteLock("k");
+        both.writeLock().lock();
+        both.readLock().lock();
+        assertFalse(start(() -> both.readLock().tryLock()).get());
+        long token = both.writeLock().token();
+        both.writeLock().unlock();
+        assertEquals(token, both.readLock().token());
+        assertTrue(start(() -> { boolean in = both.readLock().tryLock(); both.readLock().unlock(); return in; }).get());
+        assertFalse(start(() -> both.writeLock().tryLock()).get());
+        both.readLock().unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_reader_may_become_a_writer_once_the_other_readers_have_left(Via via) throws Exception {
+        var both = locks(via).readWriteLock("k", Duration.ofMillis(500));
+        var other = locks(via).take("k").read().acquire();
+        both.readLock().lock();
+        long token = both.readLock().token();
+        assertFalse(both.writeLock().tryLock());
+        var leaves = start(() -> {
+            eventually("it waits", () -> server.waiters("k") == 1);
+            Thread.sleep(1000); // the read hold is renewed meanwhile
+            other.unlock();
+            return null;
+        });
+        both.writeLock().lock();
+        leaves.get();
+        assertTrue(both.writeLock().token() > token);
+        both.readLock().unlock();
+        assertFalse(start(() -> both.readLock().tryLock()).get());
+        both.writeLock().unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void an_interrupt_ends_a_wait_and_nothing_stays_behind(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        var waiting = new Thread(() -> assertThrows(InterruptedException.class, () -> locks.lock("k").lockInterruptibly()));
+        waiting.start();
+        eventually("it waits", () -> server.waiters("k") == 1);
+        waiting.interrupt();
+        waiting.join();
+        eventually("nobody waits", () -> server.waiters("k") == 0);
+        first.unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_wait_that_cannot_be_interrupted_goes_on_and_keeps_the_interrupt(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        var kept = new FutureTask<>(() -> {
+            locks.lock("k").lock();
+            return Thread.currentThread().isInterrupted();
+        });
+        var waiting = new Thread(kept);
+        waiting.start();
+        eventually("it waits", () -> server.waiters("k") == 1);
+        waiting.interrupt();
+        first.unlock();
+        assertTrue(kept.get());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void conditions_are_refused_by_name(Via via) {
+        var e = assertThrows(UnsupportedOperationException.class, () -> locks(via).lock("k").newCondition());
+        assertTrue(e.getMessage().contains("newCondition"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_wait_that_is_over_leaves_nobody_in_the_queue(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        assertFalse(locks.lock("k").tryLock(100, TimeUnit.MILLISECONDS));
+        assertFalse(locks.lock("k").tryLock(300, TimeUnit.MICROSECONDS)); // not for ever
+        assertEquals(0, server.waiters("k"));
+        first.unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_wait_outlives_the_time_outs_of_the_client_and_is_asked_for_once(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        var second = start(() -> locks.lock("k").tryLock(30, TimeUnit.SECONDS));
+        eventually("it waits", () -> server.waiters("k") == 1);
+        long asked = server.calls("LOCK.WLOCK");
+        Thread.sleep(3000); // longer than Jedis waits for a reply
+        assertEquals(asked, server.calls("LOCK.WLOCK"));
+        first.unlock();
+        assertTrue(second.get());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void many_waiters_do_not_stop_a_release(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        for (int i = 0; i < 50; i++) {
+            start(() -> locks.take("k").lease(Duration.ofHours(1)).acquire());
+        }
+        eventually("all wait", () -> server.waiters("k") == 50);
+        first.unlock();
+        assertEquals(49, server.waiters("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_that_is_taken_away_is_told_to_be_lost(Via via) throws Exception {
+        Held held = locks(via).take("k").lease(Duration.ofMillis(300)).acquire();
+        server.run("DEL", "k");
+        held.lost().get();
+        assertThrows(LockException.Lost.class, held::unlock);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_lost_at_its_deadline_where_the_server_does_not_answer(Via via) throws Exception {
+        var locks = locks(via);
+        Held held = locks.take("k").lease(Duration.ofMillis(500)).acquire();
+        var lock = locks.lock("j", Duration.ofMillis(500));
+        lock.lock();
+        try (var frozen = server.freeze()) {
+            held.lost().get();
+            assertThrows(LockException.Lost.class, held::check);
+            eventually("so is the other one", () -> !lock.isHeldByCurrentThread());
+            assertThrows(LockException.Lost.class, lock::lock);
+            assertThrows(LockException.Lost.class, lock::unlock);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_renewed_for_as_long_as_it_is_held(Via via) throws Exception {
+        Held held = locks(via).take("k").lease(Duration.ofMillis(400)).acquire();
+        eventually("ten renewals", () -> server.calls("LOCK.RENEW") > 10);
+        held.check();
+        held.unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void an_interrupt_ends_a_wait_for_a_server_that_does_not_answer(Via via) throws Exception {
+        var locks = locks(via);
+        locks.take("first").acquire();
+        try (var frozen = server.freeze()) {
+            var waiting = new Thread(() -> assertThrows(InterruptedException.class, () -> locks.take("k").acquire()));
+            waiting.start();
+            waiting.interrupt();
+            waiting.join();
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_waiter_is_served_by_a_server_that_was_started_anew(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").lease(Duration.ofSeconds(1)).acquire();
+        var second = start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        server.kill();
+        server.start();
+        second.get();
+        first.lost().get();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void closing_unlocks_all_and_ends_all_that_wait(Via via) throws Exception {
+        var locks = locks(via);
+        locks(via).take("theirs").acquire();
+        locks.take("mine").acquire();
+        var waiting = start(() -> locks.take("theirs").acquire());
+        eventually("it waits", () -> server.waiters("theirs") == 1);
+        locks.close();
+        assertThrows(ExecutionException.class, waiting::get);
+        assertTrue(server.isFree("mine"));
+        assertEquals(0, server.waiters("theirs"));
+        assertThrows(LockException.Closed.class, () -> locks.take("mine").acquire());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_held_for_its_longest_time_at_most(Via via) throws Exception {
+        locks(via).take("k").maxHold(Duration.ofMillis(300)).acquire().lost().get();
+        eventually("it is free", () -> server.isFree("k"));
+    }
+}

@@ -1,0 +1,126 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import mortise.jedis.JedisClient;
+import mortise.spring.EnableLocked;
+import mortise.spring.Locked;
+import mortise.spring.LockedMethods;
+import mortise.spring.MortiseLockRegistry;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.springframework.context.annotation.AnnotationConfigApplicationContext;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+
+/** Spring: methods with @Locked, and the LockRegistry. */
+@Timeout(60)
+class SpringTest {
+    private static final TestServer server = new TestServer();
+    private static CountDownLatch gate;
+
+    @Configuration
+    @EnableLocked
+    static class Config {
+        @Bean(destroyMethod = "close")
+        Locks locks() {
+            return new Locks(JedisClient.of("127.0.0.1", server.port));
+        }
+
+        @Bean
+        Stock stock() {
+            return new Stock();
+        }
+    }
+
+    static class Stock {
+        @Locked(key = "'stock:' + #id", lease = 10_000, waitFor = 0)
+        public long token(long id) {
+            assertFalse(server.isFree("stock:" + id));
+            return LockedMethods.token();
+        }
+
+        @Locked(key = "'stock:' + #id", lease = 300)
+        public void stay(long id) throws InterruptedException {
+            gate.await();
+        }
+
+        @Locked(key = "'stock:' + #p0", read = true)
+        public void fail(long id) {
+            throw new IllegalArgumentException("as it wants");
+        }
+    }
+
+    private final AnnotationConfigApplicationContext context = new AnnotationConfigApplicationContext(Config.class);
+    private final Stock stock = context.getBean(Stock.class);
+
+    @BeforeEach
+    void close() {
+        gate = new CountDownLatch(1);
+    }
+
+    @AfterEach
+    void stop() {
+        context.close();
+    }
+
+    @Test
+    void a_locked_method_runs_under_its_lock_with_the_token_at_hand() {
+        long first = stock.token(17);
+        assertTrue(server.isFree("stock:17"));
+        assertTrue(stock.token(17) > first);
+        assertThrows(IllegalMonitorStateException.class, LockedMethods::token);
+    }
+
+    @Test
+    void who_is_kept_out_of_a_locked_method_is_told() throws Exception {
+        var inside = LocksTest.start(() -> {
+            stock.stay(18);
+            return null;
+        });
+        eventually("it is inside", () -> !server.isFree("stock:18"));
+        assertThrows(LockException.Busy.class, () -> stock.token(18));
+        gate.countDown();
+        inside.get();
+    }
+
+    @Test
+    void a_locked_method_whose_lock_was_lost_says_so() {
+        var inside = LocksTest.start(() -> {
+            stock.stay(20);
+            return null;
+        });
+        eventually("it is inside", () -> !server.isFree("stock:20"));
+        server.run("DEL", "stock:20");
+        eventually("the next one is", () -> stock.token(20) > 0);
+        gate.countDown();
+        var e = assertThrows(ExecutionException.class, inside::get);
+        assertTrue(e.getCause() instanceof LockException.Lost, e.toString());
+    }
+
+    @Test
+    void a_method_that_fails_unlocks_and_its_exception_comes_through() {
+        var e = assertThrows(IllegalArgumentException.class, () -> stock.fail(19));
+        assertEquals("as it wants", e.getMessage());
+        assertTrue(server.isFree("stock:19"));
+    }
+
+    @Test
+    void the_lock_registry_of_spring_has_locks_of_that_prefix() throws Exception {
+        var registry = new MortiseLockRegistry(context.getBean(Locks.class), "orders");
+        var lock = registry.obtain("7");
+        lock.lock();
+        assertFalse(server.isFree("orders:7"));
+        assertFalse(LocksTest.start(() -> registry.obtain("7").tryLock()).get());
+        lock.unlock();
+        assertTrue(server.isFree("orders:7"));
+    }
+}

@@ -1,0 +1,147 @@
+package mortise;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import redis.clients.jedis.Jedis;
+import redis.clients.jedis.commands.ProtocolCommand;
+import redis.clients.jedis.exceptions.JedisConnectionException;
+import redis.clients.jedis.util.SafeEncoder;
+
+/** A real server with the module. */
+final class TestServer implements AutoCloseable {
+    final int port;
+    private final List<String> command;
+    private Process process;
+
+    TestServer(String... more) {
+        try {
+            port = freePort();
+            var dir = Files.createTempDirectory("mortise");
+            command = new ArrayList<>(List.of(System.getenv().getOrDefault("MORTISE_SERVER", "redis-server"), "--port", "" + port,
+                "--bind", "127.0.0.1", "--dir", dir.toString(), "--save", "", "--enable-debug-command", "yes", "--loadmodule",
+                System.getenv().getOrDefault("MORTISE_MODULE", Path.of("../../target/release/libmortise.so").toAbsolutePath().toString())));
+            command.addAll(List.of(more));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        start();
+    }
+
+    /** A sentinel that watches the primary as "mymaster". */
+    static TestServer sentinel(TestServer primary) {
+        try {
+            Path conf = Files.createTempDirectory("mortise").resolve("sentinel.conf");
+            Files.writeString(conf, "sentinel monitor mymaster 127.0.0.1 " + primary.port
+                + " 1\nsentinel down-after-milliseconds mymaster 60000\n");
+            int port = freePort();
+            return new TestServer(port, List.of(primary.command.get(0), conf.toString(), "--sentinel", "--port", "" + port,
+                "--dir", conf.getParent().toString()));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private TestServer(int port, List<String> command) {
+        this.port = port;
+        this.command = command;
+        start();
+    }
+
+    private static int freePort() throws IOException {
+        while (true) {
+            try (var socket = new ServerSocket(0)) {
+                if (socket.getLocalPort() < 50_000) { // leaves room for a cluster's bus
+                    return socket.getLocalPort();
+                }
+            }
+        }
+    }
+
+    void start() {
+        try {
+            process = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.DISCARD).start();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        eventually("the server answers", () -> {
+            try {
+                return "PONG".equals(run("PING"));
+            } catch (JedisConnectionException e) {
+                return false;
+            }
+        });
+    }
+
+    void kill() {
+        process.destroyForcibly();
+        process.onExit().join();
+    }
+
+    /** Stops the server, and closes nothing, until the answer is closed. */
+    AutoCloseable freeze() {
+        signal("STOP");
+        return () -> signal("CONT");
+    }
+
+    private void signal(String name) {
+        try {
+            new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
+        } catch (IOException | InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    Object run(String... words) {
+        try (var jedis = new Jedis("127.0.0.1", port, 10_000)) {
+            ProtocolCommand name = () -> SafeEncoder.encode(words[0]);
+            Object reply = jedis.sendCommand(name, List.of(words).subList(1, words.length).toArray(String[]::new));
+            return SafeEncoder.encodeObject(reply);
+        }
+    }
+
+    boolean isFree(String key) {
+        return run("LOCK.INFO", key) == null;
+    }
+
+    long waiters(String key) {
+        var info = (List<?>) run("LOCK.INFO", key);
+        return info == null ? 0 : (Long) info.get(info.indexOf("waiters") + 1);
+    }
+
+    long calls(String name) {
+        return ((String) run("INFO", "commandstats")).lines()
+            .filter(line -> line.startsWith("cmdstat_" + name + ":calls="))
+            .mapToLong(line -> Long.parseLong(line.replaceAll(".*:calls=(\\d+).*", "$1"))).sum();
+    }
+
+    long info(String field) {
+        return ((String) run("INFO", "everything")).lines().filter(line -> line.startsWith(field + ":"))
+            .mapToLong(line -> Long.parseLong(line.substring(field.length() + 1).trim())).findFirst().orElseThrow();
+    }
+
+    static void eventually(String what, BooleanSupplier holds) {
+        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+        while (!holds.getAsBoolean()) {
+            if (System.nanoTime() > limit) {
+                throw new AssertionError("never came true: " + what);
+            }
+            try {
+                Thread.sleep(10);
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+    }
+
+    @Override
+    public void close() {
+        kill();
+    }
+}
