@@ -30,17 +30,19 @@ pub(super) fn drive(shared: Arc<Shared>, dial: Arc<Dial>) -> impl Future<Output 
     let end = End(shared);
     async move {
         let shared = &end.0;
-        let Some(link) = open(shared, &dial).await else {
-            return;
-        };
-        shared.open();
-        let failure = match link {
-            Link::Tcp(stream) => pump(shared, stream).await,
-            #[cfg(unix)]
-            Link::Unix(stream) => pump(shared, stream).await,
-            Link::Crate(connection) => relay(shared, connection).await,
-        };
-        shared.close(failure);
+        while let Some(link) = open(shared, &dial).await {
+            shared.open();
+            let failure = match link {
+                Link::Tcp(stream) => pump(shared, stream).await,
+                #[cfg(unix)]
+                Link::Unix(stream) => pump(shared, stream).await,
+                Link::Crate(connection) => relay(shared, connection).await,
+            };
+            match failure {
+                Failure::Unknown(error) if shared.limits.impatient => shared.reopen(error),
+                failure => return shared.close(failure),
+            }
+        }
     }
 }
 

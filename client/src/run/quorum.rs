@@ -407,7 +407,13 @@ impl<'a> Ballot<'a> {
     /// Where to queue: on the first server that has answered, if any is held by others.
     fn first_in_line(&self) -> Option<usize> {
         let is_busy = |vote: &Vote| matches!(vote, Vote::Busy);
-        let first = self.round.answered().next()?;
+        let is_there = |vote: &Vote| match vote {
+            Vote::Granted(_) | Vote::Busy => true,
+            // Its connection was closed, and is opened again.
+            Vote::Unknown(Error::Connection { error, .. }) => !error.is_timeout(),
+            _ => false,
+        };
+        let first = self.round.votes.iter().position(is_there)?;
         self.round.votes.iter().any(is_busy).then_some(first)
     }
 
