@@ -283,7 +283,7 @@ func (l *Locks) name(task string) string {
 // Lock is a lock that is held, until Unlock or until it is lost.
 type Lock struct {
 	locks      *Locks
-	node       *node
+	node       *node // that granted it
 	key, owner string
 	lease      time.Duration
 	token      int64
@@ -331,7 +331,7 @@ func (k *Lock) Unlock() error {
 	case !first:
 		return nil
 	}
-	switch (<-k.node.send("LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", decimal(k.token))).(type) {
+	switch (<-k.at().send("LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", decimal(k.token))).(type) {
 	case int64:
 		return nil
 	case nil:

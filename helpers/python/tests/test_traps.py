@@ -5,7 +5,7 @@ import time
 
 import pytest
 import redis
-from servers import Relay, Server, eventually
+from servers import Server, eventually
 from test_lock import in_thread
 
 from mortise_lock import Lock, LockNotOwnedError, close
