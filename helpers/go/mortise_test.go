@@ -118,3 +118,27 @@ func TestALockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 		}
 	})
 }
+
+func TestALockOfAnotherLibraryIsWaitedForWhereAskedFor(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		s.do("SET", "k", "old", "NX", "PX", 500)
+		var refused *mortise.Refused
+		if _, _, err := locks.Lock(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGTYPE" {
+			t.Fatal(err)
+		}
+		if _, _, err := locks.TryLock(background, "k", mortise.OldLocks()); err != mortise.ErrBusy {
+			t.Fatal(err)
+		}
+		lock, _, err := locks.Lock(background, "k", mortise.OldLocks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.do("SET", "k", "old", "NX", "PX", 500) != nil {
+			t.Fatal("the other library did not see the lock")
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
