@@ -320,6 +320,16 @@ func (k *Lock) Key() string { return k.key }
 // refuse a write whose token is smaller than one that was seen already.
 func (k *Lock) Token() int64 { return k.token }
 
+// Guard makes a command of Redis one that runs only while the lock is held, judged by the server in the same moment:
+//
+//	rdb.Do(held, lock.Guard("SET", "stock", 5)...)
+//
+// Where it is not held the answer is an error that begins with NOTHELD. For data on the lock's server, in the slot of
+// its key, no token has to be looked at. Send it over a client that does not repeat commands by itself.
+func (k *Lock) Guard(words ...any) []any {
+	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
+}
+
 // Check answers the token if the lock is held at this moment, else ErrLost or ErrUnlocked.
 func (k *Lock) Check() (int64, error) {
 	k.mu.Lock()

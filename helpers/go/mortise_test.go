@@ -3,6 +3,7 @@ package mortise_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,6 +139,25 @@ func TestALockOfAnotherLibraryIsWaitedForWhereAskedFor(t *testing.T) {
 			t.Fatal("the other library did not see the lock")
 		}
 		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAGuardedCommandRunsOnlyWhileTheLockIsHeld(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		lock, held, err := connect().Lock(background, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Do(held, lock.Guard("SET", "stock", 5)...).Err(); err != nil || s.do("GET", "stock") != "5" {
+			t.Fatal(err)
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		err = s.Do(background, lock.Guard("SET", "stock", 6)...).Err()
+		if err == nil || !strings.HasPrefix(err.Error(), "NOTHELD") || s.do("GET", "stock") != "5" {
 			t.Fatal(err)
 		}
 	})
