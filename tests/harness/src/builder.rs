@@ -97,6 +97,10 @@ impl Builder {
         self.config("replicaof", &format!("127.0.0.1 {port}"))
     }
 
+    pub(crate) fn is_sentinel(&self) -> bool {
+        self.setup.sentinel
+    }
+
     /// Calls others from `address`, and lets them call `port`, or `bus` on the bus of a cluster.
     pub(crate) fn announced(self, address: IpAddr, port: u16, bus: u16) -> Self {
         let port = port.to_string();

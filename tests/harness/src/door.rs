@@ -1,5 +1,6 @@
 //! A port that leads to a server, as long as it is let through.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -40,6 +41,8 @@ struct State {
     held_out: AtomicBool,
     closed: AtomicBool,
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// For these nothing is late or held back.
+    spared: Mutex<BTreeSet<IpAddr>>,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -61,6 +64,7 @@ impl Door {
             held_out: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lets_through: Box::new(lets_through),
+            spared: Mutex::default(),
             streams: Mutex::default(),
         });
         let shared = Arc::clone(&state);
@@ -71,6 +75,15 @@ impl Door {
     /// From here on it leads to `port` of 127.0.0.1; before that, to nothing.
     pub(crate) fn lead_to(&self, port: u16) {
         self.state.target.store(port, Ordering::SeqCst);
+    }
+
+    /// Nothing is late, or held back, for who comes from `address`.
+    pub(crate) fn spare(&self, address: IpAddr) {
+        let mut spared = self.state.spared.lock();
+        spared
+            .as_mut()
+            .expect("nobody panics with the set in hand")
+            .insert(address);
     }
 
     /// What is sent to the server from here on arrives so late.
@@ -155,7 +168,7 @@ impl State {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = source.read(&mut buffer).unwrap_or(0);
-            let arrives = Instant::now() + self.delay(way);
+            let arrives = Instant::now() + self.delay(way, from);
             let sent = sender.send((arrives, buffer[..read].to_vec()));
             if read == 0 || sent.is_err() {
                 return;
@@ -174,7 +187,7 @@ impl State {
     ) {
         let mut listens = true;
         for (arrives, bytes) in under_way {
-            while (Instant::now() < arrives || self.holds(way))
+            while (Instant::now() < arrives || self.holds(way, from))
                 && !self.closed.load(Ordering::SeqCst)
             {
                 let left = arrives.saturating_duration_since(Instant::now());
@@ -190,11 +203,21 @@ impl State {
         let _ = sink.shutdown(Shutdown::Both);
     }
 
-    fn holds(&self, way: Way) -> bool {
-        matches!(way, Way::Out) && self.held_out.load(Ordering::SeqCst)
+    fn spares(&self, from: IpAddr) -> bool {
+        let spared = self.spared.lock();
+        spared
+            .expect("nobody panics with the set in hand")
+            .contains(&from)
     }
 
-    fn delay(&self, way: Way) -> Duration {
+    fn holds(&self, way: Way, from: IpAddr) -> bool {
+        matches!(way, Way::Out) && self.held_out.load(Ordering::SeqCst) && !self.spares(from)
+    }
+
+    fn delay(&self, way: Way, from: IpAddr) -> Duration {
+        if self.spares(from) {
+            return Duration::ZERO;
+        }
         let delay = match way {
             Way::In => &self.delay_in,
             Way::Out => &self.delay_out,

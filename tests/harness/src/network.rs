@@ -49,6 +49,11 @@ impl Network {
         let number = u8::try_from(number).expect("a network of a few servers");
         let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
         let (door, bus) = (self.door_of(address), self.door_of(address));
+        if builder.is_sentinel() {
+            for member in self.members().iter() {
+                member.door.spare(address);
+            }
+        }
         let server = builder.announced(address, door.port(), bus.port()).start();
         door.lead_to(server.port());
         bus.lead_to(server.bus_port());
@@ -104,6 +109,7 @@ impl Network {
     }
 
     /// What `server` sends from here on to those who called it at its port arrives so late: to its replicas, the stream.
+    /// Not so for Sentinels started later than it.
     ///
     /// # Panics
     /// If it was not started by this network.
@@ -113,6 +119,7 @@ impl Network {
     }
 
     /// Holds back what `server` sends to those who called it at its port, and what of it is under way; or lets it arrive.
+    /// Not so for Sentinels started later than it.
     ///
     /// # Panics
     /// If it was not started by this network.
