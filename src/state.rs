@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use mortise_core::{Histogram, Instant, Left, Queues, Token, TokenClock};
+use mortise_core::{Grant, Histogram, Instant, Left, Queues, Token, TokenClock};
 
 use crate::ffi::Timer;
 use crate::keys::leases::Table;
@@ -152,6 +152,16 @@ pub(crate) struct Totals {
     pub(crate) deadlocks: Total,
     pub(crate) denied: Total,
     pub(crate) evictions: Total,
+}
+
+impl Totals {
+    /// Counts a grant, whether it came at once or out of the queue.
+    pub(crate) fn count_grant(&self, grant: Grant) {
+        match grant {
+            Grant::Reentry(_) => self.reentries.add_one(),
+            Grant::New(_) | Grant::Upgrade(_) => self.grants.add_one(),
+        }
+    }
 }
 
 /// Ids of clients that are connections, not scripts: asking the server is dearer than looking here.

@@ -9,7 +9,7 @@ use super::{check_primary, check_token, has_left};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
 use crate::time::clock;
-use crate::turn::settle::{self, OpenLock};
+use crate::turn::settle::OpenLock;
 use crate::waiting::{blocking, mail};
 
 pub(crate) struct Acquire;
@@ -132,7 +132,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     match outcome {
         Ok(grant) => {
             ctx.notify(c"lock.acquire", key);
-            settle::count_grant(ctx.state(), grant);
+            ctx.state().totals.count_grant(grant);
             ctx.reply_integer(grant.token().get() as i64);
             Ok(())
         }

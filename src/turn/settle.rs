@@ -8,8 +8,8 @@ use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
 use mortise_core::{
-    Decided, Grant, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token,
-    Verdict, Wait, WaiterId,
+    Decided, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token, Verdict,
+    Wait, WaiterId,
 };
 
 use crate::command::docs::{self, Docs};
@@ -43,6 +43,8 @@ pub(crate) struct OpenLock<'c> {
     pub(crate) name: Arg<'c>,
     pub(crate) now: Instant,
     key: Key<'c>,
+    /// More waiters may be let in than were: the next settle sees to them.
+    more: bool,
 }
 
 impl<'c> OpenLock<'c> {
@@ -63,6 +65,7 @@ impl<'c> OpenLock<'c> {
             name,
             now,
             key,
+            more: false,
         };
         if lock.has_waiters() {
             let recheck_holders = lock.must_recheck_holders();
@@ -93,8 +96,8 @@ impl<'c> OpenLock<'c> {
 
     /// `owner` holds, by `token` or a higher one.
     pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
-        self.live()
-            .is_some_and(|live| live.adds_to_hold(owner, token))
+        let live = self.live();
+        live.is_some_and(|live| live.adds_to_hold(owner, token))
     }
 
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
@@ -173,7 +176,7 @@ impl<'c> OpenLock<'c> {
     /// Lets in whom the lock admits. `recheck_holders`: the lock may hold owners that neither came
     /// through the queue nor by a command.
     pub(crate) fn settle(&mut self, recheck_holders: bool) {
-        if !self.has_waiters() {
+        if self.more || !self.has_waiters() {
             return;
         }
         let state = self.ctx.state();
@@ -230,7 +233,8 @@ impl<'c> OpenLock<'c> {
     }
 
     /// Whom this settle has not come to is let in by the next.
-    fn go_on_later(&self, more: bool) {
+    fn go_on_later(&mut self, more: bool) {
+        self.more = more;
         if more {
             dirty::mark_queue(self.ctx.db(), self.name.bytes());
         }
@@ -264,7 +268,7 @@ impl<'c> OpenLock<'c> {
         let owner = decided.waiter.owner.as_ref();
         announce(self.ctx, self.name, self.now, owner, stake, alone);
         self.ctx.notify(c"lock.acquire", self.name);
-        count_grant(state, grant);
+        state.totals.count_grant(grant);
         state.totals.handoffs.add_one();
         let waited = self.now.millis_since(decided.waiter.since);
         state.wait_times.borrow_mut().record(waited);
@@ -313,14 +317,6 @@ impl Drop for OpenLock<'_> {
         } else {
             leases::follow(ctx.state(), ctx.db(), name.bytes(), value, now);
         }
-    }
-}
-
-/// Counts a grant, whether it came at once or out of the queue.
-pub(crate) fn count_grant(state: &State, grant: Grant) {
-    match grant {
-        Grant::Reentry(_) => state.totals.reentries.add_one(),
-        Grant::New(_) | Grant::Upgrade(_) => state.totals.grants.add_one(),
     }
 }
 

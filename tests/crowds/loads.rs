@@ -25,18 +25,21 @@ fn a_hand_off_does_not_wait_until_all_that_was_loaded_has_been_looked_at() {
     let _turn = alone();
     let server = held_locks();
     let mut conn = server.connect();
-    // A reload takes longer than this, so the lease is over when it ends.
-    cmd!(conn, "LOCK.ACQUIRE", "urgent", "a", 50);
-    let mut waiter = waiter!(server, "LOCK.ACQUIRE", "urgent", "b", 60_000, "WAIT", 0);
-    cmd!(conn, "DEBUG", "RELOAD");
-    granted(&mut waiter);
-    assert!(
-        server.gauge("marked") > 0,
-        "that was not before all were looked at"
-    );
+    // A busy machine may show it too late, but not every time.
+    let seen = (0..5).any(|_| {
+        // A reload takes longer than this, so the lease is over when it ends.
+        cmd!(conn, "LOCK.ACQUIRE", "urgent", "a", 50);
+        let mut waiter = waiter!(server, "LOCK.ACQUIRE", "urgent", "b", 60_000, "WAIT", 0);
+        cmd!(conn, "DEBUG", "RELOAD");
+        granted(&mut waiter);
+        let left = server.gauge("marked");
+        cmd!(conn, "LOCK.RELEASE", "urgent", "b");
+        left > 0
+    });
+    assert!(seen, "a hand-off was not before all were looked at");
     eventually_within(PATIENCE, "all have been looked at", || {
         server.gauge("marked") == 0
     });
-    assert_eq!(server.gauge("locks"), LOCKS as i64 + 1);
+    assert_eq!(server.gauge("locks"), LOCKS as i64);
     assert_never_long(&server);
 }
