@@ -80,12 +80,16 @@ pub(crate) fn told(ctx: &Context<'_>, state: &State, id: WaiterId, client: u64) 
     if let Some(grant) = undelivered.in_flight.get_mut(&id) {
         grant.told = true;
     }
-    undelivered.told.insert(client, id);
+    let before = undelivered.told.insert(client, id);
+    before.and_then(|before| undelivered.land(before));
     drop(undelivered);
-    if !state.watches_clients.get() && ctx.watch_clients() {
-        state.watches_clients.set(true);
+    if !state.watches_clients.get() {
+        state.watches_clients.set(ctx.watch_clients());
     }
     state.watched_clients.set(true);
+    if !state.watches_clients.get() {
+        on_slept(state);
+    }
     true
 }
 

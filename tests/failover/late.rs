@@ -381,6 +381,7 @@ fn a_promoted_server_that_restarts_in_its_grace_still_revives_nothing() {
         let rewrites = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
         rewrites.iter().all(|field| state[*field] == "0")
     });
+    pair.await_prompt();
     let token = stream_was_late(&pair);
     let _b = pair.fail_over_at_the_end_of_the_lease();
     // The first heartbeat stands in the file.

@@ -241,6 +241,10 @@ impl Shared {
         state.register(driver);
     }
 
+    pub(super) fn has_out(&self) -> bool {
+        !lock(&self.state).out.is_empty()
+    }
+
     /// Registers the driver to be woken when there is something to do.
     pub(super) fn register(&self, driver: &Waker) {
         lock(&self.state).register(driver);

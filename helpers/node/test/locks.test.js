@@ -262,14 +262,16 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
     test("a grant that is told too late is not handed out", async () => {
       const holder = await locks.acquire("stock");
       const far = await more();
-      const waiting = far.acquire("stock", { wait: 15_000, lease: 500, renew: false });
+      const waiting = far.acquire("stock", { wait: 15_000, lease: 1_000, renew: false });
       await eventually(async () => (await server.waiters("stock")) === 1);
       relay.hold("replies");
       await holder.release();
       await eventually(async () => (await server.admin.exists("stock")) === 1);
       await eventually(async () => (await server.admin.exists("stock")) === 0);
       relay.pass();
-      assert.ok((await waiting).held);
+      const lock = await waiting;
+      assert.ok(lock.held);
+      assert.ok(await server.admin.call("LOCK.INFO", "stock", "OWNER", lock.owner), "a lock that is over was handed out");
     });
 
     test("a loss is told at the deadline when the server is silent", async () => {

@@ -63,6 +63,17 @@ public final class Held implements AutoCloseable {
         return token();
     }
 
+    /**
+     * The words of a command that runs that one only while the lock is held, judged by the server in the same moment; else its
+     * answer is an error that begins with {@code NOTHELD}. For data on the lock's server, in the slot of its key. Send it
+     * over a client that does not repeat commands by itself.
+     */
+    public List<String> guard(String... command) {
+        var words = new ArrayList<>(List.of("LOCK.GUARD", key, owner, Long.toString(token())));
+        words.addAll(List.of(command));
+        return words;
+    }
+
     public boolean isHeld() {
         return isHeld(BootClock.look());
     }
