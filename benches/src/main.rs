@@ -19,6 +19,7 @@ mod bystanders;
 mod clients;
 mod contention;
 mod crowds;
+mod deadlocks;
 mod expiry;
 mod guard;
 mod handoff;
@@ -55,6 +56,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("handoff", handoff::run),
     ("mail", mail::run),
     ("crowds", crowds::run),
+    ("deadlocks", deadlocks::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
 ];

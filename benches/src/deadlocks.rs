@@ -1,0 +1,79 @@
+//! What the search for deadlocks costs one more waiter, where a crowd of owners waits at two keys each.
+
+use std::time::Instant;
+
+use mortise_harness::redis::Cmd;
+use mortise_harness::{Conn, Server, command};
+
+use crate::meter::Meter;
+use crate::report::{Report, count};
+use crate::samples::Samples;
+use crate::scale::Scale;
+
+const LEASE: u64 = 3_600_000;
+/// Owners that wait at two keys each.
+const CROWD: usize = 3_000;
+/// Requests that are measured at a time.
+const PROBES: usize = 200;
+/// The most that one may take, in microseconds.
+const MOST: f64 = 500.0;
+
+pub(crate) fn run(scale: &Scale, report: &mut Report) {
+    let server = Server::builder()
+        .module_arg("mail-timeout", "60000")
+        .module_arg("max-queued", "1000000")
+        .start();
+    let mut conn = server.connect();
+    for key in ["one", "other"] {
+        send(&mut conn, [command!("LOCK.ACQUIRE", key, "holder", LEASE)]);
+    }
+    // They stand ahead of the crowd, so that it waits for them.
+    send(&mut conn, (0..PROBES).map(|n| waits("one", "ahead", n)));
+    for key in ["one", "other"] {
+        send(&mut conn, (0..CROWD).map(|n| waits(key, "crowd", n)));
+    }
+    let mut meter = Meter::on(&server);
+    let owners = count(CROWD);
+    for (owner, what) in [
+        ("late", "whom nobody waits for"),
+        ("ahead", "whom all of them wait for"),
+    ] {
+        let mut took = Samples::default();
+        for _ in 0..scale.crate_rounds.max(3) {
+            let cost = meter.cost(&["LOCK.ACQUIRE"], || {
+                let began = Instant::now();
+                send(&mut conn, (0..PROBES).map(|n| waits("other", owner, n)));
+                began.elapsed()
+            });
+            took.push(cost.usec[0] / PROBES as f64);
+            send(
+                &mut conn,
+                (0..PROBES).map(|n| command!("LOCK.LEAVE", "other", name(owner, n))),
+            );
+        }
+        report.bound(
+            format!("a request {what} that comes to wait among {owners} owners that wait at two keys each"),
+            "µs",
+            &took,
+            MOST,
+        );
+    }
+}
+
+fn name(owner: &str, number: usize) -> String {
+    format!("{owner}:{number}")
+}
+
+fn waits(key: &str, owner: &str, number: usize) -> Cmd {
+    let mut request = command!("LOCK.ACQUIRE", key, name(owner, number), LEASE);
+    request.arg("WAIT").arg(0).arg("MAIL").arg("box");
+    request.arg("HOLDS").arg(1);
+    request
+}
+
+fn send(conn: &mut Conn, commands: impl IntoIterator<Item = Cmd>) {
+    let commands: Vec<Cmd> = commands.into_iter().collect();
+    for reply in conn.pipeline(&commands) {
+        reply.expect("no error");
+    }
+}
