@@ -2,6 +2,8 @@
 //! wait, and a million requests on one server, taken, granted in order, and gone.
 
 use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -167,72 +169,130 @@ fn tasks(scale: &Scale, report: &mut Report) {
 
 fn tasks_by_mail(scale: &Scale) -> f64 {
     let server = server();
-    let (mut commands, mut ear) = (server.connect(), server.connect());
-    let since = mail!(ear, "box0").since;
-    let mut owner = scale.tasks_by_mail;
-    cmd!(commands, "LOCK.ACQUIRE", KEY, "holder", LEASE);
-    for first in (0..owner).step_by(BATCH) {
-        let batch: Vec<Cmd> = (first..owner.min(first + BATCH))
-            .map(|n| request(KEY, n, "box0"))
-            .collect();
-        commands.pipeline(&batch);
+    let mut conn = server.connect();
+    let since = mail!(conn, "box0").since;
+    let mut next = scale.tasks_by_mail;
+    cmd!(conn, "LOCK.ACQUIRE", KEY, "holder", LEASE);
+    for first in (0..next).step_by(BATCH) {
+        let batch = first..next.min(first + BATCH);
+        let batch: Vec<Cmd> = batch.map(|n| request(KEY, n, "box0")).collect();
+        conn.pipeline(&batch);
     }
-    send!(ear, "LOCK.MAIL", "box0", "AFTER", since, 0, "WAIT", 0);
-    cmd!(commands, "LOCK.RELEASE", KEY, "holder");
-    let (mut done, mut pending) = (0, 0);
+    let (mut commands, mut ear) = (Wire::to(&server), Wire::to(&server));
+    cmd!(conn, "LOCK.RELEASE", KEY, "holder");
+    let ask = |after: &str| {
+        command!("LOCK.MAIL", "box0", "AFTER", since, after, "WAIT", 0).get_packed_command()
+    };
+    ear.send(&ask("0"));
+    let (mut done, mut sent) = (0, Vec::new());
     let began = Instant::now();
     while began.elapsed() < scale.contention {
-        for letter in Mail::read(&ear.recv()).letters {
-            // The next letter is waited for before the lock is handed on, and the task asks again behind all others.
-            send!(
-                ear,
-                "LOCK.MAIL",
-                "box0",
-                "AFTER",
-                since,
-                letter.number,
-                "WAIT",
-                0
-            );
-            let release = command!("LOCK.RELEASE", KEY, &letter.owner);
-            let mut both = release.get_packed_command();
-            both.extend(request(KEY, owner, "box0").get_packed_command());
-            commands.send_raw(&both);
-            (owner, done, pending) = (owner + 1, done + 1, pending + 2);
+        let told = ear.reply();
+        // The task releases and asks again, behind all others; then the next letter is asked for.
+        sent.clear();
+        let release = command!("LOCK.RELEASE", KEY, field(&told, "owner"));
+        sent.extend(release.get_packed_command());
+        sent.extend(request(KEY, next, "box0").get_packed_command());
+        commands.send(&sent);
+        ear.send(&ask(field(&told, "number")));
+        if done > 0 {
+            commands.reply();
+            commands.reply();
         }
-        while pending > 2 {
-            commands.recv();
-            pending -= 1;
-        }
+        (next, done) = (next + 1, done + 1);
     }
     f64::from(done) / began.elapsed().as_secs_f64()
 }
 
 fn blocked_clients(scale: &Scale) -> f64 {
     let server = server();
-    let mut clients: VecDeque<(usize, Conn)> = (0..32)
+    let again = |owner: usize| {
+        let acquire = command!("LOCK.ACQUIRE", KEY, owner, LEASE, "WAIT", 0);
+        let release = command!("LOCK.RELEASE", KEY, owner);
+        [release.get_packed_command(), acquire.get_packed_command()]
+    };
+    let mut clients: VecDeque<(Wire, Vec<u8>)> = (0..32)
         .map(|owner| {
-            let mut conn = server.connect();
-            send!(conn, "LOCK.ACQUIRE", KEY, owner, LEASE, "WAIT", 0);
-            if owner > 0 {
-                server.await_blocked(&conn);
-            }
-            (owner, conn)
+            let mut wire = Wire::to(&server);
+            wire.send(&again(owner)[1]);
+            (wire, again(owner).concat())
         })
         .collect();
     let mut done = 0;
     let began = Instant::now();
     while began.elapsed() < scale.contention {
-        // The grant, then the replies of those who have held and wait again.
-        let (owner, mut conn) = clients.pop_front().expect("32 of them");
-        conn.recv();
-        send!(conn, "LOCK.RELEASE", KEY, owner);
-        send!(conn, "LOCK.ACQUIRE", KEY, owner, LEASE, "WAIT", 0);
-        conn.recv();
-        clients.push_back((owner, conn));
+        let Some((mut wire, again)) = clients.pop_front() else {
+            break;
+        };
+        // The grant; behind it, but for the first time, stands the reply to the last release.
+        wire.reply();
+        wire.send(&again);
+        wire.reply();
+        clients.push_back((wire, again));
         done += 1;
     }
     f64::from(done) / began.elapsed().as_secs_f64()
+}
+
+/// A connection without a client's work: bytes go out, and whole replies come in.
+struct Wire {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Wire {
+    fn to(server: &Server) -> Wire {
+        let stream = TcpStream::connect(server.addr()).expect("the server listens");
+        stream.set_nodelay(true).expect("an option of TCP");
+        let unread = Vec::new();
+        Wire { stream, unread }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server reads");
+    }
+
+    /// The next reply, as it was on the wire.
+    fn reply(&mut self) -> String {
+        let mut chunk = [0; 4_096];
+        loop {
+            if let Some(end) = end_of_reply(&self.unread, 0) {
+                let reply = self.unread.drain(..end).collect();
+                return String::from_utf8(reply).expect("names are text here");
+            }
+            let read = self.stream.read(&mut chunk).expect("the server answers");
+            assert!(read > 0, "the connection was closed");
+            self.unread.extend_from_slice(&chunk[..read]);
+        }
+    }
+}
+
+/// Where the reply ends that begins at `at`, if all of it is there.
+fn end_of_reply(bytes: &[u8], at: usize) -> Option<usize> {
+    let line = bytes.get(at..)?.windows(2).position(|two| two == b"\r\n")?;
+    let end = at + line + 2;
+    let text = std::str::from_utf8(&bytes[at + 1..end - 2]).ok()?;
+    match bytes[at] {
+        b'$' if text != "-1" => {
+            let end = end + text.parse::<usize>().ok()? + 2;
+            (end <= bytes.len()).then_some(end)
+        }
+        b'*' if text != "-1" => {
+            (0..text.parse::<usize>().ok()?).try_fold(end, |at, _| end_of_reply(bytes, at))
+        }
+        b'-' => panic!("{text}"),
+        _ => Some(end),
+    }
+}
+
+/// The value behind `name` in a letter.
+fn field<'a>(reply: &'a str, name: &str) -> &'a str {
+    let mut lines = reply.split("\r\n").skip_while(|line| *line != name).skip(1);
+    let first = lines.next().expect("a letter");
+    match first.strip_prefix(':') {
+        Some(number) => number,
+        None => lines.next().expect("a text"),
+    }
 }
 
 /// Queued at a thousand locks, then all locks released at once, letters collected, every grant released in its turn.

@@ -44,11 +44,11 @@ pub use mail::Mail;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
-    Changed, Decided, KeyId, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId,
+    Changed, Decided, KeyId, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys,
 };
 pub use remains::Remains;
 pub use request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
-pub use slots::{SLOTS, SlotKey, SlotSet, WaitingKeys, slot_of};
+pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
 pub use types::{Count, Instant, Lease, Micros, Mode, Token};

@@ -1,10 +1,4 @@
-//! The keys where somebody waits, in an order that can be walked a few keys at a time: by cluster slot.
-//!
-//! A walk remembers the last key that it has seen and goes on behind it, whatever came or went
-//! meanwhile.
-
-use std::collections::BTreeSet;
-use std::ops::Bound;
+//! The slots of a cluster, and keys in the order of their slots.
 
 use crate::queues::KeyId;
 
@@ -55,15 +49,6 @@ pub struct SlotKey {
     pub key: KeyId,
 }
 
-impl SlotKey {
-    fn of(key: &KeyId) -> Self {
-        Self {
-            slot: slot_of(&key.name),
-            key: key.clone(),
-        }
-    }
-}
-
 /// A set of slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotSet(Vec<u64>);
@@ -79,7 +64,7 @@ impl SlotSet {
         }
     }
 
-    fn remove(&mut self, slot: u16) {
+    pub(crate) fn remove(&mut self, slot: u16) {
         if let Some(word) = self.0.get_mut(usize::from(slot) / 64) {
             *word &= !(1 << (slot % 64));
         }
@@ -106,55 +91,6 @@ impl SlotSet {
                 Some(first + bit)
             })
         })
-    }
-}
-
-/// The keys where somebody waits.
-#[derive(Debug, Default)]
-pub struct WaitingKeys {
-    keys: BTreeSet<SlotKey>,
-    slots: SlotSet,
-}
-
-impl WaitingKeys {
-    pub(crate) fn insert(&mut self, key: &KeyId) {
-        let key = SlotKey::of(key);
-        self.slots.insert(key.slot);
-        self.keys.insert(key);
-    }
-
-    pub(crate) fn remove(&mut self, key: &KeyId) {
-        let key = SlotKey::of(key);
-        self.keys.remove(&key);
-        if self.keys.is_empty() {
-            *self = Self::default();
-        } else if self.first_of(key.slot).is_none() {
-            self.slots.remove(key.slot);
-        }
-    }
-
-    /// The slots of them all.
-    pub fn slots(&self) -> &SlotSet {
-        &self.slots
-    }
-
-    /// The first one behind `last`, or the first of all.
-    pub fn after(&self, last: Option<&SlotKey>) -> Option<&SlotKey> {
-        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-        self.keys.range((from, Bound::Unbounded)).next()
-    }
-
-    /// The first one of `slot`.
-    pub fn first_of(&self, slot: u16) -> Option<&SlotKey> {
-        let first = SlotKey {
-            slot,
-            key: KeyId {
-                db: 0,
-                name: [].into(),
-            },
-        };
-        let found = self.keys.range(first..).next();
-        found.filter(|found| found.slot == slot)
     }
 }
 
@@ -187,32 +123,5 @@ mod tests {
             [0, 63, 5_000, SLOTS - 1]
         );
         assert!(all.contains(63) && !all.contains(62) && !all.contains(SLOTS));
-    }
-
-    #[test]
-    fn a_walk_goes_on_behind_what_it_has_seen() {
-        let key = |number: u32| KeyId {
-            db: number % 2,
-            name: number.to_string().into_bytes().into(),
-        };
-        let mut keys = WaitingKeys::default();
-        for number in 0..100 {
-            keys.insert(&key(number));
-        }
-        let mut seen = 0;
-        let mut last: Option<SlotKey> = None;
-        while let Some(next) = keys.after(last.as_ref()).cloned() {
-            assert!(last.is_none_or(|last| last < next));
-            assert!(keys.slots().contains(next.slot));
-            keys.remove(&next.key);
-            assert!(
-                keys.first_of(next.slot)
-                    .is_none_or(|other| other.key != next.key)
-            );
-            last = Some(next);
-            seen += 1;
-        }
-        assert_eq!(seen, 100);
-        assert_eq!(*keys.slots(), SlotSet::default());
     }
 }

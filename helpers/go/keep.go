@@ -106,7 +106,8 @@ func (l *Locks) keep() {
 		due := map[*node][]*Lock{}
 		for _, k := range holds {
 			if k.due(period) {
-				due[k.node] = append(due[k.node], k)
+				n := k.at()
+				due[n] = append(due[n], k)
 			}
 		}
 		for n, locks := range due {
@@ -140,8 +141,20 @@ func (n *node) renew(locks []*Lock) {
 		replies[i] = n.send("LOCK.RENEW", k.key, k.owner, millis(k.lease), "TOKEN", decimal(k.token))
 	}
 	for i, k := range locks {
-		k.renewed(sent, <-replies[i])
+		reply := <-replies[i]
+		k.renewed(sent, reply)
+		if _, failed := reply.(error); failed {
+			n.locks.refresh(n.locks.stopped)
+		}
 	}
+}
+
+// at is the server that the lock is on: in a cluster its slot may move.
+func (k *Lock) at() *node {
+	if n, err := k.locks.node(k.locks.stopped, k.key); err == nil {
+		return n
+	}
+	return k.node
 }
 
 // renewed hears what became of a renewal. An error says nothing: it is tried again until the lock is lost.

@@ -51,6 +51,12 @@ func IsDeadlock(err error) bool {
 	return errors.As(err, &refused) && refused.Code == "DEADLOCK"
 }
 
+// isOldLock says that the key is no lock of this kind.
+func isOldLock(err error) bool {
+	var refused *Refused
+	return errors.As(err, &refused) && refused.Code == "WRONGTYPE"
+}
+
 // Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. In every
 // command the second word is the key that it is routed by.
 type Client interface {
@@ -93,10 +99,15 @@ func MaxHold(d time.Duration) Option { return func(r *request) { r.maxHold = d }
 // The name has to be unique among all programs: begin it with a UUID.
 func Task(name string) Option { return func(r *request) { r.task = name } }
 
+// OldLocks waits for a lock that another library has taken on the key, as a string, too. It polls for that. For the
+// time in which both are in use: see docs/migrating.
+func OldLocks() Option { return func(r *request) { r.oldLocks = true } }
+
 type request struct {
 	command, key         string
 	lease, wait, maxHold time.Duration
 	task                 string
+	oldLocks             bool
 }
 
 // Locks takes locks over one client. Make one for the program and share it.
@@ -208,7 +219,11 @@ func (l *Locks) acquire(ctx context.Context, command, key string, options []Opti
 			left = max(left-(now()-begun), 0)
 		}
 		lock, held, err := l.attempt(ctx, &r, left)
-		if err == nil || l.over(ctx) != nil || !l.answered.Load() || !passing(err) || left <= pause {
+		old := r.oldLocks && isOldLock(err)
+		if err == nil || l.over(ctx) != nil || !l.answered.Load() || !old && !passing(err) || left <= pause {
+			if old && l.over(ctx) == nil {
+				err = ErrBusy
+			}
 			return lock, held, err
 		}
 		sleep(pause, ctx.Done(), l.ended.Done())
@@ -283,7 +298,7 @@ func (l *Locks) name(task string) string {
 // Lock is a lock that is held, until Unlock or until it is lost.
 type Lock struct {
 	locks      *Locks
-	node       *node
+	node       *node // that granted it
 	key, owner string
 	lease      time.Duration
 	token      int64
@@ -304,6 +319,16 @@ func (k *Lock) Key() string { return k.key }
 // Token is the fencing token, larger than that of every grant before. Send it along with what you write, and
 // refuse a write whose token is smaller than one that was seen already.
 func (k *Lock) Token() int64 { return k.token }
+
+// Guard makes a command of Redis one that runs only while the lock is held, judged by the server in the same moment:
+//
+//	rdb.Do(held, lock.Guard("SET", "stock", 5)...)
+//
+// Where it is not held the answer is an error that begins with NOTHELD. For data on the lock's server, in the slot of
+// its key, no token has to be looked at. Send it over a client that does not repeat commands by itself.
+func (k *Lock) Guard(words ...any) []any {
+	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
+}
 
 // Check answers the token if the lock is held at this moment, else ErrLost or ErrUnlocked.
 func (k *Lock) Check() (int64, error) {
@@ -331,7 +356,7 @@ func (k *Lock) Unlock() error {
 	case !first:
 		return nil
 	}
-	switch (<-k.node.send("LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", decimal(k.token))).(type) {
+	switch (<-k.at().send("LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", decimal(k.token))).(type) {
 	case int64:
 		return nil
 	case nil:

@@ -3,6 +3,7 @@ package mortise_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -115,6 +116,49 @@ func TestALockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 		eventually(t, "ten renewals", func() bool { return len(s.info("lock_total_renewals")) > 1 })
 		if held.Err() != nil || lock.Unlock() != nil {
 			t.Fatal("it was lost")
+		}
+	})
+}
+
+func TestALockOfAnotherLibraryIsWaitedForWhereAskedFor(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		s.do("SET", "k", "old", "NX", "PX", 500)
+		var refused *mortise.Refused
+		if _, _, err := locks.Lock(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGTYPE" {
+			t.Fatal(err)
+		}
+		if _, _, err := locks.TryLock(background, "k", mortise.OldLocks()); err != mortise.ErrBusy {
+			t.Fatal(err)
+		}
+		lock, _, err := locks.Lock(background, "k", mortise.OldLocks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.do("SET", "k", "old", "NX", "PX", 500) != nil {
+			t.Fatal("the other library did not see the lock")
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAGuardedCommandRunsOnlyWhileTheLockIsHeld(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		lock, held, err := connect().Lock(background, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Do(held, lock.Guard("SET", "stock", 5)...).Err(); err != nil || s.do("GET", "stock") != "5" {
+			t.Fatal(err)
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		err = s.Do(background, lock.Guard("SET", "stock", 6)...).Err()
+		if err == nil || !strings.HasPrefix(err.Error(), "NOTHELD") || s.do("GET", "stock") != "5" {
+			t.Fatal(err)
 		}
 	})
 }

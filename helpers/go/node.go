@@ -94,7 +94,9 @@ func (n *node) pump() {
 		replies := n.locks.client.Do(ctx, words)
 		cancel()
 		for i, c := range batch {
-			if _, failed := replies[i].(error); !failed {
+			err, _ := replies[i].(error)
+			var refused *Refused
+			if err == nil || errors.As(err, &refused) {
 				n.locks.answered.Store(true)
 			}
 			c.reply <- replies[i]

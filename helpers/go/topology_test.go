@@ -138,6 +138,14 @@ func TestALockAndItsWaitersFollowASlotThatMoves(t *testing.T) {
 		slot := c[0].do("CLUSTER", "KEYSLOT", "k").(int64)
 		at := int(slot) * 3 / 16384
 		from, to := c[at], c[(at+1)%3]
+		other := "other"
+		for int(from.do("CLUSTER", "KEYSLOT", other).(int64))*3/16384 != at {
+			other += "."
+		}
+		neighbour, _, err := locks.Lock(background, other, mortise.Lease(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
 		granted := make(chan error)
 		go func() {
 			lock, _, err := locks.Lock(background, "k", mortise.Wait(time.Minute))
@@ -153,6 +161,9 @@ func TestALockAndItsWaitersFollowASlotThatMoves(t *testing.T) {
 		}
 		if err := <-granted; err != nil {
 			t.Fatal(err)
+		}
+		if err := neighbour.Unlock(); err != nil {
+			t.Fatal("the one that stayed:", err)
 		}
 		eventually(t, "it is free", func() bool { return to.free("k") })
 	})

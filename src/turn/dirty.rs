@@ -55,7 +55,7 @@ impl Dirty {
     }
 
     /// How many are marked.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn marked(&self) -> usize {
         self.now.len()
     }
 
@@ -167,7 +167,7 @@ pub(crate) fn look_at(ctx: &Context<'_>, state: &State, key: DirtyKey) {
         Ok(()) => {}
         Err(Refusal::SlotElsewhere) => {
             if !slots::may_wait_on(ctx, state, db, name) {
-                undelivered::take(state, db, name);
+                undelivered::forget_at(state, db, name);
                 dismissals::send_away(state, db, name);
             }
         }
@@ -188,7 +188,7 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
         let lock = key.value().map_or(&free, |value| &value.lock);
         let mut queues = state.queues.borrow_mut();
         let (db, now) = (dirty.db as u32, clock::now());
-        queues.settle_lost_unchanged(db, &dirty.name, lock, now, usize::MAX)
+        queues.settle_lost_unchanged(db, &dirty.name, lock, now, settle::MOST)
     };
     let key = KeyId {
         db: dirty.db as u32,
@@ -196,6 +196,9 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
     };
     for decided in &settled.decided {
         waiters::decide(state, &key, decided, clock::now());
+    }
+    if settled.more {
+        mark_queue(dirty.db, &dirty.name);
     }
     let mut marked = state.dirty.borrow_mut();
     let recheck_holders = marked.held_back.entry((dirty.db, dirty.name)).or_default();

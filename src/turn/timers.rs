@@ -34,6 +34,8 @@ const SWEEP_EVERY: u64 = 100;
 const PROBE_EVERY: u64 = 50;
 /// The pause between two slices, in milliseconds.
 const BETWEEN_SLICES: u64 = 1;
+/// How often is looked at what nobody tells of, at most, in milliseconds: with each sweep, but for those between slices.
+const LOOK_AROUND_EVERY: u64 = 90;
 /// How late a timer may be before the cron starts it anew, in milliseconds.
 const LATE: u64 = 20;
 /// After so many sweeps in which no waiter was told of a grant, clients are not watched any more.
@@ -235,12 +237,10 @@ fn tick(ctx: &Context<'_>, state: &State) {
     let mut more = false;
     if state.primary.get() {
         look_at_replicas(ctx, state, now);
-        if ctx.is_cluster() {
-            slots::look(ctx, state, now);
-        }
-        if state.grace.forbids_grants(now) {
-            let mut slice = Slice::begin();
-            while relook::patrol(ctx, state) && !slice.is_over() {}
+        // More often than that, it is the leases that the timer comes for.
+        if now.millis_since(state.looked_around.get()) >= LOOK_AROUND_EVERY {
+            state.looked_around.set(now);
+            look_around(ctx, state, now);
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
     }
@@ -257,6 +257,17 @@ fn tick(ctx: &Context<'_>, state: &State) {
     state
         .sweep_timer
         .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
+}
+
+/// For what nobody tells of.
+fn look_around(ctx: &Context<'_>, state: &State, now: Instant) {
+    if ctx.is_cluster() {
+        slots::look(ctx, state, now);
+    }
+    if state.grace.forbids_grants(now) {
+        let mut slice = Slice::begin();
+        while relook::patrol(ctx, state) && !slice.is_over() {}
+    }
 }
 
 /// Have enough replicas acknowledged recent data?

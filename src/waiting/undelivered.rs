@@ -80,12 +80,16 @@ pub(crate) fn told(ctx: &Context<'_>, state: &State, id: WaiterId, client: u64) 
     if let Some(grant) = undelivered.in_flight.get_mut(&id) {
         grant.told = true;
     }
-    undelivered.told.insert(client, id);
+    let before = undelivered.told.insert(client, id);
+    before.and_then(|before| undelivered.land(before));
     drop(undelivered);
-    if !state.watches_clients.get() && ctx.watch_clients() {
-        state.watches_clients.set(true);
+    if !state.watches_clients.get() {
+        state.watches_clients.set(ctx.watch_clients());
     }
     state.watched_clients.set(true);
+    if !state.watches_clients.get() {
+        on_slept(state);
+    }
     true
 }
 
@@ -174,19 +178,30 @@ pub(crate) fn any_at(state: &State, db: i32, name: &[u8]) -> bool {
     !undelivered.to_undo.is_empty() && undelivered.to_undo.contains_key(&(db, name.into()))
 }
 
-/// The grants at the key that have to be undone, the last one first.
-pub(crate) fn take(state: &State, db: i32, name: &[u8]) -> Vec<UndeliveredGrant> {
+/// Up to `most` of the grants at the key that have to be undone, the last one first. The key is looked at again for the
+/// others.
+pub(crate) fn take(state: &State, db: i32, name: &[u8], most: usize) -> Vec<UndeliveredGrant> {
     let mut undelivered = state.undelivered.borrow_mut();
     if undelivered.to_undo.is_empty() {
         return Vec::new();
     }
-    let found = undelivered.to_undo.remove(&(db, name.into()));
-    if undelivered.to_undo.is_empty() {
+    let at = (db, name.into());
+    let mut found = undelivered.to_undo.remove(&at).unwrap_or_default();
+    let last = found.split_off(found.len().saturating_sub(most));
+    if !found.is_empty() {
+        undelivered.to_undo.insert(at, found);
+        drop(undelivered);
+        dirty::mark_queue(db, name);
+    } else if undelivered.to_undo.is_empty() {
         undelivered.to_undo.shrink_to(ROOM_KEPT);
     }
-    let mut found = found.unwrap_or_default();
-    found.reverse();
-    found
+    last.into_iter().rev().collect()
+}
+
+/// The grants at the key need not be undone.
+pub(crate) fn forget_at(state: &State, db: i32, name: &[u8]) {
+    let mut undelivered = state.undelivered.borrow_mut();
+    undelivered.to_undo.remove(&(db, name.into()));
 }
 
 /// Nothing is undone on a server that is no primary any more.

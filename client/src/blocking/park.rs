@@ -108,3 +108,24 @@ pub(super) fn wait_until<F: Future>(future: F, until: Option<Instant>) -> Option
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_parent_process_has_made_is_made_anew() {
+        let (parent, counter) = (std::process::id() + 1, Arc::new(Mutex::new(7)));
+        let count = counter.clone();
+        let per_process = PerProcess {
+            made: Mutex::new((parent, 7)),
+            make: Box::new(move || {
+                *lock(&count) += 1;
+                Ok(*lock(&count))
+            }),
+        };
+        assert_eq!(per_process.any(), 7);
+        assert_eq!(per_process.get().unwrap(), 8);
+        assert_eq!(per_process.get().unwrap(), 8, "once in each process");
+    }
+}

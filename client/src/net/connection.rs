@@ -86,12 +86,12 @@ enum Way {
 }
 
 impl Connection {
-    /// Not yet opened: `failed` is why the last one was given up.
-    pub(super) fn new(limits: Limits, failed: Option<ConnectionError>) -> Connection {
+    /// Not yet opened.
+    pub(super) fn new(limits: Limits) -> Connection {
         Connection(Arc::new(Shared {
             limits,
             state: Mutex::new(State {
-                phase: Phase::Opening { failed },
+                phase: Phase::Opening { failed: None },
                 out: Vec::new(),
                 row: VecDeque::new(),
                 first: 0,
@@ -116,12 +116,8 @@ impl Connection {
         self.0.send(&commands, self.0.limits.answer, now)
     }
 
-    /// Why it is closed, if it is.
-    pub(super) fn failure(&self) -> Option<Failure> {
-        match &lock(&self.0.state).phase {
-            Phase::Closed(failure) => Some(failure.clone()),
-            _ => None,
-        }
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(lock(&self.0.state).phase, Phase::Closed(_))
     }
 }
 
@@ -198,6 +194,17 @@ impl Shared {
         others_wait
     }
 
+    /// It was lost, and is opened again. One that was silent is not waited for until it is.
+    pub(super) fn reopen(&self, error: ConnectionError) {
+        let mut state = lock(&self.state);
+        state.phase = Phase::Opening {
+            failed: error.is_timeout().then(|| error.clone()),
+        };
+        let wakers = state.fail_all(&Failure::Unknown(error));
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Ends it: nothing more is answered.
     pub(super) fn close(&self, failure: Failure) {
         let mut state = lock(&self.state);
@@ -232,6 +239,10 @@ impl Shared {
         let mut state = lock(&self.state);
         mem::swap(&mut state.out, spare);
         state.register(driver);
+    }
+
+    pub(super) fn has_out(&self) -> bool {
+        !lock(&self.state).out.is_empty()
     }
 
     /// Registers the driver to be woken when there is something to do.

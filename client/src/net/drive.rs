@@ -30,17 +30,19 @@ pub(super) fn drive(shared: Arc<Shared>, dial: Arc<Dial>) -> impl Future<Output 
     let end = End(shared);
     async move {
         let shared = &end.0;
-        let Some(link) = open(shared, &dial).await else {
-            return;
-        };
-        shared.open();
-        let failure = match link {
-            Link::Tcp(stream) => pump(shared, stream).await,
-            #[cfg(unix)]
-            Link::Unix(stream) => pump(shared, stream).await,
-            Link::Crate(connection) => relay(shared, connection).await,
-        };
-        shared.close(failure);
+        while let Some(link) = open(shared, &dial).await {
+            shared.open();
+            let failure = match link {
+                Link::Tcp(stream) => pump(shared, stream).await,
+                #[cfg(unix)]
+                Link::Unix(stream) => pump(shared, stream).await,
+                Link::Crate(connection) => relay(shared, connection).await,
+            };
+            match failure {
+                Failure::Unknown(error) if shared.limits.impatient => shared.reopen(error),
+                failure => return shared.close(failure),
+            }
+        }
     }
 }
 
@@ -149,6 +151,7 @@ struct Pump<'a, S> {
     filled: usize,
     replies: Vec<Reply>,
     overdue: Overdue,
+    is_gathering: bool,
 }
 
 async fn pump<S: AsyncRead + AsyncWrite + Unpin>(shared: &Shared, stream: S) -> Failure {
@@ -161,13 +164,18 @@ async fn pump<S: AsyncRead + AsyncWrite + Unpin>(shared: &Shared, stream: S) -> 
         filled: 0,
         replies: Vec::new(),
         overdue: Overdue::new(),
+        is_gathering: false,
     };
     poll_fn(|context| pump.poll(context)).await
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Pump<'_, S> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Failure> {
-        if let Poll::Ready(Err(error)) = self.poll_write(context) {
+        let error = match self.gather(context) {
+            true => Poll::Pending,
+            false => self.poll_write(context),
+        };
+        if let Poll::Ready(Err(error)) = error {
             return Poll::Ready(Failure::Unknown(error));
         }
         if let Poll::Ready(error) = self.poll_read(context) {
@@ -179,6 +187,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Pump<'_, S> {
         self.overdue
             .poll(self.shared, context)
             .map(Failure::Unknown)
+    }
+
+    /// Whether writing is put off, once, until the tasks that are ready have sent theirs too: one call of the system then
+    /// takes what all have sent.
+    fn gather(&mut self, context: &mut Context<'_>) -> bool {
+        self.is_gathering = !self.is_gathering && self.shared.has_out();
+        if self.is_gathering {
+            context.waker().wake_by_ref();
+        }
+        self.is_gathering
     }
 
     /// Writes until there is nothing more, or the stream takes no more.

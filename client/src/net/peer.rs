@@ -12,7 +12,6 @@ use super::connection::{Connection, Limits, Pending};
 use super::dial::Dial;
 use super::drive::drive;
 use crate::proto::command::Command;
-use crate::proto::reply::Failure;
 use crate::value::clock::BootInstant;
 use crate::value::sync::lock;
 
@@ -90,15 +89,8 @@ impl Peer {
         current: &'a mut Option<Connection>,
         limits: Limits,
     ) -> &'a Connection {
-        let failure = current.as_ref().map(Connection::failure);
-        let failed = match failure {
-            Some(None) => None,
-            // It was silent: nobody waits for it until it answers again. One that was closed may be back at once.
-            Some(Some(Failure::Unknown(error))) if error.is_timeout() => Some(Some(error)),
-            _ => Some(None),
-        };
-        if let Some(failed) = failed {
-            let connection = Connection::new(limits, failed.filter(|_| limits.impatient));
+        if current.as_ref().is_none_or(Connection::is_closed) {
+            let connection = Connection::new(limits);
             self.runtime
                 .spawn(drive(connection.shared(), self.dial.clone()));
             *current = Some(connection);

@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::net::server::Server;
 use crate::proto::acquire::{Acquisition, Grant, Next, Patience, Terms};
-use crate::proto::command::Command;
+use crate::proto::command::{Command, Who};
 use crate::proto::hold::{Share, Shares};
 use crate::proto::reply::{self, Answer, Failure, Reply, checked, refusal, unexpected};
 use crate::proto::round::{Outcome, Round, Vote};
@@ -208,10 +208,11 @@ impl<'a> Ballot<'a> {
         for server in servers {
             self.round.votes[server] = Vote::Pending;
             let target = self.core.servers[server].clone();
-            let request = (self.names(), self.terms);
+            let ((key, owner), terms) = (self.names(), self.terms);
             self.asked.push(Box::pin(async move {
                 let sent = BootInstant::now();
-                (server, sent, ask_one(&target, request, fence).await)
+                let answer = ask_one(&target, (&key, &owner), terms, fence).await;
+                (server, sent, answer)
             }));
         }
         // The requests are sent before anything is decided: what is held may be a majority already.
@@ -407,7 +408,13 @@ impl<'a> Ballot<'a> {
     /// Where to queue: on the first server that has answered, if any is held by others.
     fn first_in_line(&self) -> Option<usize> {
         let is_busy = |vote: &Vote| matches!(vote, Vote::Busy);
-        let first = self.round.answered().next()?;
+        let is_there = |vote: &Vote| match vote {
+            Vote::Granted(_) | Vote::Busy => true,
+            // Its connection was closed, and is opened again.
+            Vote::Unknown(Error::Connection { error, .. }) => !error.is_timeout(),
+            _ => false,
+        };
+        let first = self.round.votes.iter().position(is_there)?;
         self.round.votes.iter().any(is_busy).then_some(first)
     }
 
@@ -450,13 +457,9 @@ impl<'a> Ballot<'a> {
     }
 }
 
-async fn ask_one(
-    server: &Server,
-    ((key, owner), terms): ((Arc<[u8]>, Arc<[u8]>), Terms),
-    fence: Option<Token>,
-) -> Answer {
+async fn ask_one(server: &Server, who: Who<'_>, terms: Terms, fence: Option<Token>) -> Answer {
     let command = Command::Acquire {
-        who: (&key, &owner),
+        who,
         mode: terms.mode,
         lease: terms.lease,
         wait: None,

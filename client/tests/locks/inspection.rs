@@ -7,7 +7,6 @@ use mortise_client::{
 use crate::support::ms;
 use crate::support::quorum::Servers;
 use crate::support::{await_waiters, client, eventually};
-#[cfg(feature = "blocking")]
 
 /// On how many servers a key is held, on how many it is free, and how many do not say.
 async fn seen(locks: &dyn Locks, key: &str) -> (usize, usize, usize) {

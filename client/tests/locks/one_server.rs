@@ -86,7 +86,8 @@ async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
     // The letter comes when more than half of the lease is gone, and its confirmation after its end.
     proxy.set(Traffic::Takes(ms(800)));
     let waiting = tokio::spawn({
-        let lock = far.lock("k").lease(ms(2500)).wait(ms(30_000));
+        let lock = far.lock("k").lease(ms(2500)).auto_renew(false);
+        let lock = lock.wait(ms(30_000));
         async move { lock.acquire().await }
     });
     await_waiters(&near, "k", 1).await;

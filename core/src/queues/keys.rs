@@ -12,6 +12,7 @@ use super::tree::{self, Forest, Links, NIL};
 use super::waiter::WaiterId;
 use crate::observed::Observed;
 use crate::owner::Owner;
+use crate::slots::{SlotKey, SlotSet, slot_of};
 use crate::types::Instant;
 
 /// A key: its database and its name.
@@ -47,8 +48,10 @@ pub(crate) struct KeyNode {
     holder: u64,
     deadline: Option<Instant>,
     pub(crate) unsettled: Option<Box<Unsettled>>,
+    slot: u16,
     holders: Links,
     deadlines: Links,
+    slots: Links,
     link: u32,
 }
 
@@ -61,6 +64,8 @@ enum Name {}
 enum Holder {}
 /// The keys that somebody holds, by when they lose their first hold.
 enum Deadline {}
+/// All keys by cluster slot.
+enum Slot {}
 
 #[derive(Debug, Default)]
 struct Nodes {
@@ -75,6 +80,8 @@ pub(crate) struct Keys {
     names: Table,
     holders: u32,
     deadlines: u32,
+    by_slot: u32,
+    slots: SlotSet,
     /// How often all holders of a database were forgotten, and how often those of all databases.
     flushes: BTreeMap<u32, u32>,
     flushes_of_all: u32,
@@ -87,6 +94,8 @@ impl Default for Keys {
             names: Table::default(),
             holders: NIL,
             deadlines: NIL,
+            by_slot: NIL,
+            slots: SlotSet::default(),
             flushes: BTreeMap::new(),
             flushes_of_all: 0,
         }
@@ -125,6 +134,7 @@ impl Keys {
         if let Some(key) = self.find(db, name) {
             return key;
         }
+        let slot = slot_of(name);
         let name = Rc::from(name);
         let key = self.nodes.slab.insert(KeyNode {
             id: KeyId { db, name },
@@ -135,11 +145,15 @@ impl Keys {
             holder: FREE,
             deadline: None,
             unsettled: None,
+            slot,
             holders: Links::NONE,
             deadlines: Links::NONE,
+            slots: Links::NONE,
             link: 0,
         });
         self.names.insert::<Name>(&mut self.nodes, key);
+        tree::insert::<Slot>(&mut self.nodes, &mut self.by_slot, key);
+        self.slots.insert(slot);
         key
     }
 
@@ -148,7 +162,15 @@ impl Keys {
         self.set_free(key);
         self.set_deadline(key, None);
         self.names.remove::<Name>(&mut self.nodes, key);
-        self.nodes.slab.remove(key);
+        tree::remove::<Slot>(&mut self.nodes, &mut self.by_slot, key);
+        let node = self.nodes.slab.remove(key);
+        if self.len() == 0 {
+            self.slots = SlotSet::default();
+        } else if let Some(KeyNode { slot, .. }) = node
+            && self.first_of(slot).is_none()
+        {
+            self.slots.remove(slot);
+        }
     }
 
     /// When the first key loses a hold, and which that is.
@@ -257,6 +279,65 @@ impl Keys {
             at = tree::next::<Holder>(&self.nodes, at);
             Some(found)
         })
+    }
+}
+
+/// The keys where somebody waits, in an order that can be walked a few keys at a time: by slot. A
+/// walk remembers the last key that it has seen and goes on behind it, whatever came or went
+/// meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingKeys<'a>(pub(super) &'a Keys);
+
+impl<'a> WaitingKeys<'a> {
+    /// The slots of them all.
+    pub fn slots(self) -> &'a SlotSet {
+        &self.0.slots
+    }
+
+    /// The first one behind `last`, or the first of all.
+    pub fn after(self, last: Option<&SlotKey>) -> Option<SlotKey> {
+        let keys = self.0;
+        let found = tree::first_from::<Slot>(&keys.nodes, keys.by_slot, |key| {
+            let node = keys.node(key);
+            last.is_none_or(|last| (last.slot, &last.key) < (node.slot, &node.id))
+        });
+        keys.slot_key(found)
+    }
+
+    /// The first one of `slot`.
+    pub fn first_of(self, slot: u16) -> Option<SlotKey> {
+        self.0.first_of(slot)
+    }
+}
+
+impl Keys {
+    fn first_of(&self, slot: u16) -> Option<SlotKey> {
+        let found =
+            tree::first_from::<Slot>(&self.nodes, self.by_slot, |key| self.node(key).slot >= slot);
+        self.slot_key(found).filter(|found| found.slot == slot)
+    }
+
+    fn slot_key(&self, key: u32) -> Option<SlotKey> {
+        let node = (key != NIL).then(|| self.node(key))?;
+        Some(SlotKey {
+            slot: node.slot,
+            key: node.id.clone(),
+        })
+    }
+}
+
+impl Forest<Slot> for Nodes {
+    fn links(&self, slot: u32) -> &Links {
+        &self.slab[slot].slots
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.slab[slot].slots
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let (one, other) = (&self.slab[one], &self.slab[other]);
+        (one.slot, &one.id).cmp(&(other.slot, &other.id))
     }
 }
 

@@ -20,7 +20,7 @@ mod waiters;
 use std::rc::Rc;
 
 pub use deadlock::Wait;
-pub use keys::KeyId;
+pub use keys::{KeyId, WaitingKeys};
 pub use waiter::{Changed, Decided, Settled, Verdict, Waiter, WaiterId};
 
 use keys::Keys;
@@ -29,7 +29,6 @@ use waiters::{Place, Waiters};
 
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
-use crate::slots::WaitingKeys;
 use crate::types::{Instant, Lease};
 
 /// Every queue of a server.
@@ -38,8 +37,6 @@ pub struct Queues {
     /// No key is kept where nobody waits.
     keys: Keys,
     waiters: Waiters,
-    /// The same keys by slot.
-    waiting_keys: WaitingKeys,
     last_id: u64,
 }
 
@@ -79,8 +76,8 @@ impl Queues {
     }
 
     /// The keys where somebody waits, to be walked a few at a time.
-    pub fn waiting_keys(&self) -> &WaitingKeys {
-        &self.waiting_keys
+    pub fn waiting_keys(&self) -> WaitingKeys<'_> {
+        WaitingKeys(&self.keys)
     }
 
     /// The waiter that came last.
@@ -98,9 +95,6 @@ impl Queues {
     pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
         let key = self.keys.find_or_insert(db, name);
         let node = self.keys.node_mut(key);
-        if node.len == 0 {
-            self.waiting_keys.insert(&node.id);
-        }
         node.len += 1;
         self.waiters.insert(&mut node.line, key, waiter, upgrade);
     }
@@ -123,9 +117,7 @@ impl Queues {
     }
 
     fn drop_if_empty(&mut self, key: u32) {
-        let node = self.keys.node(key);
-        if node.len == 0 {
-            self.waiting_keys.remove(&node.id);
+        if self.keys.node(key).len == 0 {
             self.keys.remove(key);
         }
     }

@@ -172,7 +172,7 @@ impl Settling<'_> {
         holds: impl Fn(OwnerRef<'_>) -> bool,
     ) -> bool {
         let from = unsettled.upgrades.take();
-        let from = from.map_or(Place::FIRST, |last| Place::upgrade(last).behind());
+        let from = from.map_or(Place::FIRST, |last| Place::of(true, last).behind());
         let waiters = &self.queues.waiters;
         let mut at = waiters.line_from(self.root(), from);
         let mut looks = self.left.max(FEW);

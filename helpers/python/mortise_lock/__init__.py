@@ -11,6 +11,7 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from redis.retry import Retry
 
 from . import _rules as rules
+from ._node import MAIL_WAIT, Call, Hold, Unanswered, Wait, code, fields, log, now
 from ._rules import DeadlockError, RefusedError
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
@@ -22,7 +23,7 @@ def own_connection(connection_class, settings, mail):
     settings = {name: value for name, value in settings.items() if not name.startswith("maint_notifications")}
     return connection_class(**{
         **settings, "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "retry_on_error": [], "health_check_interval": 0,
-        "socket_timeout": limit + rules.MAIL_WAIT / 1000 if mail else limit,
+        "socket_timeout": limit + MAIL_WAIT / 1000 if mail else limit,
         "socket_connect_timeout": min(settings.get("socket_connect_timeout") or math.inf, 2),
     })
 
@@ -88,11 +89,11 @@ class BaseLock:
     def _holds(self, session):
         """Who holds, by the server: (owner, token, ms left). None where something else than such a lock has the key."""
         reply = yield from session.ask("LOCK.INFO", self._key, "COUNT", 2**31 - 1)
-        if isinstance(reply, ResponseError) and rules.code(reply) == "WRONGTYPE":
+        if isinstance(reply, ResponseError) and code(reply) == "WRONGTYPE":
             return None
         if isinstance(reply, Exception):
             raise reply
-        holds = map(rules.fields, rules.fields(reply)["holds"] if reply else [])
+        holds = map(fields, fields(reply)["holds"] if reply else [])
         return [(hold["owner"], hold["token"], hold["lease"]) for hold in holds]
 
     def _locked(self, session):
@@ -106,7 +107,7 @@ class BaseLock:
             if self._hold is not None and not self._hold.ended and owner == self._hold.owner:
                 return self._hold
             if self._hold is None and self._bytes(self._token) in (owner, owner.rpartition(b"##")[0]):
-                self.local.hold = rules.Hold(self._key, owner, left, fence, rules.now(), session.event())
+                self.local.hold = Hold(self._key, owner, left, fence, now(), session.event())
                 return self._hold
         return None
 
@@ -127,21 +128,21 @@ class BaseLock:
         if self.timeout is None:
             raise LockError("Cannot extend a lock without a timeout: it is renewed by itself", self.name)
         hold = self._hold or (yield from self._mine(session))
-        left = 0 if replace_ttl or hold is None else hold.deadline - rules.now()
+        left = 0 if replace_ttl or hold is None else hold.deadline - now()
         if hold is None or not (yield from rules.extend(session, hold, int(left + additional_time * 1000))):
             raise LockNotOwnedError("The lock was lost before it was extended", self.name)
         return True
 
     def _wait_lost(self, session, timeout):
-        hold, end = self._hold, math.inf if timeout is None else rules.now() + timeout * 1000
-        while hold is not None and hold.held() and rules.now() < end:
-            yield rules.Wait(hold.over, max(0, min(hold.until - rules.now() + 1, end - rules.now(), 1_000)))
+        hold, end = self._hold, math.inf if timeout is None else now() + timeout * 1000
+        while hold is not None and hold.held() and now() < end:
+            yield Wait(hold.over, max(0, min(hold.until - now() + 1, end - now(), 1_000)))
         return self.lost and self._hold is hold
 
     def _forgive(self, error):
         if self.raise_on_release_error:
             raise error
-        rules.log.warning("lock %r: %s", self.name, error)
+        log.warning("lock %r: %s", self.name, error)
 
 
 class Lock(BaseLock):
@@ -255,7 +256,7 @@ class Wire:
         finally:
             for job in batch:
                 if job.replies is None:
-                    job.error = rules.Unanswered(cause, sent)
+                    job.error = Unanswered(cause, sent)
             self.pass_on(batch)
 
     def read(self):
@@ -303,15 +304,15 @@ class Session(rules.Session):
                 act, value = steps.throw, error
 
     def do(self, step):
-        if isinstance(step, rules.Wait):
+        if isinstance(step, Wait):
             return step.event.wait(min(step.ms / 1000, threading.TIMEOUT_MAX))
-        if isinstance(step, rules.Call):
+        if isinstance(step, Call):
             return self.wire(step.node.address, step.mail).call(step.commands)
         if self.may_refresh(step.node):
             try:
                 self.client.nodes_manager.initialize()
             except Exception as error:  # redis-py's own for this is no RedisError
-                rules.log.warning("the cluster does not say who serves what: %s", error)
+                log.warning("the cluster does not say who serves what: %s", error)
 
     def connection(self, address, mail):
         redis = self.client

@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
-from . import BaseLock, _rules as rules, own_connection
+from . import BaseLock, own_connection
+from . import _rules as rules
+from ._node import Call, Unanswered, Wait, log
 from ._rules import DeadlockError, RefusedError
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
@@ -112,7 +114,7 @@ class Wire:
                 finally:
                     for job in batch:
                         if not job.done.done():
-                            job.done.set_exception(rules.Unanswered(cause, sent))
+                            job.done.set_exception(Unanswered(cause, sent))
         finally:
             self.carrier = None
             for job in self.jobs:
@@ -157,18 +159,18 @@ class Session(rules.Session):
                 act, value = steps.throw, error
 
     async def do(self, step):
-        if isinstance(step, rules.Wait):
+        if isinstance(step, Wait):
             try:
                 return await asyncio.wait_for(step.event.wait(), None if step.ms == math.inf else step.ms / 1000)
             except asyncio.TimeoutError:
                 return False
-        if isinstance(step, rules.Call):
+        if isinstance(step, Call):
             return await self.wire(step.node.address, step.mail).call(step.commands)
         if self.may_refresh(step.node):
             try:
                 await self.client.nodes_manager.initialize()
             except Exception as error:  # redis-py's own for this is no RedisError
-                rules.log.warning("the cluster does not say who serves what: %s", error)
+                log.warning("the cluster does not say who serves what: %s", error)
 
     def connection(self, address, mail):
         source = self.client.connection_pool if address is None else self.client.get_node(*address)

@@ -41,7 +41,8 @@ def test_locks_on_every_node_are_waited_for_with_one_box_a_node(client, cluster)
     held = [Lock(client, key, thread_local=False) for key in keys]
     for lock in held:
         assert lock.acquire()
-    waiting = [in_thread(lambda key=key: Lock(client, key).acquire(blocking_timeout=20)) for key in keys * 3]
+    for key in keys * 3:
+        in_thread(lambda key=key: Lock(client, key).acquire(blocking_timeout=20))
     eventually(lambda: waiters(cluster) == 9)
     assert boxes(cluster) == [1, 1, 1]
     for lock in held:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import redis
-from servers import Relay, Server, eventually
+from servers import Server, eventually
 from test_lock import in_thread
 
 from mortise_lock import Lock, LockNotOwnedError, close
@@ -161,16 +161,16 @@ def test_who_waited_in_a_box_that_is_gone_asks_again(far, relay, r, server):
 
 
 def test_a_grant_that_is_told_too_late_is_not_handed_out(far, relay, r, server):
-    holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=0.5, thread_local=False)
+    holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=1, thread_local=False)
     holder.acquire()
-    waiting = in_thread(lambda: (late.acquire(blocking_timeout=15), late.lost))
+    waiting = in_thread(lambda: (late.acquire(blocking_timeout=15), late.lost, late.owned()))
     eventually(lambda: server.waiters("stock") == 1)
     relay.replies.clear()
     holder.release()
     eventually(lambda: server.admin.exists("stock") == 1)
     eventually(lambda: server.admin.exists("stock") == 0)
     relay.pass_all()
-    assert waiting.result() == (True, False)
+    assert waiting.result() == (True, False, True)
 
 
 def test_a_server_that_is_started_anew_is_asked_anew():

@@ -253,7 +253,7 @@ fn a_crowd_of_which_everybody_waits_for_two_of_many_locks() {
     }
     for number in 1..count {
         let closing = wait(key(0), owner("holder", number), Mode::Write);
-        assert_eq!(crowd.closes(&closing), true, "{number}");
+        assert!(crowd.closes(&closing), "{number}");
     }
     crowd.print("3,000 that wait at two of as many locks");
 }

@@ -11,7 +11,7 @@ import java.util.concurrent.locks.ReentrantLock;
 public final class Held implements AutoCloseable {
     final long lease;
     private final Locks locks;
-    private final Node node;
+    private final Node granted; // the server that did
     private final String key;
     private final String owner;
     private final long limit; // of maxHold
@@ -29,7 +29,7 @@ public final class Held implements AutoCloseable {
 
     Held(Locks locks, Node node, Locks.Request r, String owner, long token, long begun, long limit) {
         this.locks = locks;
-        this.node = node;
+        this.granted = node;
         this.key = r.key;
         this.owner = owner;
         this.lease = r.lease;
@@ -61,6 +61,17 @@ public final class Held implements AutoCloseable {
             throw new LockException.Lost(key);
         }
         return token();
+    }
+
+    /**
+     * The words of a command that runs that one only while the lock is held, judged by the server in the same moment; else its
+     * answer is an error that begins with {@code NOTHELD}. For data on the lock's server, in the slot of its key. Send it
+     * over a client that does not repeat commands by itself.
+     */
+    public List<String> guard(String... command) {
+        var words = new ArrayList<>(List.of("LOCK.GUARD", key, owner, Long.toString(token())));
+        words.addAll(List.of(command));
+        return words;
     }
 
     public boolean isHeld() {
@@ -128,7 +139,7 @@ public final class Held implements AutoCloseable {
         } finally {
             guard.unlock();
         }
-        return node.send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", Long.toString(token)).thenApply(reply -> {
+        return at().send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", Long.toString(token)).thenApply(reply -> {
             if (reply instanceof RuntimeException) {
                 locks.leave(key, owner);
             }
@@ -139,6 +150,7 @@ public final class Held implements AutoCloseable {
 
     /** Keeps a read hold only: waiting readers get in. */
     void downgrade() {
+        Node node = at();
         node.send("LOCK.RLOCK", key, owner, Long.toString(lease), "HOLDS", "1", "TOKEN", Long.toString(token));
         Object reply = node.send("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", "0", "TOKEN", Long.toString(token)).join();
         if (!(reply instanceof Long left) || left != 1) {
@@ -150,6 +162,7 @@ public final class Held implements AutoCloseable {
     /** Adds a write hold to the read hold. Where it is not known whether that came about, all is lost. */
     boolean upgrade(long left, boolean interruptible) throws InterruptedException {
         setUpgrading(true);
+        Node node = at();
         try (Node.Pending letter = left > 0 ? node.expect(owner) : null) {
             var words = new ArrayList<>(List.of("LOCK.WLOCK", key, owner, Long.toString(lease), "HOLDS", "1", "TOKEN", Long.toString(token)));
             if (letter != null) {
@@ -211,10 +224,19 @@ public final class Held implements AutoCloseable {
         extend(sent);
     }
 
+    /** The server that the lock is on: in a cluster its slot may move. */
+    private Node at() {
+        try {
+            return locks.node(key);
+        } catch (LockException e) {
+            return granted;
+        }
+    }
+
     private CompletableFuture<Object> renewal() {
         return upgrading
-            ? node.send("LOCK.RENEW", key, owner, Long.toString(lease))
-            : node.send("LOCK.RENEW", key, owner, Long.toString(lease), "TOKEN", Long.toString(token));
+            ? at().send("LOCK.RENEW", key, owner, Long.toString(lease))
+            : at().send("LOCK.RENEW", key, owner, Long.toString(lease), "TOKEN", Long.toString(token));
     }
 
     /** Has the deadline looked at when it comes. */
@@ -263,6 +285,8 @@ public final class Held implements AutoCloseable {
                 lose();
             } else if (ours) {
                 extend(sent);
+            } else {
+                locks.refreshSoon();
             }
         } finally {
             guard.unlock();

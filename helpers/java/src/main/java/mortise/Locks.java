@@ -348,6 +348,10 @@ public final class Locks implements AutoCloseable {
         }
     }
 
+    void refreshSoon() {
+        janitor.execute(this::refresh);
+    }
+
     void sleep(long millis) {
         try {
             if (!stopped) {

@@ -21,6 +21,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import redis.clients.jedis.exceptions.JedisDataException;
 
 /** What the locks do, and that no trap of calling the commands by hand is left. Each test is run with each client. */
 @Timeout(120)
@@ -313,5 +314,17 @@ class LocksTest {
     void a_lock_is_held_for_its_longest_time_at_most(Via via) throws Exception {
         locks(via).take("k").maxHold(Duration.ofMillis(300)).acquire().lost().get();
         eventually("it is free", () -> server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_guarded_command_runs_only_while_the_lock_is_held(Via via) throws Exception {
+        Held held = locks(via).take("k").acquire();
+        var guarded = held.guard("SET", "stock", "5").toArray(String[]::new);
+        server.run(guarded);
+        assertEquals("5", server.run("GET", "stock"));
+        held.unlock();
+        var e = assertThrows(JedisDataException.class, () -> server.run(guarded));
+        assertTrue(e.getMessage().startsWith("NOTHELD"), e.getMessage());
     }
 }

@@ -34,6 +34,26 @@ final class TestServer implements AutoCloseable {
         start();
     }
 
+    /** A sentinel that watches the primary as "mymaster". */
+    static TestServer sentinel(TestServer primary) {
+        try {
+            Path conf = Files.createTempDirectory("mortise").resolve("sentinel.conf");
+            Files.writeString(conf, "sentinel monitor mymaster 127.0.0.1 " + primary.port
+                + " 1\nsentinel down-after-milliseconds mymaster 60000\n");
+            int port = freePort();
+            return new TestServer(port, List.of(primary.command.get(0), conf.toString(), "--sentinel", "--port", "" + port,
+                "--dir", conf.getParent().toString()));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private TestServer(int port, List<String> command) {
+        this.port = port;
+        this.command = command;
+        start();
+    }
+
     private static int freePort() throws IOException {
         while (true) {
             try (var socket = new ServerSocket(0)) {

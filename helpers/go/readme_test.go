@@ -1,0 +1,61 @@
+package mortise_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The README's commands and its program, as a newcomer would try them.
+func TestTheReadmeLeadsToAWorkingLock(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := strings.ReplaceAll(block(t, string(page), "sh"), "…/mortise/helpers/go", folder)
+	program := block(t, string(page), "go")
+	example, err := os.ReadFile("examples/sell/main.go")
+	if err != nil || string(example) != program {
+		t.Fatal("examples/sell is another program than the README's:", err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	commands = strings.ReplaceAll(commands, "go run .", "go run . "+s.addr)
+	if out := bash(t, dir, "set -e\n"+commands); !strings.Contains(out, "sold, with the fencing token") {
+		t.Fatal(out)
+	}
+	if !s.free("stock:17") {
+		t.Fatal("the lock stayed")
+	}
+}
+
+func block(t *testing.T, page, language string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(page, "```"+language+"\n")
+	text, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatalf("the README has no block in %s", language)
+	}
+	return text
+}
+
+func bash(t *testing.T, dir, script string) string {
+	t.Helper()
+	cmd := exec.Command("bash", "-c", script)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s\n%v\n%s", script, err, out)
+	}
+	return string(out)
+}
