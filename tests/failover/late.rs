@@ -461,7 +461,7 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_
     let mut old = pair.primary.connect();
     let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
     int(&cmd!(old, "LOCK.ACQUIRE", "short", "a", 2_000));
-    await_hold(&pair.replica, "short", "a");
+    wait_for_sync_over(&pair.link, &pair.primary, &pair.replica);
     pair.fail_over();
     assert_eq!(int(&renewal(&pair.replica, "key", "a", MAX_LEASE)), token);
     assert!(is_nil(&renewal(&pair.replica, "short", "a", MAX_LEASE)));
