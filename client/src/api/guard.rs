@@ -11,7 +11,7 @@ use crate::api::held::Held;
 use crate::proto::acquire::Patience;
 use crate::run::hold::Hold;
 use crate::run::release::Part;
-use crate::run::{change, release};
+use crate::run::{change, release, renew};
 use crate::value::error::{ChangeFailed, Error, Loss};
 use crate::value::lease::Lease;
 use crate::value::mode::Mode;
@@ -115,7 +115,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<(), Error> {
-        change::renew(&self.held.hold, None).await
+        renew::renew(&self.held.hold, None).await
     }
 
     /// Renews the lock now, until at least `lease` from now. A renewal never shortens a lease.
@@ -141,7 +141,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew_for(&self, lease: Duration) -> Result<(), Error> {
-        change::renew(&self.held.hold, Some(Lease::new(lease)?)).await
+        renew::renew(&self.held.hold, Some(Lease::new(lease)?)).await
     }
 
     /// Gives the lock back and tells whether it was still held. Allowed whatever is believed about it.

@@ -11,7 +11,7 @@ use crate::run::core::Core;
 use crate::run::hold::Hold;
 use crate::run::owner::Owner;
 use crate::run::release::{Part, drop_part};
-use crate::run::{change, quorum, trace};
+use crate::run::{change, quorum, renew, trace};
 use crate::value::clock::BootInstant;
 use crate::value::error::{Error, Loss};
 use crate::value::lease::Lease;
@@ -95,7 +95,7 @@ async fn enter(request: &Request<'_>, hold: &Arc<Hold>) -> Result<(), Error> {
         is_done: false,
     };
     // That it is still there, and for as long as is asked for, is for the servers to say.
-    change::renew(hold, Some(request.lease)).await?;
+    renew::renew(hold, Some(request.lease)).await?;
     entered.done();
     Ok(())
 }

@@ -4,12 +4,15 @@
 pub(crate) mod acquire;
 pub(crate) mod alarm;
 pub(crate) mod attempt;
+pub(crate) mod ballot;
 pub(crate) mod change;
 pub(crate) mod core;
 pub(crate) mod hold;
+pub(crate) mod leave;
 pub(crate) mod mail;
 pub(crate) mod owner;
 pub(crate) mod quorum;
 pub(crate) mod release;
+pub(crate) mod renew;
 pub(crate) mod trace;
 pub(crate) mod upkeep;

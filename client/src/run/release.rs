@@ -8,7 +8,7 @@ use crate::proto::reply::Reply;
 use crate::run::change;
 use crate::run::core::Core;
 use crate::run::hold::Hold;
-use crate::run::upkeep::Leave;
+use crate::run::leave::Leave;
 use crate::value::error::{Error, NodeFailure, NodeReason};
 use crate::value::mode::Mode;
 use crate::value::released::Released;

@@ -16,7 +16,8 @@ use crate::net::peer::Route;
 use crate::net::server::Server;
 use crate::proto::agenda::{Agenda, Slot};
 use crate::proto::command::Command;
-use crate::proto::reply::{Answer, Reply, checked, token};
+use crate::proto::reply::{Answer, checked, token};
+use crate::run::leave::Leave;
 use crate::run::trace;
 use crate::value::clock::{BootInstant, LOOK};
 use crate::value::error::Error;
@@ -47,22 +48,6 @@ pub(crate) struct Renewal {
     pub(crate) sent: BootInstant,
 }
 
-/// A name to be left at a server.
-#[derive(Debug)]
-pub(crate) struct Leave {
-    pub(crate) server: Arc<Server>,
-    key: Arc<[u8]>,
-    owner: Arc<[u8]>,
-    /// Something of it may arrive yet.
-    pub(crate) late: bool,
-    /// When its lease has ended whatever is said.
-    until: BootInstant,
-    /// A release of it that is on its way, which will do if it is answered.
-    pub(crate) said: Option<(Route, Pending)>,
-    /// After a failure.
-    pause: Duration,
-}
-
 #[derive(Default)]
 pub(crate) struct Upkeep(Mutex<State>);
 
@@ -87,10 +72,8 @@ enum Due {
     Leave(Leave),
 }
 
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// No connection is given up for less, however short a lease is.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Upkeep {
     /// Has a hold looked at.
@@ -204,70 +187,6 @@ fn wake(mut state: std::sync::MutexGuard<'_, State>) {
     }
 }
 
-impl Leave {
-    /// To be said for as long as a lease may last.
-    pub(crate) fn new(
-        server: Arc<Server>,
-        (key, owner): (Arc<[u8]>, Arc<[u8]>),
-        lease: Duration,
-        late: bool,
-    ) -> Leave {
-        Leave {
-            server,
-            key,
-            owner,
-            late,
-            until: BootInstant::now() + lease,
-            said: None,
-            pause: FIRST_PAUSE,
-        }
-    }
-
-    /// Sends the first word: a release will do for a hold that is there, for all that is known.
-    pub(crate) fn release(mut self) -> Leave {
-        if self.late {
-            self.say();
-            return self;
-        }
-        let route = self.server.route(&self.key);
-        let who = (&*self.key, &*self.owner);
-        let command = Command::Release { who, token: None };
-        let pending = route.send(&command, BootInstant::now());
-        self.said = Some((route, pending));
-        self
-    }
-
-    pub(crate) fn say(&mut self) {
-        let route = self.server.route(&self.key);
-        let pending = self.send(&route);
-        self.said = Some((route, pending));
-    }
-
-    fn send(&self, route: &Route) -> Pending {
-        let who = (&*self.key, &*self.owner);
-        let late = self.late;
-        route.send(&Command::Leave { who, late }, BootInstant::now())
-    }
-
-    /// The answer, once it is there; an error is why it is to be said again.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Reply, Error>> {
-        loop {
-            let Some((route, pending)) = &mut self.said else {
-                return Poll::Ready(Err(Error::Closed));
-            };
-            let Poll::Ready(answer) = pending.poll_take(context) else {
-                return Poll::Pending;
-            };
-            if let Some(route) = self.server.redirected(route, &answer) {
-                let pending = self.send(&route);
-                self.said = Some((route, pending));
-                continue;
-            }
-            return Poll::Ready(checked(answer, &self.server.name));
-        }
-    }
-}
-
 /// The task, from when it is spawned to its end.
 struct End(Arc<Upkeep>);
 
@@ -369,8 +288,7 @@ impl Upkeep {
         let mut state = lock(&self.0);
         state.leaves.append(&mut waiting);
         for mut leave in failed {
-            let due = now + leave.pause;
-            leave.pause = (leave.pause * 2).min(LONGEST_PAUSE);
+            let due = now + leave.next_pause();
             state.agenda.add(due, Due::Leave(leave));
         }
         state.unsaid -= said;
@@ -406,14 +324,6 @@ impl Upkeep {
             Poll::Ready(()) => Rest::Due,
             Poll::Pending => Rest::Wait,
         }
-    }
-}
-
-impl Leave {
-    /// Whether there is nothing left that could be said, or anybody who could be told.
-    fn is_in_vain(&self, error: &Error) -> bool {
-        let is_final = matches!(error, Error::NoModule { .. } | Error::Closed);
-        is_final || BootInstant::now() >= self.until
     }
 }
 

@@ -84,7 +84,7 @@ async fn a_re_entry_without_a_limit_asks_for_no_more_than_is_left_of_the_outer_o
 #[tokio::test]
 async fn the_servers_of_a_quorum_are_asked_for_no_more_than_the_limit() {
     let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let quorum = servers.quorum_with(ms(500)).await;
     let lock = quorum.lock("k").lease(ms(60_000)).max_hold(ms(4000));
     let mut guard = lock.read().await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;

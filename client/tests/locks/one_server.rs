@@ -80,13 +80,14 @@ async fn a_waited_acquisition_is_two_commands_beside_the_letters() {
 async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    let far = Client::connect(proxy.url()).await.unwrap();
+    let far = Client::builder(proxy.url()).unwrap();
+    let far = far.response_timeout(ms(30_000)).connect().await.unwrap();
     let near = client(&server).await;
     let holder = near.lock("k").acquire().await.unwrap();
     // The letter comes when more than half of the lease is gone, and its confirmation after its end.
-    proxy.set(Traffic::Takes(ms(800)));
+    proxy.set(Traffic::Takes(ms(1_500)));
     let waiting = tokio::spawn({
-        let lock = far.lock("k").lease(ms(2500)).auto_renew(false);
+        let lock = far.lock("k").lease(ms(5_000)).auto_renew(false);
         let lock = lock.wait(ms(30_000));
         async move { lock.acquire().await }
     });

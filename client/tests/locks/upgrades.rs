@@ -66,7 +66,7 @@ async fn an_upgrade_cancelled_after_its_grant_ends_the_hold_and_lets_others_in()
 /// Three servers, and a reader on all of them whose upgrade was granted by one, denied by two, and undone.
 async fn after_a_failed_upgrade() -> (Servers, Quorum, Guard) {
     let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let quorum = servers.quorum_with(ms(1_000)).await;
     let lock = quorum.lock("k").lease(ms(6_000));
     let mut guard = lock.read().await.unwrap();
     // It was renewed since, so that it is known by which token each server knows it.

@@ -25,7 +25,7 @@ async fn readers_share_a_quorum_and_writers_do_not() {
 #[tokio::test]
 async fn a_reader_over_a_quorum_upgrades_and_downgrades() {
     let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let quorum = servers.quorum_with(ms(600)).await;
     let mut guard = quorum.lock("k").lease(ms(2500)).read().await.unwrap();
     let token = guard.token();
     guard.upgrade().await.unwrap();
