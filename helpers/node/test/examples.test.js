@@ -19,6 +19,16 @@ test("TypeScript takes the types, and `await using` holds and gives back", { tim
   assert.match(stdout, /inside, with the fencing token \d+\ngiven back: true/);
 });
 
+test("what would be published has every file that it needs", { timeout: 60_000 }, async () => {
+  const { stdout } = await run("npm", "pack", "--dry-run", "--json", "--loglevel=silent");
+  const [{ files }] = JSON.parse(stdout);
+  const packed = new Set(files.map((file) => file.path));
+  for (const file of ["index.js", "index.d.ts", "README.md"]) assert.ok(packed.has(file), file);
+  for (const file of [...packed].filter((name) => name.endsWith(".js"))) {
+    for (const [, needed] of (await readFile(path.join(folder, file), "utf8")).matchAll(/from "\.\/([^"]+)"/g)) assert.ok(packed.has(needed), needed);
+  }
+});
+
 test("the example with readers runs", { timeout: 60_000 }, async () => {
   const { stdout } = await run(process.execPath, "examples/readers.js");
   assert.equal(stdout, "two readers: true true\na writer that gave up: TimeoutError\nthe writer, by a larger token\n");

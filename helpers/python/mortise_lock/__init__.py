@@ -116,21 +116,21 @@ class BaseLock:
 
     def _release(self, session):
         if self._token is None:
-            raise LockError("Cannot release a lock that was not acquired, or is released already", self.name)
+            raise rules.lock_error(LockError, "Cannot release a lock that was not acquired, or is released already", self.name)
         hold = self._hold or (yield from self._mine(session))
         self.local.token = self.local.hold = None
         if hold is None or not (yield from rules.release(session, hold)):
-            raise LockNotOwnedError("The lock was lost before its release", self.name)
+            raise rules.lock_error(LockNotOwnedError, "The lock was lost before its release", self.name)
 
     def _extend(self, session, additional_time, replace_ttl):
         if self._token is None:
-            raise LockError("Cannot extend a lock that was not acquired", self.name)
+            raise rules.lock_error(LockError, "Cannot extend a lock that was not acquired", self.name)
         if self.timeout is None:
-            raise LockError("Cannot extend a lock without a timeout: it is renewed by itself", self.name)
+            raise rules.lock_error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself", self.name)
         hold = self._hold or (yield from self._mine(session))
         left = 0 if replace_ttl or hold is None else hold.deadline - now()
         if hold is None or not (yield from rules.extend(session, hold, int(left + additional_time * 1000))):
-            raise LockNotOwnedError("The lock was lost before it was extended", self.name)
+            raise rules.lock_error(LockNotOwnedError, "The lock was lost before it was extended", self.name)
         return True
 
     def _wait_lost(self, session, timeout):
@@ -179,7 +179,7 @@ class Lock(BaseLock):
     def __enter__(self):
         if self.acquire():
             return self
-        raise LockError("Unable to acquire lock within the time specified", self.name)
+        raise rules.lock_error(LockError, "Unable to acquire lock within the time specified", self.name)
 
     def __exit__(self, *_):
         try:

@@ -11,7 +11,7 @@ import math
 import threading
 import uuid
 
-from redis.exceptions import AskError, AuthenticationError, LockError, MovedError, ResponseError, TimeoutError
+from redis.exceptions import AskError, AuthenticationError, ConnectionError, LockError, MovedError, TimeoutError
 
 from ._node import LEAVE_FOR, Again, Call, Hold, Node, Refresh, Ticket, Unanswered, Wait, code, now
 
@@ -25,6 +25,12 @@ class DeadlockError(LockError):
 
 class RefusedError(LockError):
     """The server refused: a key of another type, too many waiters, no permission. The text is its own."""
+
+
+def lock_error(kind, text, name):
+    error = kind(text)  # redis-py takes the name as well, but not in each of its versions
+    error.lock_name = name
+    return error
 
 
 def follow_elsewhere(error):
@@ -94,7 +100,7 @@ class Session:
         """Leaves all that is waited for and all that is renewed. Whether all of it has been said."""
         end, self.closed = now() + ms, True
         for owner, ticket in list(self.asked.items()):
-            ticket.settle(Again(ResponseError("closed"), failing=True))
+            ticket.settle(Again(ConnectionError("closed"), failing=True))
             ticket.node.leave(ticket.key, owner)
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
@@ -178,7 +184,7 @@ def attempt(session, command, key, lease, left, task, options):
             known = True
             if follow_elsewhere(reply):
                 raise Again(reply, failing=True)
-            raise (DeadlockError if code(reply) == "DEADLOCK" else RefusedError)(str(reply), key)
+            raise lock_error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply), key.decode(errors="replace"))
         hold = Hold(key, owner, lease, reply, sent, session.event(), **options)
         if hold.until - now() < lease / 2:
             sent = now()
@@ -213,7 +219,7 @@ def release(session, hold):
             return held and reply is not None
         known = code(reply) in ("WRONGTYPE", "NOPERM")
         if code(reply) == "NOPERM":
-            raise RefusedError(str(reply), hold.key)
+            raise lock_error(RefusedError, str(reply), hold.key.decode(errors="replace"))
         return held and not known
     except Unanswered:
         return held
@@ -232,7 +238,7 @@ def extend(session, hold, lease):
     except Unanswered as error:
         raise error.cause from None
     if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
-        raise RefusedError(str(reply), hold.key)
+        raise lock_error(RefusedError, str(reply), hold.key.decode(errors="replace"))
     if reply != hold.token or not hold.held():
         return False
     hold.believe(sent, lease)

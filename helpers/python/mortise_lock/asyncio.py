@@ -47,7 +47,7 @@ class Lock(BaseLock):
     async def __aenter__(self):
         if await self.acquire():
             return self
-        raise LockError("Unable to acquire lock within the time specified", self.name)
+        raise rules.lock_error(LockError, "Unable to acquire lock within the time specified", self.name)
 
     async def __aexit__(self, *_):
         try:

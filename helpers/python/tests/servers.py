@@ -50,7 +50,7 @@ class Server:
 
     def start(self):
         self.process = subprocess.Popen([SERVER, *self.arguments], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        self.admin = redis.Redis(port=self.port, decode_responses=True)
+        self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=3)
         eventually(self.answers)
 
     def answers(self):

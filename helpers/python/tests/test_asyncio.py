@@ -95,7 +95,7 @@ async def test_a_client_with_one_connection_waits_and_releases(server):
     small = redis.asyncio.Redis(port=server.port, max_connections=1, socket_timeout=0.3)
     holder = Lock(small, "stock", thread_local=False)
     await holder.acquire()
-    taken = await small.connection_pool.get_connection()
+    taken = await small.connection_pool.get_connection("PING")
     waiting = [asyncio.create_task(Lock(small, "stock").acquire()) for _ in range(2)]
     await soon(lambda: server.waiters("stock") == 2)
     await asyncio.sleep(1)  # three socket time-outs

@@ -97,7 +97,7 @@ def test_readers_share_and_keep_the_writer_out(r, server):
     assert waiting.result() is True
 
 
-def test_a_timeout_ends_the_lock_unless_it_is_extended(r):
+def test_a_timeout_ends_the_lock_unless_it_is_extended(r, server):
     lock = Lock(r, "stock", timeout=0.2)
     assert lock.acquire()
     eventually(lambda: not lock.locked(), 5)
@@ -106,9 +106,9 @@ def test_a_timeout_ends_the_lock_unless_it_is_extended(r):
         lock.release()
     longer = Lock(r, "stock", timeout=10)
     assert longer.acquire() and longer.extend(10)
-    assert 16_000 < r.execute_command("LOCK.INFO", "stock")[b"holds"][0][b"lease"] <= 20_000
+    assert 16_000 < server.admin.execute_command("LOCK.INFO", "stock")["holds"][0]["lease"] <= 20_000
     assert longer.extend(25, replace_ttl=True)
-    assert 24_000 < r.execute_command("LOCK.INFO", "stock")[b"holds"][0][b"lease"] <= 25_000
+    assert 24_000 < server.admin.execute_command("LOCK.INFO", "stock")["holds"][0]["lease"] <= 25_000
     assert longer.reacquire(), "a lease is never shortened, and that is no error"
     longer.release()
 
@@ -309,11 +309,11 @@ def test_a_child_of_fork_takes_locks_under_names_of_its_own(r, server):
         child = os.fork()
         if child == 0:
             try:
-                own = Lock(r, "other")
-                good = own.acquire() and own.owned() and not Lock(r, "stock").acquire(blocking=False)
-                own.release()
-                os._exit(0 if good else 1)
+                taken = Lock(r, "other").acquire() and not Lock(r, "stock").acquire(blocking=False)
+                os._exit(0 if taken else 1)
             finally:
                 os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
+        child_owner = server.admin.execute_command("LOCK.INFO", "other")["holds"][0]["owner"]
+        assert child_owner.split(":")[0] != lock.local.token.decode().split(":")[0]
         assert lock.owned() and not lock.lost

@@ -62,7 +62,7 @@ def test_a_pool_whose_connections_are_all_in_use_stops_no_release(server):
     small = redis.Redis(port=server.port, max_connections=1)
     lock = Lock(small, "stock")
     lock.acquire()
-    taken = small.connection_pool.get_connection()
+    taken = small.connection_pool.get_connection("PING")
     with pytest.raises(redis.RedisError):
         small.ping()
     lock.release()
