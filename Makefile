@@ -61,6 +61,10 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	done; \
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 
+.PHONY: interop
+interop: build ## Run the other languages' lock libraries, and all together: make interop [WITHOUT="java go"]
+	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)
+
 .PHONY: bench
 bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"]
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
@@ -70,7 +74,8 @@ fmt: ## Format the code
 	cargo fmt --all
 
 .PHONY: lint
-lint: setup ## Check the code with clippy, and that its documentation builds
+lint: setup ## Check the code with clippy, that no files use each other in a circle, and that the documentation builds
+	scripts/circles
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --package mortise-client --all-features --all-targets -- -D warnings
 	cargo clippy --package mortise-bench --features clients -- -D warnings

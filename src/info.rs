@@ -61,5 +61,5 @@ pub(crate) fn write(info: &InfoWriter) {
 
 /// Keys that are still to be looked at.
 fn marked(state: &State) -> u64 {
-    (state.dirty.borrow().len() + state.arrivals.borrow().len()) as u64
+    (state.dirty.borrow().marked() + state.arrivals.borrow().len()) as u64
 }

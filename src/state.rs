@@ -118,6 +118,8 @@ pub(crate) struct State {
     pub(crate) watches_clients: Cell<bool>,
     /// and that was of use since the last look at it.
     pub(crate) watched_clients: Cell<bool>,
+    /// When it was looked at last what nobody tells of.
+    pub(crate) looked_around: Cell<Instant>,
     /// How often the sweep timer has come.
     pub(crate) ticks: Cell<u64>,
     /// The longest that the module was at work by itself, in microseconds of processor time.
@@ -246,6 +248,7 @@ impl State {
             watches_evictions: Cell::new(false),
             watches_clients: Cell::new(false),
             watched_clients: Cell::new(false),
+            looked_around: Cell::new(Instant::default()),
             ticks: Cell::new(0),
             longest_stretch: Cell::new(0),
             last_unlinked: RefCell::default(),

@@ -18,8 +18,11 @@ mod bystanders;
 #[cfg(feature = "clients")]
 mod clients;
 mod contention;
+mod crowds;
 mod expiry;
+mod guard;
 mod handoff;
+mod mail;
 mod memory;
 mod meter;
 mod readers;
@@ -43,12 +46,15 @@ type Bench = fn(&Scale, &mut Report);
 const BENCHES: &[(&str, Bench)] = &[
     ("uncontended", uncontended::run),
     ("readers", readers::run),
+    ("guard", guard::run),
     ("memory", memory::run),
     ("bystanders", bystanders::run),
     ("expiry", expiry::run),
     ("aof", aof::run),
     ("contention", contention::run),
     ("handoff", handoff::run),
+    ("mail", mail::run),
+    ("crowds", crowds::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
 ];

@@ -60,7 +60,8 @@ impl Meter {
         commands.iter().map(usec).collect()
     }
 
-    fn cpu(&mut self) -> f64 {
+    /// Microseconds of processor time of the server's main thread so far.
+    pub(crate) fn cpu(&mut self) -> f64 {
         let lines = info(&cmd!(self.0, "INFO", "cpu"));
         let seconds = |name: &str| -> f64 { lines[name].parse().expect("a number of seconds") };
         1e6 * (seconds("used_cpu_user_main_thread") + seconds("used_cpu_sys_main_thread"))

@@ -13,6 +13,7 @@ use crate::samples::Samples;
 pub(crate) struct Report {
     head: Vec<String>,
     rows: Vec<Row>,
+    bounds: Vec<Bound>,
     tables: Vec<Table>,
     raw: Vec<String>,
 }
@@ -34,6 +35,15 @@ pub(crate) struct Figure<'a> {
     pub(crate) compared: bool,
     /// In the order of those who are compared.
     pub(crate) samples: Vec<&'a Samples>,
+}
+
+/// A figure of our own that has a bound.
+#[derive(Debug)]
+struct Bound {
+    what: String,
+    unit: &'static str,
+    samples: Samples,
+    at_most: f64,
 }
 
 /// One comparison.
@@ -68,6 +78,7 @@ impl Report {
         Report {
             head,
             rows: Vec::new(),
+            bounds: Vec::new(),
             tables: Vec::new(),
             raw: Vec::new(),
         }
@@ -94,6 +105,22 @@ impl Report {
         theirs: &Samples,
     ) {
         self.row(what, unit, ours, theirs, None);
+    }
+
+    /// A figure whose median must not be above `at_most`, whatever others do.
+    pub(crate) fn bound(
+        &mut self,
+        what: impl Into<String>,
+        unit: &'static str,
+        samples: &Samples,
+        at_most: f64,
+    ) {
+        self.bounds.push(Bound {
+            what: what.into(),
+            unit,
+            samples: samples.clone(),
+            at_most,
+        });
     }
 
     fn row(
@@ -169,6 +196,13 @@ impl fmt::Display for Report {
         for row in &self.rows {
             writeln!(f, "{row}")?;
         }
+        if !self.bounds.is_empty() {
+            writeln!(f, "\n| what | figure | at most | held? |")?;
+            writeln!(f, "| --- | --- | --- | --- |")?;
+        }
+        for bound in &self.bounds {
+            writeln!(f, "{bound}")?;
+        }
         for table in &self.tables {
             write!(f, "{table}")?;
         }
@@ -195,6 +229,18 @@ impl fmt::Display for Row {
             spread(&self.ours, self.unit),
             spread(&self.theirs, self.unit),
         )
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, unit) = (self.at_most, self.unit);
+        let held = match self.samples.median() <= limit {
+            true => "yes",
+            false => "**no**",
+        };
+        let figure = spread(&self.samples, unit);
+        write!(f, "| {} | {figure} | {limit} {unit} | {held} |", self.what)
     }
 }
 

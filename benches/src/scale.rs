@@ -18,6 +18,13 @@ pub(crate) struct Scale {
     pub(crate) many: usize,
     /// Readers of one lock.
     pub(crate) readers: usize,
+    /// Readers of one lock that end together, and keys where somebody waits.
+    pub(crate) crowd: usize,
+    pub(crate) waiting_keys: usize,
+    /// How long nothing happens at those keys.
+    pub(crate) idle: Duration,
+    /// Leases that end with a waiter.
+    pub(crate) late: usize,
     /// Pairs of servers, with the module and without, that are started one after the other.
     pub(crate) server_pairs: usize,
     /// Rounds of a mass expiry.
@@ -29,6 +36,9 @@ pub(crate) struct Scale {
     pub(crate) handoffs: usize,
     /// Blocked clients, all together.
     pub(crate) waiters: usize,
+    /// Requests that wait by mail on one server, and tasks of one process that contend by mail.
+    pub(crate) waiting_by_mail: usize,
+    pub(crate) tasks_by_mail: usize,
     /// Rounds of a comparison of client crates, and how long one crate has the servers in each.
     pub(crate) crate_rounds: usize,
     pub(crate) crate_span: Duration,
@@ -46,12 +56,18 @@ impl Scale {
             few: 1_000,
             many: 1_000_000,
             readers: 10_000,
+            crowd: 200_000,
+            waiting_keys: 6_000,
+            idle: Duration::from_secs(10),
+            late: 200,
             server_pairs: 10,
             expiries: 3,
             contention: Duration::from_secs(2),
             contention_rounds: 3,
             handoffs: 2_000,
             waiters: 10_050,
+            waiting_by_mail: 1_000_000,
+            tasks_by_mail: 10_000,
             crate_rounds: 15,
             crate_span: Duration::from_millis(300),
             patience: Duration::from_secs(5),
@@ -66,12 +82,18 @@ impl Scale {
             few: 100,
             many: 10_000,
             readers: 1_000,
+            crowd: 10_000,
+            waiting_keys: 500,
+            idle: Duration::from_secs(1),
+            late: 10,
             server_pairs: 1,
             expiries: 1,
             contention: Duration::from_millis(200),
             contention_rounds: 1,
             handoffs: 100,
             waiters: 300,
+            waiting_by_mail: 10_000,
+            tasks_by_mail: 300,
             crate_rounds: 1,
             crate_span: Duration::from_millis(100),
             patience: Duration::from_secs(2),

@@ -17,8 +17,9 @@ async fn main() -> Result<(), Error> {
         let mut pace = tokio::time::interval(Duration::from_millis(20));
         for item in 1.. {
             pace.tick().await;
-            println!("item {item}, token {}", held.token());
+            println!("item {item}, token {}", held.check()?);
         }
+        Ok::<_, Error>(())
     });
     // Whatever the reason to stop: dropping the future cancels the work and releases the lock.
     if tokio::time::timeout(Duration::from_millis(200), batch)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mortise_client::{Client, Error, Held, Locks};
 
 /// Runs `work` under the lock `key`: waits up to `wait` for it, and loses it `lease` after this process dies.
-async fn with_lock<T, F: Future<Output = T>>(
+async fn with_lock<T, F: Future<Output = Result<T, Error>>>(
     locks: &dyn Locks,
     key: &str,
     lease: Duration,
@@ -30,8 +30,8 @@ async fn transfer(locks: &dyn Locks, account: u64, amount: i64) -> Result<i64, E
         Duration::from_secs(10),
         Duration::from_secs(2),
         |held| async move {
-            println!("account {account}: {amount} with token {}", held.token());
-            amount
+            println!("account {account}: {amount} with token {}", held.check()?);
+            Ok(amount)
         },
     )
     .await
@@ -45,5 +45,6 @@ async fn main() -> Result<(), Error> {
     let client = Client::connect(url).await?;
     let (a, b) = tokio::join!(transfer(&client, 7, 100), transfer(&client, 7, -40));
     println!("{} in sum", a? + b?);
+    client.close().await;
     Ok(())
 }

@@ -23,8 +23,8 @@
 //! }
 //! ```
 //!
-//! The server decides: queue, hand-off and leases are in the module. A task that waits is one blocked request, first come,
-//! first served; nobody polls. This crate keeps time and tells the truth about it. A server without the module is told
+//! The server decides: queue, hand-off and leases are in the module. Whoever waits stands in the server's queue, first come,
+//! first served; nobody polls, and one connection collects the answers of all tasks that wait. This crate keeps time and tells the truth about it. A server without the module is told
 //! apart at once ([`Error::NoModule`], with how to load it).
 //!
 //! Unless told otherwise a lock is taken for a lease of 10 s, which is renewed for as long as the guard lives
@@ -40,6 +40,7 @@
 //! | write code for either | [`Locks`] |
 //! | share it between readers | [`Lock::read`], [`Lock::write`], [`Guard::upgrade`], [`Guard::downgrade`] |
 //! | run something under a lock, cancelled when the lock is lost | [`Lock::run`] |
+//! | have the server look at the lock when it writes | [`Client::guarded`], [`Held::check`] |
 //! | take it twice, or have deadlocks found | [`Owner`], [`Lock::reentrant`] |
 //! | see who holds and who waits | [`Client::info`], [`Client::top`], [`Quorum::info`], [`Quorum::top`] |
 //! | connect through Sentinel, to a cluster, by TLS or a unix socket, or over connections that are there already | [`IntoServer`], [`Builder`] |
@@ -58,18 +59,22 @@
 //! pipeline for all guards of a client. Where none is confirmed before the deadline, or the server says that the lock is
 //! gone, the guard is *lost* and stays so: [`is_valid`](Held::is_valid) is `false`, [`lost`](Held::lost) resolves, and
 //! [`Lock::run`] cancels its work. A process that was stopped for longer than its lease finds that out from the first
-//! `is_valid` after waking. Where the wait for a lock took more than a tenth of its lease, the guard is confirmed before it
-//! is handed out.
+//! `is_valid` after waking. A lock that was waited for counts from its grant; where more than half of the lease is gone when
+//! the client hears of it, it is confirmed before the guard is handed out.
 //!
 //! [`Lock::max_hold`] bounds how long a holder that renews, but is stuck, keeps everybody else out.
 //!
 //! # Cancelling, and dropping
 //!
 //! Every future here may be dropped at any await point, as `select!` and timeouts do. An acquisition that is dropped
-//! leaves neither a lock nor a place in the queue behind; only if its connection breaks in the same moment can a hold stay,
-//! for its lease at most. A guard that is dropped releases its lock in the background: nothing blocks or panics, inside a
-//! runtime or not. [`Guard::release`] waits for it and says whether the lock was held to the end ([`Released`]).
-//! Before the process ends, or its runtime, it is the only way to be sure that the release is sent.
+//! leaves neither a lock nor a place in the queue behind: each has a name of its own on the server, and a name whose request
+//! nobody knows the outcome of is *left* (`LOCK.LEAVE`), again and again until the server has said so, and never used again.
+//! A guard that is dropped releases its lock in the background: nothing blocks or panics, inside a runtime or not.
+//! [`Guard::release`] waits for it and says whether the lock was held to the end ([`Released`]).
+//!
+//! **Before the process ends, or its runtime, call [`Client::close`]**: it gives back what is held and waits until everything
+//! is said. A guard that lives to the end of `main` leaves its lock taken otherwise, until its lease is over. (The blocking
+//! API waits for that by itself.)
 //!
 //! # Fencing: a lease is no fence
 //!
@@ -105,12 +110,12 @@
 //! | [`NotHeld`](Error::NotHeld) | the server says so; the guard is lost | the same |
 //! | [`NoQuorum`](Error::NoQuorum) | too few servers agreed; with each one's reason | look at the servers |
 //! | [`NoModule`](Error::NoModule) | the server does not know the commands | load the module |
-//! | [`TooManyWaits`](Error::TooManyWaits) | the client's own limit | [`Builder::max_waits`] |
-//! | [`Refused`](Error::Refused) | the server's own error, as it was on the wire | read it |
+//! | [`Refused`](Error::Refused) | the server's own error: its code and message | read it |
 //! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | later |
 //! | [`Invalid`](Error::Invalid) | an argument out of range | a bug |
 //! | [`NoThread`](Error::NoThread) | the blocking client's background thread cannot be started | raise the limit on threads |
-//! | [`Closed`](Error::Closed) | the runtime the client was built in is gone | keep it running |
+//! | [`NoRuntime`](Error::NoRuntime) | the client was built outside of a runtime | build it inside, or name one |
+//! | [`Closed`](Error::Closed) | the client was closed, or its runtime is gone | keep it running |
 //!
 //! [`Error::is_transient`] says whether trying again may help.
 //!
@@ -123,12 +128,6 @@
 //!   its own. A wait limit ends them.
 //! - **No protection of the data.** The guard holds no value: what the lock protects is elsewhere, and whoever goes there
 //!   without the lock, or without looking at tokens, is not stopped.
-//! - **Nothing against a network that delivers after half a minute what was sent on a connection that is gone**, as a proxy
-//!   might. Where a named [`Owner`] has given up a request, its connection is reset, or waited for for so long, so that
-//!   nothing of it reaches the server after what that owner asks for next. Owners of one acquisition, which is what there is
-//!   unless one is named, have nothing to lose by it.
-//! - **No quick connecting to a cluster one of whose nodes hangs.** A client that is there already is not disturbed, but for
-//!   locks on that node; one that is made then, and asks that node again and again, is slow with the others as well.
 //! - **No failover without the server's help.** With replicas, read what `lock.grace` promises and costs.
 //! - **No other server.** It needs the module's commands: without it, `SET … NX PX` is what there is.
 //!
@@ -155,55 +154,38 @@
 #![deny(missing_docs)]
 #![deny(rustdoc::broken_intra_doc_links)]
 
-mod acquire;
-mod agenda;
+// Each uses only what stands above it.
+mod value;
+
+mod proto;
+
+mod net;
+
+mod run;
+
+mod api;
+
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod builder;
-mod client;
-mod clock;
-#[cfg(feature = "cluster")]
-mod cluster;
-mod config;
-mod connector;
-mod core;
-mod error;
-mod guard;
-mod held;
-mod hold;
-mod info;
-mod lease;
-mod link;
-mod lock;
-mod mode;
-mod node;
-mod owner;
-mod proposal;
-mod quorum;
-mod release;
-mod renew;
-mod renewal;
-mod scope;
-mod sync;
-mod token;
-mod trace;
-mod wire;
 
-pub use builder::{Builder, IntoServer, Server};
-pub use client::{Answers, Client, Locks};
-pub use clock::BootInstant;
-pub use error::{Error, Loss, NodeFailure, NodeReason};
-pub use guard::Guard;
-pub use held::Held;
-pub use info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
-pub use lock::Lock;
-pub use mode::Mode;
-pub use owner::Owner;
-pub use quorum::{Quorum, QuorumBuilder};
-/// The crate this one is built on, in the version it uses.
+pub use api::builder::Builder;
+pub use api::client::{Answers, Client, Locks};
+pub use api::guard::Guard;
+pub use api::guarded::Guarded;
+pub use api::held::Held;
+pub use api::lock::Lock;
+pub use api::quorum::{Quorum, QuorumBuilder};
+pub use api::server::{IntoServer, Server};
+pub use proto::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
+pub use proto::reply::Reply;
+/// The crate that connections can come from, in the version this one uses.
 pub use redis;
-pub use release::Released;
-pub use token::Token;
+pub use run::owner::Owner;
+pub use value::clock::BootInstant;
+pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};
+pub use value::mode::Mode;
+pub use value::released::Released;
+pub use value::token::Token;
 
 /// The code in the README compiles.
 #[cfg(doctest)]

@@ -138,7 +138,7 @@ pub enum Effect<'a> {
 }
 
 /// What a primary tells its replicas again and again, so that they know how late its data is, and it how late its
-/// replicas are. For live replicas only: it never stands in a file.
+/// replicas are. In an AOF it stands only for the sake of `suspect_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     /// How long from now on it suspects holds that its own predecessor may have ended, in milliseconds.
@@ -267,8 +267,15 @@ pub fn decode_effect<'a>(
         b'F' => Fact::Free,
         b'C' => Fact::Clock,
         b'H' => {
-            input.stamp()?;
-            Fact::Heartbeat(input.heartbeat()?)
+            let written = input.stamp()?;
+            let Heartbeat {
+                suspect_ms,
+                acknowledged_ms,
+            } = input.heartbeat()?;
+            Fact::Heartbeat(Heartbeat {
+                suspect_ms: arrival.left(suspect_ms, &written, here),
+                acknowledged_ms,
+            })
         }
         _ => return Err(DecodeError::OutOfBounds),
     };

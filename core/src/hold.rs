@@ -243,6 +243,21 @@ impl Store {
         }
     }
 
+    /// Up to `len` owners behind `last` in byte order, or from the first one on.
+    pub(crate) fn owners_behind(&self, last: Option<&Owner>, len: usize) -> Vec<Owner> {
+        match self {
+            Self::Free => Vec::new(),
+            Self::One(owner, _) => {
+                let behind = last.is_none_or(|last| last < owner);
+                behind.then(|| owner.clone()).into_iter().collect()
+            }
+            Self::Many(readers) => {
+                let page = readers.with(|readers| readers.page(last, len));
+                page.into_iter().map(|(owner, _)| owner).collect()
+            }
+        }
+    }
+
     pub(crate) fn observe(&self) -> Observed {
         match self {
             Self::Free => Observed::Free,

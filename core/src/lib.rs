@@ -17,7 +17,6 @@
 #![warn(missing_docs)]
 
 pub mod codec;
-mod deadlock;
 mod histogram;
 mod hold;
 mod lease;
@@ -26,8 +25,6 @@ mod lock;
 pub mod mail;
 mod observed;
 mod owner;
-mod place;
-mod queue;
 mod queues;
 mod readers;
 mod remains;
@@ -38,7 +35,6 @@ mod token;
 mod types;
 mod uuid;
 
-pub use deadlock::Wait;
 pub use histogram::Histogram;
 pub use hold::Holds;
 pub use lease::{LeaseId, LeaseOrder};
@@ -47,11 +43,12 @@ pub use lock::{Live, Lock};
 pub use mail::Mail;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
-pub use queue::{Changed, Decided, Queue, Settled, Verdict, Waiter, WaiterId};
-pub use queues::{KeyId, Queues};
+pub use queues::{
+    Changed, Decided, KeyId, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys,
+};
 pub use remains::Remains;
 pub use request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
-pub use slots::{SLOTS, SlotKey, SlotSet, WaitingKeys, slot_of};
+pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
 pub use types::{Count, Instant, Lease, Micros, Mode, Token};

@@ -8,7 +8,6 @@
 //! stays for later, among readers only, and no rule below sees it.
 
 use crate::hold::{Holds, Store};
-use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
 use crate::request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
@@ -156,15 +155,14 @@ impl Live<'_> {
         (!stake.is_over(self.now)).then_some(stake)
     }
 
-    /// Every hold, by owner in byte order.
-    pub(crate) fn holds(&self) -> impl Iterator<Item = (Owner, Stake)> {
-        let holds = self.lock.holds();
-        holds.filter(|(_, stake)| !stake.is_over(self.now))
-    }
-
     /// The hold of the first owner in byte order.
     pub fn first(&self) -> Option<(Owner, Stake)> {
         self.lock.live_holds(self.now, 1).pop()
+    }
+
+    /// Up to `len` owners that hold behind `last` in byte order, or from the first one on.
+    pub(crate) fn holders_behind(&self, last: Option<&Owner>, len: usize) -> Vec<Owner> {
+        self.lock.store.owners_behind(last, len)
     }
 
     /// When the first lease is over; `None` if nobody holds.
@@ -199,7 +197,7 @@ impl Live<'_> {
         }
     }
 
-    pub(crate) fn observe(&self) -> Observed {
+    pub(crate) fn observe(&self) -> crate::Observed {
         self.lock.observe()
     }
 

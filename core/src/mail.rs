@@ -10,12 +10,13 @@
 //! the answer is a letter. A letter's number is larger than that of every letter before it, in
 //! whatever box, so what was told of a box is told by one number.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_set, hash_map, hash_set};
+use std::hash::Hash;
 use std::rc::Rc;
 
 use crate::owner::{Owner, OwnerRef};
-use crate::queue::WaiterId;
 use crate::queues::KeyId;
+use crate::queues::WaiterId;
 use crate::stake::{Stake, Touched};
 use crate::types::{Instant, Lease, Mode, Token};
 
@@ -124,6 +125,22 @@ impl Mailbox {
     }
 }
 
+/// What has not left yet of a box that has gone.
+#[derive(Debug)]
+struct Leftover {
+    told: u64,
+    letters: BTreeMap<u64, Letter>,
+    requests: hash_set::IntoIter<WaiterId>,
+}
+
+/// Boxes that have gone together, and have not been looked at one by one.
+#[derive(Debug)]
+struct Crowd {
+    boxes: hash_map::IntoIter<BoxId, Mailbox>,
+    names: hash_map::IntoIter<Rc<[u8]>, BoxId>,
+    by_asked: btree_set::IntoIter<(Instant, BoxId)>,
+}
+
 /// Every box of a server.
 #[derive(Debug, Default)]
 pub struct Mail {
@@ -131,13 +148,14 @@ pub struct Mail {
     boxes: HashMap<BoxId, Mailbox>,
     /// Where the answer of a request goes. The box may have gone: then it is among `leaving`.
     requests: HashMap<WaiterId, BoxId>,
-    /// Boxes that have gone, and what of them has not left yet.
-    leaving: Vec<(BoxId, Mailbox)>,
+    /// Boxes that have gone, if not all that was in them has left.
+    leaving: BTreeMap<BoxId, Leftover>,
+    crowds: Vec<Crowd>,
     letters: usize,
     /// Databases that have changed places while there were letters, and the number that a later letter has at least.
     swaps: Vec<(u64, u32, u32)>,
-    /// Letters by their owner, to find those of one that leaves.
-    by_owner: BTreeSet<(Owner, BoxId, u64)>,
+    /// Letters by their owner and key, to find those of one that leaves.
+    by_owner: BTreeSet<(Owner, KeyId, BoxId, u64)>,
     /// Boxes by when they were asked for last,
     by_asked: BTreeSet<(Instant, BoxId)>,
     /// and by since when they have not forgotten what they were told.
@@ -234,9 +252,7 @@ impl Mail {
         let Some(id) = self.requests.remove(&waiter) else {
             return false;
         };
-        if self.requests.is_empty() {
-            self.requests.shrink_to(ROOM_KEPT);
-        }
+        give_room_back(&mut self.requests);
         if let Some(found) = self.boxes.get_mut(&id) {
             found.requests.remove(&waiter);
             if found.requests.is_empty() {
@@ -255,7 +271,7 @@ impl Mail {
         let Some(found) = self.boxes.get_mut(&id) else {
             return Posted::Returned(untold(letter));
         };
-        self.by_owner.insert((letter.owner.clone(), id, number));
+        self.by_owner.insert(entry(&letter, id, number));
         found.letters.insert(number, letter);
         self.letters += 1;
         Posted::In(id)
@@ -273,13 +289,13 @@ impl Mail {
         let kept = found.letters.split_off(&after.saturating_add(1));
         let forgotten = std::mem::replace(&mut found.letters, kept);
         for (number, letter) in &forgotten {
-            self.by_owner.remove(&(letter.owner.clone(), id, *number));
+            self.by_owner.remove(&entry(letter, id, *number));
         }
-        self.letters -= forgotten.len();
+        let next = found.letters.first_key_value();
+        let told = next.is_some_and(|(next, _)| *next <= found.told);
         if !forgotten.is_empty() {
-            let told = found.letters.first_key_value();
-            let told = told.is_some_and(|(number, _)| *number <= found.told);
             self.set_told_since(id, told.then_some(now));
+            self.count_out(forgotten.len());
         }
     }
 
@@ -291,7 +307,11 @@ impl Mail {
         now: Instant,
     ) -> impl ExactSizeIterator<Item = (u64, &Letter)> {
         if let Some(found) = self.boxes.get_mut(&id) {
-            let last = found.letters.keys().take(count).last().copied();
+            let told = count.min(found.letters.len());
+            let last = told
+                .checked_sub(1)
+                .and_then(|last| found.letters.keys().nth(last));
+            let last = last.copied();
             found.told = found.told.max(last.unwrap_or(0));
             if last.is_some() && found.told_since.is_none() {
                 self.set_told_since(id, Some(now));
@@ -306,11 +326,11 @@ impl Mail {
         told.into_iter()
     }
 
-    /// The box has letters.
-    pub fn has_letters(&self, id: BoxId) -> bool {
-        self.boxes
-            .get(&id)
-            .is_some_and(|found| !found.letters.is_empty())
+    /// The box has letters behind `after`.
+    pub fn has_letters_after(&self, id: BoxId, after: Option<u64>) -> bool {
+        let first = after.map_or(0, |after| after.saturating_add(1));
+        let found = self.boxes.get(&id);
+        found.is_some_and(|found| found.letters.range(first..).next().is_some())
     }
 
     /// Takes out the letters for requests of `owner` at the key. True if there was one.
@@ -340,13 +360,14 @@ impl Mail {
     /// to undo both. True if it was found.
     pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
         for (id, number) in self.letters_of(key, owner) {
-            let leaving = self.leaving.iter_mut().find(|(gone, _)| *gone == id);
             let found = self.boxes.get_mut(&id);
-            let Some(found) = found.or(leaving.map(|(_, gone)| gone)) else {
+            let found = found.map(|found| (found.told, &mut found.letters));
+            let leaving = self.leaving.get_mut(&id);
+            let leaving = leaving.map(|gone| (gone.told, &mut gone.letters));
+            let Some((told, letters)) = found.or(leaving) else {
                 continue;
             };
-            let told = found.told;
-            let Some(letter) = found.letters.get_mut(&number).filter(|_| number > told) else {
+            let Some(letter) = letters.get_mut(&number).filter(|_| number > told) else {
                 continue;
             };
             if let Outcome::Granted { undo: later, .. } = &mut letter.outcome
@@ -385,56 +406,91 @@ impl Mail {
         if let Some(told_since) = gone.told_since {
             self.by_told.remove(&(told_since, id));
         }
-        self.leaving.push((id, gone));
+        self.leave(id, gone);
+        give_room_back(&mut self.names);
+        give_room_back(&mut self.boxes);
+    }
+
+    fn leave(&mut self, id: BoxId, gone: Mailbox) {
+        if gone.len() == 0 {
+            return;
+        }
+        let leftover = Leftover {
+            told: gone.told,
+            letters: gone.letters,
+            requests: gone.requests.into_iter(),
+        };
+        self.leaving.insert(id, leftover);
     }
 
     /// Every box goes, and nothing is to be given back: this server decides no more.
     pub fn close_all(&mut self) {
-        while let Some(id) = self.boxes.keys().next().copied() {
-            self.close(id);
-        }
-        for (_, gone) in &mut self.leaving {
+        self.by_told.clear();
+        self.crowds.push(Crowd {
+            boxes: std::mem::take(&mut self.boxes).into_iter(),
+            names: std::mem::take(&mut self.names).into_iter(),
+            by_asked: std::mem::take(&mut self.by_asked).into_iter(),
+        });
+        for gone in self.leaving.values_mut() {
             gone.told = u64::MAX;
         }
     }
 
-    /// Something is left of boxes that have gone.
-    pub fn some_leave(&self) -> bool {
-        !self.leaving.is_empty()
+    /// Of a box that has gone not all has left.
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty() || !self.crowds.is_empty()
     }
 
     /// The next piece of the boxes that have gone; `None` if all has left.
     pub fn next_leaving(&mut self) -> Option<Leaving> {
-        let Some((id, gone)) = self.leaving.last_mut() else {
-            self.leaving.shrink_to(0);
-            return None;
-        };
-        // The last grant first: what it changed was changed by the one before.
-        if let Some((number, letter)) = gone.letters.pop_last() {
-            self.letters -= 1;
-            self.by_owner.remove(&(letter.owner.clone(), *id, number));
-            let untold = (number > gone.told).then(|| untold(letter)).flatten();
-            let untold = untold.map(|untold| moved(untold, number, &self.swaps));
-            if self.letters == 0 {
-                self.swaps.clear();
+        while let Some(mut first) = self.leaving.first_entry() {
+            let (id, gone) = (*first.key(), first.get_mut());
+            // The last grant first: what it changed was changed by the one before.
+            if let Some((number, letter)) = gone.letters.pop_last() {
+                let told = number <= gone.told;
+                return Some(self.letter_leaves(id, number, letter, told));
             }
-            return Some(untold.map_or(Leaving::Letter, Leaving::Grant));
-        }
-        if let Some(waiter) = gone.requests.iter().next().copied() {
-            gone.requests.remove(&waiter);
-            // It may have been decided meanwhile, or asked again with another box.
-            let still = self.requests.get(&waiter) == Some(id);
-            if still {
-                self.requests.remove(&waiter);
+            if let Some(waiter) = gone.requests.next() {
+                return Some(self.request_leaves(id, waiter));
             }
-            return Some(if still {
-                Leaving::Request(waiter)
-            } else {
-                Leaving::Letter
-            });
+            first.remove();
         }
-        self.leaving.pop();
-        self.next_leaving()
+        self.next_of_crowd()
+    }
+
+    fn letter_leaves(&mut self, id: BoxId, number: u64, letter: Letter, told: bool) -> Leaving {
+        self.by_owner.remove(&entry(&letter, id, number));
+        let untold = (!told).then(|| untold(letter)).flatten();
+        let untold = untold.map(|untold| moved(untold, number, &self.swaps));
+        self.count_out(1);
+        untold.map_or(Leaving::Letter, Leaving::Grant)
+    }
+
+    fn request_leaves(&mut self, id: BoxId, waiter: WaiterId) -> Leaving {
+        // It may have been decided meanwhile, or asked again with another box.
+        if self.requests.get(&waiter) != Some(&id) {
+            return Leaving::Letter;
+        }
+        self.requests.remove(&waiter);
+        give_room_back(&mut self.requests);
+        Leaving::Request(waiter)
+    }
+
+    /// One box of those that have gone together is to leave.
+    fn next_of_crowd(&mut self) -> Option<Leaving> {
+        let crowd = self.crowds.last_mut()?;
+        crowd.names.next();
+        crowd.by_asked.next();
+        match crowd.boxes.next() {
+            None => {
+                self.crowds.pop();
+            }
+            Some((id, mut gone)) => {
+                gone.told = u64::MAX;
+                self.leave(id, gone);
+            }
+        }
+        Some(Leaving::Letter)
     }
 
     /// Two databases have changed places, and with them the locks of which letters tell. `number` is larger than that of
@@ -449,27 +505,11 @@ impl Mail {
         if self.by_owner.is_empty() {
             return Vec::new();
         }
-        let owner = owner.to_owner();
-        let first = (owner.clone(), BoxId(0), 0);
-        let found = self
-            .by_owner
-            .range(first..)
-            .take_while(|(of, _, _)| *of == owner);
-        found
-            .map(|(_, id, number)| (*id, *number))
-            .filter(|(id, number)| {
-                let letter = self.letter(*id, *number);
-                letter.is_some_and(|letter| letter.key == *key)
-            })
-            .collect()
-    }
-
-    /// A letter of a box that is there, or of one that is leaving.
-    fn letter(&self, id: BoxId, number: u64) -> Option<&Letter> {
-        let leaving = || self.leaving.iter().find(|(gone, _)| *gone == id);
-        let found = self.boxes.get(&id);
-        let found = found.or_else(|| leaving().map(|(_, gone)| gone))?;
-        found.letters.get(&number)
+        let (owner, key) = (owner.to_owner(), key.clone());
+        let first = (owner, key, BoxId(0), 0);
+        let found = self.by_owner.range(&first..);
+        let same = found.take_while(|(owner, key, _, _)| *owner == first.0 && *key == first.1);
+        same.map(|(_, _, id, number)| (*id, *number)).collect()
     }
 
     /// Of a box that is there: what leaves with one that has gone leaves by itself.
@@ -477,14 +517,25 @@ impl Mail {
         let Some(found) = self.boxes.get_mut(&id) else {
             return false;
         };
-        if let Some(letter) = found.letters.remove(&number) {
-            self.by_owner.remove(&(letter.owner, id, number));
-            self.letters -= 1;
+        let letter = found.letters.remove(&number);
+        let next = found.letters.first_key_value();
+        let none_told = next.is_none_or(|(next, _)| *next > found.told);
+        if let Some(letter) = letter {
+            self.by_owner.remove(&entry(&letter, id, number));
+            self.count_out(1);
         }
-        if found.letters.is_empty() {
+        if none_told {
             self.set_told_since(id, None);
         }
         true
+    }
+
+    /// So many letters are there no more.
+    fn count_out(&mut self, letters: usize) {
+        self.letters -= letters;
+        if self.letters == 0 {
+            self.swaps = Vec::new();
+        }
     }
 
     fn set_told_since(&mut self, id: BoxId, told_since: Option<Instant>) {
@@ -502,6 +553,18 @@ impl Mail {
 
 /// Of a crowd that has gone, room for so many is kept.
 const ROOM_KEPT: usize = 64;
+
+/// Few are left of what may have been a crowd.
+fn give_room_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.len() <= ROOM_KEPT && map.capacity() > 4 * ROOM_KEPT {
+        map.shrink_to(2 * ROOM_KEPT);
+    }
+}
+
+/// Where a letter is found by its owner.
+fn entry(letter: &Letter, id: BoxId, number: u64) -> (Owner, KeyId, BoxId, u64) {
+    (letter.owner.clone(), letter.key.clone(), id, number)
+}
 
 /// Where the lock is now that letter `number` told of.
 fn moved(mut untold: Untold, number: u64, swaps: &[(u64, u32, u32)]) -> Untold {

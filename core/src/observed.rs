@@ -83,6 +83,29 @@ impl Observed {
         }
     }
 
+    /// Somebody of `owner`'s task other than `except` holds at `now`: an owner that is the same up to
+    /// the last `##`.
+    pub fn holds_for_task(
+        &self,
+        owner: OwnerRef<'_>,
+        except: Option<OwnerRef<'_>>,
+        now: Instant,
+    ) -> bool {
+        match self {
+            Self::Free => false,
+            Self::One {
+                owner: holder,
+                deadline,
+                ..
+            } => {
+                let holder = holder.as_ref();
+                let counts = *deadline > now && except != Some(holder);
+                counts && *holder.task() == *owner.task()
+            }
+            Self::Many(readers) => readers.holds_for_task(owner, except, now),
+        }
+    }
+
     /// When the first lease is over; `None` if nobody holds.
     pub fn next_deadline(&self) -> Option<Instant> {
         match self {
@@ -135,6 +158,8 @@ impl Lock {
         self.store.live(now, len)
     }
 }
+/// So many owners of one task are looked at, at most, to find one whose lease is not over.
+const MOST_OF_A_TASK: usize = 256;
 
 /// The readers of a lock, for as long as there are several.
 #[derive(Clone, Debug)]
@@ -147,18 +172,41 @@ impl ObservedReaders {
         stake.is_some_and(|stake| !stake.is_over(now))
     }
 
-    /// Somebody of a task holds at `now`: an owner that begins with `prefix`, which ends in `##`,
-    /// and has no `##` behind it. O(log n), and one step for each owner that begins so.
-    pub fn holds_task(&self, prefix: &[u8], now: Instant) -> bool {
+    /// Somebody of `owner`'s task other than `except` holds at `now`. O(log n), and one step for each
+    /// of the task that is passed by.
+    pub fn holds_for_task(
+        &self,
+        owner: OwnerRef<'_>,
+        except: Option<OwnerRef<'_>>,
+        now: Instant,
+    ) -> bool {
+        let task = owner.task();
+        if !task.ends_with(b"##") {
+            return except != Some(owner) && self.holds(owner, now);
+        }
         let held = self.with(|readers| {
-            let of_task = readers.beginning_with(prefix);
-            of_task.into_iter().any(|(owner, stake)| {
-                let text = owner.text();
-                let last = text.windows(2).rposition(|pair| pair == b"##");
-                last.is_some_and(|last| last + 2 == prefix.len()) && !stake.is_over(now)
-            })
+            let of_task = readers.beginning_with(&task);
+            of_task
+                .into_iter()
+                .take(MOST_OF_A_TASK)
+                .any(|(owner, stake)| {
+                    let owner = owner.as_ref();
+                    !stake.is_over(now) && except != Some(owner) && *owner.task() == *task
+                })
         });
         held.unwrap_or(false)
+    }
+
+    /// How many there are, those included whose lease is over.
+    pub(crate) fn len(&self) -> usize {
+        self.with(|readers| readers.len()).unwrap_or(0)
+    }
+
+    /// The first `most` of them by owner in byte order, those included whose lease is over.
+    pub(crate) fn first(&self, most: usize) -> Vec<Owner> {
+        let page = self.with(|readers| readers.page(None, most));
+        let page = page.into_iter().flatten();
+        page.map(|(owner, _)| owner).collect()
     }
 
     /// How many hold at `now`.

@@ -54,6 +54,27 @@ impl<'a> OwnerRef<'a> {
         })
     }
 
+    /// The task that it belongs to: its bytes up to the last `##` and that, or all of them where
+    /// there is none. An owner without `##` is so in no task with another one.
+    pub fn task(self) -> Text<'a> {
+        const MARK: &[u8] = b"##";
+        let Text(mut text) = self.text();
+        match &mut text {
+            TextRepr::Borrowed(bytes) => {
+                if let Some(mark) = bytes.windows(2).rposition(|pair| pair == MARK) {
+                    *bytes = &bytes[..mark + MARK.len()];
+                }
+            }
+            TextRepr::Written { bytes, len } => {
+                let suffix = &bytes[Uuid::TEXT..*len];
+                if let Some(mark) = suffix.windows(2).rposition(|pair| pair == MARK) {
+                    *len = Uuid::TEXT + mark + MARK.len();
+                }
+            }
+        }
+        Text(text)
+    }
+
     /// A copy of its own.
     pub fn to_owner(self) -> Owner {
         Owner(match self.0 {
@@ -336,6 +357,28 @@ mod tests {
         }
         assert!(OwnerRef::new(&[]).is_none());
         assert!(OwnerRef::new(&[0; OwnerRef::MAX_LEN + 1]).is_none());
+    }
+
+    #[test]
+    fn a_task_is_what_owners_have_in_common_up_to_their_last_mark() {
+        let task = |text: &str| kept(text).as_ref().task().to_vec();
+        for (owner, expected) in [
+            ("a", "a"),
+            ("a#1", "a#1"),
+            ("a##1", "a##"),
+            ("a##", "a##"),
+            ("a##1##2", "a##1##"),
+            ("a###1", "a###"),
+            ("##", "##"),
+            ("#", "#"),
+            (UUID, UUID),
+            (&format!("{UUID}##1"), &format!("{UUID}##")),
+            (&format!("{UUID}##1234"), &format!("{UUID}##")),
+            (&format!("{UUID}##12345"), &format!("{UUID}##")),
+            (&format!("{UUID}#1"), &format!("{UUID}#1")),
+        ] {
+            assert_eq!(task(owner), expected.as_bytes(), "{owner}");
+        }
     }
 
     #[test]

@@ -1,10 +1,4 @@
-//! The keys where somebody waits, in an order that can be walked a few keys at a time: by cluster slot.
-//!
-//! A walk remembers the last key that it has seen and goes on behind it, whatever came or went
-//! meanwhile.
-
-use std::collections::BTreeSet;
-use std::ops::Bound;
+//! The slots of a cluster, and keys in the order of their slots.
 
 use crate::queues::KeyId;
 
@@ -55,34 +49,22 @@ pub struct SlotKey {
     pub key: KeyId,
 }
 
-impl SlotKey {
-    fn of(key: &KeyId) -> Self {
-        Self {
-            slot: slot_of(&key.name),
-            key: key.clone(),
-        }
-    }
-}
-
 /// A set of slots.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotSet(Box<[u64; SLOTS as usize / 64]>);
-
-impl Default for SlotSet {
-    fn default() -> Self {
-        Self(Box::new([0; SLOTS as usize / 64]))
-    }
-}
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotSet(Vec<u64>);
 
 impl SlotSet {
+    const WORDS: usize = SLOTS as usize / 64;
+
     /// Adds `slot`; one out of range is left out.
     pub fn insert(&mut self, slot: u16) {
+        self.0.resize(Self::WORDS, 0);
         if let Some(word) = self.0.get_mut(usize::from(slot) / 64) {
             *word |= 1 << (slot % 64);
         }
     }
 
-    fn remove(&mut self, slot: u16) {
+    pub(crate) fn remove(&mut self, slot: u16) {
         if let Some(word) = self.0.get_mut(usize::from(slot) / 64) {
             *word &= !(1 << (slot % 64));
         }
@@ -90,17 +72,17 @@ impl SlotSet {
 
     /// It is one of them.
     pub fn contains(&self, slot: u16) -> bool {
-        let word = self.0.get(usize::from(slot) / 64);
-        word.is_some_and(|word| word >> (slot % 64) & 1 == 1)
+        self.word(usize::from(slot) / 64) >> (slot % 64) & 1 == 1
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
     }
 
     /// Those that are not in `other`, in ascending order.
     pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u16> + 'a {
-        let words = self
-            .0
-            .iter()
-            .zip(other.0.iter())
-            .map(|(one, two)| one & !two);
+        let words = self.0.iter().enumerate();
+        let words = words.map(|(index, word)| word & !other.word(index));
         (0..).step_by(64).zip(words).flat_map(|(first, word)| {
             let mut word = word;
             std::iter::from_fn(move || {
@@ -109,54 +91,6 @@ impl SlotSet {
                 Some(first + bit)
             })
         })
-    }
-}
-
-/// The keys where somebody waits.
-#[derive(Debug, Default)]
-pub struct WaitingKeys {
-    keys: BTreeSet<SlotKey>,
-    slots: SlotSet,
-}
-
-impl WaitingKeys {
-    pub(crate) fn insert(&mut self, key: &KeyId) {
-        let key = SlotKey::of(key);
-        self.slots.insert(key.slot);
-        self.keys.insert(key);
-    }
-
-    pub(crate) fn remove(&mut self, key: &KeyId) {
-        let key = SlotKey::of(key);
-        self.keys.remove(&key);
-        let slot = key.slot;
-        if self.first_of(slot).is_none() {
-            self.slots.remove(slot);
-        }
-    }
-
-    /// The slots of them all.
-    pub fn slots(&self) -> &SlotSet {
-        &self.slots
-    }
-
-    /// The first one behind `last`, or the first of all.
-    pub fn after(&self, last: Option<&SlotKey>) -> Option<&SlotKey> {
-        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-        self.keys.range((from, Bound::Unbounded)).next()
-    }
-
-    /// The first one of `slot`.
-    pub fn first_of(&self, slot: u16) -> Option<&SlotKey> {
-        let first = SlotKey {
-            slot,
-            key: KeyId {
-                db: 0,
-                name: [].into(),
-            },
-        };
-        let found = self.keys.range(first..).next();
-        found.filter(|found| found.slot == slot)
     }
 }
 
@@ -189,32 +123,5 @@ mod tests {
             [0, 63, 5_000, SLOTS - 1]
         );
         assert!(all.contains(63) && !all.contains(62) && !all.contains(SLOTS));
-    }
-
-    #[test]
-    fn a_walk_goes_on_behind_what_it_has_seen() {
-        let key = |number: u32| KeyId {
-            db: number % 2,
-            name: number.to_string().into_bytes().into(),
-        };
-        let mut keys = WaitingKeys::default();
-        for number in 0..100 {
-            keys.insert(&key(number));
-        }
-        let mut seen = 0;
-        let mut last: Option<SlotKey> = None;
-        while let Some(next) = keys.after(last.as_ref()).cloned() {
-            assert!(last.is_none_or(|last| last < next));
-            assert!(keys.slots().contains(next.slot));
-            keys.remove(&next.key);
-            assert!(
-                keys.first_of(next.slot)
-                    .is_none_or(|other| other.key != next.key)
-            );
-            last = Some(next);
-            seen += 1;
-        }
-        assert_eq!(seen, 100);
-        assert_eq!(*keys.slots(), SlotSet::default());
     }
 }

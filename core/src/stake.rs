@@ -115,7 +115,7 @@ impl Packed {
         let (write, read) = (u64::from(stake.write), u64::from(stake.read));
         let (deadline, since) = (stake.deadline.min(Self::LAST), stake.since.min(Self::LAST));
         Self([
-            stake.token.0 << 11 | write >> 20,
+            stake.token.get() << 11 | write >> 20,
             deadline.0 << 22 | (write & 0xf_ffff) << 2 | read >> 29,
             since.0 << 22 | (read >> 7 & 0x3f_ffff),
             stake.touched.0 << 7 | (read & 0x7f),
@@ -128,7 +128,8 @@ impl Packed {
         Stake {
             write: ((a & 0x7ff) << 20 | (b >> 2 & 0xf_ffff)) as u32,
             read: ((b & 3) << 29 | (c & 0x3f_ffff) << 7 | (d & 0x7f)) as u32,
-            token: Token(a >> 11),
+            // It was a token when it was packed.
+            token: Token::new(a >> 11).unwrap_or(Token::MAX),
             deadline: self.deadline(),
             since: Instant(c >> 22),
             touched: Touched(d >> 7),
@@ -156,11 +157,12 @@ mod tests {
     fn a_packed_stake_comes_out_as_it_was() {
         const COUNTS: [u32; 6] = [0, 1, 0x7f, 0x80, 1 << 20, (1 << 31) - 1];
         const MOMENTS: [Instant; 3] = [Instant(0), Instant(1), Packed::LAST];
+        let token = Token::new(1).expect("a token");
         for write in COUNTS {
             for read in COUNTS {
                 for deadline in MOMENTS {
                     for since in MOMENTS {
-                        for (token, client) in [(Token(1), 0), (Token::MAX, (1 << 40) - 1)] {
+                        for (token, client) in [(token, 0), (Token::MAX, (1 << 40) - 1)] {
                             let stake = Stake {
                                 write,
                                 read,
@@ -182,7 +184,7 @@ mod tests {
         let stake = Stake {
             write: 1,
             read: 0,
-            token: Token(1),
+            token: Token::new(1).expect("a token"),
             deadline: Instant(u64::MAX),
             since: Instant(1 << 42),
             touched: Touched::by(0),

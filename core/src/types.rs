@@ -1,5 +1,7 @@
 //! The words of the contract as types. A value of one of them is within its bounds.
 
+use std::num::{NonZeroU32, NonZeroU64};
+
 /// A moment on the boot-time clock, in milliseconds since the machine started.
 ///
 /// Not a moment of the wall clock: no step of that clock moves an `Instant`.
@@ -60,48 +62,46 @@ pub enum Mode {
 
 /// A fencing token: 1 to 2^53 − 1, so that a double holds it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub(crate) u64);
+pub struct Token(NonZeroU64);
 
 impl Token {
     /// The largest token, 2^53 − 1.
-    pub const MAX: Self = Self((1 << 53) - 1);
+    pub const MAX: Self = Self(NonZeroU64::new((1 << 53) - 1).unwrap());
 
     /// The token `value`; `None` unless it is 1 to 2^53 − 1.
     pub const fn new(value: u64) -> Option<Self> {
-        if value == 0 || value > Self::MAX.0 {
-            None
-        } else {
-            Some(Self(value))
+        match NonZeroU64::new(value) {
+            Some(number) if value <= Self::MAX.get() => Some(Self(number)),
+            _ => None,
         }
     }
 
     /// Its number, 1 to 2^53 − 1.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
 /// How often one owner holds one mode: 1 to 2^31 − 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Count(u32);
+pub struct Count(NonZeroU32);
 
 impl Count {
     /// The largest count, 2^31 − 1.
-    pub const MAX: Self = Self((1 << 31) - 1);
+    pub const MAX: Self = Self(NonZeroU32::new((1 << 31) - 1).unwrap());
     /// Held once.
-    pub const ONE: Self = Self(1);
+    pub const ONE: Self = Self(NonZeroU32::MIN);
 
     /// The count `value`; `None` unless it is 1 to 2^31 − 1.
     pub const fn new(value: u32) -> Option<Self> {
-        if value == 0 || value > Self::MAX.0 {
-            None
-        } else {
-            Some(Self(value))
+        match NonZeroU32::new(value) {
+            Some(number) if value <= Self::MAX.get() => Some(Self(number)),
+            _ => None,
         }
     }
 
     /// Its number, 1 to 2^31 − 1.
     pub const fn get(self) -> u32 {
-        self.0
+        self.0.get()
     }
 }

@@ -149,7 +149,10 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
                     Ok(())
                 }
                 None if wait.is_some() && !ctx.denies_blocking() => {
-                    blocking::block(ctx, key.bytes(), &request, how, now)
+                    if !blocking::block(ctx, key.bytes(), &request, how, now)? {
+                        deny(ctx);
+                    }
+                    Ok(())
                 }
                 None => {
                     deny(ctx);

@@ -112,7 +112,8 @@ const ACQUIRE_ARGS: &[ArgDoc] = &[
 const fn acquire(summary: &'static CStr) -> Docs {
     Docs {
         summary,
-        complexity: c"O(log N) with N the number of holders and waiters",
+        complexity:
+            c"O(log N) with N the number of holders and waiters, plus O(M log N) where it waits and others wait for its task, with M the owners that the search for deadlocks reaches, 1000 at most",
         key: KeyAccess::Write,
         open_ended: true,
         args: ACQUIRE_ARGS,
@@ -246,7 +247,7 @@ pub(crate) static INFO: Docs = Docs {
 
 pub(crate) static TOP: Docs = Docs {
     summary: c"Tells which locks have the most waiters.",
-    complexity: c"O(N log N) with N the number of locks with waiters",
+    complexity: c"O(N + M log M) with N the number of locks with waiters, and M those shown",
     key: KeyAccess::None,
     open_ended: true,
     args: &[COUNT],

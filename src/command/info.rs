@@ -68,7 +68,7 @@ impl Command for Info {
 fn whole(
     ctx: &Context<'_>,
     lock: Option<&Lock>,
-    queue: Option<&Queue>,
+    queue: Option<Queue<'_>>,
     now: Instant,
     count: usize,
 ) {
@@ -87,8 +87,8 @@ fn whole(
     ctx.reply_integer(waiters as i64);
     ctx.reply_text(c"holds");
     ctx.reply_array(holders.min(count));
-    let holds = lock.into_iter().flat_map(Lock::holds);
-    for (owner, stake) in holds.filter(|(_, stake)| !stake.is_over(now)).take(count) {
+    let holds = lock.map(|lock| lock.live_holds(now, count));
+    for (owner, stake) in holds.into_iter().flatten() {
         hold(ctx, owner.as_ref(), &stake, now);
     }
     ctx.reply_text(c"queue");

@@ -67,16 +67,20 @@ impl Command for Mail {
         };
         let id = mail::open(ctx, name, now)?;
         let after = after.filter(|(since, _)| *since == id.0);
-        mail::ask(state, id, after.map(|(_, number)| number), now);
-        let waits = wait.filter(|_| !ctx.denies_blocking() && !mail::has_letters(state, id));
-        let Some(wait) = waits else {
+        let after = after.map(|(_, number)| number);
+        let has_letters = mail::has_letters_after(state, id, after);
+        let Some(wait) = wait.filter(|_| !has_letters && !ctx.denies_blocking()) else {
+            mail::ask(state, id, after, now);
             mail::reply(ctx, id, call);
             return Ok(());
         };
+        // An older call that waits for this box makes room.
+        let others = waiting::blocked(state) - u64::from(mail::is_read(state, id));
         let max = state.max_waiters.get();
-        if waiting::blocked(state) >= max {
+        if others >= max {
             return Err(Error::MaxWaiters(max));
         }
+        mail::ask(state, id, after, now);
         let longest = state.mail_timeout.get() / 2;
         let wait = if wait == 0 {
             longest

@@ -3,6 +3,8 @@
 //! It looks at every queue of the server: a command for people and dashboards. Of the locks it
 //! tells what the queues know of them, because a command in a cluster can open no key but its own.
 
+use std::cmp::Reverse;
+
 use mortise_core::{Instant, Mode};
 
 use super::docs::{self, Docs};
@@ -55,18 +57,24 @@ impl Command for Top {
 fn most_waiters(count: usize, now: Instant) -> Vec<Entry> {
     STATE.with(|state| {
         let queues = state.queues.borrow();
-        let mut found: Vec<_> = queues.iter().collect();
-        found.sort_unstable_by_key(|(db, name, queue)| {
-            (std::cmp::Reverse(queue.len()), queue.oldest(), *db, *name)
+        let ordered = queues.iter().map(|(db, name, queue)| {
+            let order = (Reverse(queue.len()), queue.oldest(), db, name);
+            (order, queue)
         });
-        let top = found.into_iter().take(count);
-        top.map(|(db, name, queue)| Entry {
+        let mut found: Vec<_> = ordered.collect();
+        if count < found.len() {
+            found.select_nth_unstable_by(count, |(one, _), (other, _)| one.cmp(other));
+            found.truncate(count);
+        }
+        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let top = found.into_iter();
+        top.map(|((_, oldest, db, name), queue)| Entry {
             db,
             name: name.to_vec(),
             mode: queue.held().mode(now),
             holders: queue.held().live_len(now),
             waiters: queue.len(),
-            oldest: queue.oldest(),
+            oldest,
         })
         .collect()
     })

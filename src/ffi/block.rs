@@ -19,8 +19,9 @@ use crate::waiting;
 pub(crate) struct Blocked(*mut raw::RedisModuleBlockedClient);
 
 impl Context<'_> {
-    /// Blocks the client that sent the command. Not in MULTI, scripts or functions.
-    pub(crate) fn block(&self) -> Blocked {
+    /// Blocks the client that sent the command. Not in MULTI, scripts or functions. `None` if the server refuses, as
+    /// Valkey 9.1 does for a client that is subscribed to a channel.
+    pub(crate) fn block(&self) -> Option<Blocked> {
         // SAFETY: the callbacks are ours for as long as the module is loaded. A timeout callback
         // is given although there is no timeout: CLIENT UNBLOCK works only with one.
         unsafe {
@@ -32,12 +33,15 @@ impl Context<'_> {
                 Some(on_freed),
                 0,
             );
+            if blocked.is_null() {
+                return None;
+            }
             api!(
                 RedisModule_SetDisconnectCallback,
                 blocked,
                 Some(on_disconnect)
             );
-            Blocked(blocked)
+            Some(Blocked(blocked))
         }
     }
 

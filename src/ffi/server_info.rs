@@ -24,6 +24,8 @@ pub(crate) struct Replica {
 pub(crate) struct Replication {
     /// How long it is by now.
     pub(crate) offset: u64,
+    /// How many replicas the server counts for `min-replicas-to-write`.
+    pub(crate) good: u64,
     pub(crate) replicas: Vec<Replica>,
 }
 
@@ -127,14 +129,15 @@ impl Context<'_> {
                 c"replication".as_ptr()
             );
             let mut replication = Replication::default();
-            let offset = api!(
-                RedisModule_ServerInfoGetFieldC,
-                data,
-                c"master_repl_offset".as_ptr()
-            );
-            if !offset.is_null() {
-                let offset = CStr::from_ptr(offset).to_bytes();
-                replication.offset = crate::command::integer(offset).unwrap_or(0);
+            for (field, number) in [
+                (c"master_repl_offset", &mut replication.offset),
+                (c"min_slaves_good_slaves", &mut replication.good),
+            ] {
+                let text = api!(RedisModule_ServerInfoGetFieldC, data, field.as_ptr());
+                if !text.is_null() {
+                    let text = CStr::from_ptr(text).to_bytes();
+                    *number = crate::command::integer(text).unwrap_or(0);
+                }
             }
             for index in 0.. {
                 let Ok(field) = CString::new(format!("slave{index}")) else {

@@ -97,13 +97,17 @@ pub(crate) fn send_token_clock(ctx: &Context<'_>) {
     ctx.replicate_named(APPLY, b"", &bytes);
 }
 
-/// Sends a heartbeat to the replicas.
-pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat) {
+/// Sends a heartbeat to the replicas, and to the AOF if that is to have it.
+pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bool) {
     let mut bytes = Vec::new();
     let effect = Effect::Heartbeat(heartbeat);
     codec::encode_effect(&effect, state::last_token(), &clock::stamp(), &mut bytes);
     ctx.select(0);
-    ctx.replicate_to_replicas(APPLY, &bytes);
+    if to_aof {
+        ctx.replicate_named(APPLY, b"", &bytes);
+    } else {
+        ctx.replicate_to_replicas(APPLY, &bytes);
+    }
 }
 
 /// From the cron: clears `listening` if nobody does.
@@ -187,6 +191,9 @@ fn note_lateness(state: &State, bytes: &[u8], fact: &Fact<'_>, arrival: Arrival,
     match (fact, arrival) {
         (Fact::Put(_, stake) | Fact::Sole(_, stake), Arrival::ReplicaFile) => {
             lateness.on_file(stake.deadline);
+        }
+        (Fact::Heartbeat(heartbeat), Arrival::File | Arrival::ReplicaFile) => {
+            lateness.on_saved(now.after(heartbeat.suspect_ms));
         }
         (_, Arrival::File | Arrival::ReplicaFile) => {}
         _ if state.primary.get() => {}

@@ -61,6 +61,7 @@ impl Grace {
     pub(crate) fn on_start(&self, now: Instant, grace: u64) {
         self.begin(now, grace);
         self.lag.set(DEFAULT_LAG);
+        self.heartbeats.on_start(now, grace);
         self.on_tick(now);
     }
 

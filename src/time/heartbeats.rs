@@ -74,11 +74,18 @@ struct Sent {
     offset: u64,
 }
 
+/// A heartbeat that is to be sent now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) heartbeat: Heartbeat,
+    /// The AOF is to have it, too: after a restart it tells what is suspect still.
+    pub(crate) to_aof: bool,
+}
+
 /// What a look has found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// To be sent to the replicas now.
-    pub(crate) due: Option<Heartbeat>,
+    pub(crate) due: Option<Due>,
     /// Replicas were late and are no more: whoever waits may be let in.
     pub(crate) caught_up: bool,
 }
@@ -99,11 +106,19 @@ pub(crate) struct Heartbeats {
     looked: Cell<Option<Instant>>,
     /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
     fresh_until: Cell<Option<Instant>>,
-    /// As many replicas are attached as are demanded.
+    /// The server counts as many replicas as are demanded.
     attended: Cell<bool>,
+    /// The log says that replicas are late.
+    warned: Cell<bool>,
 }
 
 impl Heartbeats {
+    /// The server has started.
+    pub(crate) fn on_start(&self, now: Instant, grace: u64) {
+        // Whoever configures a grace later knows his servers then.
+        self.looked.set((grace == 0).then_some(now));
+    }
+
     /// The server has become the primary: what it knew of replicas is of another time.
     pub(crate) fn on_promotion(&self) {
         self.stop();
@@ -111,7 +126,7 @@ impl Heartbeats {
         self.urgent.set(true);
     }
 
-    /// A replica may be about to get all data: what follows is to tell it how late they are.
+    /// A replica may be about to get all data, or the AOF to begin anew: what follows is to tell how late they are.
     pub(crate) fn on_fork(&self) {
         self.urgent.set(true);
     }
@@ -165,7 +180,8 @@ impl Heartbeats {
         self.looked.set(Some(now));
         let due = self.look_at_replicas(ctx, suspect_ms, now);
         let are_late = self.are_late(now);
-        if are_late && !were_late && self.attended.get() {
+        let alone_forbid = self.alone_forbid(now);
+        if self.warned.replace(alone_forbid) != alone_forbid && alone_forbid {
             ctx.warn(
                 "replicas are late: nothing is granted or renewed until enough of them have acknowledged recent data",
             );
@@ -205,12 +221,7 @@ impl Heartbeats {
     }
 
     /// Takes acknowledgements in. The next heartbeat if it is time for it.
-    fn look_at_replicas(
-        &self,
-        ctx: &Context<'_>,
-        suspect_ms: u64,
-        now: Instant,
-    ) -> Option<Heartbeat> {
+    fn look_at_replicas(&self, ctx: &Context<'_>, suspect_ms: u64, now: Instant) -> Option<Due> {
         let demand = self.demand.get();
         let stream = ctx.replication();
         let mut sent = self.sent.borrow_mut();
@@ -228,8 +239,7 @@ impl Heartbeats {
         // The youngest first, and whoever has acknowledged none last.
         newest.sort_unstable_by(|one, other| other.cmp(one));
         let oldest = newest.last().copied().flatten();
-        let online = stream.replicas.iter().filter(|replica| replica.online);
-        self.attended.set(online.count() as u64 >= demand.replicas);
+        self.attended.set(stream.good >= demand.replicas);
         let enough = usize::try_from(demand.replicas).unwrap_or(usize::MAX);
         if let Some(place) = enough.checked_sub(1)
             && let Some(Some(at)) = newest.get(place)
@@ -248,9 +258,13 @@ impl Heartbeats {
         self.urgent.set(false);
         self.last_sent.set(now);
         self.unplaced.set(Some(now));
-        Some(Heartbeat {
+        let heartbeat = Heartbeat {
             suspect_ms,
             acknowledged_ms: oldest.map(|at| now.millis_since(at)),
+        };
+        Some(Due {
+            heartbeat,
+            to_aof: urgent && suspect_ms > 0,
         })
     }
 }

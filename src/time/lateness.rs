@@ -110,6 +110,11 @@ impl Lateness {
         self.keep_earlier(UNKNOWN, deadline);
     }
 
+    /// This server said, before it was restarted, until when holds are suspect.
+    pub(crate) fn on_saved(&self, until: Instant) {
+        self.suspect_until.set(self.suspect_until.get().max(until));
+    }
+
     /// All data is about to be replaced by the primary's.
     pub(crate) fn on_sync(&self) {
         self.earlier.take();

@@ -49,8 +49,13 @@ impl Dirty {
         self.now.is_empty() && self.held_back.is_empty()
     }
 
+    /// Some are marked.
+    pub(crate) fn any_now(&self) -> bool {
+        !self.now.is_empty()
+    }
+
     /// How many are marked.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn marked(&self) -> usize {
         self.now.len()
     }
 
@@ -162,7 +167,7 @@ pub(crate) fn look_at(ctx: &Context<'_>, state: &State, key: DirtyKey) {
         Ok(()) => {}
         Err(Refusal::SlotElsewhere) => {
             if !slots::may_wait_on(ctx, state, db, name) {
-                undelivered::take(state, db, name);
+                undelivered::forget_at(state, db, name);
                 dismissals::send_away(state, db, name);
             }
         }
@@ -182,7 +187,8 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
         let mut key = ctx.open_named(&dirty.name, Access::Read);
         let lock = key.value().map_or(&free, |value| &value.lock);
         let mut queues = state.queues.borrow_mut();
-        queues.settle_lost_unchanged(dirty.db as u32, &dirty.name, lock, clock::now())
+        let (db, now) = (dirty.db as u32, clock::now());
+        queues.settle_lost_unchanged(db, &dirty.name, lock, now, settle::MOST)
     };
     let key = KeyId {
         db: dirty.db as u32,
@@ -190,6 +196,9 @@ fn hold_back(ctx: &Context<'_>, state: &State, dirty: DirtyKey) {
     };
     for decided in &settled.decided {
         waiters::decide(state, &key, decided, clock::now());
+    }
+    if settled.more {
+        mark_queue(dirty.db, &dirty.name);
     }
     let mut marked = state.dirty.borrow_mut();
     let recheck_holders = marked.held_back.entry((dirty.db, dirty.name)).or_default();

@@ -75,7 +75,17 @@ fn announce(state: &State, key: Option<KeyId>, scope: Option<Scope>, error: Erro
         }
         queues.last_id()
     };
-    state.dismissals.borrow_mut().push_back(Dismissal {
+    let mut dismissals = state.dismissals.borrow_mut();
+    // Of a key that is looked at again before all of its waiters have been answered.
+    if let Some(known) = dismissals.back_mut()
+        && known.walk.is_none()
+        && scope.is_none()
+        && known.key == key
+    {
+        known.last = last;
+        return;
+    }
+    dismissals.push_back(Dismissal {
         key,
         walk: scope.map(Walk::over),
         slot: match scope {

@@ -77,8 +77,7 @@ fn on_change(ctx: &Context<'_>, state: &State, event: Event) {
             arrivals::swap(state, swap);
             undelivered::swap(state, swap);
             mail::swap(state, swap);
-            for db in [swap.0, swap.1] {
-                let db = db as u32;
+            for db in [swap.0, swap.1].map(|db| db as u32) {
                 state.queues.borrow_mut().forget_all_holders(Some(db));
                 relook::begin(state, Scope::Database(db));
             }

@@ -12,3 +12,4 @@ pub(crate) mod settle;
 pub(crate) mod slice;
 pub(crate) mod slots;
 pub(crate) mod timers;
+mod undo;

@@ -32,11 +32,10 @@ impl Scope {
             (Self::Slot(slot), None) => keys.first_of(slot),
             _ => keys.after(last),
         };
-        let next = next.filter(|next| match self {
+        next.filter(|next| match self {
             Self::Slot(slot) => next.slot == slot,
             Self::All | Self::Database(_) => true,
-        });
-        next.cloned()
+        })
     }
 
     fn contains(self, key: &SlotKey) -> bool {

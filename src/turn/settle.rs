@@ -2,8 +2,7 @@
 //!
 //! A command settles the key it works on, before its step (a callback may have marked the key)
 //! and after it. Everything else comes from timers, and what they change they change through
-//! `LOCK.SETTLE`, called inside the server, so that the server itself can refuse it as it would
-//! refuse a client's write.
+//! `LOCK.SETTLE`, called inside the server, so that the server can refuse it like a client's write.
 
 use std::ffi::CStr;
 
@@ -23,12 +22,16 @@ use crate::keys::value::Value;
 use crate::state::State;
 use crate::time::clock;
 use crate::time::grace;
+use crate::turn::dirty;
 use crate::turn::dismissals;
 use crate::turn::events;
 use crate::turn::timers;
 use crate::waiting::blocking;
-use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::undelivered;
 use crate::waiting::waiters;
+
+/// How many waiters of a key are decided at once, and grants undone.
+pub(crate) const MOST: usize = 64;
 
 /// A key that a command works on, opened for writing.
 ///
@@ -185,7 +188,11 @@ impl<'c> OpenLock<'c> {
     /// False if a cycle was broken, so that others may get in.
     fn settle_once(&mut self, state: &State, recheck_holders: bool) -> bool {
         let (db, name) = (self.ctx.db(), self.name.bytes());
-        let Settled { decided, upgrading } = self.with_live(|live| {
+        let Settled {
+            decided,
+            upgrading,
+            more,
+        } = self.with_live(|live| {
             let mut tokens = state.tokens.borrow_mut();
             let mut queues = state.queues.borrow_mut();
             queues.settle(
@@ -195,13 +202,11 @@ impl<'c> OpenLock<'c> {
                 &mut tokens,
                 clock::wall(),
                 recheck_holders,
+                MOST,
             )
         });
         let mut granted = false;
-        let key = KeyId {
-            db: db as u32,
-            name: name.into(),
-        };
+        let key = self.key_id();
         for decided in &decided {
             granted |= self.carry_out(state, decided);
             waiters::decide(state, &key, decided, self.now);
@@ -213,7 +218,22 @@ impl<'c> OpenLock<'c> {
         for id in upgrading {
             settled &= self.check_upgrade(state, id);
         }
-        settled
+        self.go_on_later(more);
+        settled || more
+    }
+
+    fn key_id(&self) -> KeyId {
+        KeyId {
+            db: self.ctx.db() as u32,
+            name: self.name.bytes().into(),
+        }
+    }
+
+    /// Whom this settle has not come to is let in by the next.
+    fn go_on_later(&self, more: bool) {
+        if more {
+            dirty::mark_queue(self.ctx.db(), self.name.bytes());
+        }
     }
 
     /// While nothing is granted: an upgrade whose read hold has ended is answered all the same.
@@ -221,15 +241,13 @@ impl<'c> OpenLock<'c> {
         let (db, name) = (self.ctx.db(), self.name.bytes());
         let settled = self.with_live(|live| {
             let mut queues = state.queues.borrow_mut();
-            queues.settle_lost(db as u32, name, live)
+            queues.settle_lost(db as u32, name, live, MOST)
         });
-        let key = KeyId {
-            db: db as u32,
-            name: name.into(),
-        };
+        let key = self.key_id();
         for decided in &settled.decided {
             waiters::decide(state, &key, decided, self.now);
         }
+        self.go_on_later(settled.more);
     }
 
     /// Tells everybody but the waiter of a decision. True if it was a grant.
@@ -277,42 +295,6 @@ impl<'c> OpenLock<'c> {
                 false
             }
         }
-    }
-
-    /// Undoes the grants that nobody could be told of.
-    fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
-        // A server that closes clients for the memory that they take does so behind their last reply.
-        let ctx = self.ctx;
-        undelivered.retain(|grant| !grant.doubtful || ctx.setting(c"maxmemory-clients") == Some(0));
-        // One that another one touched since can be undone after that one: those of boxes come in no order.
-        loop {
-            let before = undelivered.len();
-            undelivered.retain(|grant| !self.undo(grant));
-            if undelivered.is_empty() || undelivered.len() == before {
-                break;
-            }
-        }
-        for grant in undelivered {
-            undelivered::hand_on(self.ctx.state(), &grant);
-        }
-    }
-
-    /// False if the hold was touched since the grant.
-    fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
-        let owner = grant.owner.as_ref();
-        let left = self.live().and_then(|mut live| {
-            // A hold that was made anew has another token.
-            let same = live.hold(owner)?.token == grant.token;
-            let undone = same && live.undo(owner, grant.granted, grant.before);
-            undone.then(|| live.hold(owner).is_some())
-        });
-        match left {
-            None => return false,
-            Some(true) => self.announce(owner),
-            Some(false) => self.announce_end(owner),
-        }
-        self.ctx.notify(c"lock.release", self.name);
-        true
     }
 }
 
@@ -402,7 +384,7 @@ impl Command for Settle {
         let Some(recheck_holders) = state.settling.get() else {
             return Err(Error::Internal(Self::NAME));
         };
-        let undelivered = undelivered::take(state, ctx.db(), name.bytes());
+        let undelivered = undelivered::take(state, ctx.db(), name.bytes(), MOST);
         match OpenLock::open(ctx, name) {
             Ok(mut lock) => {
                 lock.live();

@@ -34,6 +34,8 @@ const SWEEP_EVERY: u64 = 100;
 const PROBE_EVERY: u64 = 50;
 /// The pause between two slices, in milliseconds.
 const BETWEEN_SLICES: u64 = 1;
+/// How often is looked at what nobody tells of, at most, in milliseconds: with each sweep, but for those between slices.
+const LOOK_AROUND_EVERY: u64 = 90;
 /// How late a timer may be before the cron starts it anew, in milliseconds.
 const LATE: u64 = 20;
 /// After so many sweeps in which no waiter was told of a grant, clients are not watched any more.
@@ -92,7 +94,7 @@ fn work_off(ctx: &Context<'_>, state: &State) {
     }
     arm_due(ctx, state);
     let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
-        || state.dirty.borrow().len() > 0
+        || state.dirty.borrow().any_now()
         || waiters::some_to_wake(state);
     if more && !state.end_of_turn_armed.replace(true) {
         ctx.start_timer(BETWEEN_SLICES, Alarm::EndOfTurn);
@@ -112,8 +114,8 @@ fn urgent_step(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
 
 /// One step of what has no hurry. False if there is nothing to do now.
 fn background_step(ctx: &Context<'_>, state: &State) -> bool {
-    dismissals::step(state)
-        || mail::let_one_leave(state)
+    mail::let_one_leave(state)
+        || dismissals::step(state)
         || relook::step(ctx, state)
         || arrivals::look_at_next(ctx, state)
         || drop_of_a_crowd(ctx, state)
@@ -138,8 +140,8 @@ fn drop_of_a_crowd(ctx: &Context<'_>, state: &State) -> bool {
 
 /// There is something to do that has no hurry, though perhaps not now.
 fn background_is_due(state: &State) -> bool {
-    !state.dismissals.borrow().is_empty()
-        || state.post.some_leave()
+    state.post.boxes_leave()
+        || !state.dismissals.borrow().is_empty()
         || !state.walks.borrow().is_empty()
         || !state.arrivals.borrow().is_empty()
         || !state.crowded.borrow().is_empty()
@@ -235,12 +237,10 @@ fn tick(ctx: &Context<'_>, state: &State) {
     let mut more = false;
     if state.primary.get() {
         look_at_replicas(ctx, state, now);
-        if ctx.is_cluster() {
-            slots::look(ctx, state, now);
-        }
-        if state.grace.forbids_grants(now) {
-            let mut slice = Slice::begin();
-            while relook::patrol(ctx, state) && !slice.is_over() {}
+        // More often than that, it is the leases that the timer comes for.
+        if now.millis_since(state.looked_around.get()) >= LOOK_AROUND_EVERY {
+            state.looked_around.set(now);
+            look_around(ctx, state, now);
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
     }
@@ -259,12 +259,23 @@ fn tick(ctx: &Context<'_>, state: &State) {
         .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
 }
 
+/// For what nobody tells of.
+fn look_around(ctx: &Context<'_>, state: &State, now: Instant) {
+    if ctx.is_cluster() {
+        slots::look(ctx, state, now);
+    }
+    if state.grace.forbids_grants(now) {
+        let mut slice = Slice::begin();
+        while relook::patrol(ctx, state) && !slice.is_over() {}
+    }
+}
+
 /// Have enough replicas acknowledged recent data?
 fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
     let (grace, suspect) = (state.grace_ms.get(), state.lateness.suspect_ms(now));
     let found = state.grace.heartbeats.look(ctx, grace, suspect, now);
-    if let Some(heartbeat) = found.due {
-        effect::send_heartbeat(ctx, heartbeat);
+    if let Some(due) = found.due {
+        effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);
     }
     if found.caught_up {
         relook::begin(state, Scope::All);

@@ -19,7 +19,7 @@ pub(crate) struct Waiting {
     pub(crate) limit: Option<Instant>,
 }
 
-/// Blocks the client that sent `request`.
+/// Blocks the client that sent `request`. False if the server does not let it be blocked.
 ///
 /// # Errors
 /// [`Error::Deadlock`] if the wait would close a cycle, [`Error::MaxWaiters`] if too many wait.
@@ -29,7 +29,7 @@ pub(crate) fn block(
     request: &Request<'_>,
     how: Waiting,
     now: Instant,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let (state, key) = (ctx.state(), key_id(ctx, name));
     let held = held_at(ctx, name);
     check_cycle(ctx, &key, request, how, &held, now)?;
@@ -37,11 +37,13 @@ pub(crate) fn block(
     if waiting::blocked(state) >= max {
         return Err(Error::MaxWaiters(max));
     }
+    let Some(blocked) = ctx.block() else {
+        return Ok(false);
+    };
     let id = push(ctx, &key, request, how, held, now);
-    let blocked = ctx.block();
     state.waiters.borrow_mut().add(id, blocked);
     timers::arm_due(ctx, state);
-    Ok(())
+    Ok(true)
 }
 
 /// Queues `request`, whose answer goes to the box. One that is queued already keeps its place.

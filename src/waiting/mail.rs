@@ -72,11 +72,6 @@ impl Post {
         self.ticked.set(now);
     }
 
-    /// Something is left of boxes that have gone.
-    pub(crate) fn some_leave(&self) -> bool {
-        self.mail.borrow().some_leave()
-    }
-
     /// How many LOCK.MAILs wait.
     pub(crate) fn readers(&self) -> usize {
         self.readers.borrow().waiting.len()
@@ -86,6 +81,11 @@ impl Post {
     pub(crate) fn counts(&self) -> [u64; 3] {
         let mail = self.mail.borrow();
         [mail.boxes(), mail.letters(), mail.requests()].map(|count| count as u64)
+    }
+
+    /// Boxes have gone, and not all of what was in them has left.
+    pub(crate) fn boxes_leave(&self) -> bool {
+        self.mail.borrow().has_leaving()
     }
 
     /// When the first LOCK.MAIL that waits is answered, whatever there is.
@@ -265,7 +265,7 @@ fn give_back(state: &State, untold: Untold) {
         granted: undo.granted,
         token: undo.token,
         before: undo.before.map(|before| *before),
-        doubtful: false,
+        told: false,
     };
     undelivered::give_back(state, grant);
 }
@@ -294,14 +294,21 @@ pub(crate) fn ask(state: &State, id: BoxId, after: Option<u64>, now: Instant) {
     mail.ask(id, after, state.post.listened(now));
 }
 
-/// The box has letters.
-pub(crate) fn has_letters(state: &State, id: BoxId) -> bool {
-    state.post.mail.borrow().has_letters(id)
+/// The box has letters behind `after`.
+pub(crate) fn has_letters_after(state: &State, id: BoxId, after: Option<u64>) -> bool {
+    state.post.mail.borrow().has_letters_after(id, after)
+}
+
+/// A LOCK.MAIL waits for the box already.
+pub(crate) fn is_read(state: &State, id: BoxId) -> bool {
+    state.post.readers.borrow().waiting.contains_key(&id)
 }
 
 /// Blocks the client until the box has letters, but no longer than to `limit`.
 pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: Call, limit: Instant) {
-    let blocked = ctx.block();
+    let Some(blocked) = ctx.block() else {
+        return reply(ctx, id, call);
+    };
     let mut readers = ctx.state().post.readers.borrow_mut();
     let refusal = None;
     readers

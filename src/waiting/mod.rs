@@ -69,7 +69,7 @@ pub(crate) fn leave(state: &State, key: &KeyId, owner: OwnerRef<'_>) -> bool {
             waiters::answer_null(state, id);
         }
     }
-    let granted = waiters::withdraw_undelivered(state, key, owner);
+    let granted = undelivered::withdraw(state, key, owner);
     let told = mail::withdraw(state, key, owner);
     waited || granted || told
 }

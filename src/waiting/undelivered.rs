@@ -29,17 +29,15 @@ pub(crate) struct UndeliveredGrant {
     /// The hold's token then: one that is made anew has another.
     pub(crate) token: Token,
     pub(crate) before: Option<Stake>,
-    /// Its client was closed right after the reply: it may have been closed for the memory that it took, behind a reply
-    /// that was written.
-    pub(crate) doubtful: bool,
+    /// Its client was replied to. If that was closed for the memory that it took, the reply was written.
+    pub(crate) told: bool,
 }
 
 /// Every grant whose client may not have heard of it.
 #[derive(Debug, Default)]
 pub(crate) struct Undelivered {
     in_flight: HashMap<WaiterId, UndeliveredGrant>,
-    /// Of those the grants to owners that held already.
-    more: HashMap<Owner, Vec<WaiterId>>,
+    by_owner: HashMap<Owner, Vec<WaiterId>>,
     /// By the id of its client, the grant in flight whose reply was written since the event loop slept.
     told: HashMap<u64, WaiterId>,
     /// By key, the grants to be undone when it is settled.
@@ -49,16 +47,15 @@ pub(crate) struct Undelivered {
 impl Undelivered {
     fn land(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
         let grant = self.in_flight.remove(&id)?;
-        if grant.before.is_some()
-            && let Some(ids) = self.more.get_mut(&grant.owner)
-        {
+        if let Some(ids) = self.by_owner.get_mut(&grant.owner) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
-                self.more.remove(&grant.owner);
+                self.by_owner.remove(&grant.owner);
             }
         }
         if self.in_flight.is_empty() {
             self.in_flight.shrink_to(ROOM_KEPT);
+            self.by_owner.shrink_to(ROOM_KEPT);
             self.told.shrink_to(ROOM_KEPT);
         }
         Some(grant)
@@ -68,26 +65,52 @@ impl Undelivered {
 /// A settle has granted the request of `id`.
 pub(crate) fn granted(state: &State, id: WaiterId, grant: UndeliveredGrant) {
     let mut undelivered = state.undelivered.borrow_mut();
-    if grant.before.is_some() {
-        let owner = grant.owner.clone();
-        undelivered.more.entry(owner).or_default().push(id);
-    }
+    let owner = grant.owner.clone();
+    undelivered.by_owner.entry(owner).or_default().push(id);
     undelivered.in_flight.insert(id, grant);
 }
 
-/// The reply of `id` was written for `client`. The server has to tell of clients that close, and of the event loop, from
-/// now on.
-pub(crate) fn told(ctx: &Context<'_>, state: &State, id: WaiterId, client: u64) {
+/// `client` is told of the grant of `id` now; false if that was withdrawn. The server has to tell of clients that close,
+/// and of the event loop, from now on.
+pub(crate) fn told(ctx: &Context<'_>, state: &State, id: WaiterId, client: u64) -> bool {
     let mut undelivered = state.undelivered.borrow_mut();
     if !undelivered.in_flight.contains_key(&id) {
-        return;
+        return false;
     }
-    undelivered.told.insert(client, id);
+    if let Some(grant) = undelivered.in_flight.get_mut(&id) {
+        grant.told = true;
+    }
+    let before = undelivered.told.insert(client, id);
+    before.and_then(|before| undelivered.land(before));
     drop(undelivered);
-    if !state.watches_clients.get() && ctx.watch_clients() {
-        state.watches_clients.set(true);
+    if !state.watches_clients.get() {
+        state.watches_clients.set(ctx.watch_clients());
     }
     state.watched_clients.set(true);
+    if !state.watches_clients.get() {
+        on_slept(state);
+    }
+    true
+}
+
+/// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
+pub(crate) fn withdraw(state: &State, key: &KeyId, owner: OwnerRef<'_>) -> bool {
+    let mut undelivered = state.undelivered.borrow_mut();
+    let Some(ids) = undelivered.by_owner.get(&owner.to_owner()).cloned() else {
+        return false;
+    };
+    let mut found = false;
+    for id in ids {
+        let grant = undelivered.in_flight.get(&id);
+        let here = grant.is_some_and(|grant| {
+            grant.at.0 == key.db as i32 && *grant.at.1 == *key.name && !grant.told
+        });
+        if here {
+            undelivered.land(id);
+            found = true;
+        }
+    }
+    found
 }
 
 /// From the sweep, every minute or so: stops watching where nobody was told anything.
@@ -118,29 +141,28 @@ pub(crate) fn on_closed(ctx: &Context<'_>, state: &State, client: u64) {
         state.undelivered.borrow_mut().land(id);
         return;
     }
-    lost(state, id, true);
+    lost(state, id);
 }
 
 /// The server has done with the client of `id`, who was not told.
 pub(crate) fn untold(state: &State, id: WaiterId) {
-    lost(state, id, false);
+    lost(state, id);
 }
 
-fn lost(state: &State, id: WaiterId, doubtful: bool) {
-    let landed = state.undelivered.borrow_mut().land(id);
-    if let Some(mut grant) = landed {
-        grant.doubtful = doubtful;
+fn lost(state: &State, id: WaiterId) {
+    let grant = state.undelivered.borrow_mut().land(id);
+    if let Some(grant) = grant {
         give_back(state, grant);
     }
 }
 
-/// Undoes a grant that nobody was told of, when its key is settled.
+/// Undoes a grant that nobody was told of.
 pub(crate) fn give_back(state: &State, grant: UndeliveredGrant) {
     if !state.primary.get() {
         return;
     }
-    let at = grant.at.clone();
     let mut undelivered = state.undelivered.borrow_mut();
+    let at = grant.at.clone();
     undelivered
         .to_undo
         .entry(at.clone())
@@ -150,34 +172,36 @@ pub(crate) fn give_back(state: &State, grant: UndeliveredGrant) {
     dirty::mark_queue(at.0, &at.1);
 }
 
-/// The grant of `id`, if it is on its way to `owner` for that key, is nobody's to undo any more. False if it is not.
-pub(crate) fn withdraw(state: &State, id: WaiterId, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-    let mut undelivered = state.undelivered.borrow_mut();
-    let meant = undelivered.in_flight.get(&id).is_some_and(|grant| {
-        grant.at.0 == key.db as i32 && *grant.at.1 == *key.name && grant.owner.as_ref() == owner
-    });
-    meant && undelivered.land(id).is_some()
-}
-
 /// A grant at the key has to be undone.
 pub(crate) fn any_at(state: &State, db: i32, name: &[u8]) -> bool {
     let undelivered = state.undelivered.borrow();
     !undelivered.to_undo.is_empty() && undelivered.to_undo.contains_key(&(db, name.into()))
 }
 
-/// The grants at the key that have to be undone, the last one first.
-pub(crate) fn take(state: &State, db: i32, name: &[u8]) -> Vec<UndeliveredGrant> {
+/// Up to `most` of the grants at the key that have to be undone, the last one first. The key is looked at again for the
+/// others.
+pub(crate) fn take(state: &State, db: i32, name: &[u8], most: usize) -> Vec<UndeliveredGrant> {
     let mut undelivered = state.undelivered.borrow_mut();
     if undelivered.to_undo.is_empty() {
         return Vec::new();
     }
-    let found = undelivered.to_undo.remove(&(db, name.into()));
-    if undelivered.to_undo.is_empty() {
+    let at = (db, name.into());
+    let mut found = undelivered.to_undo.remove(&at).unwrap_or_default();
+    let last = found.split_off(found.len().saturating_sub(most));
+    if !found.is_empty() {
+        undelivered.to_undo.insert(at, found);
+        drop(undelivered);
+        dirty::mark_queue(db, name);
+    } else if undelivered.to_undo.is_empty() {
         undelivered.to_undo.shrink_to(ROOM_KEPT);
     }
-    let mut found = found.unwrap_or_default();
-    found.reverse();
-    found
+    last.into_iter().rev().collect()
+}
+
+/// The grants at the key need not be undone.
+pub(crate) fn forget_at(state: &State, db: i32, name: &[u8]) {
+    let mut undelivered = state.undelivered.borrow_mut();
+    undelivered.to_undo.remove(&(db, name.into()));
 }
 
 /// Nothing is undone on a server that is no primary any more.
@@ -191,9 +215,11 @@ pub(crate) fn hand_on(state: &State, grant: &UndeliveredGrant) {
     mail::hand_on(state, grant);
     let mut undelivered = state.undelivered.borrow_mut();
     let Undelivered {
-        in_flight, more, ..
+        in_flight,
+        by_owner,
+        ..
     } = &mut *undelivered;
-    for id in more.get(&grant.owner).into_iter().flatten() {
+    for id in by_owner.get(&grant.owner).into_iter().flatten() {
         let Some(later) = in_flight.get_mut(id) else {
             continue;
         };

@@ -14,7 +14,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use mortise_core::{Decided, Instant, KeyId, OwnerRef, Token, Verdict, WaiterId};
+use mortise_core::{Decided, Instant, KeyId, Token, Verdict, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
@@ -109,7 +109,7 @@ pub(crate) fn decide(state: &State, key: &KeyId, decided: &Decided, now: Instant
                 granted: stake.touched,
                 token: stake.token,
                 before,
-                doubtful: false,
+                told: false,
             };
             undelivered::granted(state, waiter.id, undelivered);
             Answer::Token(grant.token())
@@ -148,24 +148,6 @@ pub(crate) fn withdraw(state: &State, id: WaiterId) {
     if let Some((key, _)) = removed {
         mark_if_waited_at(state, &key);
     }
-}
-
-/// Blocked requests of `owner` at the key that were granted and not answered yet are answered null. True if there was one.
-pub(crate) fn withdraw_undelivered(state: &State, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-    let mut waiters = state.waiters.borrow_mut();
-    let Waiters {
-        wake, by_handle, ..
-    } = &mut *waiters;
-    let mut found = false;
-    for blocked in wake.iter() {
-        if let Some(entry) = by_handle.get_mut(blocked)
-            && undelivered::withdraw(state, entry.waiter, key, owner)
-        {
-            entry.answer = Some(Answer::Null);
-            found = true;
-        }
-    }
-    found
 }
 
 /// Lets a client go before the event loop turns.
@@ -238,9 +220,9 @@ pub(crate) fn next_due(state: &State) -> Option<Instant> {
         queues.next_limit(),
         queues.next_deadline(),
         state.grace.next_due(),
-        state.post.next_limit(),
     ];
-    dues.into_iter().flatten().min()
+    let dues = dues.into_iter().chain([state.post.next_limit()]);
+    dues.flatten().min()
 }
 
 /// The server asks for the reply of a client that was let go.
@@ -302,11 +284,11 @@ fn deliver(ctx: &Context<'_>, state: &State, blocked: Blocked) {
         (entry.waiter, entry.answer.clone())
     };
     match answer {
-        Some(Answer::Token(token)) => {
+        // Not if its owner has left the key meanwhile.
+        Some(Answer::Token(token)) if undelivered::told(ctx, state, id, ctx.client_id()) => {
             ctx.reply_integer(token.get() as i64);
-            undelivered::told(ctx, state, id, ctx.client_id());
         }
         Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
-        Some(Answer::Null) | None => ctx.reply_null(),
+        Some(Answer::Token(_) | Answer::Null) | None => ctx.reply_null(),
     }
 }

@@ -2,7 +2,9 @@
 
 mod clients;
 mod failover;
+mod late;
 mod load;
 mod partition;
 mod routing;
 mod slots;
+mod waiting;

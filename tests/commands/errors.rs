@@ -24,7 +24,7 @@ const fn place(command: &'static str, argument: &'static str, least: i128, most:
     }
 }
 
-const INTEGERS: [Place; 21] = [
+const INTEGERS: [Place; 23] = [
     place("LOCK.ACQUIRE key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.WLOCK key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RLOCK key a ?", "lease", 1, MAX_LEASE),
@@ -43,6 +43,8 @@ const INTEGERS: [Place; 21] = [
     place("LOCK.RENEW key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RENEW key a 1000 TOKEN ?", "TOKEN", 1, MAX_TOKEN),
     place("LOCK.FENCE key a ?", "token", 1, MAX_TOKEN),
+    place("LOCK.GUARD key a ?", "token", 1, MAX_TOKEN),
+    place("LOCK.GUARD key a ? SET key x", "token", 1, MAX_TOKEN),
     place("LOCK.INFO key COUNT ?", "COUNT", 1, MAX_COUNT),
     place("LOCK.INFO key OWNER a COUNT ?", "COUNT", 1, MAX_COUNT),
     place("LOCK.TOP COUNT ?", "COUNT", 1, MAX_COUNT),
@@ -116,14 +118,18 @@ fn integers_at_their_bounds_are_accepted() {
         for at in [place.least, place.most] {
             // The number space's end is more than an hour ahead, which is another bound.
             let too_far_ahead = at == MAX_TOKEN && place.command.contains("FENCE");
+            // Nobody holds by such a token.
+            let not_held = place.command.contains("GUARD");
             cmd!(conn, "DEL", "key");
             let reply = conn.try_cmd(&place.words(at.to_string().as_bytes()));
             assert_eq!(
                 reply.is_err(),
-                too_far_ahead,
+                too_far_ahead || not_held,
                 "{} {at}: {reply:?}",
                 place.command
             );
+            let code = reply.err().unwrap_or_default();
+            assert_eq!(code.starts_with("NOTHELD "), not_held, "{code}");
         }
     }
 }
@@ -198,6 +204,7 @@ fn too_few_arguments_are_refused_by_every_command() {
         &["LOCK.RELEASE", "key", "a"],
         &["LOCK.RENEW", "key", "a", "1000"],
         &["LOCK.FENCE", "key", "a", "1"],
+        &["LOCK.GUARD", "key", "a", "1"],
         &["LOCK.INFO", "key"],
         &["LOCK.APPLY", "key", "x"],
         &["LOCK.SETTLE", "key"],
@@ -260,7 +267,7 @@ fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
 }
 
 /// Every command on `key` with everything right.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "LOCK.ACQUIRE key a 1000",
     "LOCK.ACQUIRE key a 1000 WAIT 1000 HOLDS 2 FENCE 7",
     "LOCK.WLOCK key a 1000",
@@ -270,6 +277,8 @@ const COMMANDS: [&str; 11] = [
     "LOCK.RELEASE key a ALL TOKEN 5",
     "LOCK.RENEW key a 1000",
     "LOCK.FENCE key a 1",
+    "LOCK.GUARD key a 1",
+    "LOCK.GUARD key a 1 DEL key",
     "LOCK.INFO key",
     "LOCK.INFO key OWNER a",
 ];
@@ -349,6 +358,7 @@ fn syntax_and_ranges_are_looked_at_before_the_type() {
         "LOCK.RELEASE key a HOLDS x",
         "LOCK.RENEW key a 86400001",
         "LOCK.FENCE key a 9007199254740991",
+        "LOCK.GUARD key a 0 DEL key",
         "LOCK.INFO key COUNT 0",
     ] {
         let error = run_line(&mut conn, wrong).unwrap_err();

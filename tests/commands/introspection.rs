@@ -154,7 +154,7 @@ fn digest(conn: &mut Conn, key: &str) -> Value {
 
 #[test]
 fn equal_locks_have_equal_digests_and_any_difference_changes_them() {
-    let server = Server::start();
+    let server = Server::start_alone();
     let mut conn = server.connect();
     for owner in ["a", "b"] {
         cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000, "HOLDS", 2);
@@ -284,7 +284,7 @@ fn what_changes_nothing_is_no_event() {
 
 #[test]
 fn events_name_the_database_and_go_to_the_channel_of_the_event_too() {
-    let server = Server::start();
+    let server = Server::start_alone();
     let (mut ear, mut conn) = listening(&server, "KEd");
     cmd!(conn, "SELECT", 3);
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 30);

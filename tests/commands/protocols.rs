@@ -136,6 +136,23 @@ fn a_command_in_a_transaction_is_answered_alike() {
 }
 
 #[test]
+fn a_command_under_a_guard_is_answered_alike() {
+    assert_same_story(|conn, command| {
+        let token = int(&cmd!(
+            conn,
+            "LOCK.ACQUIRE",
+            "guarding",
+            "g",
+            60_000,
+            "HOLDS",
+            1
+        ));
+        let token = token.to_string();
+        conn.try_cmd(&[&["LOCK.GUARD", "guarding", "g", &token], command].concat())
+    });
+}
+
+#[test]
 fn a_command_called_by_a_script_is_answered_alike() {
     for script in [
         "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))",

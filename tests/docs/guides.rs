@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const GUIDES: [&str; 6] = [
+const GUIDES: [&str; 7] = [
     "README.md",
+    "CONTRIBUTING.md",
     "client/README.md",
     "docs/commands.md",
     "docs/guarantees.md",

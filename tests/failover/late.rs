@@ -7,20 +7,24 @@
 //!                                           promoted ─ TRYAGAIN ─ RENEW a ? ──▶ null
 //! ```
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Builder, Conn, Link, Server, cmd, eventually, eventually_within, granted, hold_of, int, is_nil,
-    lock_info, try_cmd, wait_for_sync_over, waiter,
+    Builder, Conn, Contenders, Link, Record, Role, Server, Stay, cmd, command, eventually,
+    eventually_within, granted, hold_of, int, is_nil, lock_info, try_cmd, wait_for_sync_over,
+    waiter,
 };
 
-pub(crate) const MAX_LEASE: u64 = 10_000;
+const MAX_LEASE: u64 = 12_000;
 const LAG: u64 = 1;
 /// Longest lease, lag, and 3 seconds.
 const GRACE: u64 = MAX_LEASE + LAG * 1_000 + 3_000;
 /// How late data is: later than a promoted server waits until it renews, but in time for the old one to see the end.
-pub(crate) const LATE: Duration = Duration::from_secs(8);
+const LATE: Duration = Duration::from_millis(8_500);
+/// How long `a` holds: for a while after its replica has heard of it.
+const LEASE: u64 = 11_900;
 const PATIENCE: Duration = Duration::from_secs(40);
 /// In how many runs a wrong setting must show. Mostly the first does.
 const ATTEMPTS: u32 = 4;
@@ -83,6 +87,28 @@ impl Pair {
         self.link.cut();
         promote(&self.replica);
     }
+
+    /// The same when what is held has nearly run out, so that the old primary sees the end of it; there somebody waits.
+    fn fail_over_at_the_end_of_the_lease(&self) -> Conn {
+        let mut conn = self.primary.connect();
+        eventually_within(PATIENCE, "the lease is nearly over", || {
+            let info = lock_info(&mut conn, "key");
+            let left = info.and_then(|info| info.holds.first().map(|hold| hold.lease));
+            left.is_none_or(|left| left < 800)
+        });
+        self.link.cut();
+        let next = waiter!(
+            self.primary,
+            "LOCK.ACQUIRE",
+            "key",
+            "b",
+            MAX_LEASE,
+            "WAIT",
+            0
+        );
+        promote(&self.replica);
+        next
+    }
 }
 
 /// The replica is promoted, and the operator wants to go on at once: nobody stops the new primary but its own doubts.
@@ -107,10 +133,10 @@ pub(crate) fn await_on_time(primary: &Server) {
 }
 
 /// What the server says of a renewal once it knows.
-pub(crate) fn renewal(server: &Server, key: &str, owner: &str) -> Value {
+pub(crate) fn renewal(server: &Server, key: &str, owner: &str, lease: u64) -> Value {
     let mut conn = server.connect();
     eventually_within(PATIENCE, "the server knows who holds", || {
-        match try_cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE) {
+        match try_cmd!(conn, "LOCK.RENEW", key, owner, lease) {
             Err(error) if error.starts_with("TRYAGAIN ") => Err(error),
             Err(error) => panic!("{error}"),
             Ok(reply) => Ok(reply),
@@ -127,14 +153,14 @@ fn other_holder(old: &Server) -> Option<Vec<u8>> {
 
 /// `a` asks the new primary whether it still holds, while `b` asks the old one for the lock. True if both do.
 fn two_inside(old: &Server, new: &Server) -> bool {
-    let renewed = !is_nil(&renewal(new, "key", "a"));
+    let renewed = !is_nil(&renewal(new, "key", "a", MAX_LEASE));
     if renewed && hold_of(&mut old.connect(), "key", "a").is_some() {
         // Without a time of TRYAGAIN it is early. b comes in when a's lease is over there.
         let mut conn = old.connect();
         eventually_within(PATIENCE, "a's lease is over", || {
             hold_of(&mut conn, "key", "a").is_none()
         });
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
     }
     renewed && other_holder(old).is_some() && hold_of(&mut new.connect(), "key", "a").is_some()
 }
@@ -156,6 +182,12 @@ fn assert_suspect(conn: &mut Conn, key: &str, owner: &str, token: i64) {
     let renewal = cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE, "TOKEN", token);
     assert!(is_nil(&renewal));
     assert!(is_nil(&cmd!(conn, "LOCK.FENCE", key, owner, token + 1)));
+    for inside in [&[][..], &["SET", "data", "late"]] {
+        let mut guard = command!("LOCK.GUARD", key, owner, token);
+        guard.arg(inside);
+        let error = conn.try_run(&guard).unwrap_err();
+        assert!(error.starts_with("NOTHELD "), "{error}");
+    }
     for command in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
         let entered = cmd!(conn, command, key, owner, MAX_LEASE, "HOLDS", 1);
         assert!(is_nil(&entered), "re-entry");
@@ -170,18 +202,9 @@ fn stream_is_late(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let mut old = pair.primary.connect();
     pair.link.delay_stream(LATE);
-    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE - 1_000));
-    let _b = waiter!(
-        pair.primary,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        MAX_LEASE,
-        "WAIT",
-        0
-    );
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", LEASE));
     await_hold(&pair.replica, "key", "a");
-    pair.fail_over();
+    let _b = pair.fail_over_at_the_end_of_the_lease();
     let two = two_inside(&pair.primary, &pair.replica);
     if grace > 0 {
         assert_suspect(&mut pair.replica.connect(), "key", "a", token);
@@ -199,15 +222,55 @@ fn without_a_grace_a_hold_that_came_late_is_revived_beside_another() {
     assert_finds_two_inside(|| stream_is_late(0));
 }
 
+// The same with clients that write down when they believed. One of them asks again when its lease is over.
+fn clients_contend_behind_a_late_stream(grace: u64) -> Record {
+    const ROLES: [Role; 3] = [Role::Returner, Role::Loyal, Role::Returner];
+    let pair = Pair::start(grace);
+    pair.link.hold_stream();
+    let lease = Duration::from_millis(LEASE);
+    let clients =
+        Contenders::start_staying(&ROLES, "key", pair.primary.port(), lease, Stay::Silent);
+    let mut conn = pair.primary.connect();
+    eventually("somebody is inside", || {
+        lock_info(&mut conn, "key").is_some()
+    });
+    thread::sleep(LATE);
+    pair.link.release_stream();
+    let mut conn = pair.replica.connect();
+    eventually_within(PATIENCE, "the replica has heard", || {
+        lock_info(&mut conn, "key").is_some()
+    });
+    await_on_time(&pair.primary);
+    let _b = pair.fail_over_at_the_end_of_the_lease();
+    clients.go_to(pair.replica.port());
+    let served = clients.await_grants(pair.replica.port(), 1, PATIENCE);
+    assert!(served, "{:?}", clients.refusals());
+    clients.stop()
+}
+
+#[test]
+fn clients_that_ask_the_promoted_server_whether_they_hold_are_never_two_inside() {
+    clients_contend_behind_a_late_stream(GRACE).assert_exclusive();
+}
+
+#[test]
+fn without_a_grace_clients_that_ask_the_promoted_server_whether_they_hold_are_two_inside() {
+    assert_finds_two_inside(|| {
+        let record = clients_contend_behind_a_late_stream(0);
+        !record.overlaps().is_empty()
+    });
+}
+
 // The stream is late and catches up, so that the primary grants again: now only the successor can know.
 fn stream_was_late(pair: &Pair) -> i64 {
     let mut old = pair.primary.connect();
-    pair.link.delay_stream(LATE);
-    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
-    pair.link.delay_stream(Duration::ZERO);
+    pair.link.hold_stream();
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", LEASE));
+    thread::sleep(LATE);
+    pair.link.release_stream();
     await_hold(&pair.replica, "key", "a");
     // For a heartbeat to come that is acknowledged.
-    std::thread::sleep(Duration::from_millis(100));
+    thread::sleep(Duration::from_millis(100));
     await_on_time(&pair.primary);
     token
 }
@@ -215,16 +278,7 @@ fn stream_was_late(pair: &Pair) -> i64 {
 fn stream_was_late_before(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let token = stream_was_late(&pair);
-    let _b = waiter!(
-        pair.primary,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        MAX_LEASE,
-        "WAIT",
-        0
-    );
-    pair.fail_over();
+    let _b = pair.fail_over_at_the_end_of_the_lease();
     let two = two_inside(&pair.primary, &pair.replica);
     if grace > 0 {
         assert_suspect(&mut pair.replica.connect(), "key", "a", token);
@@ -246,13 +300,12 @@ fn without_a_grace_a_hold_that_came_late_before_is_revived_beside_another() {
 fn sync_is_slow(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let mut old = pair.primary.connect();
-    // The longest lease counts, and everything else has gone.
-    eventually("the other lock is free", || {
-        lock_info(&mut old, "warm").is_none()
-    });
-    let delay = LATE.as_micros().to_string();
+    // Each key takes its time.
+    eventually("no other key is there", || int(&cmd!(old, "DBSIZE")) == 0);
+    // It begins when the replica comes back, which takes a second.
+    let delay = (LATE - Duration::from_secs(1)).as_micros().to_string();
     cmd!(old, "CONFIG", "SET", "rdb-key-save-delay", &delay);
-    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", LEASE));
     cmd!(old, "DEBUG", "CHANGE-REPL-ID");
     cmd!(old, "CLIENT", "KILL", "TYPE", "replica");
     eventually_within(PATIENCE, "all data has come anew", || {
@@ -263,16 +316,7 @@ fn sync_is_slow(grace: u64) -> bool {
     });
     await_hold(&pair.replica, "key", "a");
     await_on_time(&pair.primary);
-    let _b = waiter!(
-        pair.primary,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        MAX_LEASE,
-        "WAIT",
-        0
-    );
-    pair.fail_over();
+    let _b = pair.fail_over_at_the_end_of_the_lease();
     let two = two_inside(&pair.primary, &pair.replica);
     if grace > 0 {
         assert_suspect(&mut pair.replica.connect(), "key", "a", token);
@@ -300,24 +344,13 @@ fn chain(grace: u64) -> bool {
     let second = builder().start();
     configure(&second, grace, 1);
     let token = stream_was_late(&pair);
-    let _b = waiter!(
-        pair.primary,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        MAX_LEASE,
-        "WAIT",
-        0
-    );
-    pair.fail_over();
-    cmd!(
-        second.connect(),
-        "REPLICAOF",
-        "127.0.0.1",
-        pair.replica.port()
-    );
-    await_hold(&second, "key", "a");
+    let _b = pair.fail_over_at_the_end_of_the_lease();
     let mut first = pair.replica;
+    cmd!(second.connect(), "REPLICAOF", "127.0.0.1", first.port());
+    await_hold(&second, "key", "a");
+    // What the first one suspects it has told by now.
+    configure(&first, grace, 1);
+    await_on_time(&first);
     first.sigkill();
     promote(&second);
     let two = two_inside(&pair.primary, &second);
@@ -337,12 +370,38 @@ fn without_a_grace_a_hold_that_came_late_is_revived_by_the_successors_successor(
     assert_finds_two_inside(|| chain(0));
 }
 
+#[test]
+fn a_promoted_server_that_restarts_in_its_grace_still_revives_nothing() {
+    let mut pair = Pair::start(GRACE);
+    let mut conn = pair.replica.connect();
+    cmd!(conn, "CONFIG", "SET", "appendfsync", "always");
+    cmd!(conn, "CONFIG", "SET", "appendonly", "yes");
+    eventually_within(PATIENCE, "the file has begun", || {
+        let state = pair.replica.info("persistence");
+        let rewrites = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
+        rewrites.iter().all(|field| state[*field] == "0")
+    });
+    pair.await_prompt();
+    let token = stream_was_late(&pair);
+    let _b = pair.fail_over_at_the_end_of_the_lease();
+    // The first heartbeat stands in the file.
+    thread::sleep(Duration::from_millis(500));
+    pair.replica.sigkill();
+    for (name, value) in [("replicaof", "no one"), ("appendonly", "yes")] {
+        pair.replica.set_config(name, value);
+    }
+    pair.replica.set_module_arg("grace", &GRACE.to_string());
+    pair.replica.start_again();
+    assert!(is_nil(&renewal(&pair.replica, "key", "a", MAX_LEASE)));
+    assert_suspect(&mut pair.replica.connect(), "key", "a", token);
+}
+
 // Acknowledgements are under way for so long that the old primary believes in its replica when that has begun to grant.
 fn acknowledgements_are_late(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let under_way = Duration::from_millis(GRACE + 2_000);
     pair.link.delay_acknowledgements(under_way);
-    std::thread::sleep(Duration::from_millis(1_500));
+    thread::sleep(Duration::from_millis(1_500));
     let promoted = Instant::now();
     promote(&pair.replica);
     let (mut old, mut new) = (pair.primary.connect(), pair.replica.connect());
@@ -354,7 +413,7 @@ fn acknowledgements_are_late(grace: u64) -> bool {
         if let Ok(Value::Int(_)) = try_cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE) {
             return hold_of(&mut new, "key", "b").is_some();
         }
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     false
 }
@@ -378,7 +437,9 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
     eventually("the primary notices", || {
         pair.primary.gauge("replicas_late") == 1
     });
-    assert!(pair.primary.log().contains("replicas are late"));
+    eventually("the log says so", || {
+        pair.primary.log().contains("replicas are late")
+    });
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 1_000)));
     let error = try_cmd!(conn, "LOCK.RENEW", "mine", "a", 1_000).unwrap_err();
     assert!(error.starts_with("TRYAGAIN "), "{error}");
@@ -402,12 +463,13 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_
     int(&cmd!(old, "LOCK.ACQUIRE", "short", "a", 2_000));
     await_hold(&pair.replica, "short", "a");
     pair.fail_over();
-    assert_eq!(int(&renewal(&pair.replica, "key", "a")), token);
-    assert!(is_nil(&renewal(&pair.replica, "short", "a")));
+    assert_eq!(int(&renewal(&pair.replica, "key", "a", MAX_LEASE)), token);
+    assert!(is_nil(&renewal(&pair.replica, "short", "a", MAX_LEASE)));
     let mut conn = pair.replica.connect();
     eventually_within(PATIENCE, "the grace is over", || {
         let renewed = cmd!(conn, "LOCK.RENEW", "key", "a", MAX_LEASE, "TOKEN", token);
         assert_eq!(int(&renewed), token);
+        cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "data");
         pair.replica.gauge("grace_left_ms") == 0
     });
     assert_eq!(pair.replica.gauge("suspect_left_ms"), 0);

@@ -220,3 +220,81 @@ fn the_modules_own_internal_commands_are_refused_inside_too() {
         assert_refused_by_name(guard(&mut conn, token, words), words[0]);
     }
 }
+
+#[test]
+fn a_renamed_command_is_refused_as_under_its_own_name() {
+    let server = Server::builder()
+        .config("rename-command", "EVAL lua")
+        .config("rename-command", "MULTI begin")
+        .start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    for words in [&["lua", "return 1", "0"][..], &["begin"]] {
+        let error = guard(&mut conn, token, words).unwrap_err();
+        assert!(error.contains("not allowed"), "{error}");
+    }
+}
+
+#[test]
+fn migrating_keys_inside_takes_them_away_the_locks_own_too() {
+    let (server, other) = (Server::start(), Server::start());
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "SET", "data", "value");
+    let port = other.port().to_string();
+    let migrate = [
+        "MIGRATE",
+        "127.0.0.1",
+        &port,
+        "",
+        "0",
+        "5000",
+        "KEYS",
+        "data",
+        "key",
+    ];
+    assert_eq!(guard(&mut conn, token, &migrate), Ok(Value::Okay));
+    assert_eq!(int(&cmd!(conn, "DBSIZE")), 0);
+    assert!(
+        guard(&mut conn, token, &[])
+            .unwrap_err()
+            .starts_with("NOTHELD ")
+    );
+    let mut there = other.connect();
+    let got = guard(&mut there, token, &["GET", "data"]).unwrap();
+    assert_eq!(text(&got), "value");
+}
+
+#[test]
+fn restoring_over_the_locks_own_key_inside_is_like_restoring_outside() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    let dump = mortise_harness::bytes(&guard(&mut conn, token, &["DUMP", "key"]).unwrap());
+    let restored = cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "RESTORE",
+        "key",
+        0,
+        &dump[..],
+        "REPLACE"
+    );
+    assert_eq!(restored, Value::Okay);
+    assert_eq!(int(&guard(&mut conn, token, &[]).unwrap()), token);
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "RESTORE",
+        "copy",
+        0,
+        dump
+    );
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "copy", "a")), 0);
+}

@@ -307,3 +307,47 @@ fn a_request_by_mail_made_inside_waits_and_its_letter_is_the_callers() {
     assert_eq!(array(&array(&letters)[2]).len(), 1);
     assert_eq!(holders_of(&mut conn, "wanted"), ["a"]);
 }
+
+#[test]
+fn a_lock_that_goes_inside_is_counted_no_more() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for inside in [
+        &["DEL", "key"][..],
+        &["LOCK.RELEASE", "key", "a"],
+        &["LOCK.LEAVE", "key", "a"],
+        &["FLUSHALL", "SYNC"],
+        &["SET", "key", "value"],
+        &["PEXPIRE", "key", "0"],
+        &["RENAME", "key", "moved"],
+    ] {
+        let token = held(&mut conn, "key").to_string();
+        conn.cmd(&[&["LOCK.GUARD", "key", "a", &token], inside].concat());
+        cmd!(conn, "DEL", "key", "moved");
+        let gauges = ["locks", "holders", "waiters"].map(|name| server.gauge(name));
+        assert_eq!(gauges, [0, 0, 0], "{inside:?}");
+    }
+}
+
+#[test]
+fn what_comes_to_the_locks_own_key_inside_is_what_is_there_afterwards() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "LOCK.RLOCK", "other", "b", 600_000);
+    cmd!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        "a",
+        token,
+        "RENAME",
+        "other",
+        "key"
+    );
+    assert_eq!(holders_of(&mut conn, "key"), ["b"]);
+    assert_eq!(server.gauge("holders"), 1);
+    let mut c = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
+    cmd!(conn, "LOCK.RELEASE", "key", "b");
+    granted(&mut c);
+}

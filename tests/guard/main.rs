@@ -1,6 +1,7 @@
 //! LOCK.GUARD: a command that runs if its sender holds a lock by its token, at this very moment.
 
 mod deep;
+mod every_command;
 mod gates;
 mod holding;
 mod inside;

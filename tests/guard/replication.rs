@@ -4,8 +4,8 @@ use std::fs;
 
 use mortise_harness::redis::Parser;
 use mortise_harness::{
-    Conn, Server, Snapshot, array, assert_same_data, cmd, command, eventually, granted, holders_of,
-    int, text, try_cmd, wait_for_sync, waiter,
+    Conn, Server, Snapshot, array, assert_same_data, cmd, command, error_line, eventually, granted,
+    holders_of, int, text, try_cmd, wait_for_sync, waiter,
 };
 
 use super::{assert_not_held, held};
@@ -258,4 +258,96 @@ fn a_replica_attached_in_the_midst_of_guarded_writes_agrees() {
     }
     wait_for_sync(&primary, &replica);
     assert_same_data(&primary, &replica);
+}
+
+/// Writes of every kind, such as replicate themselves otherwise included.
+const WRITES: &[&str] = &[
+    "SET s 1 EX 1000",
+    "SETEX t 1000 x",
+    "GETEX s PERSIST",
+    "GETSET s 2",
+    "INCRBYFLOAT s 0.25",
+    "APPEND t yz",
+    "SETRANGE t 5 !",
+    "SETBIT bits 70 1",
+    "BITOP NOT tib bits",
+    "BITFIELD bits SET u8 0 200",
+    "MSETNX m1 1 m2 2",
+    "GETDEL m1",
+    "HSET h a 1 b 2",
+    "HINCRBYFLOAT h a 0.5",
+    "HDEL h b",
+    "SADD set a b c d e f",
+    "SPOP set",
+    "SPOP set 2",
+    "SMOVE set other-set a",
+    "SUNIONSTORE union set other-set",
+    "ZADD z 1 a 2 b 3 c",
+    "ZPOPMIN z",
+    "ZRANGESTORE zz z 0 -1",
+    "GEOADD geo 13.36 38.11 x",
+    "GEOSEARCHSTORE near geo FROMMEMBER x BYRADIUS 1 km",
+    "RPUSH l a b c d",
+    "LMOVE l l LEFT RIGHT",
+    "LMPOP 1 l LEFT COUNT 2",
+    "LREM l 1 a",
+    "SORT l ALPHA STORE sorted",
+    "XADD x 1-1 f v",
+    "XADD x 2-1 f v",
+    "XGROUP CREATE x g 0",
+    "XREADGROUP GROUP g c COUNT 1 STREAMS x >",
+    "XACK x g 1-1",
+    "XTRIM x MAXLEN 1",
+    "PFADD pf a b c",
+    "PFMERGE pf2 pf",
+    "EXPIRE l 1000",
+    "PERSIST l",
+    "RENAME l list",
+    "COPY list list2",
+    "RENAMENX list2 list3",
+    "UNLINK union",
+    "MOVE sorted 1",
+    "SWAPDB 2 3",
+    "PUBLISH channel message",
+    "TOUCH list",
+    "OBJECT ENCODING list",
+    "LOCK.RLOCK lock r 600000",
+    "LOCK.RELEASE lock r",
+];
+
+#[test]
+fn writes_of_every_kind_reach_replicas_as_if_they_had_been_sent_alone() {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let mut conn = primary.connect();
+    let token = held(&mut conn, "key").to_string();
+    for (n, line) in WRITES.iter().enumerate() {
+        let inside: Vec<&str> = line.split(' ').collect();
+        let words = [&["LOCK.GUARD", "key", "a", &token], &inside[..]].concat();
+        // Every other one in a transaction, every third from a script.
+        let reply = match n % 3 {
+            0 => conn.try_cmd(&words),
+            1 => {
+                cmd!(conn, "MULTI");
+                conn.cmd(&words);
+                cmd!(conn, "INCR", "transactions");
+                Ok(array(&cmd!(conn, "EXEC"))[0].clone())
+            }
+            _ => {
+                let script = "redis.call('INCR', 'scripts'); return redis.call(unpack(ARGV))";
+                conn.try_cmd(&[&["EVAL", script, "0"], &words[..]].concat())
+            }
+        };
+        let error = reply
+            .as_ref()
+            .map_or_else(|error| Some(error.clone()), error_line);
+        assert_eq!(error, None, "{line}");
+    }
+    assert_same_data(&primary, &replica);
+    let expiring = |server: &Server| {
+        let mut conn = server.connect();
+        ["s", "t", "list"].map(|key| int(&cmd!(conn, "PEXPIRETIME", key)))
+    };
+    assert_eq!(expiring(&primary), expiring(&replica));
 }

@@ -1,7 +1,8 @@
 //! In transactions, scripts and functions.
 
 use mortise_harness::{
-    Server, array, cmd, command, error_line, granted, holders_of, int, text, try_cmd, waiter,
+    Server, array, cmd, command, error_line, granted, holders_of, int, is_nil, text, try_cmd,
+    waiter,
 };
 
 use super::held;
@@ -134,4 +135,39 @@ fn a_script_that_only_reads_may_not_guard() {
     assert!(try_cmd!(conn, "EVAL_RO", script, 1, "key", token).is_err());
     let flagged = format!("#!lua flags=no-writes\n{script}");
     assert!(try_cmd!(conn, "EVAL", flagged, 1, "key", token).is_err());
+}
+
+#[test]
+fn a_script_in_resp3_gets_what_is_inside_in_resp3() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = held(&mut conn, "key");
+    cmd!(conn, "HSET", "hash", "field", "value");
+    let script = "
+        local reply = redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'HGETALL', KEYS[2])
+        redis.setresp(3)
+        local map = redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'HGETALL', KEYS[2])
+        return {reply[1], map['map']['field']}";
+    let both = cmd!(conn, "EVAL", script, 2, "key", "hash", token);
+    let both: Vec<String> = array(&both).iter().map(text).collect();
+    assert_eq!(both, ["field", "value"]);
+}
+
+#[test]
+fn whoever_watches_a_key_sees_what_is_written_under_a_guard() {
+    let server = Server::start();
+    let (mut conn, mut watcher) = (server.connect(), server.connect());
+    let token = held(&mut conn, "key");
+    cmd!(watcher, "WATCH", "data");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    cmd!(watcher, "MULTI");
+    cmd!(watcher, "GET", "data");
+    assert!(is_nil(&cmd!(watcher, "EXEC")), "it has changed");
+    // A guard that only looks changes nothing.
+    cmd!(watcher, "WATCH", "data", "key");
+    cmd!(conn, "LOCK.GUARD", "key", "a", token);
+    cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
+    cmd!(watcher, "MULTI");
+    cmd!(watcher, "GET", "data");
+    assert!(!is_nil(&cmd!(watcher, "EXEC")));
 }

@@ -6,17 +6,22 @@
 use std::collections::HashSet;
 use std::env;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, Server, cmd, command, int, lock_info};
+use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, lock_info};
 
 const CLIENTS: usize = 6;
 /// Few enough that there are always some who wait.
 const KEYS: usize = 2;
 const LEASE: u64 = 3_600_000;
+/// Between two kills, at least.
+const TURNS: usize = 21;
+const HAND_OVERS: i64 = 11;
+/// A disk that others write to is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn kills() -> usize {
     if env::var_os("MORTISE_LONG").is_some() {
@@ -70,7 +75,7 @@ impl Client {
     }
 
     /// Takes one key after the other, waiting for it, until the server dies or the test ends.
-    fn run(&mut self, conn: &mut Conn, stop: &AtomicBool) -> Option<()> {
+    fn run(&mut self, conn: &mut Conn, turns: &AtomicUsize, stop: &AtomicBool) -> Option<()> {
         let name = self.name.clone();
         self.phase = Phase::Idle;
         while !stop.load(Ordering::SeqCst) {
@@ -81,6 +86,7 @@ impl Client {
             self.phase = Phase::Holding(key, token);
             self.told.insert((key, token));
             self.turns += 1;
+            turns.fetch_add(1, Ordering::SeqCst);
             if self.turns.is_multiple_of(3) {
                 thread::sleep(Duration::from_millis(2));
             }
@@ -169,19 +175,25 @@ fn kill_again_and_again(appendfsync: &str, check: Check) {
     let mut clients: Vec<_> = (0..CLIENTS).map(Client::new).collect();
     let mut waited = 0;
     for kill in 0..kills() {
+        let turns = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let threads: Vec<_> = clients
             .drain(..)
             .map(|mut client| {
-                let (stop, mut conn) = (Arc::clone(&stop), server.connect());
+                let (turns, stop) = (Arc::clone(&turns), Arc::clone(&stop));
+                let mut conn = server.connect();
                 thread::spawn(move || {
-                    client.run(&mut conn, &stop);
+                    client.run(&mut conn, &turns, &stop);
                     client
                 })
             })
             .collect();
         thread::sleep(Duration::from_micros(30_000 + kill as u64 * 7_919 % 90_000));
-        waited += server.gauge("total_handoffs");
+        waited += eventually_within(PATIENCE, "enough has happened", || {
+            let handed_over = server.gauge("total_handoffs");
+            let enough = turns.load(Ordering::SeqCst) >= TURNS && handed_over >= HAND_OVERS;
+            enough.then_some(handed_over)
+        });
         stop.store(true, Ordering::SeqCst);
         server.sigkill();
         let done = threads.into_iter().map(JoinHandle::join);
@@ -202,6 +214,6 @@ fn kill_again_and_again(appendfsync: &str, check: Check) {
         cmd!(conn, "LOCK.RELEASE", "tokens", "t");
     }
     let turns: usize = clients.iter().map(|client| client.turns).sum();
-    let enough = turns > kills() * 20 && waited > kills() as i64 * 10;
+    let enough = turns > kills() * (TURNS - 1) && waited > kills() as i64 * (HAND_OVERS - 1);
     assert!(enough, "only {turns} turns, {waited} of them waited for");
 }

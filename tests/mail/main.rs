@@ -2,6 +2,8 @@
 //! break.
 
 mod boxes;
+mod contender;
+mod faults;
 mod keyspace;
 mod leave;
 mod letters;

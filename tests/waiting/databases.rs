@@ -14,7 +14,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let primary = Server::start();
+        let primary = Server::start_alone();
         let replica = Server::builder().replica_of(&primary).start();
         wait_for_sync(&primary, &replica);
         let conn = primary.connect();

@@ -169,7 +169,7 @@ fn a_circle_through_a_writer_that_stands_behind_a_reader_that_waits() {
 
 #[test]
 fn a_circle_over_two_databases_with_the_same_key_name() {
-    let server = Server::start();
+    let server = Server::start_alone();
     let (mut zero, mut one) = (server.connect(), server.connect());
     cmd!(one, "SELECT", 1);
     hold(&mut zero, "LOCK.WLOCK", "key", "a");

@@ -10,7 +10,10 @@ fn hold(conn: &mut Conn, mode: &str, key: &str, owner: &str) {
 
 /// `a` holds k1, and `b` holds k2.
 fn crosswise() -> (Server, Conn) {
-    let server = Server::start();
+    crosswise_on(Server::start())
+}
+
+fn crosswise_on(server: Server) -> (Server, Conn) {
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a");
     hold(&mut conn, "LOCK.WLOCK", "k2", "b");
@@ -229,7 +232,7 @@ fn two_owners_in_the_same_order_in_two_queues_are_none() {
 
 #[test]
 fn a_hold_of_the_same_name_in_another_database_is_another_lock() {
-    let (server, mut conn) = crosswise();
+    let (server, mut conn) = crosswise_on(Server::start_alone());
     let _a = a_waits(&server, 0);
     let mut b = server.connect();
     cmd!(b, "SELECT", 1);

@@ -243,12 +243,12 @@ fn a_command_just_after_the_gate_has_opened_sees_what_came_while_it_was_closed()
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    cmd!(a, "LOCK.ACQUIRE", "other", "b", 60_000);
+    cmd!(a, "LOCK.ACQUIRE", "{key}other", "b", 60_000);
     let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
     let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     // b comes to hold, but by the time its own request is looked at, nothing may be written.
     a.pipeline(&[
-        command!("COPY", "other", "key", "REPLACE"),
+        command!("COPY", "{key}other", "key", "REPLACE"),
         command!("CONFIG", "SET", "min-replicas-to-write", 2),
     ]);
     eventually("it is held back", || primary.gauge("held_back") == 1);

@@ -126,7 +126,7 @@ fn row(
 
 #[test]
 fn top_shows_the_locks_with_the_most_waiters_of_all_databases() {
-    let server = Server::start();
+    let server = Server::start_alone();
     let mut conn = server.connect();
     assert_eq!(top(&mut conn, &[]), []);
     cmd!(conn, "SELECT", 3);

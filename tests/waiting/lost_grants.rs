@@ -19,7 +19,15 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let server = Server::start();
+        Scene::of(Server::start())
+    }
+
+    /// For what a cluster does not do.
+    fn alone() -> Scene {
+        Scene::of(Server::start_alone())
+    }
+
+    fn of(server: Server) -> Scene {
         let mut a = server.connect();
         cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
         let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -285,7 +293,7 @@ fn a_lost_grant_is_given_back_whatever_becomes_of_the_key_in_the_same_turn() {
         command!("MOVE", "key", 1),
         command!("SET", "key", "text"),
     ] {
-        let mut scene = Scene::new();
+        let mut scene = Scene::alone();
         let told = format!(
             "{:?}",
             String::from_utf8_lossy(&change.get_packed_command())
@@ -303,7 +311,7 @@ fn a_lost_grant_is_given_back_whatever_becomes_of_the_key_in_the_same_turn() {
 
 #[test]
 fn a_lost_grant_moved_by_swapdb_is_given_back_in_the_other_database() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::alone();
     scene.c = scene.server.connect();
     eventually("c has left", || queue_of(&mut scene.a, "key") == ["b"]);
     let swap = command!("SWAPDB", 0, 1);
@@ -322,7 +330,7 @@ fn a_lost_grant_moved_by_swapdb_is_given_back_in_the_other_database() {
 #[test]
 fn grants_that_one_owner_lost_are_all_given_back_though_so_many_are_lost_at_once() {
     const KEYS: usize = 1_000;
-    let server = Server::start();
+    let server = Server::start_alone();
     let mut a = server.connect();
     let keys: Vec<String> = (0..KEYS).map(|n| format!("key{n}")).collect();
     for key in &keys {

@@ -1,9 +1,12 @@
 //! Requests that wait: whose turn it is, how a wait ends, and what the server, its keys and its clients do meanwhile.
 
 mod bounds;
+mod closed;
+mod cluster;
 mod databases;
 mod deadlock;
 mod deadlock_none;
+mod deadlock_tasks;
 mod expiry;
 mod gates;
 mod grace;
@@ -15,5 +18,6 @@ mod order;
 mod owners;
 mod pauses;
 mod roles;
+mod subscribed;
 mod time_to_live;
 mod transactions;

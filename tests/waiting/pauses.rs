@@ -127,7 +127,8 @@ fn a_pause_in_one_write_with_the_loss_of_the_key_lets_the_next_in_after_it() {
         command!("FLUSHALL", "ASYNC"),
         command!("SWAPDB", 0, 1),
     ] {
-        let server = with_aof();
+        let builder = Server::builder().alone();
+        let server = builder.config("appendonly", "yes").start();
         let mut a = server.connect();
         cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
         let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);

@@ -35,7 +35,7 @@ fn role(conn: &mut Conn) -> String {
 
 #[test]
 fn a_primary_that_becomes_a_replica_unblocks_every_waiter() {
-    let (server, other) = (Server::start(), Server::start());
+    let (server, other) = (Server::start_alone(), Server::start_alone());
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
     cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
@@ -53,7 +53,7 @@ fn a_primary_that_becomes_a_replica_unblocks_every_waiter() {
 
 #[test]
 fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
-    let (server, other) = (Server::start(), Server::start());
+    let (server, other) = (Server::start_alone(), Server::start_alone());
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -70,7 +70,7 @@ fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
 
 #[test]
 fn a_grant_in_one_write_with_the_change_of_role_is_answered_once() {
-    let (server, other) = (Server::start(), Server::start());
+    let (server, other) = (Server::start_alone(), Server::start_alone());
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -92,7 +92,7 @@ fn a_grant_in_one_write_with_the_change_of_role_is_answered_once() {
 
 #[test]
 fn replicaof_no_one_on_a_primary_leaves_its_waiters_alone() {
-    let server = Server::start();
+    let server = Server::start_alone();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -104,7 +104,7 @@ fn replicaof_no_one_on_a_primary_leaves_its_waiters_alone() {
 
 #[test]
 fn leases_that_end_on_a_replica_change_nothing_there() {
-    let primary = Server::start();
+    let primary = Server::start_alone();
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
     let mut a = primary.connect();
@@ -117,7 +117,7 @@ fn leases_that_end_on_a_replica_change_nothing_there() {
 
 /// A primary with a replica, `a` holding `key` there for `lease`, and `b` waiting.
 fn pair(lease: u64) -> (Server, Server, Conn, Conn) {
-    let primary = Server::start();
+    let primary = Server::start_alone();
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
     let mut a = primary.connect();

@@ -18,7 +18,15 @@ const KEYS: [&str; 3] = ["k1", "k2", "k3"];
 
 impl Scene {
     fn new() -> Scene {
-        let primary = Server::start();
+        Scene::of(Server::start())
+    }
+
+    /// For what a cluster does not do.
+    fn alone() -> Scene {
+        Scene::of(Server::start_alone())
+    }
+
+    fn of(primary: Server) -> Scene {
         let replica = Server::builder().replica_of(&primary).start();
         wait_for_sync(&primary, &replica);
         let mut a = primary.connect();
@@ -55,7 +63,7 @@ impl Scene {
 
 #[test]
 fn a_transaction_that_releases_several_locks_lets_all_their_waiters_in() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::alone();
     cmd!(scene.a, "MULTI");
     for key in KEYS {
         cmd!(scene.a, "LOCK.RELEASE", key, "a");
@@ -66,7 +74,7 @@ fn a_transaction_that_releases_several_locks_lets_all_their_waiters_in() {
 
 #[test]
 fn a_script_that_releases_several_locks_lets_all_their_waiters_in() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::alone();
     let script = "for _, key in ipairs(KEYS) do redis.call('LOCK.RELEASE', key, ARGV[1]) end";
     cmd!(scene.a, "EVAL", script, 3, "k1", "k2", "k3", "a");
     scene.all_are_in();
@@ -74,7 +82,7 @@ fn a_script_that_releases_several_locks_lets_all_their_waiters_in() {
 
 #[test]
 fn a_script_that_deletes_several_locks_lets_all_their_waiters_in() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::alone();
     let script = "return redis.call('DEL', unpack(KEYS))";
     assert_eq!(int(&cmd!(scene.a, "EVAL", script, 3, "k1", "k2", "k3")), 3);
     scene.all_are_in();
@@ -82,7 +90,7 @@ fn a_script_that_deletes_several_locks_lets_all_their_waiters_in() {
 
 #[test]
 fn a_transaction_that_deletes_and_acquires_leaves_the_lock_to_the_waiter() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::alone();
     cmd!(scene.a, "MULTI");
     for key in KEYS {
         cmd!(scene.a, "DEL", key);
@@ -145,7 +153,7 @@ fn releases_in_one_write_let_all_the_waiters_in() {
 
 #[test]
 fn a_lock_released_and_asked_for_again_in_a_transaction_goes_to_the_waiter() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::alone();
     cmd!(scene.a, "MULTI");
     for key in KEYS {
         cmd!(scene.a, "LOCK.RELEASE", key, "a");
@@ -180,7 +188,7 @@ fn a_chain_of_waiters_is_released_by_one_write() {
 
 #[test]
 fn wait_is_ignored_where_nothing_can_block() {
-    let server = Server::start();
+    let server = Server::start_alone();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     cmd!(a, "MULTI");

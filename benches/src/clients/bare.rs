@@ -1,4 +1,4 @@
-//! What the guard costs beside the bare commands over the same kind of connection: one task that takes a lock and gives
+//! What the guard costs beside the bare commands, each over one connection: one task that takes a lock and gives
 //! it back, and many that share a connection, each with a lock of its own.
 
 use std::sync::Arc;
@@ -112,9 +112,7 @@ async fn measure(
     let connection = redis::Client::open(server.url())?
         .get_multiplexed_async_connection()
         .await?;
-    let client = Client::builder(server.url())?
-        .connection(connection.clone())
-        .build()?;
+    let client = Client::builder(server.url())?.build()?;
     let over = Arc::new(AtomicBool::new(false));
     let mut running = JoinSet::new();
     let began = Instant::now();

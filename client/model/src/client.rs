@@ -1,7 +1,13 @@
 //! A client: what it believes, and what it has on its way.
 
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
+use crate::proto::hold::{self, Belief, Shares};
+use crate::proto::round::{Round, Vote};
+use crate::value::clock::BootInstant;
+use crate::value::lease::Lease;
+use crate::value::token::Token;
 use crate::{LEASE, NODES};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,10 +35,58 @@ pub(crate) enum Phase {
         tokens: [Option<u8>; NODES],
     },
     Holding {
-        sent: u8,
-        /// When a renewal was sent, and who has confirmed it.
-        renewal: Option<(u8, [bool; NODES])>,
+        token: u8,
+        shares: [Share; NODES],
+        /// When a renewal was sent.
+        renewal: Option<u8>,
+        /// What was believed has ended, and stays so.
+        is_lost: bool,
     },
+}
+
+/// What a client knows of one server's share in its hold; small, as millions of states are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Share {
+    /// Granted by this token, or renewed, by a request that was sent then.
+    Held {
+        token: u8,
+        sent: u8,
+    },
+    Unknown,
+}
+
+/// A moment of the model as the client's code knows it.
+pub(crate) fn at(tick: u8) -> BootInstant {
+    BootInstant::default() + Duration::from_secs(u64::from(tick) + 1)
+}
+
+pub(crate) fn lease() -> Lease {
+    Lease::new(Duration::from_secs(u64::from(LEASE))).expect("a lease")
+}
+
+/// The client's belief in a hold that is known to be of these shares.
+pub(crate) fn belief(token: u8, shares: &[Share; NODES]) -> Belief {
+    let share = |share: &Share| match *share {
+        Share::Held { token, sent } => hold::Share::Held {
+            token: Token::new(token.into()),
+            until: lease().believed_until(at(sent)),
+        },
+        Share::Unknown => hold::Share::Unknown,
+    };
+    let shares = Shares::Many(shares.iter().map(share).collect());
+    Belief::new(Token::new(token.into()), shares, lease(), None)
+}
+
+/// The client's votes where these servers have granted, by these tokens, what was sent then.
+pub(crate) fn round(sent: u8, tokens: &[Option<u8>; NODES]) -> Round {
+    let mut round = Round::new(NODES, lease());
+    for (n, token) in tokens.iter().enumerate() {
+        round.votes[n] = Vote::Pending;
+        if let Some(token) = token {
+            round.on_granted(n, Token::new((*token).into()), at(sent));
+        }
+    }
+    round
 }
 
 /// Requests in order. Without memory of its own: millions of states are copied.
@@ -54,13 +108,21 @@ pub(crate) enum Request {
 impl Client {
     /// From when the request was sent, never from when it was answered.
     pub(crate) fn believes(&self, now: u8) -> bool {
-        matches!(self.phase, Phase::Holding { sent, .. } if now < sent + LEASE)
+        match &self.phase {
+            Phase::Holding {
+                token,
+                shares,
+                is_lost: false,
+                ..
+            } => belief(*token, shares).loss(at(now)).is_none(),
+            _ => false,
+        }
     }
 
     /// Whether an answer to this request would change anything: only then it matters whether it arrives.
     pub(crate) fn listens_to(&self, request: Request) -> bool {
         match (request, &self.phase) {
-            (Request::Acquire { round, .. }, Phase::Asking { .. })
+            (Request::Acquire { round, .. }, Phase::Asking { .. } | Phase::Holding { .. })
             | (Request::Fence { round, .. }, Phase::Fencing { .. })
             | (Request::Renew { round, .. }, Phase::Holding { .. }) => round == self.round,
             _ => false,

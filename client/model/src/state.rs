@@ -1,8 +1,9 @@
 //! Everything at one moment, and what a client does with it.
 
-use crate::client::{Client, Phase, Request};
+use crate::client::{Client, Phase, Request, Share, at, round};
+use crate::proto::round::Outcome;
 use crate::server::Node;
-use crate::{LEASE, MAJORITY, NODES, TOKENS_PER_TICK};
+use crate::{MAJORITY, NODES, TOKENS_PER_TICK};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct State {
@@ -32,11 +33,8 @@ impl State {
             client.requests.swap(1, 2);
             match &mut client.phase {
                 Phase::Asking { tokens, .. } | Phase::Fencing { tokens, .. } => tokens.swap(1, 2),
-                Phase::Holding {
-                    renewal: Some((_, confirmed)),
-                    ..
-                } => confirmed.swap(1, 2),
-                Phase::Idle | Phase::Holding { .. } => {}
+                Phase::Holding { shares, .. } => shares.swap(1, 2),
+                Phase::Idle => {}
             }
         }
         if other < *self { other } else { self.clone() }
@@ -46,6 +44,12 @@ impl State {
         self.now += 1;
         for node in &mut self.nodes {
             node.hold = node.hold.filter(|hold| hold.ends > self.now);
+        }
+        for c in 0..self.clients.len() {
+            let believes = self.clients[c].believes(self.now);
+            if let Phase::Holding { is_lost, .. } = &mut self.clients[c].phase {
+                *is_lost |= !believes;
+            }
         }
     }
 
@@ -79,98 +83,100 @@ impl State {
         let round = client.round;
         client.send(Request::Renew { round, sent: now });
         if let Phase::Holding { renewal, .. } = &mut client.phase {
-            *renewal = Some((now, [false; NODES]));
+            *renewal = Some(now);
         }
     }
 
     /// An answer that is no null has arrived.
     pub(crate) fn hear(&mut self, n: usize, c: usize, request: Request, token: u8) {
-        let now = self.now;
         let client = &mut self.clients[c];
+        let of_this_round = client.round;
         match (request, &mut client.phase) {
             (Request::Acquire { round, .. }, Phase::Asking { sent, tokens })
-                if round == client.round =>
+                if round == of_this_round =>
             {
                 tokens[n] = Some(token);
                 let (sent, tokens) = (*sent, *tokens);
-                if tokens.iter().flatten().count() == MAJORITY {
-                    self.fence(c, sent, tokens);
-                }
+                self.decide(c, sent, tokens);
+            }
+            (Request::Fence { round, .. }, Phase::Fencing { sent, tokens, .. })
+                if round == of_this_round =>
+            {
+                tokens[n] = Some(token);
+                let (sent, tokens) = (*sent, *tokens);
+                self.decide(c, sent, tokens);
+            }
+            // Answered late: one more server has it.
+            (Request::Acquire { round, .. }, Phase::Holding { shares, .. })
+                if round == of_this_round && shares[n] == Share::Unknown =>
+            {
+                // Nobody knows any more when that was sent: it counts for nothing until it is renewed.
+                let sent = 0;
+                shares[n] = Share::Held { token, sent };
             }
             (
-                Request::Fence { round, .. },
-                Phase::Fencing {
-                    sent,
-                    token: wanted,
-                    tokens,
+                Request::Renew { round, sent },
+                Phase::Holding {
+                    shares,
+                    is_lost: false,
+                    renewal,
+                    ..
                 },
-            ) if round == client.round => {
-                tokens[n] = Some(token);
-                let (sent, wanted) = (*sent, *wanted);
-                let met = tokens.iter().flatten().filter(|it| **it >= wanted).count();
-                if met >= MAJORITY {
-                    self.settle(c, sent, wanted);
-                }
-            }
-            (Request::Renew { round, sent: asked }, Phase::Holding { sent, renewal })
-                if round == client.round =>
-            {
-                let Some((_, confirmed)) = renewal.as_mut().filter(|(at, _)| *at == asked) else {
-                    return;
+            ) if round == of_this_round => {
+                let before = match shares[n] {
+                    Share::Held { sent, .. } => sent,
+                    Share::Unknown => 0,
                 };
-                confirmed[n] = true;
-                let confirmed = confirmed.iter().filter(|it| **it).count();
-                if confirmed >= MAJORITY {
+                let sent = sent.max(before);
+                shares[n] = Share::Held { token, sent };
+                let is_renewed = |share: &&Share| matches!(share, Share::Held { sent, .. } if *renewal == Some(*sent));
+                if shares.iter().filter(is_renewed).count() >= MAJORITY {
                     *renewal = None;
-                    // Belief that has ended stays ended.
-                    if now < *sent + LEASE {
-                        *sent = asked;
-                    }
                 }
             }
             _ => {}
         }
     }
 
-    /// A majority has granted: with one token, or the largest is written back.
-    pub(crate) fn fence(&mut self, c: usize, sent: u8, tokens: [Option<u8>; NODES]) {
-        let wanted = tokens.iter().flatten().copied().max().unwrap_or(0);
-        let client = &mut self.clients[c];
-        let round = client.round;
-        let mut met = 0;
-        for (n, token) in tokens.iter().enumerate() {
-            match token {
-                Some(token) if *token >= wanted => met += 1,
-                Some(_) => client.requests[n].push(Request::Fence {
-                    round,
-                    token: wanted,
-                }),
-                None => {}
+    /// What the client's code makes of the votes.
+    fn decide(&mut self, c: usize, sent: u8, tokens: [Option<u8>; NODES]) {
+        match round(sent, &tokens).outcome(at(self.now)) {
+            Outcome::Open => {}
+            Outcome::Lost => self.give_up(c),
+            Outcome::Won(token) => self.settle(c, sent, token.get() as u8, tokens),
+            Outcome::Raise(token, below) => {
+                let token = token.get() as u8;
+                let client = &mut self.clients[c];
+                let round = client.round;
+                if !matches!(client.phase, Phase::Fencing { token: wanted, .. } if wanted == token)
+                {
+                    for n in below {
+                        client.requests[n].push(Request::Fence { round, token });
+                    }
+                }
+                client.phase = Phase::Fencing {
+                    sent,
+                    token,
+                    tokens,
+                };
             }
-        }
-        if met >= MAJORITY {
-            self.settle(c, sent, wanted);
-        } else {
-            client.phase = Phase::Fencing {
-                sent,
-                token: wanted,
-                tokens,
-            };
         }
     }
 
-    /// The lock is taken, unless its validity is over.
-    pub(crate) fn settle(&mut self, c: usize, sent: u8, token: u8) {
+    /// The lock is taken.
+    fn settle(&mut self, c: usize, sent: u8, token: u8, tokens: [Option<u8>; NODES]) {
         if self.clients[c].round < self.rounds {
             self.clients[c].seen = Some((token, self.now));
         }
-        if self.now >= sent + LEASE {
-            self.give_up(c);
-            return;
-        }
+        let share = |granted: Option<u8>| match granted {
+            Some(token) => Share::Held { token, sent },
+            None => Share::Unknown,
+        };
         self.clients[c].phase = Phase::Holding {
-            sent,
+            token,
+            shares: tokens.map(share),
             renewal: None,
+            is_lost: false,
         };
         self.token_went_back |= token <= self.best;
         self.best = self.best.max(token);

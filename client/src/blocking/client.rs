@@ -1,11 +1,19 @@
 //! Where threads take locks from: one server, or a quorum.
 
-use crate::blocking::Lock;
-use crate::blocking::park::{background, wait};
-use crate::builder::{Builder, IntoServer};
-use crate::error::Error;
-use crate::info::{LockInfo, ServerAnswer, TopEntry};
-use crate::quorum::QuorumBuilder;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::builder::Builder;
+use crate::api::quorum::QuorumBuilder;
+use crate::api::server::IntoServer;
+use crate::blocking::guard::Guard;
+use crate::blocking::lock::Lock;
+use crate::blocking::lock::Source;
+use crate::blocking::park::{PerProcess, background, wait};
+use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
+use crate::proto::reply::Reply;
+use crate::run::core::Core;
+use crate::value::error::Error;
 
 /// Whatever locks can be taken from: a [`Client`] or a [`Quorum`]; see [`crate::Locks`].
 ///
@@ -14,14 +22,14 @@ use crate::quorum::QuorumBuilder;
 /// use mortise_client::blocking::{Client, Locks};
 ///
 /// fn job(locks: &impl Locks) -> Result<(), Error> {
-///     locks.lock("job").run(|held| println!("as number {}", held.token()))
+///     locks.lock("job").run(|held| Ok(println!("as number {}", held.token())))
 /// }
 ///
 /// # fn main() -> Result<(), Error> {
 /// job(&Client::connect("redis://127.0.0.1/")?)
 /// # }
 /// ```
-pub trait Locks: std::fmt::Debug + Send + Sync {
+pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// As [`crate::Locks::lock_of`].
     ///
     /// # Examples
@@ -91,17 +99,25 @@ pub trait Locks: std::fmt::Debug + Send + Sync {
     }
 }
 
+mod sealed {
+    /// Others cannot implement it: it may grow.
+    pub trait Locks {}
+
+    impl Locks for super::Client {}
+    impl Locks for super::Quorum {}
+}
+
 impl Locks for Client {
     fn lock_of(&self, key: &[u8]) -> Lock {
         self.lock(key)
     }
 
     fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        wait(crate::Locks::info_on_each(&self.0, key))
+        self.info_of(key)
     }
 
     fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        wait(crate::Locks::top_on_each(&self.0, count))
+        self.top_of(count)
     }
 }
 
@@ -111,11 +127,11 @@ impl Locks for Quorum {
     }
 
     fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        wait(crate::Locks::info_on_each(&self.0, key))
+        self.info_of(key)
     }
 
     fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        wait(crate::Locks::top_on_each(&self.0, count))
+        self.top_of(count)
     }
 }
 
@@ -138,8 +154,8 @@ impl Locks for Quorum {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
-pub struct Client(crate::Client);
+#[derive(Clone)]
+pub struct Client(Arc<PerProcess<crate::Client>>);
 
 /// A quorum of independent servers; see [`crate::Quorum`].
 ///
@@ -148,12 +164,12 @@ pub struct Client(crate::Client);
 /// use mortise_client::blocking::Quorum;
 ///
 /// fn write(quorum: &Quorum) -> Result<(), Error> {
-///     quorum.lock("ledger").run(|held| println!("with fence {}", held.token()))
+///     quorum.lock("ledger").run(|held| Ok(println!("with fence {}", held.token())))
 /// }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[doc(alias = "redlock")]
-pub struct Quorum(crate::Quorum);
+pub struct Quorum(Arc<PerProcess<crate::Quorum>>);
 
 impl Client {
     /// Connects to a server.
@@ -197,7 +213,8 @@ impl Client {
     /// # }
     /// ```
     pub fn connect_with(settings: Builder) -> Result<Client, Error> {
-        wait(settings.runtime(background()?).connect()).map(Client)
+        let made = wait(settings.clone().runtime(background()?).connect())?;
+        Ok(Client::of(made, settings))
     }
 
     /// A client with settings of your own that connects when it is first used; see [`Builder::build`].
@@ -213,7 +230,8 @@ impl Client {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: Builder) -> Result<Client, Error> {
-        settings.runtime(background()?).build().map(Client)
+        let made = settings.clone().runtime(background()?).build()?;
+        Ok(Client::of(made, settings))
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -228,7 +246,7 @@ impl Client {
     /// # }
     /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock(self.0.lock(key))
+        Lock::new(self.0.any().lock(key), self.0.clone())
     }
 
     /// Who holds a lock and who waits for it.
@@ -246,7 +264,7 @@ impl Client {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
-        wait(self.0.info(key))
+        wait(self.0.get()?.info(key))
     }
 
     /// The locks with the most waiters.
@@ -264,7 +282,7 @@ impl Client {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        wait(self.0.top(count))
+        wait(self.0.get()?.top(count))
     }
 }
 
@@ -304,7 +322,8 @@ impl Quorum {
     /// # }
     /// ```
     pub fn connect_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        wait(settings.runtime(background()?).connect()).map(Quorum)
+        let made = wait(settings.clone().runtime(background()?).connect())?;
+        Ok(Quorum::of(made, settings))
     }
 
     /// A quorum with settings of your own that connects when it is first used; see [`QuorumBuilder::build`].
@@ -320,7 +339,8 @@ impl Quorum {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        settings.runtime(background()?).build().map(Quorum)
+        let made = settings.clone().runtime(background()?).build()?;
+        Ok(Quorum::of(made, settings))
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -332,7 +352,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock(self.0.lock(key))
+        Lock::new(self.0.any().lock(key), self.0.clone())
     }
 
     /// Who holds a lock and who waits for it, as each server sees it; see [`crate::Quorum::info`].
@@ -345,7 +365,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        wait(self.0.info(key))
+        self.info_of(key.as_ref())
     }
 
     /// The locks with the most waiters on each server; see [`crate::Quorum::top`].
@@ -356,6 +376,124 @@ impl Quorum {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        wait(self.0.top(count))
+        self.top_of(count)
+    }
+}
+
+impl Client {
+    /// As [`crate::Client::guarded`], for one command.
+    ///
+    /// # Errors
+    /// As for [`crate::Guarded::run`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(client: mortise_client::blocking::Client) -> Result<(), mortise_client::Error> {
+    /// let guard = client.lock("{stock:42}").acquire()?;
+    /// client.run_guarded(&guard, ["DECR", "{stock:42}:count"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_guarded<T: AsRef<[u8]>>(
+        &self,
+        guard: &Guard,
+        command: impl IntoIterator<Item = T>,
+    ) -> Result<Reply, Error> {
+        let client = self.0.get()?;
+        wait(client.guarded(guard.inner()?).run(command))
+    }
+
+    /// As [`crate::Client::close`]. Guards that are dropped are waited for by themselves.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(client: mortise_client::blocking::Client) {
+    /// client.close();
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        if let Ok(client) = self.0.get() {
+            wait(client.close());
+        }
+    }
+
+    fn of(made: crate::Client, settings: Builder) -> Client {
+        // A connection that was given is the parent's.
+        let settings = settings.without_connection();
+        let make = move || settings.clone().runtime(background()?).build();
+        Client(Arc::new(PerProcess::new(made, make)))
+    }
+
+    fn info_of(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
+        match self.0.get() {
+            Ok(client) => wait(crate::Locks::info_on_each(&client, key)),
+            Err(error) => vec![ServerAnswer::failed(error)],
+        }
+    }
+
+    fn top_of(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
+        match self.0.get() {
+            Ok(client) => wait(crate::Locks::top_on_each(&client, count)),
+            Err(error) => vec![ServerAnswer::failed(error)],
+        }
+    }
+}
+
+impl Quorum {
+    /// As [`crate::Quorum::close`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(quorum: mortise_client::blocking::Quorum) {
+    /// quorum.close();
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        if let Ok(quorum) = self.0.get() {
+            wait(quorum.close());
+        }
+    }
+
+    fn of(made: crate::Quorum, settings: QuorumBuilder) -> Quorum {
+        let make = move || settings.clone().runtime(background()?).build();
+        Quorum(Arc::new(PerProcess::new(made, make)))
+    }
+
+    fn info_of(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
+        match self.0.get() {
+            Ok(quorum) => wait(crate::Locks::info_on_each(&quorum, key)),
+            Err(error) => vec![ServerAnswer::failed(error)],
+        }
+    }
+
+    fn top_of(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
+        match self.0.get() {
+            Ok(quorum) => wait(crate::Locks::top_on_each(&quorum, count)),
+            Err(error) => vec![ServerAnswer::failed(error)],
+        }
+    }
+}
+
+impl Source for PerProcess<crate::Client> {
+    fn core(&self) -> Result<Arc<Core>, Error> {
+        Ok(self.get()?.core().clone())
+    }
+}
+
+impl Source for PerProcess<crate::Quorum> {
+    fn core(&self) -> Result<Arc<Core>, Error> {
+        Ok(self.get()?.core().clone())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Client").field(&self.0.get()).finish()
+    }
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Quorum").field(&self.0.get()).finish()
     }
 }

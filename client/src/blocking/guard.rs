@@ -1,18 +1,21 @@
 //! A lock that a thread holds.
 
+use std::fmt;
+use std::mem;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
+use crate::api::held::Held;
 use crate::blocking::park::{wait, wait_until};
-use crate::clock::LOOK;
-use crate::error::{Error, Loss};
-use crate::held::Held;
-use crate::release::Released;
+use crate::value::clock::LOOK;
+use crate::value::error::{ChangeFailed, Error, Loss};
+use crate::value::released::Released;
 
 /// A lock that is held; see [`crate::Guard`].
 ///
-/// Dropped, it is released by the background thread: where the process ends right after that, the lock may stay taken
-/// until its lease is over. [`release`](Guard::release) waits until it is released.
+/// Dropped, it is released, which is waited for as long as an answer may take: the process may end right after that.
+/// [`release`](Guard::release) tells whether the lock was held to the end. In a process that is forked from the one that took
+/// the lock a guard is nobody's, and does nothing.
 ///
 /// ```
 /// # fn main() -> Result<(), mortise_client::Error> {
@@ -31,11 +34,43 @@ use crate::release::Released;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 #[must_use = "the lock is released as soon as its guard is dropped"]
-pub struct Guard(pub(super) crate::Guard);
+pub struct Guard {
+    /// There until it is released.
+    guard: Option<crate::Guard>,
+    process: u32,
+}
 
 impl Guard {
+    pub(super) fn new(guard: crate::Guard) -> Guard {
+        Guard {
+            guard: Some(guard),
+            process: std::process::id(),
+        }
+    }
+
+    fn any(&self) -> &crate::Guard {
+        self.guard.as_ref().expect("a guard until it is released")
+    }
+
+    /// The guard, in the process that it was taken in.
+    pub(super) fn inner(&self) -> Result<&crate::Guard, Error> {
+        self.check_process().map(|()| self.any())
+    }
+
+    fn inner_mut(&mut self) -> Result<&mut crate::Guard, Error> {
+        self.check_process()?;
+        Ok(self.guard.as_mut().expect("a guard until it is released"))
+    }
+
+    /// A fork has copied it, and its client's threads are the parent's alone.
+    fn check_process(&self) -> Result<(), Error> {
+        match self.process == std::process::id() {
+            true => Ok(()),
+            false => Err(Error::Closed),
+        }
+    }
+
     /// As [`crate::Guard::held`].
     ///
     /// ```no_run
@@ -56,7 +91,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn held(&self) -> Held {
-        self.0.held()
+        self.any().held()
     }
 
     /// As [`crate::Guard::renew`].
@@ -75,7 +110,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn renew(&self) -> Result<(), Error> {
-        wait(self.0.renew())
+        wait(self.inner()?.renew())
     }
 
     /// As [`crate::Guard::renew_for`].
@@ -94,7 +129,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
-        wait(self.0.renew_for(lease))
+        wait(self.inner()?.renew_for(lease))
     }
 
     /// As [`crate::Guard::release`].
@@ -112,8 +147,12 @@ impl Guard {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn release(self) -> Result<Released, Error> {
-        wait(self.0.release())
+    pub fn release(mut self) -> Result<Released, Error> {
+        self.check_process()?;
+        match self.guard.take() {
+            Some(guard) => wait(guard.release()),
+            None => Ok(Released::Lost),
+        }
     }
 
     /// As [`crate::Guard::upgrade`].
@@ -131,8 +170,8 @@ impl Guard {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn upgrade(&mut self) -> Result<(), Error> {
-        wait(self.0.upgrade())
+    pub fn upgrade(&mut self) -> Result<(), ChangeFailed> {
+        wait(self.inner_mut()?.upgrade())
     }
 
     /// As [`crate::Guard::upgrade_within`].
@@ -150,8 +189,8 @@ impl Guard {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn upgrade_within(&mut self, limit: Duration) -> Result<(), Error> {
-        wait(self.0.upgrade_within(limit))
+    pub fn upgrade_within(&mut self, limit: Duration) -> Result<(), ChangeFailed> {
+        wait(self.inner_mut()?.upgrade_within(limit))
     }
 
     /// As [`crate::Guard::downgrade`].
@@ -170,8 +209,8 @@ impl Guard {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn downgrade(&mut self) -> Result<(), Error> {
-        wait(self.0.downgrade())
+    pub fn downgrade(&mut self) -> Result<(), ChangeFailed> {
+        wait(self.inner_mut()?.downgrade())
     }
 
     /// Waits until the lock is lost; at the deadline at the latest.
@@ -227,7 +266,7 @@ impl Guard {
         loop {
             let look = Instant::now() + self.deadline().remaining().min(LOOK);
             let next = until.map_or(look, |until| until.min(look));
-            let lost = wait_until(self.0.lost(), Some(next));
+            let lost = wait_until(self.any().lost(), Some(next));
             if lost.is_some() || until.is_some_and(|until| until <= Instant::now()) {
                 return lost;
             }
@@ -235,11 +274,34 @@ impl Guard {
     }
 }
 
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(guard) = self.guard.take() else {
+            return;
+        };
+        if self.check_process().is_err() {
+            // The parent has it.
+            mem::forget(guard);
+            return;
+        }
+        let limit = guard.answer_limit();
+        let until = Instant::now().checked_add(limit);
+        // What is not answered by then is said again in the background.
+        let _ = wait_until(guard.release(), until);
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.any().fmt(f)
+    }
+}
+
 impl Deref for Guard {
     type Target = Held;
 
     fn deref(&self) -> &Held {
-        &self.0
+        self.any()
     }
 }
 
@@ -249,7 +311,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::clock::BootInstant;
+    use crate::value::clock::BootInstant;
 
     #[test]
     fn a_guard_whose_runtime_does_not_run_is_lost_at_its_deadline() {
@@ -259,7 +321,7 @@ mod tests {
         let guard = runtime.block_on(async {
             let client = crate::Client::connect(server.url()).await.unwrap();
             let lock = client.lock("k").lease(Duration::from_millis(500));
-            Guard(lock.acquire().await.unwrap())
+            Guard::new(lock.acquire().await.unwrap())
         });
         let (sender, lost) = mpsc::channel();
         thread::spawn(move || {

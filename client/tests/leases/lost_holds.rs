@@ -70,7 +70,7 @@ async fn a_lease_that_the_server_has_refused_is_not_waited_for() {
     let lock = client.lock("k").lease(ms(1_000)).owner(&owner);
     let guard = lock.acquire().await.unwrap();
     let refused = guard.renew_for(ms(1 << 50)).await.unwrap_err();
-    assert!(matches!(refused, Error::Refused(_)), "{refused:?}");
+    assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
     server.sigkill();
     drop(guard);
     // The release is tried again until the lease is over, and no longer.

@@ -120,7 +120,7 @@ async fn work_under_a_lock_is_stopped_before_another_client_has_it() {
         let work = |_| async move {
             stopped.send("started").unwrap();
             let _stopped = Says("stopped", stopped);
-            std::future::pending::<()>().await;
+            std::future::pending::<Result<(), Error>>().await
         };
         lock.run(work).await
     });
@@ -149,10 +149,7 @@ async fn a_guard_of_a_killed_server_is_lost_at_the_deadline() {
     server.sigkill();
     assert_eq!(guard.lost().await, Loss::Expired);
     let started = Instant::now();
-    assert!(matches!(
-        guard.release().await,
-        Err(Error::Connection { .. })
-    ));
+    assert_eq!(guard.release().await.unwrap(), Released::Lost);
     assert!(started.elapsed() < LATE);
 }
 
@@ -187,11 +184,15 @@ async fn a_release_is_tried_for_as_long_as_the_longest_lease_that_was_asked_for(
         }
         assert_eq!(guard.renew_for(ms(60_000)).await.is_ok(), renewed);
         proxy.set(Traffic::Cut);
-        assert!(guard.release().await.is_err());
+        // Where nobody knows of the renewal it is lost by now, and left.
+        let released = guard.release().await;
+        assert!(released.is_err() == renewed, "{released:?}");
         // Longer than the lock's own lease, after which nobody would try again.
         tokio::time::sleep(ms(1000)).await;
-        let left = direct.info("k").await.unwrap().unwrap().holds[0].lease;
-        assert!(left > ms(10_000), "{left:?}");
+        if renewed {
+            let left = direct.info("k").await.unwrap().unwrap().holds[0].lease;
+            assert!(left > ms(10_000), "{left:?}");
+        }
         proxy.set(Traffic::Flows);
         await_free(&direct, "k").await;
     }

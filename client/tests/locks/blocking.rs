@@ -36,6 +36,7 @@ fn threads_that_want_the_same_lock_wait_for_each_other() {
                         let seen = count.load(Relaxed);
                         std::thread::yield_now();
                         count.store(seen + 1, Relaxed);
+                        Ok::<_, Error>(())
                     };
                     client.lock("k").run(add).unwrap();
                 }
@@ -54,7 +55,7 @@ fn a_thread_is_told_of_a_loss() {
     assert_eq!(guard.wait_lost(ms(5000)), Some(Loss::Denied));
     let work = client.lock("k").run(|held| {
         cmd!(server.connect(), "DEL", "k");
-        held.is_valid()
+        held.check()
     });
     assert!(matches!(work, Err(Error::Lost(_))), "{work:?}");
 }
@@ -93,9 +94,9 @@ fn readers_run_together_and_a_view_of_the_guard_goes_to_another_thread() {
     let lock = client.lock("k");
     let inner = lock.run_read(|outer| {
         assert_eq!(outer.mode(), Mode::Read);
-        lock.run_read(|inner| inner.token() > outer.token())
+        lock.run_read(|inner| Ok::<_, Error>(inner.token() > outer.token()))
     });
-    assert!(inner.unwrap().unwrap());
+    assert!(inner.unwrap());
     let guard = lock.lease(ms(300)).auto_renew(false).acquire().unwrap();
     let held = guard.held();
     let watching = std::thread::spawn(move || {
@@ -114,8 +115,8 @@ fn an_upgrade_that_cannot_be_had_in_time_leaves_the_reader_a_reader() {
     let client = Client::connect(server.url()).unwrap();
     let other = client.lock("k").read().unwrap();
     let mut guard = client.lock("k").read().unwrap();
-    assert!(guard.upgrade_within(ms(0)).unwrap_err().is_busy());
-    assert!(guard.upgrade_within(ms(50)).unwrap_err().is_busy());
+    assert!(guard.upgrade_within(ms(0)).unwrap_err().error.is_busy());
+    assert!(guard.upgrade_within(ms(50)).unwrap_err().error.is_busy());
     guard.renew().unwrap();
     assert_eq!(guard.mode(), Mode::Read);
     drop(other);

@@ -71,7 +71,7 @@ async fn a_release_dropped_at_any_point_releases_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_upgrade_dropped_at_any_point_leaves_a_reader_or_a_writer_and_no_waiter() {
+async fn an_upgrade_dropped_at_any_point_leaves_what_the_guard_says_and_no_waiter() {
     let server = Server::start();
     let client = client(&server).await;
     for alone in [true, false] {
@@ -83,13 +83,14 @@ async fn an_upgrade_dropped_at_any_point_leaves_a_reader_or_a_writer_and_no_wait
             };
             let mut guard = client.lock("k").read().await.unwrap();
             drop_at(guard.upgrade(), point).await;
-            assert!(guard.is_valid(), "{point:?}");
-            await_waiters(&client, "k", 0).await;
-            support::eventually("the guard is renewed", || async {
-                guard.renew().await.is_ok()
-            })
-            .await;
-            assert!(guard.release().await.unwrap().was_held(), "{point:?}");
+            if guard.is_valid() {
+                guard.renew().await.unwrap();
+                assert!(guard.release().await.unwrap().was_held(), "{point:?}");
+            } else {
+                // Nobody knows what became of it, so it is left.
+                assert_eq!(guard.loss(), Some(Loss::Unknown));
+                drop(guard);
+            }
             drop(other);
             assert_nothing_left(&client, "k", point).await;
         }
@@ -189,8 +190,8 @@ async fn work_in_a_scope_runs_under_the_lock_and_gives_it_back() {
         .run(|held| {
             let client = client.clone();
             async move {
-                assert!(held.is_valid());
-                client.info("k").await.unwrap().unwrap().holds[0].token == held.token()
+                let token = held.check()?;
+                Ok::<_, Error>(client.info("k").await?.unwrap().holds[0].token == token)
             }
         })
         .await;
@@ -205,7 +206,7 @@ async fn work_in_a_scope_is_cancelled_when_the_lock_is_lost() {
     let lock = client.lock("k").lease(ms(300));
     let work = lock.run(|_| async {
         cmd!(server.connect(), "DEL", "k");
-        std::future::pending::<()>().await;
+        std::future::pending::<Result<(), Error>>().await
     });
     let error = work.await.unwrap_err();
     assert!(matches!(error, Error::Lost(Loss::Denied)), "{error:?}");
@@ -218,7 +219,10 @@ async fn work_that_ends_after_the_lock_was_lost_has_not_ended_under_it() {
     let lock = client.lock("k").lease(ms(200));
     // Never yields, so that nothing could cancel it.
     let error = lock
-        .run(|_| async { std::thread::sleep(ms(300)) })
+        .run(|_| async {
+            std::thread::sleep(ms(300));
+            Ok::<_, Error>(())
+        })
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Lost(_)), "{error:?}");
@@ -229,7 +233,7 @@ async fn a_scope_that_is_dropped_releases() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k");
-    let running = lock.run(|_| std::future::pending::<()>());
+    let running = lock.run(|_| std::future::pending::<Result<(), Error>>());
     assert!(tokio::time::timeout(ms(50), running).await.is_err());
     await_free(&client, "k").await;
 }

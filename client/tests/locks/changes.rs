@@ -1,110 +1,40 @@
 //! Holds of which a part is given back, as in a change of mode, while the server does not take it.
 
-use mortise_client::{Client, Error, Guard, HoldInfo, Lock, Loss, Mode, Owner, Released};
+use mortise_client::{ChangeFailed, Client, Error, Guard, Lock, Loss, Mode, Owner, Released};
 use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
-use crate::support::{await_free, await_waiters, client, client_of, eventually, ms};
+use crate::support::{self, await_free, await_waiters, client, client_of, ms};
 
-/// Has the server refuse every release, or accept them again.
+/// Has the server refuse everything that gives something back, or accept it again.
 fn refuse_releases(server: &Server, refuse: bool) {
-    let rule = if refuse {
-        "-lock.release"
-    } else {
-        "+lock.release"
-    };
-    cmd!(server.connect(), "ACL", "SETUSER", "default", rule);
-}
-
-async fn hold(client: &Client) -> HoldInfo {
-    client.info("k").await.unwrap().unwrap().holds[0].clone()
-}
-
-/// Waits until the server counts so many writes and reads of the only holder.
-async fn await_counts(client: &Client, write: u64, read: u64) {
-    eventually("the counts are right", || async {
-        let hold = hold(client).await;
-        (hold.write, hold.read) == (write, read)
-    })
-    .await;
+    let sign = if refuse { "-" } else { "+" };
+    for command in ["lock.release", "lock.leave"] {
+        let rule = format!("{sign}{command}");
+        cmd!(server.connect(), "ACL", "SETUSER", "default", rule);
+    }
 }
 
 #[tokio::test]
-async fn a_downgrade_that_leaves_the_write_hold_behind_says_so_and_gives_it_back_later() {
+async fn a_downgrade_that_is_refused_leaves_the_writer_a_writer_and_says_so() {
     let server = Server::start();
     let client = client(&server).await;
     let mut guard = client.lock("k").acquire().await.unwrap();
     refuse_releases(&server, true);
     let error = guard.downgrade().await.unwrap_err();
-    assert!(matches!(error, Error::Refused(_)), "{error:?}");
-    assert_eq!(guard.mode(), Mode::Read);
+    assert!(matches!(error.error, Error::Refused { .. }), "{error:?}");
+    assert_eq!((error.left, guard.mode()), (Some(Mode::Write), Mode::Write));
     assert!(client.lock("k").try_read().await.unwrap().is_none());
     refuse_releases(&server, false);
-    let other = client.lock("k").wait(ms(10_000)).read().await.unwrap();
-    assert!(guard.is_valid() && other.is_valid());
+    guard.downgrade().await.unwrap();
+    let other = client.lock("k").read().await.unwrap();
+    assert!(guard.is_valid() && other.is_valid() && guard.mode() == Mode::Read);
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }
 
 #[tokio::test]
-async fn an_upgrade_that_leaves_the_read_hold_behind_says_so_and_is_a_writer() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let mut guard = client.lock("k").read().await.unwrap();
-    refuse_releases(&server, true);
-    let error = guard.upgrade().await.unwrap_err();
-    assert!(matches!(error, Error::Refused(_)), "{error:?}");
-    assert!(guard.is_valid() && guard.mode() == Mode::Write);
-    refuse_releases(&server, false);
-    await_counts(&client, 1, 0).await;
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
-    assert_eq!(client.info("k").await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn what_was_to_be_given_back_is_kept_if_it_is_taken_again_before() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let mut guard = client.lock("k").acquire().await.unwrap();
-    refuse_releases(&server, true);
-    assert!(guard.downgrade().await.is_err());
-    assert!(guard.upgrade().await.is_err());
-    assert_eq!(guard.mode(), Mode::Write);
-    refuse_releases(&server, false);
-    // Both are given back later: the write hold down to the one that the guard has, the read hold for good.
-    await_counts(&client, 1, 0).await;
-    assert!(client.lock("k").try_read().await.unwrap().is_none());
-    tokio::time::sleep(ms(1500)).await;
-    let hold = hold(&client).await;
-    assert_eq!((hold.write, hold.read), (1, 0));
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
-}
-
-#[tokio::test]
-async fn a_release_that_is_late_in_the_network_does_not_hit_what_is_taken_after_it() {
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let (slow, direct) = (client_of(&proxy.url()).await, client(&server).await);
-    let owner = Owner::new();
-    let lock = slow.lock("k").owner(&owner).reentrant().lease(ms(60_000));
-    let writer = lock.acquire().await.unwrap();
-    let reader = lock.read().await.unwrap();
-    proxy.set(Traffic::StallsOld);
-    let error = writer.release().await.unwrap_err();
-    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
-    // Another connection would bring this ahead of the release.
-    let again = lock.acquire().await.unwrap_err();
-    assert!(matches!(again, Error::Connection { .. }), "{again:?}");
-    proxy.set(Traffic::Flows);
-    let writer = lock.acquire().await.unwrap();
-    await_counts(&direct, 1, 1).await;
-    assert_eq!(reader.release().await.unwrap(), Released::Held);
-    await_counts(&direct, 1, 0).await;
-    assert_eq!(writer.release().await.unwrap(), Released::Held);
-}
-
-#[tokio::test]
-async fn an_owner_whose_release_is_on_its_way_gets_the_key_when_it_has_arrived() {
+async fn a_release_that_is_refused_is_repeated_until_it_is_accepted() {
     let server = Server::start();
     let client = client(&server).await;
     let owner = Owner::new();
@@ -112,12 +42,31 @@ async fn an_owner_whose_release_is_on_its_way_gets_the_key_when_it_has_arrived()
     let guard = lock.acquire().await.unwrap();
     let token = guard.token();
     refuse_releases(&server, true);
-    assert!(matches!(guard.release().await, Err(Error::Refused(_))));
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     let busy = lock.clone().wait(ms(20)).acquire().await.unwrap_err();
     assert!(busy.is_busy(), "{busy:?}");
     assert!(lock.try_acquire().await.unwrap().is_none());
     refuse_releases(&server, false);
     assert!(lock.acquire().await.unwrap().token() > token);
+}
+
+#[tokio::test]
+async fn an_owner_whose_release_is_stuck_in_the_network_gets_the_key_over_another_connection() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let slow = client_of(&proxy.url()).await;
+    let lock = slow.lock("k").owner(&Owner::new()).lease(ms(60_000));
+    let guard = lock.acquire().await.unwrap();
+    let token = guard.token();
+    proxy.set(Traffic::StallsOld);
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+    let again = lock.acquire().await.unwrap();
+    assert!(again.token() > token);
+    // What was stuck arrives, and hits nothing.
+    proxy.set(Traffic::Flows);
+    support::assert_holds(again, &server, "k").await;
 }
 
 #[tokio::test]
@@ -128,8 +77,10 @@ async fn a_part_that_was_not_held_any_more_is_a_loss_for_all_who_share_the_hold(
     let lock = client.lock("k").owner(&owner).reentrant().lease(ms(60_000));
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
     cmd!(server.connect(), "DEL", "k");
-    assert_eq!(inner.release().await.unwrap(), Released::Lost);
+    assert!(matches!(inner.renew().await, Err(Error::NotHeld)));
     assert_eq!(outer.loss(), Some(Loss::Denied));
+    assert_eq!(inner.release().await.unwrap(), Released::Lost);
+    assert_eq!(outer.release().await.unwrap(), Released::Lost);
 }
 
 #[tokio::test]
@@ -148,10 +99,8 @@ async fn a_change_of_a_hold_that_is_gone_is_a_loss() {
             Mode::Write => guard.downgrade().await,
         };
         let error = changed.unwrap_err();
-        assert!(
-            matches!(error, Error::Lost(_) | Error::NotHeld),
-            "{error:?}"
-        );
+        let is_loss = matches!(error.error, Error::Lost(_) | Error::NotHeld);
+        assert!(is_loss && error.left.is_none(), "{error:?}");
         assert!(!guard.is_valid(), "{mode}");
         drop(guard);
         await_free(&client, "k").await;
@@ -164,7 +113,7 @@ async fn upgrade_while_deleted(
     lock: Lock,
     client: &Client,
     servers: &[Server],
-) -> (Result<(), Error>, Guard) {
+) -> (Result<(), ChangeFailed>, Guard) {
     let mut guard = lock.read().await.unwrap();
     let upgrade = tokio::spawn(async move { (guard.upgrade().await, guard) });
     await_waiters(client, "k", 1).await;
@@ -176,12 +125,10 @@ async fn upgrade_while_deleted(
     ended.expect("the loss is found out").unwrap()
 }
 
-fn assert_lost((upgraded, guard): (Result<(), Error>, Guard)) {
+fn assert_lost((upgraded, guard): (Result<(), ChangeFailed>, Guard)) {
     let error = upgraded.unwrap_err();
-    assert!(
-        matches!(error, Error::Lost(_) | Error::NotHeld),
-        "{error:?}"
-    );
+    let is_loss = matches!(error.error, Error::Lost(_) | Error::NotHeld);
+    assert!(is_loss && error.left.is_none(), "{error:?}");
     assert_eq!(guard.loss(), Some(Loss::Denied));
 }
 

@@ -7,7 +7,6 @@ use mortise_client::{
 use crate::support::ms;
 use crate::support::quorum::Servers;
 use crate::support::{await_waiters, client, eventually};
-#[cfg(feature = "blocking")]
 
 /// On how many servers a key is held, on how many it is free, and how many do not say.
 async fn seen(locks: &dyn Locks, key: &str) -> (usize, usize, usize) {
@@ -152,8 +151,8 @@ fn everything_can_be_sent_to_and_used_from_other_threads() {
         future(&lock.acquire());
         future(&lock.try_acquire());
         future(&lock.read());
-        future(&lock.run(|_| async {}));
-        future(&lock.run_read(|_| async {}));
+        future(&lock.run(|_| async { Ok::<_, mortise_client::Error>(()) }));
+        future(&lock.run_read(|_| async { Ok::<_, mortise_client::Error>(()) }));
         future(&guard.lost());
         future(&guard.renew());
         future(&guard.downgrade());

@@ -56,10 +56,10 @@ fn commands(server: &Server) -> i64 {
 }
 
 #[tokio::test]
-async fn a_waited_acquisition_is_three_commands_and_a_fourth_where_it_has_to_be_confirmed() {
+async fn a_waited_acquisition_is_two_commands_beside_the_letters() {
     let server = Server::start();
     let client = client(&server).await;
-    for (lease, wanted) in [(ms(60_000), 3), (ms(1000), 4)] {
+    for lease in [ms(60_000), ms(1000)] {
         let holder = client.lock("k").acquire().await.unwrap();
         let before = commands(&server);
         let waiting = tokio::spawn({
@@ -72,7 +72,7 @@ async fn a_waited_acquisition_is_three_commands_and_a_fourth_where_it_has_to_be_
         let guard = waiting.await.unwrap();
         let _ = guard.release().await.unwrap();
         // The holder's release is one more.
-        assert_eq!(commands(&server) - before, wanted + 1, "{lease:?}");
+        assert_eq!(commands(&server) - before, 2 + 1, "{lease:?}");
     }
 }
 
@@ -83,10 +83,11 @@ async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
     let far = Client::connect(proxy.url()).await.unwrap();
     let near = client(&server).await;
     let holder = near.lock("k").acquire().await.unwrap();
-    // Its confirmation would come 1.6 seconds after the grant.
+    // The letter comes when more than half of the lease is gone, and its confirmation after its end.
     proxy.set(Traffic::Takes(ms(800)));
     let waiting = tokio::spawn({
-        let lock = far.lock("k").lease(ms(1500)).wait(ms(30_000));
+        let lock = far.lock("k").lease(ms(2500)).auto_renew(false);
+        let lock = lock.wait(ms(30_000));
         async move { lock.acquire().await }
     });
     await_waiters(&near, "k", 1).await;
@@ -163,7 +164,7 @@ async fn a_waiter_gets_the_lock_when_the_holder_leaves() {
 }
 
 #[tokio::test]
-async fn a_lock_granted_after_a_long_wait_is_believed_in_from_its_confirmation() {
+async fn a_lock_granted_after_a_long_wait_is_believed_in_from_its_grant() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -177,7 +178,9 @@ async fn a_lock_granted_after_a_long_wait_is_believed_in_from_its_confirmation()
     let freed = BootInstant::now();
     drop(guard);
     let guard = waiter.await.unwrap();
-    assert!(guard.deadline() >= freed + (lease - lease / 100 - ms(2)));
+    // Less the time that the letter's request took to the server, for all that is known here.
+    let way = ms(200);
+    assert!(guard.deadline() + way >= freed + (lease - lease / 100 - ms(2)));
     assert!(guard.is_valid());
 }
 
@@ -242,62 +245,7 @@ async fn a_server_that_is_not_there_is_a_connection_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn one_wait_too_many_is_an_error_and_no_queue() {
-    let server = Server::start();
-    let client = Client::builder(server.url())
-        .unwrap()
-        .max_waits(1)
-        .connect()
-        .await
-        .unwrap();
-    let guard = client.lock("k").acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = client.lock("k");
-        async move { lock.acquire().await }
-    });
-    await_waiters(&client, "k", 1).await;
-    let error = client.lock("k").acquire().await.unwrap_err();
-    assert!(
-        matches!(error, Error::TooManyWaits { limit: 1 }),
-        "{error:?}"
-    );
-    drop(guard);
-    drop(waiting.await.unwrap().unwrap());
-}
-
-#[tokio::test]
-async fn a_waiter_sent_away_with_an_error_queues_again_and_one_told_that_its_wait_is_over_is_busy()
-{
-    let server = Server::start();
-    let client = client(&server).await;
-    let holder = client.lock("k").acquire().await.unwrap();
-    let unblock = |id: u64, how: &str| cmd!(server.connect(), "CLIENT", "UNBLOCK", id, how);
-    let wait = || {
-        let lock = client.lock("k");
-        tokio::spawn(async move { lock.acquire().await })
-    };
-    let waiting = wait();
-    let first = await_waiters(&client, "k", 1).await.queue[0].client;
-    // As when a primary becomes a replica.
-    unblock(first, "ERROR");
-    support::eventually("it queues again", || async {
-        let info = client.info("k").await.unwrap().unwrap();
-        info.queue
-            .first()
-            .is_some_and(|waiter| waiter.client != first)
-    })
-    .await;
-    assert_eq!(holder.release().await.unwrap(), Released::Held);
-    let holder = waiting.await.unwrap().unwrap();
-    let waiting = wait();
-    let second = await_waiters(&client, "k", 1).await.queue[0].client;
-    unblock(second, "TIMEOUT");
-    assert!(waiting.await.unwrap().unwrap_err().is_busy());
-    assert_eq!(holder.release().await.unwrap(), Released::Held);
-}
-
-#[tokio::test]
-async fn connections_for_waiting_are_used_again() {
+async fn waiting_takes_one_more_connection_whatever_comes_of_it() {
     let server = Server::start();
     let client = client(&server).await;
     for _ in 0..5 {
@@ -349,7 +297,7 @@ async fn bad_leases_are_refused_before_anything_is_sent() {
         .acquire()
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Refused(_)), "{error:?}");
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -359,7 +307,7 @@ async fn a_key_of_another_type_is_refused_with_the_servers_words() {
     cmd!(server.connect(), "SET", "k", "v");
     let error = client.lock("k").acquire().await.unwrap_err();
     assert!(
-        matches!(&error, Error::Refused(line) if line.starts_with("WRONGTYPE")),
+        matches!(&error, Error::Refused { code, .. } if code == "WRONGTYPE"),
         "{error:?}"
     );
 }

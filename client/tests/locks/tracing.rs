@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use mortise_harness::{Server, cmd};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::support::proxy::{Proxy, Traffic};
@@ -19,6 +19,8 @@ struct Events(Arc<Mutex<Vec<String>>>);
 impl Events {
     /// Gets what the tasks of this test's runtime say, all of which run on its thread.
     fn of_this_thread() -> (Events, DefaultGuard) {
+        // Where one subscriber is alone, an event that a thread without it meets first is off for good: be two.
+        let _ = tracing::subscriber::set_global_default(NoSubscriber::default());
         let events = Events::default();
         let guard = tracing::subscriber::set_default(events.clone());
         (events, guard)

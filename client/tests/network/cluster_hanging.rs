@@ -57,7 +57,7 @@ async fn a_hanging_primary_disturbs_nobody_on_the_others() {
         tokio::spawn(async move { lock.acquire().await })
     });
     await_waiters(&other, &far_waited, 1).await;
-    let place = await_waiters(&other, &waited, 1).await.queue[0].client;
+    await_waiters(&other, &waited, 1).await;
     let connection = take(&client, &asked).await;
 
     cluster.primaries[0].stop_signal();
@@ -74,7 +74,8 @@ async fn a_hanging_primary_disturbs_nobody_on_the_others() {
     assert!(!far_guard.is_valid(), "{far_guard:?}");
     assert!(!waiting.is_finished());
     let info = await_waiters(&other, &waited, 1).await;
-    assert_eq!(info.queue[0].client, place, "the waiter has lost its place");
+    let waited = info.queue[0].waited;
+    assert!(waited >= HANGS, "the waiter has lost its place: {waited:?}");
     take(&newcomer, &new).await;
     theirs.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());

@@ -40,6 +40,8 @@ async fn a_waiter_survives_the_death_of_the_shared_connection() {
     let lock = mine.lock("k");
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     await_waiters(&direct, "k", 1).await;
+    // It has been told that it waits.
+    tokio::time::sleep(ms(200)).await;
     proxy.set(Traffic::Stalls);
     // Several looks at whether the server is there.
     tokio::time::sleep(ms(3_000)).await;

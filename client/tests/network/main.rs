@@ -6,6 +6,7 @@ mod cluster_hanging;
 #[cfg(feature = "cluster")]
 mod cluster_moves;
 mod connections;
+mod crowd;
 mod dead_connections;
 mod failover;
 mod hanging;

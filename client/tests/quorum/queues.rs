@@ -1,6 +1,7 @@
 //! What a quorum offers beyond the algorithm: both modes, queues, cancellation, and what partitions do to it.
 
-use mortise_client::{Locks, Loss, Mode, Owner, Quorum, Released};
+use mortise_client::{Error, Locks, Loss, Mode, Owner, Quorum, Released};
+use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
@@ -32,7 +33,14 @@ async fn a_reader_over_a_quorum_upgrades_and_downgrades() {
     assert!(quorum.lock("k").try_read().await.unwrap().is_none());
     guard.downgrade().await.unwrap();
     let other = quorum.lock("k").try_read().await.unwrap().unwrap();
-    assert!(guard.upgrade_within(ms(0)).await.unwrap_err().is_busy());
+    assert!(
+        guard
+            .upgrade_within(ms(0))
+            .await
+            .unwrap_err()
+            .error
+            .is_busy()
+    );
     guard.renew().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Held);
     assert_eq!(other.release().await.unwrap(), Released::Held);
@@ -136,7 +144,7 @@ async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
         proxy.set(Traffic::Stalls);
     }
     assert_eq!(guard.lost().await, Loss::Expired);
-    assert!(guard.release().await.is_err());
+    assert_eq!(guard.release().await.unwrap(), Released::Lost);
     for proxy in &proxies {
         proxy.set(Traffic::Flows);
     }
@@ -171,4 +179,34 @@ async fn a_hold_can_be_changed_on_another_majority_than_the_one_that_granted_it(
     assert_eq!(guard.release().await.unwrap(), Released::Held);
     servers.0[0].cont_signal();
     servers.await_free("k").await;
+}
+
+#[tokio::test]
+async fn who_queues_does_not_skip_a_server_that_has_closed_idle_connections() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    servers.occupy(&[0, 1, 2], "k", 60_000);
+    cmd!(servers.0[0].connect(), "CLIENT", "KILL", "TYPE", "normal");
+    // By then it is known, as it is of a connection that was closed for having been idle.
+    tokio::time::sleep(ms(300)).await;
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    support::await_waiters(&client(&servers.0[0]).await, "k", 1).await;
+    servers.vacate(&[0, 1, 2], "k");
+    assert!(waiting.await.unwrap().unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn one_server_under_three_addresses_is_no_quorum() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let localhost = format!("redis://localhost:{}/", server.port());
+    let error = Quorum::connect([server.url(), localhost, proxy.url()])
+        .await
+        .map(drop)
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Invalid(text) if text.contains("the same server")),
+        "{error:?}"
+    );
 }

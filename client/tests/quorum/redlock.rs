@@ -272,7 +272,7 @@ async fn requirement_12_the_work_ends_within_the_validity() {
             let _end = End(held, told);
             servers.0[0].stop_signal();
             servers.0[1].stop_signal();
-            std::future::pending::<()>().await;
+            std::future::pending::<Result<(), Error>>().await
         })
         .await
         .unwrap_err();

@@ -25,7 +25,7 @@ impl Servers {
 
     /// A quorum whose servers are given more time than a busy machine takes.
     pub(crate) async fn quorum(&self) -> Quorum {
-        self.quorum_with(ms(500)).await
+        self.quorum_with(ms(2_000)).await
     }
 
     pub(crate) async fn quorum_with(&self, node_timeout: Duration) -> Quorum {

@@ -3,8 +3,10 @@
 
 mod allocations;
 mod codec;
+mod crowds;
 mod deadlock;
 mod lease_order;
 mod locks;
 mod mail;
+mod observed;
 mod queues;

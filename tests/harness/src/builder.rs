@@ -1,6 +1,5 @@
 //! Saying which server to start.
 
-use std::fmt;
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,8 +7,9 @@ use std::time::Duration;
 
 use crate::clock_shim::ClockStep;
 use crate::link::Link;
-use crate::server::{Server, StartFailure};
+use crate::server::Server;
 use crate::setup::Setup;
+use crate::start_error::{StartError, StartFailure};
 use crate::work_dir::WorkDir;
 
 /// How often another port is tried before a start fails.
@@ -22,14 +22,35 @@ pub struct Builder {
     dir: Option<PathBuf>,
 }
 
-impl Builder {
-    pub(crate) fn new() -> Builder {
+impl Server {
+    /// Starts a server with the module, without persistence.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start() -> Server {
+        Server::builder().start()
+    }
+
+    /// The same, and no node of a cluster in any case: see [`Builder::alone`].
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start_alone() -> Server {
+        Server::builder().alone().start()
+    }
+
+    /// Options for another kind of server.
+    pub fn builder() -> Builder {
         Builder {
             setup: Setup::new(),
             dir: None,
         }
     }
+}
 
+impl Builder {
     /// A line of `redis.conf`: `config("appendonly", "yes")`, `config("save", "60 1")`. An empty value is written `""`.
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.setup.set_line(name, value);
@@ -45,6 +66,13 @@ impl Builder {
     /// Runs another server than all others are: one of [`other_servers`](crate::other_servers).
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.setup.program = Some(program.into());
+        self
+    }
+
+    /// Starts no node of a cluster even where the tests are run on such (`MORTISE_CLUSTER`): for tests of what clusters
+    /// do not have, several databases or a command with keys of several slots.
+    pub fn alone(mut self) -> Self {
+        self.setup.alone = true;
         self
     }
 
@@ -67,6 +95,10 @@ impl Builder {
     /// Makes the server a replica of whatever listens on `port` of 127.0.0.1.
     pub fn replica_at(self, port: u16) -> Self {
         self.config("replicaof", &format!("127.0.0.1 {port}"))
+    }
+
+    pub(crate) fn is_sentinel(&self) -> bool {
+        self.setup.sentinel
     }
 
     /// Calls others from `address`, and lets them call `port`, or `bus` on the bus of a cluster.
@@ -180,20 +212,3 @@ impl Builder {
         }
     }
 }
-
-/// Why a server did not come up.
-#[derive(Debug, Clone)]
-pub struct StartError {
-    /// What went wrong, seen from outside.
-    pub reason: String,
-    /// All the server wrote.
-    pub log: String,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; the server's log:\n{}", self.reason, self.log)
-    }
-}
-
-impl std::error::Error for StartError {}

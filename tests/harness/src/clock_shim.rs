@@ -4,8 +4,7 @@
 //! as they are. The same library can let the server believe that it is on another machine.
 
 use std::env;
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::OnceLock;
@@ -13,7 +12,6 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::module::target_dir;
-use crate::server::Server;
 
 /// A step of the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +23,7 @@ pub enum ClockStep {
 }
 
 impl ClockStep {
-    fn micros(self) -> i64 {
+    pub(crate) fn micros(self) -> i64 {
         let micros = |by: Duration| {
             i64::try_from(by.as_micros()).expect("a step of less than 290,000 years")
         };
@@ -33,57 +31,6 @@ impl ClockStep {
             ClockStep::Forward(by) => micros(by),
             ClockStep::Back(by) => -micros(by),
         }
-    }
-}
-
-impl Server {
-    /// Steps the wall clock that this server sees; a later step adds to it, and a restart changes nothing about it.
-    ///
-    /// # Panics
-    /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim).
-    #[track_caller]
-    pub fn step_clock(&self, step: ClockStep) {
-        let path = offset_file(self.dir());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .expect("a server with a clock shim");
-        let mut offset = [0; 8];
-        file.read_exact_at(&mut offset, 0)
-            .expect("the offset can be read");
-        let offset = i64::from_ne_bytes(offset) + step.micros();
-        // In place: the server has this very file mapped.
-        file.write_all_at(&offset.to_ne_bytes(), 0)
-            .expect("the offset can be written");
-    }
-
-    /// The environment of another program that is to see this server's wall clock, as it is stepped.
-    ///
-    /// # Panics
-    /// If the shim cannot be compiled.
-    pub fn clock_envs(&self) -> [(String, String); 2] {
-        envs(self.dir(), ClockStep::Forward(Duration::ZERO))
-    }
-}
-
-impl Server {
-    /// Boots the machine of its own that this server is on; the server itself must not run.
-    ///
-    /// # Panics
-    /// If the server was started without [`Builder::on_another_machine`](crate::Builder::on_another_machine).
-    pub fn reboot_machine(&self) {
-        let file = boot_file(self.dir());
-        assert!(file.exists(), "a server on a machine of its own");
-        write_new_id(&file);
-    }
-
-    /// The machine of its own that this server is on has no id from the server's next start on.
-    ///
-    /// # Panics
-    /// If the server's folder cannot be written.
-    pub fn forget_machine(&self) {
-        fs::write(self.dir().join("machine-id"), "").expect("the server's folder can be written");
     }
 }
 
@@ -117,18 +64,18 @@ pub(crate) fn machine_envs(dir: &Path) -> [(String, String); 2] {
 }
 
 /// An id that no other machine of the test run has, nor any other boot of this one.
-fn write_new_id(file: &Path) {
+pub(crate) fn write_new_id(file: &Path) {
     static IDS: AtomicU32 = AtomicU32::new(0);
     let (test, number) = (process::id(), IDS.fetch_add(1, Relaxed));
     let id = format!("{test:08x}-{number:04x}-4000-8000-000000000000\n");
     fs::write(file, id).expect("the server's folder can be written");
 }
 
-fn boot_file(dir: &Path) -> PathBuf {
+pub(crate) fn boot_file(dir: &Path) -> PathBuf {
     dir.join("boot-id")
 }
 
-fn offset_file(dir: &Path) -> PathBuf {
+pub(crate) fn offset_file(dir: &Path) -> PathBuf {
     dir.join("clock-offset")
 }
 

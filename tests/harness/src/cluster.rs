@@ -10,7 +10,7 @@ use crate::replication::wait_for_sync_at;
 use crate::server::Server;
 use crate::value::{info, int, text};
 
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 /// How long the nodes may take to agree.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long they have for it before they are introduced once more.

@@ -5,10 +5,11 @@
 
 mod client;
 mod record;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -16,46 +17,16 @@ use crate::clock::wall_micros;
 use crate::eventually::within;
 
 use client::Client;
+use shared::Shared;
+
 pub use record::{Record, Stint};
-
-/// Where a client goes when the primary moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// It goes to the new primary at once, and renews there what it holds.
-    Mover,
-    /// It stays with the old one until that refuses it: it is on the same side of a partition.
-    Loyal,
-}
-
-/// How long a client stays inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stay {
-    /// Mostly for a short time, sometimes for longer than a lease.
-    Mixed,
-    /// For longer than a lease, renewing: at any moment somebody is inside.
-    Renewing,
-    /// For as long as the first lease lasts, without a word to the server.
-    Silent,
-}
+pub use shared::{Role, Stay};
 
 /// Running clients. They end when this value goes.
 #[derive(Debug)]
 pub struct Contenders {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    key: String,
-    lease: Duration,
-    /// Where the primary was when all began.
-    old: u16,
-    /// Where it is.
-    current: AtomicU16,
-    stay: Stay,
-    stop: AtomicBool,
-    record: Mutex<Record>,
 }
 
 impl Contenders {
@@ -141,17 +112,5 @@ impl Contenders {
 impl Drop for Contenders {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Shared {
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record
-            .lock()
-            .expect("no thread panics with the record in hand")
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
     }
 }

@@ -1,5 +1,6 @@
 //! A port that leads to a server, as long as it is let through.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -36,8 +37,12 @@ struct State {
     /// How late what passes arrives, in milliseconds.
     delay_in: AtomicU64,
     delay_out: AtomicU64,
+    /// Nothing that the server has sent arrives.
+    held_out: AtomicBool,
     closed: AtomicBool,
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// For these nothing is late or held back.
+    spared: Mutex<BTreeSet<IpAddr>>,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -56,8 +61,10 @@ impl Door {
             target: AtomicU16::new(0),
             delay_in: AtomicU64::new(0),
             delay_out: AtomicU64::new(0),
+            held_out: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lets_through: Box::new(lets_through),
+            spared: Mutex::default(),
             streams: Mutex::default(),
         });
         let shared = Arc::clone(&state);
@@ -70,6 +77,15 @@ impl Door {
         self.state.target.store(port, Ordering::SeqCst);
     }
 
+    /// Nothing is late, or held back, for who comes from `address`.
+    pub(crate) fn spare(&self, address: IpAddr) {
+        let mut spared = self.state.spared.lock();
+        spared
+            .as_mut()
+            .expect("nobody panics with the set in hand")
+            .insert(address);
+    }
+
     /// What is sent to the server from here on arrives so late.
     pub(crate) fn delay_in(&self, by: Duration) {
         self.state.delay_in.store(millis(by), Ordering::SeqCst);
@@ -78,6 +94,11 @@ impl Door {
     /// What the server sends from here on arrives so late.
     pub(crate) fn delay_out(&self, by: Duration) {
         self.state.delay_out.store(millis(by), Ordering::SeqCst);
+    }
+
+    /// Whether what the server has sent is held back, to arrive all together later.
+    pub(crate) fn hold_out(&self, held: bool) {
+        self.state.held_out.store(held, Ordering::SeqCst);
     }
 
     /// The port on 127.0.0.1 to come in by.
@@ -143,11 +164,11 @@ impl State {
         let (sender, under_way) = mpsc::channel::<(Instant, Vec<u8>)>();
         let reader = source.try_clone().expect("a socket can be shared");
         let state = Arc::clone(self);
-        thread::spawn(move || state.carry(&under_way, &mut sink, &reader, from));
+        thread::spawn(move || state.carry(&under_way, &mut sink, &reader, from, way));
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = source.read(&mut buffer).unwrap_or(0);
-            let arrives = Instant::now() + self.delay(way);
+            let arrives = Instant::now() + self.delay(way, from);
             let sent = sender.send((arrives, buffer[..read].to_vec()));
             if read == 0 || sent.is_err() {
                 return;
@@ -162,12 +183,15 @@ impl State {
         sink: &mut TcpStream,
         source: &TcpStream,
         from: IpAddr,
+        way: Way,
     ) {
         let mut listens = true;
         for (arrives, bytes) in under_way {
-            while Instant::now() < arrives && !self.closed.load(Ordering::SeqCst) {
+            while (Instant::now() < arrives || self.holds(way, from))
+                && !self.closed.load(Ordering::SeqCst)
+            {
                 let left = arrives.saturating_duration_since(Instant::now());
-                thread::sleep(left.min(Duration::from_millis(20)));
+                thread::sleep(left.clamp(LOOK_EVERY, 10 * LOOK_EVERY));
             }
             if !self.await_passage(from) || bytes.is_empty() {
                 break;
@@ -179,7 +203,21 @@ impl State {
         let _ = sink.shutdown(Shutdown::Both);
     }
 
-    fn delay(&self, way: Way) -> Duration {
+    fn spares(&self, from: IpAddr) -> bool {
+        let spared = self.spared.lock();
+        spared
+            .expect("nobody panics with the set in hand")
+            .contains(&from)
+    }
+
+    fn holds(&self, way: Way, from: IpAddr) -> bool {
+        matches!(way, Way::Out) && self.held_out.load(Ordering::SeqCst) && !self.spares(from)
+    }
+
+    fn delay(&self, way: Way, from: IpAddr) -> Duration {
+        if self.spares(from) {
+            return Duration::ZERO;
+        }
         let delay = match way {
             Way::In => &self.delay_in,
             Way::Out => &self.delay_out,

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long [`eventually`] tries.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The first pause; each next one is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
@@ -49,7 +49,7 @@ impl Attempt for bool {
     }
 }
 
-/// Looks at a condition until it holds, for up to 10 seconds.
+/// Looks at a condition until it holds, for up to 30 seconds.
 ///
 /// Only for events that nothing announces; a blocked command's reply is awaited with [`Conn::recv`](crate::Conn::recv).
 ///

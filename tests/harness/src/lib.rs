@@ -42,7 +42,8 @@
 //! | put it on another machine | [`Builder::on_another_machine`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
-//! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders.
+//! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders. `MORTISE_CLUSTER=1` makes each
+//! server a cluster of one node that owns all slots, unless it is [`Builder::alone`] or something special.
 
 #![forbid(unsafe_code)]
 
@@ -67,14 +68,16 @@ mod process;
 mod queue;
 mod replication;
 mod server;
+mod server_clock;
 mod setup;
 mod slots;
 mod snapshot;
+mod start_error;
 mod value;
 mod version;
 mod work_dir;
 
-pub use builder::{Builder, StartError};
+pub use builder::Builder;
 pub use clock::{boot_id, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
@@ -95,5 +98,6 @@ pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_at, wait_fo
 pub use server::{Server, Shutdown};
 pub use slots::{begin_migration, end_migration, migrate};
 pub use snapshot::Snapshot;
+pub use start_error::StartError;
 pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};

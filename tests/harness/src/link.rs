@@ -41,6 +41,16 @@ impl Link {
         self.door.delay_out(by);
     }
 
+    /// Holds back what the server sends, and what of it is under way.
+    pub fn hold_stream(&self) {
+        self.door.hold_out(true);
+    }
+
+    /// What was held back arrives, all at once.
+    pub fn release_stream(&self) {
+        self.door.hold_out(false);
+    }
+
     /// What is sent to the server from here on arrives so late: from its replica, the acknowledgements.
     pub fn delay_acknowledgements(&self, by: Duration) {
         self.door.delay_in(by);

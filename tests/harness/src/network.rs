@@ -49,6 +49,11 @@ impl Network {
         let number = u8::try_from(number).expect("a network of a few servers");
         let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
         let (door, bus) = (self.door_of(address), self.door_of(address));
+        if builder.is_sentinel() {
+            for member in self.members().iter() {
+                member.door.spare(address);
+            }
+        }
         let server = builder.announced(address, door.port(), bus.port()).start();
         door.lead_to(server.port());
         bus.lead_to(server.bus_port());
@@ -104,12 +109,23 @@ impl Network {
     }
 
     /// What `server` sends from here on to those who called it at its port arrives so late: to its replicas, the stream.
+    /// Not so for Sentinels started later than it.
     ///
     /// # Panics
     /// If it was not started by this network.
     #[track_caller]
     pub fn delay_stream(&self, server: &Server, by: Duration) {
         self.with(server, |member| member.door.delay_out(by));
+    }
+
+    /// Holds back what `server` sends to those who called it at its port, and what of it is under way; or lets it arrive.
+    /// Not so for Sentinels started later than it.
+    ///
+    /// # Panics
+    /// If it was not started by this network.
+    #[track_caller]
+    pub fn hold_stream(&self, server: &Server, held: bool) {
+        self.with(server, |member| member.door.hold_out(held));
     }
 
     /// What those who called `server` at its port send to it arrives so late: from its replicas, the acknowledgements.

@@ -11,7 +11,7 @@ use crate::value::{info, text};
 /// Waits until `replica` is attached to `primary` and has applied all that `primary` has written up to this call.
 ///
 /// # Panics
-/// If that takes more than 10 seconds.
+/// If that takes more than 30 seconds.
 #[track_caller]
 pub fn wait_for_sync(primary: &Server, replica: &Server) {
     wait_for_sync_at(primary.port(), primary, replica);
@@ -20,7 +20,7 @@ pub fn wait_for_sync(primary: &Server, replica: &Server) {
 /// The same for a replica that is attached over `link`.
 ///
 /// # Panics
-/// If that takes more than 10 seconds.
+/// If that takes more than 30 seconds.
 #[track_caller]
 pub fn wait_for_sync_over(link: &Link, primary: &Server, replica: &Server) {
     wait_for_sync_at(link.port(), primary, replica);
@@ -29,7 +29,7 @@ pub fn wait_for_sync_over(link: &Link, primary: &Server, replica: &Server) {
 /// The same for a replica that finds its primary on `port`.
 ///
 /// # Panics
-/// If that takes more than 10 seconds.
+/// If that takes more than 30 seconds.
 #[track_caller]
 pub fn wait_for_sync_at(port: u16, primary: &Server, replica: &Server) {
     let mut primary_conn = primary.connect();
@@ -61,7 +61,7 @@ pub fn wait_for_sync_at(port: u16, primary: &Server, replica: &Server) {
 /// Waits until `replica` holds the same keys and values as `primary`, leases and expiry times aside.
 ///
 /// # Panics
-/// If that takes more than 10 seconds.
+/// If that takes more than 30 seconds.
 #[track_caller]
 pub fn assert_same_data(primary: &Server, replica: &Server) {
     wait_for_sync(primary, replica);

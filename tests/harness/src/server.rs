@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::builder::{Builder, StartError};
 use crate::conn::{Conn, Protocol};
 use crate::eventually::eventually;
 use crate::log::{Log, crash_line, tail};
 use crate::port::{BUS, free_port};
 use crate::process::Process;
 use crate::setup::{Setup, socket_path};
+use crate::start_error::{StartError, StartFailure};
 use crate::value::{info, text};
 use crate::version::Version;
 use crate::work_dir::WorkDir;
@@ -51,20 +51,6 @@ pub enum Shutdown {
 }
 
 impl Server {
-    /// Starts a server with the module, without persistence.
-    ///
-    /// # Panics
-    /// If it does not come up.
-    #[track_caller]
-    pub fn start() -> Server {
-        Server::builder().start()
-    }
-
-    /// Options for another kind of server.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
     pub(crate) fn launch(setup: Setup, work_dir: WorkDir) -> Result<Server, StartFailure> {
         let mut server = Server {
             log: Log::new(work_dir.path()),
@@ -102,7 +88,7 @@ impl Server {
         format!("redis://{}/", self.addr())
     }
 
-    /// The path of the Unix socket, there after [`Builder::unix_socket`].
+    /// The path of the Unix socket, there after [`Builder::unix_socket`](crate::Builder::unix_socket).
     pub fn socket(&self) -> PathBuf {
         socket_path(self.dir()).into()
     }
@@ -152,7 +138,7 @@ impl Server {
     /// A new connection over the Unix socket, RESP2.
     ///
     /// # Panics
-    /// If the server cannot be reached, or was started without [`Builder::unix_socket`].
+    /// If the server cannot be reached, or was started without [`Builder::unix_socket`](crate::Builder::unix_socket).
     #[track_caller]
     pub fn connect_unix(&self) -> Conn {
         self.greeted(Conn::unix(&self.socket()), Protocol::Resp2)
@@ -173,7 +159,7 @@ impl Server {
     /// Waits until the command that `conn` sent last is blocked in the server.
     ///
     /// # Panics
-    /// If it does not come to be within 10 seconds: it may have been answered.
+    /// If it does not come to be within 30 seconds: it may have been answered.
     #[track_caller]
     pub fn await_blocked(&self, conn: &Conn) {
         let id = conn.client_id().to_string();
@@ -340,10 +326,4 @@ impl Drop for Server {
             panic!("the server on port {} {fault}", self.port);
         }
     }
-}
-
-/// Why a launch failed: another port is worth a try, or nothing is.
-pub(crate) enum StartFailure {
-    PortTaken(StartError),
-    Other(StartError),
 }

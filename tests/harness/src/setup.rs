@@ -17,6 +17,8 @@ pub(crate) struct Setup {
     pub(crate) envs: Vec<(String, String)>,
     pub(crate) unix_socket: bool,
     pub(crate) sentinel: bool,
+    /// It is no node of a cluster, whatever the tests are run on.
+    pub(crate) alone: bool,
     /// How far its wall clock is off, if that can be stepped.
     pub(crate) clock: Option<ClockStep>,
     /// It has ids of the machine and its boot and a boot-time clock of its own, as another machine has.
@@ -33,6 +35,7 @@ impl Setup {
             envs: Vec::new(),
             unix_socket: false,
             sentinel: false,
+            alone: false,
             clock: None,
             machine: false,
         }
@@ -78,6 +81,16 @@ impl Setup {
         Some(line.1.trim_matches('"'))
     }
 
+    /// It is to be a cluster of one node: the tests are run on such, and it is no special server.
+    pub(crate) fn owns_all_slots(&self) -> bool {
+        let special = ["cluster-enabled", "replicaof"];
+        let is_special = self
+            .lines
+            .iter()
+            .any(|(name, _)| special.contains(&&**name));
+        on_cluster_nodes() && self.module && !self.sentinel && !self.alone && !is_special
+    }
+
     /// The text of `redis.conf`. A line of the test's stands after ours, so it prevails.
     pub(crate) fn conf(&self, dir: &Path, port: u16, logfile: &Path) -> String {
         let mut conf = Conf(String::new());
@@ -94,6 +107,9 @@ impl Setup {
         conf.line("repl-diskless-sync-delay", "0");
         if self.unix_socket {
             conf.line("unixsocket", &quoted(&socket_path(dir)));
+        }
+        if self.owns_all_slots() {
+            conf.line("cluster-enabled", "yes");
         }
         for (name, value) in &self.lines {
             conf.line(name, value);
@@ -133,4 +149,9 @@ fn server_program() -> String {
         .ok()
         .filter(|program| !program.is_empty())
         .unwrap_or_else(|| "redis-server".to_owned())
+}
+
+/// Whether servers are nodes of clusters where nothing speaks against it: `MORTISE_CLUSTER`.
+fn on_cluster_nodes() -> bool {
+    env::var("MORTISE_CLUSTER").is_ok_and(|value| !value.is_empty() && value != "0")
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::{
-    Builder, Conn, Server, Shutdown, array, as_map, bytes, cmd, error_line, eventually, int,
+    Builder, Conn, Server, Shutdown, array, as_map, bytes, cmd, error_line, eventually_within, int,
     is_nil, send, text, try_cmd, wait_for_sync,
 };
 
@@ -266,7 +266,9 @@ fn maps_read_the_same_in_both_protocols() {
 #[test]
 #[should_panic(expected = "until pigs fly; the last look: \"no pigs\"")]
 fn a_vain_wait_ends_with_what_was_seen_last() {
-    eventually("pigs fly", || Err::<(), _>("no pigs"));
+    eventually_within(Duration::from_millis(50), "pigs fly", || {
+        Err::<(), _>("no pigs")
+    });
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! What the search costs before a wait begins, in the crowds that matter: how many locks it looks
+//! What the search costs before a wait begins, in the crowds that matter: how many owners it looks
 //! at, asserted, and how long it takes, printed (`cargo test --release -- --nocapture cost`).
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Micros, Mode, Owner, OwnerRef, Queues, Request, TokenClock, Wait,
-    Waiter,
+    Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request,
+    TokenClock, Wait, Waiter,
 };
 
 /// How many wait. Unoptimized, a tenth tells as much.
@@ -15,6 +15,8 @@ const CROWD: usize = if cfg!(debug_assertions) {
 } else {
     10_000
 };
+/// No search looks at more.
+const MOST: usize = 5_000;
 const NOW: Instant = Instant::from_millis(1_000);
 
 #[derive(Default)]
@@ -23,7 +25,8 @@ struct Crowd {
     locks: HashMap<KeyId, Lock>,
     tokens: TokenClock,
     searches: usize,
-    /// The longest that one took, and all together.
+    /// The most that one search looked at, the longest that one took, and all together.
+    most_looks: usize,
     longest: std::time::Duration,
     total: std::time::Duration,
 }
@@ -58,23 +61,28 @@ impl Crowd {
             .expect("it is compatible");
     }
 
-    /// A wait that closes no cycle begins.
-    fn wait(&mut self, key: KeyId, owner: Owner, mode: Mode, upgrade: bool) {
-        let wait = Wait {
-            key,
-            owner,
-            mode,
-            upgrade,
-        };
-        let held = self.locks.get(&wait.key).map(Lock::observe);
-        let held = held.unwrap_or_default();
+    fn held(&self, key: &KeyId) -> Observed {
+        self.locks.get(key).map(Lock::observe).unwrap_or_default()
+    }
+
+    /// Whether the wait would close a cycle.
+    fn closes(&mut self, wait: &Wait) -> bool {
+        let held = self.held(&wait.key);
         let began = std::time::Instant::now();
-        let cycle = self.queues.find_cycle(&wait, &held, NOW);
+        let (cycle, looks) = self.queues.look_for_cycle(wait, &held, NOW);
         let took = began.elapsed();
-        assert_eq!(cycle, None);
+        self.most_looks = self.most_looks.max(looks);
         self.longest = self.longest.max(took);
         self.total += took;
         self.searches += 1;
+        assert!(looks <= MOST, "{looks} looks");
+        cycle.is_some()
+    }
+
+    /// A wait that closes no cycle begins.
+    fn wait(&mut self, key: KeyId, owner: Owner, mode: Mode) {
+        let wait = wait(key, owner, mode);
+        assert!(!self.closes(&wait));
         self.push(wait);
     }
 
@@ -93,15 +101,30 @@ impl Crowd {
             limit: None,
         };
         self.queues.push(0, &wait.key.name, waiter, wait.upgrade);
-        let held = self.locks.get(&wait.key).map(Lock::observe);
-        self.queues.observe(&wait.key, held.unwrap_or_default());
+        self.queues.observe(&wait.key, self.held(&wait.key));
+    }
+
+    /// The key becomes one where somebody waits, or its holders have changed.
+    fn push_all(&mut self, key: &KeyId, name: &str, count: usize) {
+        for number in 0..count {
+            self.push(wait(key.clone(), owner(name, number), Mode::Write));
+        }
     }
 
     fn print(&self, what: &str) {
         println!(
-            "{what}: {} searches in {:?}, the longest {:?}",
-            self.searches, self.total, self.longest,
+            "{what}: {} searches in {:?}, the longest {:?}, at most {} looks",
+            self.searches, self.total, self.longest, self.most_looks,
         );
+    }
+}
+
+fn wait(key: KeyId, owner: Owner, mode: Mode) -> Wait {
+    Wait {
+        key,
+        owner,
+        mode,
+        upgrade: false,
     }
 }
 
@@ -115,102 +138,191 @@ fn mixed(number: usize) -> Mode {
 }
 
 #[test]
-fn a_crowd_on_one_lock_costs_each_a_look_at_it() {
+fn a_crowd_on_one_lock_costs_nobody_a_look() {
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
     for number in 0..CROWD {
-        crowd.wait(key(0), owner("waiter", number), mixed(number), false);
+        crowd.wait(key(0), owner("waiter", number), mixed(number));
     }
     crowd.print("one lock");
+    assert_eq!(crowd.most_looks, 0);
 }
 
 #[test]
-fn a_crowd_with_a_lock_each_costs_each_a_look_at_its_own() {
+fn one_who_is_waited_for_looks_at_nobody_of_a_crowd_on_one_lock() {
+    let mut crowd = Crowd::default();
+    let count = if cfg!(debug_assertions) {
+        CROWD
+    } else {
+        1_000_000
+    };
+    crowd.hold(key(0), &owner("holder", 0), Mode::Write);
+    crowd.push_all(&key(0), "waiter", count);
+    crowd.hold(key(1), &owner("other", 0), Mode::Write);
+    crowd.push_all(&key(1), "one", 1);
+    crowd.wait(key(0), owner("other", 0), Mode::Write);
+    crowd.print("behind a million waiters of one lock");
+    assert_eq!(crowd.most_looks, 0);
+}
+
+#[test]
+fn a_crowd_with_a_lock_each_costs_nobody_a_look() {
     let mut crowd = Crowd::default();
     for number in 0..CROWD {
         crowd.hold(key(number), &owner("holder", number), Mode::Write);
-        crowd.wait(key(number), owner("waiter", number), Mode::Write, false);
+        crowd.wait(key(number), owner("waiter", number), Mode::Write);
     }
     crowd.print("a lock each");
+    assert_eq!(crowd.most_looks, 0);
 }
 
 #[test]
-fn a_crowd_behind_a_crowd_of_readers_costs_each_a_look_at_the_lock() {
-    let mut crowd = Crowd::default();
-    for number in 0..CROWD {
-        crowd.hold(key(0), &owner("reader", number), Mode::Read);
-    }
-    for number in 0..CROWD {
-        crowd.wait(key(0), owner("waiter", number), mixed(number), false);
-    }
-    crowd.print("behind as many readers");
-}
-
-#[test]
-fn a_crowd_behind_readers_while_another_waits_elsewhere() {
+fn a_crowd_behind_a_crowd_of_readers_while_others_wait_elsewhere() {
     let mut crowd = Crowd::default();
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
     for number in 0..CROWD {
         crowd.hold(key(0), &owner("reader", number), Mode::Read);
     }
     for number in 0..CROWD / 2 {
-        crowd.wait(key(1), owner("other", number), Mode::Write, false);
-        crowd.wait(key(0), owner("waiter", number), Mode::Write, false);
+        crowd.wait(key(1), owner("other", number), Mode::Write);
+        crowd.wait(key(0), owner("waiter", number), mixed(number));
     }
-    crowd.print("behind readers, and as many elsewhere");
+    crowd.print("behind readers, and half as many elsewhere");
+    assert_eq!(crowd.most_looks, 0);
+}
+
+#[test]
+fn a_holder_that_asks_for_what_a_crowd_reads_while_another_crowd_waits_elsewhere() {
+    let mut crowd = Crowd::default();
+    for number in 0..9_000 {
+        crowd.hold(key(0), &owner("reader", number), Mode::Read);
+    }
+    crowd.hold(key(1), &owner("holder", 1), Mode::Write);
+    crowd.push_all(&key(1), "waiter", 6_000);
+    crowd.hold(key(2), &owner("holder", 2), Mode::Write);
+    crowd.push_all(&key(2), "other", 1);
+    let closing = wait(key(0), owner("holder", 2), Mode::Write);
+    assert!(!crowd.closes(&closing));
+    // One of the readers, neither the first nor the last, waits for the holder.
+    crowd.push(wait(key(2), owner("reader", 7_777), Mode::Write));
+    assert!(crowd.closes(&closing), "a circle of two");
+    crowd.print("9,000 readers, 6,000 waiters elsewhere");
 }
 
 #[test]
 fn a_crowd_of_which_everybody_waits_for_the_same_two_locks() {
+    let count = 3_000;
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
-    // With such a crowd a search takes milliseconds, so only some are made.
-    for number in 0..CROWD / 2 {
-        for key in [key(0), key(1)] {
-            let owner = owner("waiter", number);
-            let mode = Mode::Write;
-            if number.is_multiple_of(100) {
-                crowd.wait(key, owner, mode, false);
-            } else {
-                let upgrade = false;
-                crowd.push(Wait {
-                    key,
-                    owner,
-                    mode,
-                    upgrade,
-                });
-            }
-        }
+    for number in 0..count {
+        crowd.wait(key(0), owner("waiter", number), Mode::Write);
+        crowd.wait(key(1), owner("waiter", number), Mode::Write);
     }
-    crowd.print("everybody for the same two locks");
+    crowd.wait(key(0), owner("late", 0), Mode::Write);
+    crowd.print("3,000 for the same two locks, one after the other");
+    assert_eq!(crowd.most_looks, 0);
+
+    let mut crowd = Crowd::default();
+    crowd.hold(key(0), &owner("holder", 0), Mode::Write);
+    crowd.hold(key(1), &owner("holder", 1), Mode::Write);
+    crowd.push_all(&key(0), "waiter", count);
+    // Others stand behind each of them in the other line.
+    for number in 0..count - 1 {
+        crowd.wait(key(1), owner("waiter", number), Mode::Write);
+    }
+    crowd.print("3,000 for the same two locks, one lock after the other");
+    let closing = wait(key(1), owner("holder", 0), Mode::Write);
+    assert!(
+        crowd.closes(&closing),
+        "the first one that is looked at waits for it"
+    );
 }
 
 #[test]
-fn one_owner_that_asks_again_and_again_costs_each_time_a_look() {
+fn a_crowd_of_which_everybody_waits_for_two_of_many_locks() {
+    let count = 3_000;
+    let mut crowd = Crowd::default();
+    for number in 0..=count {
+        crowd.hold(key(number), &owner("holder", number), Mode::Write);
+    }
+    for number in 0..count {
+        // Each for its own, and for the one that all wait for.
+        crowd.push(wait(key(number + 1), owner("waiter", number), Mode::Write));
+        crowd.push(wait(key(0), owner("waiter", number), Mode::Write));
+    }
+    for number in 1..count {
+        let closing = wait(key(0), owner("holder", number), Mode::Write);
+        assert!(crowd.closes(&closing), "{number}");
+    }
+    crowd.print("3,000 that wait at two of as many locks");
+}
+
+#[test]
+fn one_owner_that_asks_again_and_again_costs_each_time_a_look_or_two() {
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
     for number in 0..CROWD / 2 {
-        crowd.wait(key(0), owner("waiter", 0), mixed(number), false);
-        crowd.wait(key(1), owner("waiter", 0), Mode::Read, false);
-        crowd.wait(key(1), owner("other", number), Mode::Read, false);
+        crowd.wait(key(0), owner("waiter", 0), mixed(number));
+        crowd.wait(key(1), owner("waiter", 0), Mode::Read);
+        crowd.wait(key(1), owner("other", number), Mode::Read);
     }
     crowd.print("one owner again and again");
+    assert!(crowd.most_looks <= 3, "{}", crowd.most_looks);
 }
 
 #[test]
-fn a_chain_costs_its_length() {
+fn a_task_with_a_crowd_of_names_costs_no_more_than_one_with_two() {
     let mut crowd = Crowd::default();
-    let length = CROWD / 10;
-    // Each holds a lock and waits for the next one, from the far end on, so that nothing is
-    // searched twice; then one waits for the first.
-    for number in (0..length).rev() {
+    let name = |number: usize| {
+        let name = format!("task##{number}");
+        let name = OwnerRef::new(name.as_bytes()).expect("1 to 255 bytes");
+        name.to_owner()
+    };
+    crowd.hold(key(0), &name(0), Mode::Write);
+    crowd.hold(key(1), &owner("other", 0), Mode::Write);
+    for number in 1..CROWD {
+        crowd.wait(key(0), name(number), Mode::Write);
+    }
+    // In the same line stands somebody else, who is in no circle with them.
+    crowd.wait(key(0), owner("waiter", 0), Mode::Write);
+    crowd.wait(key(0), name(CROWD), Mode::Write);
+    crowd.wait(key(1), name(CROWD + 1), Mode::Write);
+    assert!(crowd.closes(&wait(key(0), owner("other", 0), Mode::Write)));
+    crowd.print("a task with many names");
+    assert!(crowd.most_looks <= 2, "{}", crowd.most_looks);
+}
+
+/// Each of `length` holds a lock and waits for the next one; the last one does not wait yet.
+fn chain(length: usize) -> Crowd {
+    let mut crowd = Crowd::default();
+    for number in 0..length {
         crowd.hold(key(number), &owner("link", number), Mode::Write);
     }
     for number in 0..length - 1 {
-        crowd.wait(key(number + 1), owner("link", number), Mode::Write, false);
+        crowd.push(wait(key(number + 1), owner("link", number), Mode::Write));
     }
-    crowd.wait(key(0), owner("waiter", 0), Mode::Write, false);
-    crowd.print("a chain");
+    crowd
+}
+
+#[test]
+fn a_ring_of_a_thousand_is_found_and_a_longer_one_costs_no_more() {
+    for length in [2, 10, 999, 1_000] {
+        let mut crowd = chain(length);
+        let closing = wait(key(0), owner("link", length - 1), Mode::Write);
+        assert!(crowd.closes(&closing), "{length}");
+        assert!(crowd.most_looks <= length);
+        crowd.print("a ring");
+    }
+    let mut crowd = chain(20_000);
+    crowd.closes(&wait(key(0), owner("link", 19_999), Mode::Write));
+    crowd.print("a ring of 20,000");
+}
+
+#[test]
+fn a_chain_costs_nothing_where_nobody_waits_for_who_joins_it() {
+    let mut crowd = chain(CROWD);
+    crowd.wait(key(0), owner("waiter", 0), Mode::Write);
+    assert_eq!(crowd.most_looks, 0);
 }

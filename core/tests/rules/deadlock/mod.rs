@@ -8,6 +8,7 @@ pub(crate) mod graph;
 mod no_alarm;
 mod state;
 mod story;
+mod tasks;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;

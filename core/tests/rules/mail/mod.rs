@@ -254,7 +254,7 @@ impl Run {
             if let Some(since) = self.model.since(mailbox) {
                 assert_eq!(self.mail.box_len(BoxId(since)), self.model.box_len(mailbox));
                 assert_eq!(
-                    self.mail.has_letters(BoxId(since)),
+                    self.mail.has_letters_after(BoxId(since), None),
                     self.model.has_letters(mailbox)
                 );
             }

@@ -3,6 +3,7 @@
 
 mod compare;
 mod cost;
+mod memory;
 mod program;
 mod reference;
 mod rules;

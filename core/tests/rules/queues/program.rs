@@ -4,7 +4,12 @@ use proptest::prelude::*;
 
 use super::server::{Asked, DBS, KEYS, Patience};
 
-pub(crate) const OWNERS: usize = 5;
+/// Some of them are of one task.
+const OWNERS: [usize; 5] = [0, 1, 4, 5, 6];
+
+fn owner() -> impl Strategy<Value = usize> {
+    prop::sample::select(&OWNERS[..])
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
@@ -30,6 +35,8 @@ pub(crate) enum Op {
     Timers,
     /// One of the waiters goes away.
     Leave(usize),
+    /// One of the waiters asks for the same again.
+    TakeOver(usize, Asked, Patience),
     /// One of the last grants to a waiter could not be told.
     Undo(usize),
     /// What happens to locks in the key space only marks their keys.
@@ -49,13 +56,20 @@ pub(crate) enum KeySpace {
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) ignore_cycles: bool,
+    /// See [`Server::slice`](super::server::Server::slice).
+    pub(crate) slice: Option<usize>,
     pub(crate) ops: Vec<Op>,
 }
 
 pub(crate) fn programs() -> impl Strategy<Value = Program> {
     // On fewer keys more requests meet.
-    (1..=KEYS, any::<bool>()).prop_flat_map(|(keys, ignore_cycles)| {
-        prop::collection::vec(op(keys), 1..100).prop_map(move |ops| Program { ignore_cycles, ops })
+    let slice = prop::option::of(1..4_usize);
+    (1..=KEYS, any::<bool>(), slice).prop_flat_map(|(keys, ignore_cycles, slice)| {
+        prop::collection::vec(op(keys), 1..100).prop_map(move |ops| Program {
+            ignore_cycles,
+            slice,
+            ops,
+        })
     })
 }
 
@@ -63,13 +77,15 @@ fn op(keys: usize) -> impl Strategy<Value = Op> {
     prop_oneof![
         30 => (0..keys, asked(), patience())
             .prop_map(|(key, asked, patience)| Op::Ask { key, asked, patience }),
-        16 => (0..keys, 0..OWNERS, any::<bool>(), any::<bool>())
+        16 => (0..keys, owner(), any::<bool>(), any::<bool>())
             .prop_map(|(key, owner, write, all)| Op::Release { key, owner, write, all }),
-        2 => (0..keys, 0..OWNERS, 1..60_u64)
+        2 => (0..keys, owner(), 1..60_u64)
             .prop_map(|(key, owner, lease)| Op::Renew { key, owner, lease }),
         6 => (0..20_u64).prop_map(Op::Pass),
         4 => Just(Op::Timers),
         4 => (0..64_usize).prop_map(Op::Leave),
+        2 => (0..64_usize, asked(), patience())
+            .prop_map(|(nth, asked, patience)| Op::TakeOver(nth, asked, patience)),
         4 => (0..4_usize).prop_map(Op::Undo),
         4 => key_space(keys).prop_map(Op::KeySpace),
         1 => prop::bool::weighted(0.3).prop_map(Op::Grace),
@@ -84,16 +100,16 @@ fn asked() -> impl Strategy<Value = Asked> {
         1 => Just(Some((1 << 31) - 1)),
     ];
     let fence = prop_oneof![4 => Just(None), 1 => (1..3_000_000_u64).prop_map(Some)];
-    (0..OWNERS, any::<bool>(), lease, holds, fence).prop_map(
-        |(owner, write, lease, holds, fence)| Asked {
+    (owner(), any::<bool>(), lease, holds, fence).prop_map(|(owner, write, lease, holds, fence)| {
+        Asked {
             owner,
             write,
             lease,
             holds,
             fence,
             client: 0,
-        },
-    )
+        }
+    })
 }
 
 fn patience() -> impl Strategy<Value = Patience> {

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, How, Instant, KeyId, Lease, Lock, Micros, Mode, Queues, Token, TokenClock,
-    Verdict, Waiter, WaiterId,
+    AcquireError, How, Instant, KeyId, Lease, Lock, Micros, Mode, Queues, SlotKey, SlotSet, Token,
+    TokenClock, Verdict, Waiter, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
@@ -229,7 +229,45 @@ fn the_last_database_costs_no_more_than_the_first() {
         &mut TokenClock::new(),
         Micros(0),
         false,
+        usize::MAX,
     );
     assert_eq!(settled.decided.len(), 1);
+    nothing_is_left(&queues);
+}
+
+#[test]
+fn a_walk_over_the_keys_goes_on_behind_what_it_has_seen() {
+    let mut queues = Queues::new();
+    for number in 0..100_u32 {
+        let waiter = Waiter {
+            id: queues.next_id(),
+            owner: owner(0),
+            mode: Mode::Write,
+            lease: Lease::from_millis(1).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 0,
+            since: Instant::default(),
+            limit: None,
+        };
+        queues.push(number % 2, number.to_string().as_bytes(), waiter, false);
+    }
+    let mut seen = 0;
+    let mut last: Option<SlotKey> = None;
+    while let Some(next) = queues.waiting_keys().after(last.as_ref()) {
+        assert!(last.is_none_or(|last| last < next));
+        assert_eq!(next.slot, slot_of(&next.key.name));
+        assert!(queues.waiting_keys().slots().contains(next.slot));
+        let queue = queues.get(next.key.db, &next.key.name);
+        let id = queue.and_then(|queue| queue.iter().next()).map(|it| it.id);
+        assert!(queues.remove(id.expect("somebody waits")).is_some());
+        let first = queues.waiting_keys().first_of(next.slot);
+        assert!(first.is_none_or(|other| other.key != next.key && other.slot == next.slot));
+        last = Some(next);
+        seen += 1;
+    }
+    assert_eq!(seen, 100);
+    assert_eq!(*queues.waiting_keys().slots(), SlotSet::default());
     nothing_is_left(&queues);
 }

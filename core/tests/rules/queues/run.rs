@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::{AcquireError, Decided, How, Instant, Lock, Micros, Mode, WaiterId};
+use mortise_core::{
+    AcquireError, Changed, Count, Decided, How, Instant, Lease, Lock, Micros, Mode, Token, WaiterId,
+};
 
 use super::compare;
 use super::program::{KeySpace, Op, Program};
@@ -30,6 +32,7 @@ pub(crate) struct Run {
 pub(crate) fn run(program: &Program) {
     let mut run = Run::default();
     run.server.ignore_cycles = program.ignore_cycles;
+    run.server.slice = program.slice;
     run.pass(1_000);
     for op in &program.ops {
         run.step(*op);
@@ -76,6 +79,7 @@ impl Run {
             Op::Pass(ms) => self.pass(ms),
             Op::Timers => self.timers(),
             Op::Leave(nth) => self.leave(nth),
+            Op::TakeOver(nth, asked, patience) => self.take_over(nth, asked, patience),
             Op::Undo(nth) => self.undo(nth),
             Op::KeySpace(change) => self.key_space(change),
             Op::Grace(grace) => {
@@ -234,7 +238,6 @@ impl Run {
             self.settle(key);
         }
         (0..KEYS).for_each(|key| self.is_settled(key));
-        compare::roamers(&self.server.queues, &self.model);
     }
 
     /// To settle `key` changes nothing.
@@ -264,6 +267,35 @@ impl Run {
         if let Some(id) = ids.get(nth % ids.len().max(1)) {
             self.take_out(*id);
         }
+    }
+
+    /// One of the waiters asks for the same again, and keeps its place.
+    fn take_over(&mut self, nth: usize, asked: Asked, patience: Patience) {
+        let limit = match patience {
+            Patience::Millis(ms) => Some(self.model.now + ms),
+            _ => None,
+        };
+        let queues = self.model.keys.iter_mut().flat_map(|key| &mut key.queue);
+        let mut waiters: Vec<&mut reference::Waiter> = queues.collect();
+        let len = waiters.len().max(1);
+        let Some(waiter) = waiters.get_mut(nth % len) else {
+            return;
+        };
+        waiter.limit = limit;
+        waiter.asked = Asked {
+            lease: asked.lease,
+            holds: asked.holds,
+            fence: asked.fence,
+            ..waiter.asked
+        };
+        let changed = Changed {
+            lease: Lease::from_millis(asked.lease).expect("at least 1"),
+            holds: asked.holds.and_then(Count::new),
+            fence: asked.fence.and_then(Token::new),
+            token: None,
+            limit: limit.map(Instant::from_millis),
+        };
+        self.server.queues.take_over(WaiterId(waiter.id), changed);
     }
 
     /// A waiter leaves with an answer of its own, and its key is settled.

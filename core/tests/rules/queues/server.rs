@@ -31,8 +31,16 @@ pub(crate) fn key_number(id: &KeyId) -> usize {
         .expect("a key of the tests")
 }
 
+/// The first one of those that are one task with owner `number`: from 4 on they come in twos.
+pub(crate) fn task(number: usize) -> usize {
+    if number < 4 { number } else { number / 2 * 2 }
+}
+
 pub(crate) fn owner(number: usize) -> Owner {
-    let name = format!("owner-{number}");
+    let name = match task(number) {
+        task if task < 4 => format!("owner-{number}"),
+        task => format!("task-{task}##{number}"),
+    };
     OwnerRef::new(name.as_bytes())
         .expect("1 to 255 bytes")
         .to_owner()
@@ -112,6 +120,8 @@ pub(crate) struct Server {
     pub(crate) grace: bool,
     /// Waits that close a cycle are let in all the same.
     pub(crate) ignore_cycles: bool,
+    /// How many a settle decides at once, if not all.
+    pub(crate) slice: Option<usize>,
 }
 
 impl Server {
@@ -196,22 +206,28 @@ impl Server {
         let id = key_id(key);
         let lock = self.locks.entry(key).or_default();
         let mut live = lock.at(self.now, |_, _| {});
-        let settled = if self.grace {
-            self.queues.settle_lost(id.db, &id.name, &mut live)
-        } else {
-            self.queues.settle(
-                id.db,
-                &id.name,
-                &mut live,
-                &mut self.tokens,
-                self.wall,
-                strangers,
-            )
-        };
+        let (most, mut strangers) = (self.slice.unwrap_or(usize::MAX), strangers);
+        let mut all = Settled::default();
+        loop {
+            let settled = if self.grace {
+                self.queues.settle_lost(id.db, &id.name, &mut live, most)
+            } else {
+                let (tokens, wall) = (&mut self.tokens, self.wall);
+                self.queues
+                    .settle(id.db, &id.name, &mut live, tokens, wall, strangers, most)
+            };
+            assert!(settled.decided.len() + settled.upgrading.len() <= most);
+            all.decided.extend(settled.decided);
+            all.upgrading.extend(settled.upgrading);
+            strangers = false;
+            if !settled.more {
+                break;
+            }
+        }
         if lock.is_free() {
             self.locks.remove(&key);
         }
-        settled
+        all
     }
 
     /// The lock of `key` is gone, or another one is there: callbacks tell the queues at once.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Role, Shared, Stay, Stint};
+use super::record::Stint;
+use super::shared::{Role, Shared, Stay};
 use crate::conn::Conn;
 
 /// One of those who contend.
@@ -203,6 +204,9 @@ impl Client {
             }
         }
         self.write_down(grant, begin, Instant::now().min(until));
+        if self.role == Role::Returner {
+            line = self.return_to(line, grant);
+        }
         line.conn.submit_or_lose(&crate::command!(
             "LOCK.RELEASE",
             &self.shared.key,
@@ -212,6 +216,46 @@ impl Client {
         ));
         let answered = self.await_reply(&mut line, Some(Instant::now() + self.shared.lease));
         answered.and_then(Result::ok).map(|_| line)
+    }
+
+    /// Asks whether it holds though its lease is over, until it is told, and is inside for a lease if it is told so.
+    fn return_to(&mut self, mut line: Line, grant: &Grant) -> Line {
+        let lease = self.shared.lease.as_millis() as u64;
+        while !self.shared.stopped() {
+            if line.port != self.port()
+                && let Ok(conn) = Conn::to_port(self.port())
+            {
+                let port = self.port();
+                line = Line { port, conn };
+            }
+            let sent = Instant::now();
+            line.conn.submit_or_lose(&crate::command!(
+                "LOCK.RENEW",
+                &self.shared.key,
+                &grant.owner,
+                lease,
+                "TOKEN",
+                grant.token
+            ));
+            match self.await_reply(&mut line, None) {
+                Some(Ok(Value::Int(_))) => {
+                    let (begin, until) = (Instant::now(), self.belief(sent));
+                    while Instant::now() < until && !self.shared.stopped() {
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    self.write_down(grant, begin, Instant::now().min(until));
+                    return line;
+                }
+                Some(Ok(_)) => return line,
+                Some(Err(error)) => {
+                    self.refused(line.port, &error);
+                    thread::sleep(Duration::from_millis(20));
+                    line.conn = Conn::to_port(line.port).unwrap_or(line.conn);
+                }
+                None => line.conn = Conn::to_port(line.port).unwrap_or(line.conn),
+            }
+        }
+        line
     }
 
     fn some_time(&mut self) -> Duration {

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{LIFE_LIMIT, Server};
-use crate::builder::StartError;
+use crate::cluster::SLOTS;
 use crate::conn::Conn;
 use crate::eventually::within;
 use crate::process::Process;
+use crate::start_error::StartError;
 use crate::value::info;
 
 impl Server {
@@ -50,7 +51,11 @@ impl Server {
         let mut conn = Conn::tcp(self.port).map_err(|error| error.to_string())?;
         match self.identity(&mut conn) {
             Ok(config_file) if Path::new(&config_file) == self.conf_path() => {
-                conn.try_cmd(&["PING"]).map(|_| ())
+                conn.try_cmd(&["PING"])?;
+                if self.setup.owns_all_slots() {
+                    serves_all_slots(&mut conn)?;
+                }
+                Ok(())
             }
             Ok(config_file) => Err(format!("another server on our port, of {config_file}")),
             // A user who may do nothing is still answered; the log must tell then.
@@ -79,5 +84,18 @@ impl Server {
             reason,
             log: self.log(),
         }
+    }
+}
+
+/// Sees to it that the node owns all slots and serves them; the error says what was seen instead.
+fn serves_all_slots(conn: &mut Conn) -> Result<(), String> {
+    let state = info(&conn.try_cmd(&["CLUSTER", "INFO"])?);
+    if state["cluster_slots_assigned"] == "0" {
+        let all = (SLOTS - 1).to_string();
+        conn.try_cmd(&["CLUSTER", "ADDSLOTSRANGE", "0", &all])?;
+    }
+    match &*state["cluster_state"] {
+        "ok" => Ok(()),
+        other => Err(format!("the cluster's state is {other}")),
     }
 }

@@ -1,0 +1,248 @@
+//! Saying on what terms a client connects.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+
+use crate::api::client::Client;
+use crate::api::server::{IntoServer, Seat, Server};
+use crate::net::connection::Limits;
+use crate::net::dial::Identities;
+use crate::run::core::Core;
+use crate::value::error::Error;
+
+impl Client {
+    /// Connects to a server: `redis://127.0.0.1/`, `unix:///run/redis.sock`, with the feature `tls` `rediss://…`, or
+    /// anything else that is [`IntoServer`]. For certificates that the system does not trust, give a [`redis::Client`]
+    /// made with `build_with_tls`.
+    ///
+    /// Tasks run on the runtime this is called in, and the client lives no longer than that.
+    ///
+    /// # Errors
+    /// [`Error::Connection`] if the server cannot be reached, [`Error::NoModule`] if it does not have the module.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Client, Error};
+    ///
+    /// match Client::connect("redis://user:password@127.0.0.1:6379/0").await {
+    ///     Err(error @ Error::NoModule { .. }) => eprintln!("{error}"), // and how to load it
+    ///     other => drop(other?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(server: impl IntoServer) -> Result<Client, Error> {
+        Builder::new(server)?.connect().await
+    }
+
+    /// Settings, for a client of `server`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the address cannot be understood.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?
+    ///     .response_timeout(Duration::from_millis(500))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(server: impl IntoServer) -> Result<Builder, Error> {
+        Builder::new(server)
+    }
+}
+
+/// Settings of a [`Client`]; from [`Client::builder`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::Client;
+/// use std::time::Duration;
+///
+/// let client = Client::builder("redis://127.0.0.1/")?
+///     .response_timeout(Duration::from_millis(500))
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "settings do nothing until they are built"]
+pub struct Builder {
+    server: Server,
+    limits: Limits,
+    given: Option<MultiplexedConnection>,
+    runtime: Option<Handle>,
+}
+
+impl Builder {
+    pub(crate) fn new(server: impl IntoServer) -> Result<Builder, Error> {
+        Ok(Builder {
+            server: server.into_server()?,
+            limits: Limits {
+                connect: Duration::from_secs(2),
+                answer: Duration::from_secs(2),
+                impatient: false,
+            },
+            given: None,
+            runtime: None,
+        })
+    }
+
+    /// How long opening a connection may take: 2 seconds unless set.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.connect_timeout(Duration::from_secs(1)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_timeout(mut self, limit: Duration) -> Builder {
+        self.limits.connect = limit;
+        self
+    }
+
+    /// How long the server may take to answer a command that does not wait, and how long it may be silent while a request
+    /// waits: 2 seconds unless set.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.response_timeout(Duration::from_millis(300)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn response_timeout(mut self, limit: Duration) -> Builder {
+        self.limits.answer = limit;
+        self
+    }
+
+    /// Uses a connection that the application has already for everything but the letters of those who wait,
+    /// which need one of their own. Once it is broken, one of the client's own takes its place.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Client, redis};
+    ///
+    /// # let error = |_| mortise_client::Error::Closed;
+    /// let redis = redis::Client::open("redis://127.0.0.1/").map_err(error)?;
+    /// let shared = redis.get_multiplexed_async_connection().await.map_err(error)?;
+    /// let client = Client::builder(redis)?.connection(shared.clone()).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connection(mut self, connection: MultiplexedConnection) -> Builder {
+        self.given = Some(connection);
+        self
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn without_connection(mut self) -> Builder {
+        self.given = None;
+        self
+    }
+
+    /// The runtime to work on, with I/O and time enabled; the current one unless set.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Client;
+    ///
+    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    /// let client = Client::builder("redis://127.0.0.1/")?
+    ///     .runtime(runtime.handle().clone())
+    ///     .build()?;
+    /// # Ok::<(), mortise_client::Error>(())
+    /// ```
+    pub fn runtime(mut self, runtime: Handle) -> Builder {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// A client that connects when it is first used.
+    ///
+    /// # Errors
+    /// [`Error::NoRuntime`] outside of a runtime, where none was named.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    ///
+    /// // Starts although the server may come later.
+    /// let client = Client::builder("redis://127.0.0.1/")?.build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn build(self) -> Result<Client, Error> {
+        let runtime = runtime_or_current(self.runtime)?;
+        let seat = Seat {
+            identity: None,
+            given: self.given,
+        };
+        let server = self.server.at(seat, self.limits, runtime.clone());
+        let identities = Arc::<Identities>::default();
+        Ok(Client::new(Core::new(
+            vec![server],
+            self.limits,
+            identities,
+            runtime,
+        )))
+    }
+
+    /// A client that is connected to a server that has the module.
+    ///
+    /// # Errors
+    /// As for [`Client::connect`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<Client, Error> {
+        let client = self.build()?;
+        client.find_module().await?;
+        Ok(client)
+    }
+}
+
+pub(crate) fn runtime_or_current(named: Option<Handle>) -> Result<Handle, Error> {
+    match named {
+        Some(runtime) => Ok(runtime),
+        None => Handle::try_current().map_err(|_| Error::NoRuntime),
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("server", &self.server)
+            .field("limits", &self.limits)
+            .field("has_connection", &self.given.is_some())
+            .finish_non_exhaustive()
+    }
+}

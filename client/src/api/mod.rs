@@ -1,0 +1,10 @@
+//! What applications see: clients, locks, guards. Nothing is decided here.
+
+pub(crate) mod builder;
+pub(crate) mod client;
+pub(crate) mod guard;
+pub(crate) mod guarded;
+pub(crate) mod held;
+pub(crate) mod lock;
+pub(crate) mod quorum;
+pub(crate) mod server;

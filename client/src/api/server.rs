@@ -1,0 +1,195 @@
+//! Saying which server.
+
+use std::fmt;
+#[cfg(feature = "sentinel")]
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+
+use crate::net::connection::Limits;
+use crate::net::dial::{Address, Dial, Identity};
+use crate::net::server;
+use crate::value::error::Error;
+
+/// Where connections come from.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::{Client, IntoServer, Server};
+///
+/// let server: Server = "redis://127.0.0.1/".into_server()?;
+/// let client = Client::connect(server).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) name: String,
+    way: Way,
+}
+
+/// What is known of a server before it is connected to.
+#[derive(Clone)]
+enum Way {
+    One(Box<Address>),
+    #[cfg(feature = "sentinel")]
+    Sentinel(Arc<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
+    #[cfg(feature = "cluster")]
+    Cluster(Vec<Address>),
+}
+
+/// Where a server of a quorum stands among the others.
+pub(crate) struct Seat {
+    pub(crate) identity: Option<Identity>,
+    pub(crate) given: Option<MultiplexedConnection>,
+}
+
+impl Server {
+    /// Ready to be connected to.
+    pub(crate) fn at(self, seat: Seat, limits: Limits, runtime: Handle) -> server::Server {
+        let (dial, fails_over) = match self.way {
+            Way::One(address) => (Dial::direct(*address), false),
+            #[cfg(feature = "sentinel")]
+            Way::Sentinel(sentinel) => (Dial::sentinel(sentinel), true),
+            #[cfg(feature = "cluster")]
+            Way::Cluster(seeds) => {
+                return server::Server::cluster(self.name, seeds, limits, runtime);
+            }
+        };
+        let dial = dial.given(seat.given).identified(seat.identity);
+        server::Server::one(self.name, dial, limits, runtime, fails_over)
+    }
+
+    /// A Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if an address cannot be understood, or there is none.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Client, Server};
+    ///
+    /// let cluster = Server::cluster(["redis://10.0.0.1:6379/", "redis://10.0.0.2:6379/"])?;
+    /// let client = Client::connect(cluster).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "cluster")]
+    pub fn cluster<T: AsRef<str>>(nodes: impl IntoIterator<Item = T>) -> Result<Server, Error> {
+        let invalid = |error| Error::Invalid(format!("not a cluster's addresses: {error}"));
+        let address = |url: T| redis::IntoConnectionInfo::into_connection_info(url.as_ref());
+        let seeds: Result<Vec<Address>, _> = nodes.into_iter().map(address).collect();
+        let seeds = seeds.map_err(invalid)?;
+        let Some(first) = seeds.first() else {
+            return Err(Error::Invalid(
+                "a cluster needs at least one address".to_owned(),
+            ));
+        };
+        Ok(Server {
+            name: format!("the cluster at {}", first.addr()),
+            way: Way::Cluster(seeds),
+        })
+    }
+}
+
+/// What a [`Server`] can be made of: a URL, a [`redis::Client`], and with the feature `sentinel` a
+/// `redis::sentinel::SentinelClient`. A cluster is made of its nodes' URLs: `Server::cluster`, with the feature `cluster`.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::{Client, redis};
+///
+/// let client = Client::connect("redis://127.0.0.1/").await?;
+/// // With all that a client of the `redis` crate can be told.
+/// let redis = redis::Client::open("redis://127.0.0.1/").expect("an address");
+/// let client = Client::connect(redis).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait IntoServer: sealed::IntoServer {
+    /// Makes it one. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the address cannot be understood.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::{Error, IntoServer};
+    ///
+    /// assert!("redis://127.0.0.1/".into_server().is_ok());
+    /// assert!(matches!("127.0.0.1".into_server(), Err(Error::Invalid(_))));
+    /// ```
+    fn into_server(self) -> Result<Server, Error>;
+}
+
+mod sealed {
+    /// Others cannot make servers of something else: what connections need may grow.
+    pub trait IntoServer {}
+
+    impl IntoServer for super::Server {}
+    impl IntoServer for &str {}
+    impl IntoServer for String {}
+    impl IntoServer for &String {}
+    impl IntoServer for redis::Client {}
+    #[cfg(feature = "sentinel")]
+    impl IntoServer for redis::sentinel::SentinelClient {}
+}
+
+impl IntoServer for Server {
+    fn into_server(self) -> Result<Server, Error> {
+        Ok(self)
+    }
+}
+
+impl IntoServer for &str {
+    fn into_server(self) -> Result<Server, Error> {
+        redis::Client::open(self)
+            .map_err(|error| {
+                Error::Invalid(format!(
+                    "{self:?} is no server's address, such as redis://HOST:PORT/: {error}"
+                ))
+            })?
+            .into_server()
+    }
+}
+
+impl IntoServer for String {
+    fn into_server(self) -> Result<Server, Error> {
+        self.as_str().into_server()
+    }
+}
+
+impl IntoServer for &String {
+    fn into_server(self) -> Result<Server, Error> {
+        self.as_str().into_server()
+    }
+}
+
+impl IntoServer for redis::Client {
+    fn into_server(self) -> Result<Server, Error> {
+        Ok(Server {
+            name: self.get_connection_info().addr().to_string(),
+            way: Way::One(Box::new(self.get_connection_info().clone())),
+        })
+    }
+}
+
+#[cfg(feature = "sentinel")]
+impl IntoServer for redis::sentinel::SentinelClient {
+    fn into_server(self) -> Result<Server, Error> {
+        Ok(Server {
+            name: "the primary that Sentinel names".to_owned(),
+            way: Way::Sentinel(Arc::new(tokio::sync::Mutex::new(self))),
+        })
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,75 @@
+//! What is due when.
+
+use std::collections::BTreeMap;
+
+use crate::value::clock::BootInstant;
+
+/// When something is due; unique.
+pub(crate) type Slot = (BootInstant, u64);
+
+/// Things in the order in which they are due.
+#[derive(Debug)]
+pub(crate) struct Agenda<T> {
+    due: BTreeMap<Slot, T>,
+    next: u64,
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Agenda<T> {
+        Agenda {
+            due: BTreeMap::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<T> Agenda<T> {
+    pub(crate) fn add(&mut self, when: BootInstant, what: T) -> Slot {
+        let slot = (when, self.next);
+        self.next += 1;
+        self.due.insert(slot, what);
+        slot
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
+        self.due.remove(&slot)
+    }
+
+    /// Takes out what is due first, if it is due by now.
+    pub(crate) fn pop(&mut self, now: BootInstant) -> Option<T> {
+        let first = self.due.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    pub(crate) fn first(&self) -> Option<BootInstant> {
+        self.due.first_key_value().map(|(slot, _)| slot.0)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.due.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_is_due_comes_in_order_and_what_was_taken_out_does_not() {
+        let now = BootInstant::now();
+        let at = |ms| now + Duration::from_millis(ms);
+        let mut agenda = Agenda::default();
+        let last = agenda.add(at(3), 'c');
+        agenda.add(at(1), 'a');
+        agenda.add(at(1), 'b');
+        agenda.add(at(9), 'd');
+        assert_eq!(agenda.first(), Some(at(1)));
+        assert_eq!(agenda.pop(now), None);
+        assert_eq!(agenda.remove(last), Some('c'));
+        let due: Vec<char> = std::iter::from_fn(|| agenda.pop(at(5))).collect();
+        assert_eq!(due, ['a', 'b']);
+        assert_eq!(agenda.values().collect::<Vec<_>>(), [&'d']);
+    }
+}

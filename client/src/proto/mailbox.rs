@@ -1,0 +1,306 @@
+//! The client's side of a box: who waits by mail, and the letters that decide.
+//!
+//! A name is entered before its request is sent, because a letter may overtake the reply. Letters are told again until they
+//! are forgotten, so one that was read is not read again: what was decided then may have been given back since.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::proto::command::Command;
+use crate::proto::info::Fields;
+use crate::proto::reply::{Failure, Reply, unexpected};
+use crate::value::clock::BootInstant;
+use crate::value::error::Error;
+use crate::value::token::Token;
+
+/// What became of a request that waits.
+#[derive(Debug, Clone)]
+pub(crate) enum Decision {
+    /// Granted at `since` at the earliest, by this machine's clock.
+    Granted { token: Token, since: BootInstant },
+    /// The wait is over, or there is nothing to be upgraded.
+    Denied,
+    /// The error line that a blocked request would have got.
+    Refused(String),
+    /// Its box is gone, and it with it.
+    NewBox,
+    /// Nobody can be asked.
+    Unreachable(Failure),
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The box that its request was put in, once that is known.
+    since: Option<u64>,
+    decision: Option<Decision>,
+    waker: Option<Waker>,
+}
+
+/// A key and an owner that nobody wants any more.
+pub(crate) type Unwanted = (Vec<u8>, Vec<u8>);
+
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    name: Box<[u8]>,
+    since: Option<u64>,
+    /// The last letter read.
+    read: u64,
+    waiting: HashMap<Arc<[u8]>, Waiting>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(name: Box<[u8]>) -> Mailbox {
+        Mailbox {
+            name,
+            since: None,
+            read: 0,
+            waiting: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Somebody is about to ask under this name.
+    pub(crate) fn enter(&mut self, owner: Arc<[u8]>) {
+        self.waiting.insert(owner, Waiting::default());
+    }
+
+    /// The request waits, in the box of this reply.
+    pub(crate) fn queued(&mut self, owner: &[u8], reply: &Reply) {
+        if let Some(waiting) = self.waiting.get_mut(owner)
+            && let Reply::Array(items) = reply
+            && let Some(Reply::Int(since)) = items.get(1)
+        {
+            waiting.since = Some(since.unsigned_abs());
+        }
+    }
+
+    /// Nobody waits under this name any more.
+    pub(crate) fn forget(&mut self, owner: &[u8]) {
+        self.waiting.remove(owner);
+    }
+
+    /// What was decided; otherwise the waker is woken then.
+    pub(crate) fn poll(&mut self, owner: &[u8], waker: &Waker) -> Poll<Decision> {
+        let Some(waiting) = self.waiting.get_mut(owner) else {
+            return Poll::Ready(Decision::NewBox);
+        };
+        match waiting.decision.take() {
+            Some(decision) => Poll::Ready(decision),
+            None => {
+                waiting.waker = Some(waker.clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// What collects the next letters, waiting up to `wait` for them.
+    pub(crate) fn collect(&self, wait: Duration) -> Command<'_> {
+        Command::Mail {
+            mailbox: &self.name,
+            after: self.since.map(|since| (since, self.read)),
+            wait: wait.as_millis() as u64,
+        }
+    }
+
+    /// The reply to what was sent at `sent`. Returns whom to wake, and what was granted to nobody.
+    pub(crate) fn on_mail(
+        &mut self,
+        reply: Reply,
+        sent: BootInstant,
+    ) -> Result<(Vec<Waker>, Vec<Unwanted>), Error> {
+        let (since, waited, letters) = envelope(reply)?;
+        let (mut wakers, mut unwanted) = (Vec::new(), Vec::new());
+        if self.since != Some(since) {
+            (self.since, self.read) = (Some(since), 0);
+        }
+        for letter in letters {
+            let letter = Letter::parse(letter, sent + waited)?;
+            if letter.number <= self.read {
+                continue;
+            }
+            self.read = letter.number;
+            match self.waiting.get_mut(letter.owner.as_slice()) {
+                Some(waiting) => decide(waiting, letter.decision, &mut wakers),
+                None if matches!(letter.decision, Decision::Granted { .. }) => {
+                    unwanted.push((letter.key, letter.owner));
+                }
+                None => {}
+            }
+        }
+        for waiting in self.waiting.values_mut() {
+            if waiting.decision.is_none() && waiting.since.is_some_and(|it| it != since) {
+                decide(waiting, Decision::NewBox, &mut wakers);
+            }
+        }
+        Ok((wakers, unwanted))
+    }
+
+    /// Nobody answers, or the box is refused: what everybody who waits is told. Returns whom to wake.
+    pub(crate) fn fail(&mut self, decision: &Decision) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for waiting in self.waiting.values_mut() {
+            if waiting.decision.is_none() {
+                decide(waiting, decision.clone(), &mut wakers);
+            }
+        }
+        wakers
+    }
+}
+
+fn decide(waiting: &mut Waiting, decision: Decision, wakers: &mut Vec<Waker>) {
+    waiting.decision = Some(decision);
+    wakers.extend(waiting.waker.take());
+}
+
+/// `[since, waited, letters]`.
+fn envelope(reply: Reply) -> Result<(u64, Duration, Vec<Reply>), Error> {
+    let Reply::Array(mut parts) = reply else {
+        return Err(unexpected(&reply));
+    };
+    match (parts.pop(), parts.pop(), parts.pop()) {
+        (Some(Reply::Array(letters)), Some(Reply::Int(waited)), Some(Reply::Int(since))) => Ok((
+            since.unsigned_abs(),
+            Duration::from_millis(waited.unsigned_abs()),
+            letters,
+        )),
+        _ => Err(unexpected(&Reply::Array(parts))),
+    }
+}
+
+struct Letter {
+    number: u64,
+    key: Vec<u8>,
+    owner: Vec<u8>,
+    decision: Decision,
+}
+
+impl Letter {
+    /// `told`: when the reply was written at the earliest, by this machine's clock.
+    fn parse(reply: Reply, told: BootInstant) -> Result<Letter, Error> {
+        let mut fields = Fields::of(reply)?;
+        let decision = match fields.bytes("result")?.as_slice() {
+            b"granted" => Decision::Granted {
+                token: Token::new(fields.number("token")?),
+                since: told.back(fields.millis("age")?),
+            },
+            b"refused" => Decision::Refused(fields.text("error")?),
+            _ => Decision::Denied,
+        };
+        Ok(Letter {
+            number: fields.number("number")?,
+            key: fields.bytes("key")?,
+            owner: fields.bytes("owner")?,
+            decision,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.as_bytes().to_vec())
+    }
+
+    fn letter(number: i64, owner: &str, result: &str, rest: &[(&str, Reply)]) -> Reply {
+        let fields = [
+            ("number", Reply::Int(number)),
+            ("key", text("k")),
+            ("owner", text(owner)),
+            ("result", text(result)),
+        ];
+        let flat = fields.iter().chain(rest);
+        Reply::Array(
+            flat.flat_map(|(name, value)| [text(name), value.clone()])
+                .collect(),
+        )
+    }
+
+    fn granted(number: i64, owner: &str, age: i64) -> Reply {
+        let rest = [("token", Reply::Int(number)), ("age", Reply::Int(age))];
+        letter(number, owner, "granted", &rest)
+    }
+
+    fn mail(since: i64, waited: i64, letters: &[Reply]) -> Reply {
+        let letters = Reply::Array(letters.to_vec());
+        Reply::Array(vec![Reply::Int(since), Reply::Int(waited), letters])
+    }
+
+    fn mailbox(owners: &[&str]) -> Mailbox {
+        let mut mailbox = Mailbox::new(b"box".as_slice().into());
+        for owner in owners {
+            mailbox.enter(owner.as_bytes().into());
+        }
+        mailbox
+    }
+
+    fn decided(mailbox: &mut Mailbox, owner: &str) -> String {
+        match mailbox.poll(owner.as_bytes(), Waker::noop()) {
+            Poll::Ready(decision) => format!("{decision:?}"),
+            Poll::Pending => "pending".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_grant_counts_from_when_it_was_told_less_its_age() {
+        let (mut mailbox, sent) = (mailbox(&["a"]), BootInstant::now());
+        let mail = mail(1, 700, &[granted(5, "a", 200)]);
+        mailbox.on_mail(mail, sent).unwrap();
+        let Poll::Ready(Decision::Granted { since, .. }) = mailbox.poll(b"a", Waker::noop()) else {
+            panic!();
+        };
+        assert_eq!(since, sent + Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_grant_that_nobody_wants_is_returned_once_and_one_that_was_read_is_not() {
+        let (mut mailbox, now) = (mailbox(&["a"]), BootInstant::now());
+        let letters = [granted(5, "a", 0), granted(6, "b", 0)];
+        let (_, unwanted) = mailbox.on_mail(mail(1, 0, &letters), now).unwrap();
+        assert_eq!(unwanted, [(b"k".to_vec(), b"b".to_vec())]);
+        assert!(decided(&mut mailbox, "a").starts_with("Granted"));
+        mailbox.forget(b"a");
+        // The reply that forgets them is lost: they are told again.
+        let (_, unwanted) = mailbox.on_mail(mail(1, 0, &letters), now).unwrap();
+        assert!(unwanted.is_empty());
+        assert!(matches!(
+            mailbox.collect(Duration::ZERO),
+            Command::Mail {
+                after: Some((1, 6)),
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn a_new_box_ends_the_wait_of_those_who_were_in_the_old_one_and_of_nobody_else() {
+        let (mut mailbox, now) = (mailbox(&["old", "new", "asking"]), BootInstant::now());
+        for (owner, since) in [("old", 1), ("new", 2)] {
+            let reply = Reply::Array(vec![text("QUEUED"), Reply::Int(since)]);
+            mailbox.queued(owner.as_bytes(), &reply);
+        }
+        mailbox.on_mail(mail(2, 0, &[]), now).unwrap();
+        assert_eq!(decided(&mut mailbox, "old"), "NewBox");
+        assert_eq!(decided(&mut mailbox, "new"), "pending");
+        assert_eq!(decided(&mut mailbox, "asking"), "pending");
+    }
+
+    #[test]
+    fn the_end_of_a_wait_and_an_error_are_told_as_such() {
+        let (mut mailbox, now) = (mailbox(&["a", "b", "c"]), BootInstant::now());
+        let refused = letter(2, "b", "refused", &[("error", text("DEADLOCK x"))]);
+        let letters = [letter(1, "a", "denied", &[]), refused];
+        mailbox.on_mail(mail(9, 0, &letters), now).unwrap();
+        assert_eq!(decided(&mut mailbox, "a"), "Denied");
+        assert_eq!(decided(&mut mailbox, "b"), "Refused(\"DEADLOCK x\")");
+        mailbox.fail(&Decision::Unreachable(Failure::Gone));
+        assert!(decided(&mut mailbox, "c").starts_with("Unreachable"));
+        assert!(mailbox.on_mail(Reply::Nil, now).is_err());
+    }
+}

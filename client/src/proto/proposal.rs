@@ -1,0 +1,105 @@
+//! Which token a quorum client proposes: what servers have said, plus the time since. Never its own wall clock, which
+//! may be an hour off and would push every server's tokens ahead with it.
+
+use std::time::Duration;
+
+use crate::value::clock::BootInstant;
+use crate::value::token::Token;
+
+/// For how long an estimate is built upon: this machine's clock and theirs do not run alike.
+const LONGEST: Duration = Duration::from_secs(60);
+/// What servers' clocks may differ by without costing a round trip.
+const MARGIN: Duration = Duration::from_millis(1);
+
+/// What is known of the tokens servers would grant now.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Proposal {
+    known: Option<Known>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Known {
+    /// The largest token that servers of a majority have made by themselves, and when they were asked for it.
+    base: u64,
+    asked: BootInstant,
+    /// The largest token that has come to be.
+    last: u64,
+}
+
+impl Proposal {
+    /// A token that all servers can probably grant, or `None` if too little is known.
+    pub(crate) fn propose(&self, now: BootInstant) -> Option<Token> {
+        let known = self.known?;
+        let age = now.since(known.asked);
+        if age > LONGEST {
+            return None;
+        }
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let estimate = known
+            .base
+            .saturating_add(micros(age))
+            .saturating_add(micros(MARGIN));
+        Some(Token::new(estimate.max(known.last + 1)))
+    }
+
+    /// A majority, asked at `asked`, has settled on `token`; `proposed` was what it was asked for.
+    pub(crate) fn learn(&mut self, token: Token, proposed: Option<Token>, asked: BootInstant) {
+        let known = &mut self.known;
+        let token = token.get();
+        // What the servers only took over says nothing of their clocks.
+        let own = proposed.is_none_or(|proposed| proposed.get() < token);
+        match known {
+            Some(known) if !own => known.last = known.last.max(token),
+            _ => {
+                let last = known.map_or(token, |known| known.last.max(token));
+                *known = Some(Known {
+                    base: token,
+                    asked,
+                    last,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    #[test]
+    fn nothing_is_proposed_before_a_server_has_given_a_token() {
+        assert_eq!(Proposal::default().propose(BootInstant::now()), None);
+    }
+
+    #[test]
+    fn a_proposal_is_the_servers_token_and_the_time_since() {
+        let (mut proposal, then) = (Proposal::default(), BootInstant::now());
+        proposal.learn(Token::new(5_000_000), None, then);
+        let proposed = proposal.propose(then + micros(700)).unwrap();
+        assert_eq!(proposed.get(), 5_000_000 + 700 + 1000);
+    }
+
+    #[test]
+    fn proposals_that_were_taken_over_do_not_push_the_next_ones_ahead_of_the_clock() {
+        let (mut proposal, start) = (Proposal::default(), BootInstant::now());
+        proposal.learn(Token::new(5_000_000), None, start);
+        for round in 1..=1000 {
+            let now = start + micros(round * 50);
+            let proposed = proposal.propose(now).unwrap();
+            proposal.learn(proposed, Some(proposed), now);
+        }
+        let ahead = proposal.propose(start + micros(50_000)).unwrap().get() - 5_050_000;
+        assert!(ahead <= 1001, "{ahead} µs ahead");
+    }
+
+    #[test]
+    fn an_old_estimate_is_not_built_upon() {
+        let (mut proposal, then) = (Proposal::default(), BootInstant::now());
+        proposal.learn(Token::new(5_000_000), None, then);
+        assert_eq!(proposal.propose(then + Duration::from_secs(61)), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! Replies: as they come over the wire (RESP2), and what they mean.
+
+use std::fmt;
+
+use crate::value::error::{ConnectionError, Error};
+use crate::value::token::Token;
+
+/// What a server has answered. Maps are arrays of names and values in turn.
+///
+/// ```no_run
+/// # async fn example(client: mortise_client::Client, guard: mortise_client::Guard) -> Result<(), mortise_client::Error> {
+/// use mortise_client::Reply;
+///
+/// let reply = client.guarded(&guard).run(["GET", "{stock:42}:count"]).await?;
+/// if let Reply::Text(count) = reply {
+///     println!("{}", String::from_utf8_lossy(&count));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// Null.
+    Nil,
+    /// An integer.
+    Int(i64),
+    /// A string, simple or bulk.
+    Text(Vec<u8>),
+    /// An array.
+    Array(Vec<Reply>),
+    /// An error line inside of an array; elsewhere it is an [`Error`].
+    Error(String),
+}
+
+/// Why there is no reply.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// The request never left: the server was not reached.
+    NotSent(ConnectionError),
+    /// What became of it is not known.
+    Unknown(ConnectionError),
+    /// The client is closed, or its runtime is gone. Whether it was sent is not known.
+    Gone,
+}
+
+/// A reply, or why there is none.
+pub(crate) type Answer = Result<Reply, Failure>;
+
+impl Failure {
+    /// What to tell the caller.
+    pub(crate) fn error(self, server: &str) -> Error {
+        match self {
+            Failure::NotSent(error) | Failure::Unknown(error) => Error::Connection {
+                server: server.to_owned(),
+                error,
+            },
+            Failure::Gone => Error::Closed,
+        }
+    }
+}
+
+/// The errors of an answer, sorted; from a server of this name.
+pub(crate) fn checked(answer: Answer, server: &str) -> Result<Reply, Error> {
+    match answer {
+        Ok(Reply::Error(line)) => Err(refusal(line, server)),
+        Ok(reply) => Ok(reply),
+        Err(failure) => Err(failure.error(server)),
+    }
+}
+
+/// The token of an answer, or `None` for null.
+pub(crate) fn token(reply: Reply) -> Result<Option<Token>, Error> {
+    match reply {
+        Reply::Nil => Ok(None),
+        Reply::Int(n) if n > 0 => Ok(Some(Token::new(n.unsigned_abs()))),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(crate) fn unexpected(reply: &Reply) -> Error {
+    Error::Refused {
+        code: "ERR".to_owned(),
+        message: format!("an unexpected reply: {reply:?}"),
+    }
+}
+
+/// What an error line says.
+pub(crate) fn refusal(line: String, server: &str) -> Error {
+    let (code, message) = line.split_once(' ').unwrap_or((&line, ""));
+    if code == "DEADLOCK" {
+        return Error::Deadlock(message.to_owned());
+    }
+    let lower = message.to_ascii_lowercase();
+    if lower.contains("unknown command") && lower.contains("lock.") {
+        return Error::NoModule {
+            server: server.to_owned(),
+        };
+    }
+    Error::Refused {
+        code: code.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// What the server sends is no RESP2.
+#[derive(Debug)]
+pub(crate) struct Malformed;
+
+/// No reply to a command of this crate is nested deeper.
+const DEEPEST: u32 = 32;
+
+/// The first reply in `bytes` and how many of them it takes; `None` where it has not come in full.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, Malformed> {
+    let mut rest = bytes;
+    let reply = read(&mut rest, DEEPEST)?;
+    Ok(reply.map(|reply| (reply, bytes.len() - rest.len())))
+}
+
+fn read(rest: &mut &[u8], depth: u32) -> Result<Option<Reply>, Malformed> {
+    let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
+        return Ok(None);
+    };
+    let (line, after) = (&rest[..end], &rest[end + 2..]);
+    let (kind, line) = line.split_first().ok_or(Malformed)?;
+    let reply = match kind {
+        b'+' => Reply::Text(line.to_vec()),
+        b'-' => Reply::Error(String::from_utf8_lossy(line).into_owned()),
+        b':' => Reply::Int(number(line)?),
+        b'$' => match number(line)? {
+            -1 => Reply::Nil,
+            length => {
+                let length = usize::try_from(length).map_err(|_| Malformed)?;
+                if after.len() < length + 2 {
+                    return Ok(None);
+                }
+                *rest = &after[length + 2..];
+                return Ok(Some(Reply::Text(after[..length].to_vec())));
+            }
+        },
+        b'*' => match number(line)? {
+            -1 => Reply::Nil,
+            count if depth > 0 && count >= 0 => {
+                *rest = after;
+                let mut items = Vec::new();
+                for _ in 0..count {
+                    let Some(item) = read(rest, depth - 1)? else {
+                        return Ok(None);
+                    };
+                    items.push(item);
+                }
+                return Ok(Some(Reply::Array(items)));
+            }
+            _ => return Err(Malformed),
+        },
+        _ => return Err(Malformed),
+    };
+    *rest = after;
+    Ok(Some(reply))
+}
+
+fn number(digits: &[u8]) -> Result<i64, Malformed> {
+    let text = std::str::from_utf8(digits).map_err(|_| Malformed)?;
+    text.parse().map_err(|_| Malformed)
+}
+
+/// Text is shown as text.
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Nil => f.write_str("nil"),
+            Reply::Int(n) => n.fmt(f),
+            Reply::Text(text) => String::from_utf8_lossy(text).fmt(f),
+            Reply::Array(items) => items.fmt(f),
+            Reply::Error(line) => write!(f, "({line})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_understood_once_all_of_it_is_there() {
+        let wire = b"*5\r\n:-3\r\n$2\r\n\r\n\r\n+OK\r\n*-1\r\n-ERR no\r\n";
+        for end in 0..wire.len() {
+            assert!(parse(&wire[..end]).unwrap().is_none(), "{end}");
+        }
+        let (reply, used) = parse(wire).unwrap().unwrap();
+        let items = vec![
+            Reply::Int(-3),
+            Reply::Text(b"\r\n".to_vec()),
+            Reply::Text(b"OK".to_vec()),
+            Reply::Nil,
+            Reply::Error("ERR no".to_owned()),
+        ];
+        assert_eq!((reply, used), (Reply::Array(items), wire.len()));
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused_and_never_a_panic() {
+        for wire in [&b"\r\n"[..], b"?\r\n", b":x\r\n", b"$-2\r\n", b"*-2\r\n"] {
+            assert!(parse(wire).is_err(), "{wire:?}");
+        }
+        let deep = b"*1\r\n".repeat(100_000);
+        assert!(parse(&deep).is_err());
+    }
+
+    #[test]
+    fn an_error_line_is_a_code_and_a_message() {
+        let told = |line: &str| format!("{:?}", refusal(line.to_owned(), "here"));
+        assert!(told("DEADLOCK a b").starts_with("Deadlock"));
+        assert!(told("ERR unknown command 'LOCK.ACQUIRE', with …").starts_with("NoModule"));
+        let refused = refusal("WRONGTYPE it is a list".to_owned(), "here");
+        assert!(
+            matches!(refused, Error::Refused { code, message } if code == "WRONGTYPE" && message == "it is a list")
+        );
+    }
+}

@@ -1,0 +1,42 @@
+//! Wakes whoever waits for a moment, on whatever runtime, or none: the client's may not run, and others may have no timers.
+
+use std::sync::{Condvar, Mutex, Once};
+use std::task::Waker;
+
+use crate::proto::agenda::Agenda;
+use crate::value::clock::{BootInstant, LOOK};
+use crate::value::sync::lock;
+
+static DUE: Mutex<Option<Agenda<Waker>>> = Mutex::new(None);
+static CHANGED: Condvar = Condvar::new();
+
+/// Wakes it then, from a thread of this process that does nothing else.
+pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
+    static THREAD: Once = Once::new();
+    lock(&DUE).get_or_insert_default().add(when, waker);
+    THREAD.call_once(|| {
+        let thread = std::thread::Builder::new().name("mortise-alarm".to_owned());
+        // Where there can be no thread, renewal tells of a loss as long as its runtime runs.
+        let _ = thread.spawn(run);
+    });
+    CHANGED.notify_one();
+}
+
+fn run() {
+    let mut due = lock(&DUE);
+    loop {
+        let agenda = due.get_or_insert_default();
+        if let Some(waker) = agenda.pop(BootInstant::now()) {
+            drop(due);
+            waker.wake();
+            due = lock(&DUE);
+            continue;
+        }
+        // Sleeps stand still in suspend, where the boot-time clock goes on.
+        let pause = agenda
+            .first()
+            .map_or(LOOK * 60, |first| first.remaining().min(LOOK));
+        let woken = CHANGED.wait_timeout(due, pause);
+        due = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+    }
+}

@@ -1,0 +1,193 @@
+//! Collects the letters of one server process, while somebody waits for one: one connection, whatever the number of tasks.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::net::peer::{Peer, Route};
+use crate::net::server::Server;
+use crate::proto::mailbox::{Decision, Mailbox, Unwanted};
+use crate::proto::reply::{Answer, Failure, Reply};
+use crate::value::clock::BootInstant;
+use crate::value::sync::lock;
+
+/// How long one call waits for letters. A connection that has died is found out after that, and the time of an answer.
+const WAIT: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(crate) struct Mail {
+    server: Arc<Server>,
+    peer: Arc<Peer>,
+    /// The box's name.
+    pub(crate) name: Box<[u8]>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    mailbox: Mailbox,
+    is_collecting: bool,
+    is_over: bool,
+}
+
+/// What does the grants that nobody wants any more: leaves them.
+pub(crate) type Returns = Box<dyn Fn(Unwanted) + Send + Sync>;
+
+impl Mail {
+    pub(crate) fn new(server: Arc<Server>, peer: Arc<Peer>, name: Box<[u8]>) -> Mail {
+        let state = State {
+            mailbox: Mailbox::new(name.clone()),
+            is_collecting: false,
+            is_over: false,
+        };
+        Mail {
+            server,
+            peer,
+            name,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The box is not served there any more.
+    pub(crate) fn is_over(&self) -> bool {
+        lock(&self.state).is_over
+    }
+
+    /// Somebody is about to ask under this name.
+    pub(crate) fn enter(self: &Arc<Self>, owner: Arc<[u8]>) -> Entry {
+        lock(&self.state).mailbox.enter(owner.clone());
+        Entry {
+            mail: self.clone(),
+            owner,
+        }
+    }
+
+    async fn collect(end: End, returns: Returns) {
+        let mail = &end.0;
+        let mut failures = 0;
+        while let Some((pending, sent)) = mail.ask() {
+            let answer = pending.await;
+            let read = mail.read(answer, sent, &mut failures);
+            read.into_iter().for_each(&returns);
+            if failures > 1 {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// The next call; `None` once nobody waits.
+    fn ask(&self) -> Option<(crate::net::Pending, BootInstant)> {
+        let mut state = lock(&self.state);
+        if state.mailbox.is_idle() || state.is_over {
+            state.is_collecting = false;
+            return None;
+        }
+        let now = BootInstant::now();
+        let command = state.mailbox.collect(WAIT);
+        Some((self.peer.send_mail(&command, WAIT, now), now))
+    }
+
+    /// What an answer says. Returns what was granted to nobody.
+    fn read(&self, answer: Answer, sent: BootInstant, failures: &mut u32) -> Vec<Unwanted> {
+        let route = Route::to(self.peer.clone());
+        let is_elsewhere = self.server.redirected(&route, &answer).is_some();
+        let told = match answer {
+            Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => {
+                lock(&self.state).is_over = is_elsewhere;
+                *failures += 1;
+                Some(Decision::NewBox)
+            }
+            // Another call of ours is newer, or its connection was told to give up.
+            Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => {
+                *failures += 1;
+                None
+            }
+            Ok(Reply::Error(line)) => {
+                *failures += 1;
+                Some(Decision::Refused(line))
+            }
+            Ok(reply) => {
+                *failures = 0;
+                let read = lock(&self.state).mailbox.on_mail(reply, sent);
+                match read {
+                    Ok((wakers, unwanted)) => {
+                        wakers.into_iter().for_each(Waker::wake);
+                        return unwanted;
+                    }
+                    Err(error) => Some(Decision::Refused(format!("ERR {error}"))),
+                }
+            }
+            Err(failure) => {
+                *failures += 1;
+                // Once more on a new connection: the boxes outlive the old one.
+                let is_final = *failures > 1 || matches!(failure, Failure::Gone);
+                is_final.then_some(Decision::Unreachable(failure))
+            }
+        };
+        if let Some(told) = told {
+            self.fail(&told);
+        }
+        Vec::new()
+    }
+
+    fn fail(&self, told: &Decision) {
+        let wakers = lock(&self.state).mailbox.fail(told);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// However the collecting ends, with its runtime too, nobody waits on.
+struct End(Arc<Mail>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        if state.is_collecting {
+            state.is_collecting = false;
+            drop(state);
+            self.0.fail(&Decision::Unreachable(Failure::Gone));
+        }
+    }
+}
+
+/// Somebody who may have to wait; gone with this.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    mail: Arc<Mail>,
+    owner: Arc<[u8]>,
+}
+
+impl Entry {
+    /// The request waits, as this reply says: what is decided of it.
+    pub(crate) async fn decision(
+        &self,
+        queued: &Reply,
+        runtime: &Handle,
+        returns: impl FnOnce() -> Returns,
+    ) -> Decision {
+        let mail = &self.mail;
+        let begins = {
+            let mut state = lock(&mail.state);
+            state.mailbox.queued(&self.owner, queued);
+            !std::mem::replace(&mut state.is_collecting, true)
+        };
+        if begins {
+            runtime.spawn(Mail::collect(End(mail.clone()), returns()));
+        }
+        poll_fn(|context| {
+            let mut state = lock(&mail.state);
+            state.mailbox.poll(&self.owner, context.waker())
+        })
+        .await
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        lock(&self.mail.state).mailbox.forget(&self.owner);
+    }
+}

@@ -1,0 +1,223 @@
+//! Who holds: a name made for each acquisition, or a task that carries its own through many.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use uuid::Uuid;
+
+use crate::run::hold::Hold;
+use crate::value::error::Error;
+use crate::value::name::{LONGEST_TASK, Names};
+use crate::value::sync::lock;
+
+/// One task that acquires locks.
+///
+/// Locks taken without an owner are each an owner's of its own, so that no two acquisitions are ever mistaken for one. Name
+/// an owner to have deadlocks found between tasks that hold several locks, or to take a lock again that the task holds
+/// already ([`Lock::reentrant`](crate::Lock::reentrant)). Clones are the same owner: give every task its own.
+///
+/// On the wire each acquisition has a name of its own, `<owner>##<counter>`, which is never used again; the server takes
+/// those that are the same up to `##` for one when it looks for deadlocks. So an owner that has given a lock back, or up, can
+/// ask for it again at once, whatever has become of the connection: it waits for what is left of it as for anybody else's.
+///
+/// What an owner holds is known for each client by itself.
+///
+/// ```
+/// use mortise_client::Owner;
+///
+/// let owner = Owner::new();
+/// assert_ne!(owner, Owner::new());
+/// assert_eq!(owner, owner.clone());
+/// ```
+#[derive(Clone)]
+pub struct Owner {
+    name: Arc<[u8]>,
+    task: Arc<Task>,
+}
+
+struct Task {
+    names: Names,
+    places: Mutex<Places>,
+}
+
+/// What an owner has going on with one key.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// Locked while the owner asks for the key; the hold that it has.
+    pub(crate) turn: tokio::sync::Mutex<Weak<Hold>>,
+    /// How many callers ask.
+    asking: AtomicUsize,
+}
+
+/// A caller who asks.
+#[derive(Debug)]
+pub(crate) struct Asking<'a>(&'a AtomicUsize);
+
+#[derive(Default)]
+struct Places {
+    by_key: HashMap<(u64, Arc<[u8]>), Arc<Place>>,
+    /// How many were left when the unused ones were last taken out.
+    used: usize,
+}
+
+/// So many places are kept, used or not.
+const FEW: usize = 16;
+
+impl Owner {
+    /// A new owner with a random name (a version 4 UUID).
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Owner;
+    ///
+    /// assert_eq!(Owner::new().name().len(), 36);
+    /// ```
+    pub fn new() -> Owner {
+        let name = Uuid::new_v4().to_string().into_bytes();
+        Owner::with(Names::of_unique_task(&name), name)
+    }
+
+    /// An owner with a name of your own, 1 to 230 bytes, that tells people who holds. It should be unique among all tasks of
+    /// all processes: where two tasks have one name, no deadlock between them is found.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the name is empty or too long.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Owner;
+    ///
+    /// let owner = Owner::named(format!("billing-{}", std::process::id()))?;
+    /// assert!(Owner::named("").is_err());
+    /// # Ok::<(), mortise_client::Error>(())
+    /// ```
+    pub fn named(name: impl Into<Vec<u8>>) -> Result<Owner, Error> {
+        let name = name.into();
+        match (1..=LONGEST_TASK).contains(&name.len()) {
+            true => Ok(Owner::with(Names::of_task(&name), name)),
+            false => Err(Error::Invalid(format!(
+                "an owner's name is 1 to {LONGEST_TASK} bytes long, not {}",
+                name.len()
+            ))),
+        }
+    }
+
+    /// The owner's name; on the wire something is appended to it for each acquisition.
+    ///
+    /// # Examples
+    /// ```
+    /// use mortise_client::Owner;
+    ///
+    /// assert_eq!(Owner::named("worker-7")?.name(), b"worker-7");
+    /// # Ok::<(), mortise_client::Error>(())
+    /// ```
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    fn with(names: Names, name: Vec<u8>) -> Owner {
+        let task = Task {
+            names,
+            places: Mutex::default(),
+        };
+        Owner {
+            name: name.into(),
+            task: Arc::new(task),
+        }
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.task.names
+    }
+
+    /// This owner's place for a key on one client.
+    pub(crate) fn place(&self, core: u64, key: &Arc<[u8]>) -> Arc<Place> {
+        let mut places = lock(&self.task.places);
+        if places.by_key.len() >= 2 * places.used.max(FEW) {
+            // One that nobody else knows has nothing going on.
+            places.by_key.retain(|_, place| place.is_used());
+            places.used = places.by_key.len();
+        }
+        let place = places.by_key.entry((core, key.clone()));
+        place.or_default().clone()
+    }
+}
+
+impl Place {
+    /// Takes note that somebody asks for the lock; `None` if somebody does already, and is not to be joined.
+    pub(crate) fn ask(&self, joins: bool) -> Option<Asking<'_>> {
+        let more = |asking| (joins || asking == 0).then_some(asking + 1);
+        let asked = self
+            .asking
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        asked.ok().map(|_| Asking(&self.asking))
+    }
+
+    /// Whether anybody else than the owner knows it, or there is a hold.
+    fn is_used(self: &Arc<Self>) -> bool {
+        let is_live = || {
+            let hold = self.turn.try_lock();
+            hold.map_or(true, |hold| hold.strong_count() > 0)
+        };
+        Arc::strong_count(self) > 1 || is_live()
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Owner {
+    fn default() -> Owner {
+        Owner::new()
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Owner {}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Owner")
+            .field(&String::from_utf8_lossy(&self.name))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leaves_room_for_what_is_appended() {
+        assert!(Owner::named("").is_err());
+        assert!(Owner::named(vec![b'x'; LONGEST_TASK + 1]).is_err());
+        assert!(Owner::named(vec![0xff; LONGEST_TASK]).is_ok());
+    }
+
+    /// A place for the key with this number, and how many places the owner has then.
+    fn place(owner: &Owner, key: u32) -> (Arc<Place>, usize) {
+        let place = owner.place(0, &key.to_be_bytes().as_slice().into());
+        (place, lock(&owner.task.places).by_key.len())
+    }
+
+    #[test]
+    fn unused_places_do_not_pile_up() {
+        let owner = Owner::new();
+        let used: Vec<_> = (0..1000).map(|key| place(&owner, key).0).collect();
+        let most = (1000..50_000).map(|key| place(&owner, key).1).max();
+        assert!(most <= Some(2100), "{most:?}");
+        drop(used);
+        let most = (50_000..60_000).map(|key| place(&owner, key).1).min();
+        assert!(most <= Some(2 * FEW), "{most:?}");
+    }
+}

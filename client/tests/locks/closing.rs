@@ -1,0 +1,80 @@
+//! The end of a process: what is held then is given back, if that is waited for.
+
+use mortise_client::{Client, Error, Quorum, Released};
+use mortise_harness::{Server, cmd, is_nil};
+use tokio::runtime::Runtime;
+
+use crate::support::ms;
+use crate::support::quorum::Servers;
+
+fn is_free(server: &Server, key: &str) -> bool {
+    is_nil(&cmd!(server.connect(), "LOCK.INFO", key))
+}
+
+#[test]
+fn a_guard_that_lives_to_the_end_of_main_leaves_nothing_where_the_client_is_closed() {
+    let server = Server::start();
+    for round in 0..30 {
+        let runtime = Runtime::new().unwrap();
+        let _alive = runtime.block_on(async {
+            let client = Client::connect(server.url()).await.unwrap();
+            let lock = client.lock("k").lease(ms(60_000));
+            let (dropped, alive) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+            drop(dropped);
+            client.close().await;
+            assert!(!alive.is_valid());
+            alive
+        });
+        drop(runtime);
+        assert!(is_free(&server, "k"), "in round {round}");
+    }
+}
+
+#[test]
+fn a_quorum_that_is_closed_leaves_nothing_on_its_servers() {
+    let servers = Servers::start(3);
+    let runtime = Runtime::new().unwrap();
+    let _alive = runtime.block_on(async {
+        let quorum = Quorum::builder(servers.urls()).unwrap();
+        let quorum = quorum.node_timeout(ms(2000)).connect().await.unwrap();
+        let lock = quorum.lock("k").lease(ms(60_000));
+        let alive = lock.acquire().await.unwrap();
+        quorum.close().await;
+        alive
+    });
+    drop(runtime);
+    assert_eq!(servers.taken("k"), [0_usize; 0]);
+}
+
+#[tokio::test]
+async fn a_closed_client_takes_no_lock() {
+    let server = Server::start();
+    let client = Client::connect(server.url()).await.unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    client.close().await;
+    assert_eq!(guard.release().await.unwrap(), Released::Lost);
+    let error = client.lock("k").acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Closed), "{error:?}");
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn a_blocking_guard_that_is_dropped_is_released_by_then() {
+    let server = Server::start();
+    let client = mortise_client::blocking::Client::connect(server.url()).unwrap();
+    for _ in 0..30 {
+        drop(client.lock("k").lease(ms(60_000)).acquire().unwrap());
+        assert!(is_free(&server, "k"));
+    }
+}
+
+#[test]
+fn building_outside_of_a_runtime_says_that_there_is_none() {
+    let one = Client::builder("redis://127.0.0.1/").unwrap().build();
+    let urls = ["redis://a/", "redis://b/", "redis://c/"];
+    let several = Quorum::builder(urls).unwrap().build();
+    for error in [one.unwrap_err(), several.unwrap_err()] {
+        assert!(matches!(error, Error::NoRuntime), "{error:?}");
+        assert!(error.to_string().contains("no tokio runtime"), "{error}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Thousands of tasks that wait in a process which may open few files: they share two connections.
+
+use std::process::{Command, Stdio};
+
+use mortise_client::Client;
+use mortise_harness::Server;
+use tokio::task::JoinSet;
+
+use crate::support::ms;
+
+/// The environment variable that makes [`crowd_process`] a crowd.
+const CROWD: &str = "MORTISE_TEST_CROWD";
+const TASKS: u64 = 10_000;
+
+#[test]
+fn ten_thousand_tasks_wait_for_one_lock_in_a_process_with_256_files() {
+    let server = Server::start();
+    let ended = Command::new("sh")
+        .args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "crowd::crowd_process",
+            "--nocapture",
+            "--ignored",
+        ])
+        .env(CROWD, server.url())
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(ended.success());
+    // Those of the process, and the harness's own.
+    let connected = server.info("stats")["total_connections_received"].parse::<u64>();
+    assert!(connected.unwrap() < 12, "two connections are enough");
+}
+
+#[test]
+#[ignore = "the other half of a test"]
+fn crowd_process() {
+    let url = std::env::var(CROWD).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        let lock = client.lock("k").lease(ms(60_000));
+        let first = lock.acquire().await.unwrap();
+        let mut waiting = JoinSet::new();
+        for _ in 0..TASKS {
+            let lock = lock.clone();
+            waiting.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+        }
+        loop {
+            let info = client.info("k").await.unwrap().unwrap();
+            if info.waiters == TASKS {
+                break;
+            }
+            tokio::time::sleep(ms(10)).await;
+        }
+        first.release().await.unwrap();
+        let served = waiting.join_all().await;
+        assert!(served.iter().all(|it| it.was_held()));
+        client.close().await;
+    });
+}

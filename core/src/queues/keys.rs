@@ -1,0 +1,387 @@
+//! The keys where somebody waits: where their lines begin, and what is known of their locks. No
+//! rules here.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+
+use super::slab::Slab;
+use super::table::{Chained, Table};
+use super::tree::{self, Forest, Links, NIL};
+use super::waiter::WaiterId;
+use crate::observed::Observed;
+use crate::owner::Owner;
+use crate::slots::{SlotKey, SlotSet, slot_of};
+use crate::types::Instant;
+
+/// A key: its database and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId {
+    /// The number of the database.
+    pub db: u32,
+    /// Any bytes.
+    pub name: Rc<[u8]>,
+}
+
+/// What a settle has left for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Unsettled {
+    /// Upgrades behind this one have not been looked at.
+    pub(crate) upgrades: Option<WaiterId>,
+    /// Holders behind this one, or all of them, have not been looked at.
+    pub(crate) holders: Option<Option<Owner>>,
+    /// This owner has come to hold, and not all of its requests have been decided.
+    pub(crate) own: Option<Owner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct KeyNode {
+    pub(crate) id: KeyId,
+    /// The root of its line, and how many stand there.
+    pub(crate) line: u32,
+    pub(crate) len: u32,
+    held: Observed,
+    /// How often all holders of its database had been forgotten when they were observed.
+    flush: u32,
+    /// What the holder's task hashes to, [`SHARED`] for several, [`FREE`] for none.
+    holder: u64,
+    deadline: Option<Instant>,
+    pub(crate) unsettled: Option<Box<Unsettled>>,
+    slot: u16,
+    holders: Links,
+    deadlines: Links,
+    slots: Links,
+    link: u32,
+}
+
+const FREE: u64 = 0;
+const SHARED: u64 = 1;
+
+/// All keys by name.
+enum Name {}
+/// The keys that somebody holds, by who does.
+enum Holder {}
+/// The keys that somebody holds, by when they lose their first hold.
+enum Deadline {}
+/// All keys by cluster slot.
+enum Slot {}
+
+#[derive(Debug, Default)]
+struct Nodes {
+    slab: Slab<KeyNode>,
+    hasher: RandomState,
+}
+
+/// The keys where somebody waits.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    nodes: Nodes,
+    names: Table,
+    holders: u32,
+    deadlines: u32,
+    by_slot: u32,
+    slots: SlotSet,
+    /// How often all holders of a database were forgotten, and how often those of all databases.
+    flushes: BTreeMap<u32, u32>,
+    flushes_of_all: u32,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self {
+            nodes: Nodes::default(),
+            names: Table::default(),
+            holders: NIL,
+            deadlines: NIL,
+            by_slot: NIL,
+            slots: SlotSet::default(),
+            flushes: BTreeMap::new(),
+            flushes_of_all: 0,
+        }
+    }
+}
+
+impl Keys {
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.slab.len()
+    }
+
+    pub(crate) fn node(&self, key: u32) -> &KeyNode {
+        &self.nodes.slab[key]
+    }
+
+    pub(crate) fn node_mut(&mut self, key: u32) -> &mut KeyNode {
+        &mut self.nodes.slab[key]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KeyNode)> {
+        self.nodes.slab.iter()
+    }
+
+    pub(crate) fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
+        if self.len() == 0 {
+            return None;
+        }
+        let hash = self.nodes.hasher.hash_one((db, name));
+        self.names.find::<Name>(&self.nodes, hash, |key| {
+            let id = &self.node(key).id;
+            id.db == db && *id.name == *name
+        })
+    }
+
+    pub(crate) fn find_or_insert(&mut self, db: u32, name: &[u8]) -> u32 {
+        if let Some(key) = self.find(db, name) {
+            return key;
+        }
+        let slot = slot_of(name);
+        let name = Rc::from(name);
+        let key = self.nodes.slab.insert(KeyNode {
+            id: KeyId { db, name },
+            line: NIL,
+            len: 0,
+            held: Observed::Free,
+            flush: 0,
+            holder: FREE,
+            deadline: None,
+            unsettled: None,
+            slot,
+            holders: Links::NONE,
+            deadlines: Links::NONE,
+            slots: Links::NONE,
+            link: 0,
+        });
+        self.names.insert::<Name>(&mut self.nodes, key);
+        tree::insert::<Slot>(&mut self.nodes, &mut self.by_slot, key);
+        self.slots.insert(slot);
+        key
+    }
+
+    /// Nobody waits at the key any more.
+    pub(crate) fn remove(&mut self, key: u32) {
+        self.set_free(key);
+        self.set_deadline(key, None);
+        self.names.remove::<Name>(&mut self.nodes, key);
+        tree::remove::<Slot>(&mut self.nodes, &mut self.by_slot, key);
+        let node = self.nodes.slab.remove(key);
+        if self.len() == 0 {
+            self.slots = SlotSet::default();
+        } else if let Some(KeyNode { slot, .. }) = node
+            && self.first_of(slot).is_none()
+        {
+            self.slots.remove(slot);
+        }
+    }
+
+    /// When the first key loses a hold, and which that is.
+    pub(crate) fn first_deadline(&self) -> Option<(Instant, u32)> {
+        let first = tree::first::<Deadline>(&self.nodes, self.deadlines);
+        let deadline = (first != NIL).then(|| self.node(first).deadline)?;
+        Some((deadline?, first))
+    }
+
+    pub(crate) fn set_deadline(&mut self, key: u32, deadline: Option<Instant>) {
+        let before = self.node(key).deadline;
+        if before == deadline {
+            return;
+        }
+        if before.is_some() {
+            tree::remove::<Deadline>(&mut self.nodes, &mut self.deadlines, key);
+        }
+        self.node_mut(key).deadline = deadline;
+        if deadline.is_some() {
+            tree::insert::<Deadline>(&mut self.nodes, &mut self.deadlines, key);
+        }
+    }
+
+    /// Who holds the key, as far as is known.
+    pub(crate) fn held(&self, key: u32) -> &Observed {
+        let node = self.node(key);
+        if node.flush == self.flush_of(node.id.db) {
+            &node.held
+        } else {
+            &Observed::Free
+        }
+    }
+
+    /// `hash_of` gives an owner's task a hash.
+    pub(crate) fn observe(
+        &mut self,
+        key: u32,
+        held: Observed,
+        hash_of: impl FnOnce(&Owner) -> u64,
+    ) {
+        let holder = match &held {
+            Observed::Free => FREE,
+            Observed::Many(_) => SHARED,
+            Observed::One { owner, .. } => hash_of(owner).max(SHARED + 1),
+        };
+        let flush = self.flush_of(self.node(key).id.db);
+        let node = self.node_mut(key);
+        (node.held, node.flush) = (held, flush);
+        self.set_holder(key, holder);
+    }
+
+    /// The key has lost its lock.
+    pub(crate) fn set_free(&mut self, key: u32) {
+        self.node_mut(key).held = Observed::Free;
+        self.set_holder(key, FREE);
+    }
+
+    /// The database, or every one, has lost its locks, or has got others. However many there are: their
+    /// holders are forgotten when somebody looks.
+    pub(crate) fn forget_holders(&mut self, db: Option<u32>) {
+        if self.len() == 0 {
+            return;
+        }
+        let flushes = match db {
+            Some(db) => self.flushes.entry(db).or_default(),
+            None => &mut self.flushes_of_all,
+        };
+        *flushes = flushes.wrapping_add(1);
+    }
+
+    fn flush_of(&self, db: u32) -> u32 {
+        let flushes = self.flushes.get(&db).copied().unwrap_or_default();
+        flushes.wrapping_add(self.flushes_of_all)
+    }
+
+    fn set_holder(&mut self, key: u32, holder: u64) {
+        let before = self.node(key).holder;
+        if before == holder {
+            return;
+        }
+        if before != FREE {
+            tree::remove::<Holder>(&mut self.nodes, &mut self.holders, key);
+        }
+        self.node_mut(key).holder = holder;
+        if holder != FREE {
+            tree::insert::<Holder>(&mut self.nodes, &mut self.holders, key);
+        }
+    }
+
+    /// The keys that a single owner holds, or held not long ago, whose task has that hash.
+    pub(crate) fn held_by(&self, hash: u64) -> impl Iterator<Item = u32> {
+        self.with_holder(hash.max(SHARED + 1))
+    }
+
+    /// The keys that several hold, or held not long ago.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = u32> {
+        self.with_holder(SHARED)
+    }
+
+    fn with_holder(&self, holder: u64) -> impl Iterator<Item = u32> {
+        let mut at = tree::first_from::<Holder>(&self.nodes, self.holders, |key| {
+            self.node(key).holder >= holder
+        });
+        std::iter::from_fn(move || {
+            let found = (at != NIL && self.node(at).holder == holder).then_some(at)?;
+            at = tree::next::<Holder>(&self.nodes, at);
+            Some(found)
+        })
+    }
+}
+
+/// The keys where somebody waits, in an order that can be walked a few keys at a time: by slot. A
+/// walk remembers the last key that it has seen and goes on behind it, whatever came or went
+/// meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingKeys<'a>(pub(super) &'a Keys);
+
+impl<'a> WaitingKeys<'a> {
+    /// The slots of them all.
+    pub fn slots(self) -> &'a SlotSet {
+        &self.0.slots
+    }
+
+    /// The first one behind `last`, or the first of all.
+    pub fn after(self, last: Option<&SlotKey>) -> Option<SlotKey> {
+        let keys = self.0;
+        let found = tree::first_from::<Slot>(&keys.nodes, keys.by_slot, |key| {
+            let node = keys.node(key);
+            last.is_none_or(|last| (last.slot, &last.key) < (node.slot, &node.id))
+        });
+        keys.slot_key(found)
+    }
+
+    /// The first one of `slot`.
+    pub fn first_of(self, slot: u16) -> Option<SlotKey> {
+        self.0.first_of(slot)
+    }
+}
+
+impl Keys {
+    fn first_of(&self, slot: u16) -> Option<SlotKey> {
+        let found =
+            tree::first_from::<Slot>(&self.nodes, self.by_slot, |key| self.node(key).slot >= slot);
+        self.slot_key(found).filter(|found| found.slot == slot)
+    }
+
+    fn slot_key(&self, key: u32) -> Option<SlotKey> {
+        let node = (key != NIL).then(|| self.node(key))?;
+        Some(SlotKey {
+            slot: node.slot,
+            key: node.id.clone(),
+        })
+    }
+}
+
+impl Forest<Slot> for Nodes {
+    fn links(&self, slot: u32) -> &Links {
+        &self.slab[slot].slots
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.slab[slot].slots
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let (one, other) = (&self.slab[one], &self.slab[other]);
+        (one.slot, &one.id).cmp(&(other.slot, &other.id))
+    }
+}
+
+impl Chained<Name> for Nodes {
+    fn link(&self, slot: u32) -> u32 {
+        self.slab[slot].link
+    }
+
+    fn set_link(&mut self, slot: u32, link: u32) {
+        self.slab[slot].link = link;
+    }
+
+    fn hash(&self, slot: u32) -> u64 {
+        let KeyId { db, name } = &self.slab[slot].id;
+        self.hasher.hash_one((*db, &**name))
+    }
+}
+
+impl Forest<Holder> for Nodes {
+    fn links(&self, slot: u32) -> &Links {
+        &self.slab[slot].holders
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.slab[slot].holders
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let by_holder = self.slab[one].holder.cmp(&self.slab[other].holder);
+        by_holder.then(one.cmp(&other))
+    }
+}
+
+impl Forest<Deadline> for Nodes {
+    fn links(&self, slot: u32) -> &Links {
+        &self.slab[slot].deadlines
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.slab[slot].deadlines
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let (one, other) = (&self.slab[one], &self.slab[other]);
+        (one.deadline, &one.id).cmp(&(other.deadline, &other.id))
+    }
+}

@@ -1,0 +1,270 @@
+//! Every queue of a server: who waits where, whom to let in next, and who waits for whom.
+//!
+//! A queue belongs to a database and a key name, not to a lock: RENAME, MOVE and SWAPDB move
+//! locks, never waiters.
+//!
+//! * `waiters` and `keys` keep who waits and where, in every order that is asked for; they lie in
+//!   `slab`s, linked into `tree`s and `table`s, and know no rules.
+//! * `settle` lets in whom a lock admits.
+//! * `deadlock` finds out whether a wait would never end.
+
+mod deadlock;
+mod keys;
+mod settle;
+mod slab;
+mod table;
+mod tree;
+mod waiter;
+mod waiters;
+
+use std::rc::Rc;
+
+pub use deadlock::Wait;
+pub use keys::{KeyId, WaitingKeys};
+pub use waiter::{Changed, Decided, Settled, Verdict, Waiter, WaiterId};
+
+use keys::Keys;
+use tree::NIL;
+use waiters::{Place, Waiters};
+
+use crate::observed::Observed;
+use crate::owner::OwnerRef;
+use crate::types::{Instant, Lease};
+
+/// Every queue of a server.
+#[derive(Debug, Default)]
+pub struct Queues {
+    /// No key is kept where nobody waits.
+    keys: Keys,
+    waiters: Waiters,
+    last_id: u64,
+}
+
+impl Queues {
+    /// Nobody waits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many wait, all keys together.
+    pub fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The queue of a key, if anybody waits there.
+    pub fn get(&self, db: u32, name: &[u8]) -> Option<Queue<'_>> {
+        let key = self.keys.find(db, name)?;
+        Some(Queue { queues: self, key })
+    }
+
+    /// Every key where somebody waits, with its queue.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Rc<[u8]>, Queue<'_>)> {
+        self.keys
+            .iter()
+            .map(|(key, node)| (node.id.db, &node.id.name, Queue { queues: self, key }))
+    }
+
+    /// The keys of database `db` where somebody waits.
+    pub fn keys_of(&self, db: u32) -> impl Iterator<Item = &Rc<[u8]>> {
+        let ids = self.keys.iter().map(|(_, node)| &node.id);
+        ids.filter(move |id| id.db == db).map(|id| &id.name)
+    }
+
+    /// The keys where somebody waits, to be walked a few at a time.
+    pub fn waiting_keys(&self) -> WaitingKeys<'_> {
+        WaitingKeys(&self.keys)
+    }
+
+    /// The waiter that came last.
+    pub fn last_id(&self) -> WaiterId {
+        WaiterId(self.last_id)
+    }
+
+    /// The id for the next waiter.
+    pub fn next_id(&mut self) -> WaiterId {
+        self.last_id += 1;
+        WaiterId(self.last_id)
+    }
+
+    /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
+    pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
+        let key = self.keys.find_or_insert(db, name);
+        let node = self.keys.node_mut(key);
+        node.len += 1;
+        self.waiters.insert(&mut node.line, key, waiter, upgrade);
+    }
+
+    /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
+    pub fn remove(&mut self, id: WaiterId) -> Option<(KeyId, Box<Waiter>)> {
+        let slot = self.waiters.find(id)?;
+        let key = self.waiters.node(slot).key;
+        let id = self.keys.node(key).id.clone();
+        let waiter = self.take(key, slot)?;
+        self.drop_if_empty(key);
+        Some((id, waiter))
+    }
+
+    fn take(&mut self, key: u32, slot: u32) -> Option<Box<Waiter>> {
+        let node = self.keys.node_mut(key);
+        let waiter = self.waiters.remove(&mut node.line, slot)?;
+        node.len -= 1;
+        Some(Box::new(waiter))
+    }
+
+    fn drop_if_empty(&mut self, key: u32) {
+        if self.keys.node(key).len == 0 {
+            self.keys.remove(key);
+        }
+    }
+
+    /// The waiter `id` and its key.
+    pub fn waiter(&self, id: WaiterId) -> Option<(&KeyId, &Waiter)> {
+        let node = self.waiters.node(self.waiters.find(id)?);
+        Some((&self.keys.node(node.key).id, &node.waiter))
+    }
+
+    /// What `owner` waits for at the key, the first one first.
+    pub fn requests_of(&self, db: u32, name: &[u8], owner: OwnerRef<'_>) -> Vec<WaiterId> {
+        let Some(key) = self.keys.find(db, name) else {
+            return Vec::new();
+        };
+        let task = self.waiters.task_of(owner);
+        let mut found = Vec::new();
+        let mut at = self.waiters.standing(task, key, owner);
+        while at != NIL {
+            let node = self.waiters.node(at);
+            found.push(node.waiter.id);
+            at = self
+                .waiters
+                .request_from(task, key, owner, node.place().behind());
+        }
+        found
+    }
+
+    /// The request `id` is made again: it keeps its place and takes over what is asked for now.
+    pub fn take_over(&mut self, id: WaiterId, changed: Changed) {
+        if let Some(slot) = self.waiters.find(id) {
+            self.waiters.take_over(slot, changed);
+        }
+    }
+
+    /// A waiter whose time is up at `now`; the caller removes it.
+    pub fn timed_out(&self, now: Instant) -> Option<WaiterId> {
+        let (limit, id) = self.waiters.first_limit()?;
+        (limit <= now).then_some(id)
+    }
+
+    /// When the first waiter's time is up.
+    pub fn next_limit(&self) -> Option<Instant> {
+        self.waiters.first_limit().map(|(limit, _)| limit)
+    }
+
+    /// The longest lease that anybody waits for.
+    pub fn longest_lease(&self) -> Option<Lease> {
+        self.waiters.longest_lease()
+    }
+
+    /// A key with waiters that loses a hold at or before `now`. It is told once; settling it makes
+    /// it be told again for its next deadline.
+    pub fn due(&mut self, now: Instant) -> Option<KeyId> {
+        let (deadline, key) = self.keys.first_deadline()?;
+        if deadline > now {
+            return None;
+        }
+        self.keys.set_deadline(key, None);
+        Some(self.keys.node(key).id.clone())
+    }
+
+    /// When the first key with waiters loses a hold.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.keys.first_deadline().map(|(deadline, _)| deadline)
+    }
+}
+
+/// Who holds the keys where somebody waits.
+impl Queues {
+    /// What is known of the lock of a key with waiters: who holds it, and when it loses its first
+    /// hold. Settling sees to it by itself; this is for a waiter that has begun to wait, because no
+    /// settle has looked since.
+    ///
+    /// Nobody needs the lock of another key for it: a search that spans keys goes by this alone.
+    pub fn observe(&mut self, key: &KeyId, held: Observed) {
+        if let Some(key) = self.keys.find(key.db, &key.name) {
+            let deadline = held.next_deadline();
+            self.observe_at(key, held);
+            self.keys.set_deadline(key, deadline);
+        }
+    }
+
+    fn observe_at(&mut self, key: u32, held: Observed) {
+        let nodes = &self.waiters.nodes;
+        self.keys
+            .observe(key, held, |owner| nodes.hash_task(owner.as_ref()));
+    }
+
+    /// The key has lost its lock, or the lock its key: until the next settle nobody holds as far as
+    /// is known.
+    pub fn forget_holders(&mut self, db: u32, name: &[u8]) {
+        if let Some(key) = self.keys.find(db, name) {
+            self.keys.set_free(key);
+        }
+    }
+
+    /// The same for each key of database `db`, or of all. O(1).
+    pub fn forget_all_holders(&mut self, db: Option<u32>) {
+        self.keys.forget_holders(db);
+    }
+}
+
+/// The waiters of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue<'a> {
+    queues: &'a Queues,
+    key: u32,
+}
+
+impl<'a> Queue<'a> {
+    /// How many wait.
+    pub fn len(self) -> usize {
+        self.queues.keys.node(self.key).len as usize
+    }
+
+    /// Nobody waits.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The waiters, the next one first.
+    pub fn iter(self) -> impl Iterator<Item = &'a Waiter> {
+        let mut at = self.first_from(Place::FIRST);
+        let waiters = &self.queues.waiters;
+        std::iter::from_fn(move || {
+            let found = (at != NIL).then(|| &waiters.node(at).waiter)?;
+            at = waiters.next_in_line(at);
+            Some(found)
+        })
+    }
+
+    /// Since when the one waits that has waited longest.
+    pub fn oldest(self) -> Option<Instant> {
+        let firsts = [Place::FIRST, Place::LINE].map(|place| self.first_from(place));
+        let firsts = firsts.into_iter().filter(|first| *first != NIL);
+        let since = firsts.map(|first| self.queues.waiters.node(first).waiter.since);
+        since.min()
+    }
+
+    /// Who holds, as far as the queues know: see [`Queues::observe`].
+    pub fn held(self) -> &'a Observed {
+        self.queues.keys.held(self.key)
+    }
+
+    fn first_from(self, place: Place) -> u32 {
+        let line = self.queues.keys.node(self.key).line;
+        self.queues.waiters.line_from(line, place)
+    }
+}

@@ -1,0 +1,232 @@
+//! Tables by hash of things that lie in slots.
+//!
+//! Linear hashing (Litwin, 1980): the table grows and shrinks by one bucket at a time, so no step
+//! copies it. A bucket is a chain through the things themselves.
+
+/// Buckets in the first segment. Each further segment doubles the table.
+const FIRST: usize = 16;
+
+/// Things that can be in a table of one kind, `K`.
+pub(crate) trait Chained<K> {
+    /// The link to the next one of a chain, kept for the table.
+    fn link(&self, slot: u32) -> u32;
+
+    fn set_link(&mut self, slot: u32, link: u32);
+
+    /// The same whenever it is asked while the thing is in the table.
+    fn hash(&self, slot: u32) -> u64;
+}
+
+/// A link is 0 at the end of a chain, else one more than the slot: fresh memory is zeros.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    segments: Vec<Box<[u32]>>,
+    buckets: usize,
+    len: usize,
+}
+
+impl Table {
+    /// The thing with that hash that `is` the one wanted.
+    pub(crate) fn find<K>(
+        &self,
+        things: &impl Chained<K>,
+        hash: u64,
+        is: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        if self.buckets == 0 {
+            return None;
+        }
+        let mut link = *self.bucket(self.bucket_of(hash));
+        while link != 0 {
+            let slot = link - 1;
+            if is(slot) {
+                return Some(slot);
+            }
+            link = things.link(slot);
+        }
+        None
+    }
+
+    pub(crate) fn insert<K>(&mut self, things: &mut impl Chained<K>, slot: u32) {
+        self.len += 1;
+        if self.len > self.buckets {
+            self.grow(things);
+        }
+        let bucket = self.bucket_of(things.hash(slot));
+        let first = std::mem::replace(self.bucket_mut(bucket), slot + 1);
+        things.set_link(slot, first);
+    }
+
+    pub(crate) fn remove<K>(&mut self, things: &mut impl Chained<K>, slot: u32) {
+        let next = things.link(slot);
+        self.relink(things, slot, next);
+        self.len -= 1;
+        for _ in 0..2 {
+            if self.len < self.buckets / 2 {
+                self.shrink(things);
+            }
+        }
+    }
+
+    /// `new`, which has the same hash, takes the place of `old`.
+    pub(crate) fn replace<K>(&mut self, things: &mut impl Chained<K>, old: u32, new: u32) {
+        let next = things.link(old);
+        things.set_link(new, next);
+        self.relink(things, old, new + 1);
+    }
+
+    /// Whatever leads to `slot` leads to `link`.
+    fn relink<K>(&mut self, things: &mut impl Chained<K>, slot: u32, link: u32) {
+        let bucket = self.bucket_of(things.hash(slot));
+        let first = self.bucket_mut(bucket);
+        if *first == slot + 1 {
+            *first = link;
+            return;
+        }
+        let mut at = *first;
+        while at != 0 {
+            let next = things.link(at - 1);
+            if next == slot + 1 {
+                things.set_link(at - 1, link);
+                return;
+            }
+            at = next;
+        }
+    }
+
+    /// One more bucket, which takes its things from the one that had them so far.
+    fn grow<K>(&mut self, things: &mut impl Chained<K>) {
+        if self.buckets == 0 {
+            self.segments.push(vec![0; FIRST].into());
+            self.buckets = FIRST;
+            return;
+        }
+        let new = self.buckets;
+        if new.is_power_of_two() {
+            self.segments.push(vec![0; new].into());
+        }
+        self.buckets += 1;
+        let old = buddy(new);
+        let mut link = std::mem::take(self.bucket_mut(old));
+        while link != 0 {
+            let slot = link - 1;
+            link = things.link(slot);
+            let bucket = self.bucket_of(things.hash(slot));
+            let first = std::mem::replace(self.bucket_mut(bucket), slot + 1);
+            things.set_link(slot, first);
+        }
+    }
+
+    /// One bucket less.
+    fn shrink<K>(&mut self, things: &mut impl Chained<K>) {
+        if self.buckets <= FIRST {
+            return;
+        }
+        self.buckets -= 1;
+        let last = self.buckets;
+        let mut link = std::mem::take(self.bucket_mut(last));
+        if last.is_power_of_two() {
+            self.segments.pop();
+        }
+        while link != 0 {
+            let slot = link - 1;
+            link = things.link(slot);
+            let first = std::mem::replace(self.bucket_mut(buddy(last)), slot + 1);
+            things.set_link(slot, first);
+        }
+    }
+
+    fn bucket_of(&self, hash: u64) -> usize {
+        let size = self.buckets.next_power_of_two();
+        let bucket = hash as usize & (size - 1);
+        if bucket < self.buckets {
+            bucket
+        } else {
+            buddy(bucket)
+        }
+    }
+
+    fn bucket(&self, bucket: usize) -> &u32 {
+        let (segment, at) = place(bucket);
+        &self.segments[segment][at]
+    }
+
+    fn bucket_mut(&mut self, bucket: usize) -> &mut u32 {
+        let (segment, at) = place(bucket);
+        &mut self.segments[segment][at]
+    }
+}
+
+/// The bucket whose things `bucket` shares until there is one of that number.
+fn buddy(bucket: usize) -> usize {
+    bucket & !(1 << bucket.ilog2())
+}
+
+/// The segment of a bucket, and its place there.
+fn place(bucket: usize) -> (usize, usize) {
+    if bucket < FIRST {
+        return (0, bucket);
+    }
+    let level = bucket.ilog2();
+    ((level - FIRST.ilog2()) as usize + 1, buddy(bucket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that hash to themselves.
+    struct Numbers(Vec<(u64, u32)>);
+
+    impl Chained<()> for Numbers {
+        fn link(&self, slot: u32) -> u32 {
+            self.0[slot as usize].1
+        }
+
+        fn set_link(&mut self, slot: u32, link: u32) {
+            self.0[slot as usize].1 = link;
+        }
+
+        fn hash(&self, slot: u32) -> u64 {
+            self.0[slot as usize].0
+        }
+    }
+
+    #[test]
+    fn everything_is_found_while_the_table_grows_and_shrinks() {
+        const ALL: u64 = 3_000;
+        let mut things = Numbers((0..ALL).map(|n| (n * 0x9e37 % 4_001, 0)).collect());
+        let mut table = Table::default();
+        let find = |table: &Table, things: &Numbers, slot: u32| {
+            table.find(things, things.hash(slot), |found| found == slot)
+        };
+        for slot in 0..ALL as u32 {
+            assert_eq!(find(&table, &things, slot), None);
+            table.insert(&mut things, slot);
+            assert_eq!(find(&table, &things, slot / 2), Some(slot / 2));
+        }
+        assert_eq!(table.len, ALL as usize);
+        for slot in 0..ALL as u32 {
+            assert_eq!(find(&table, &things, slot), Some(slot));
+            table.remove(&mut things, slot);
+            assert_eq!(find(&table, &things, slot), None);
+            let other = slot + (ALL as u32 - slot) / 2;
+            assert_eq!(find(&table, &things, other).is_some(), other != slot);
+        }
+        assert_eq!((table.len, table.segments.len()), (0, 1));
+    }
+
+    #[test]
+    fn one_takes_the_place_of_another() {
+        let mut things = Numbers(vec![(1, 0), (17, 0), (33, 0), (17, 0)]);
+        let mut table = Table::default();
+        for slot in 0..3 {
+            table.insert(&mut things, slot);
+        }
+        table.replace(&mut things, 1, 3);
+        for (hash, slot) in [(1, 0), (33, 2), (17, 3)] {
+            let found = table.find(&things, hash, |found| things.hash(found) == hash);
+            assert_eq!(found, Some(slot));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! All who wait, whatever they wait for, in the orders in which they are looked for: in the line of
+//! their key, by task, by the limit of their wait, and by id. No rules here.
+//!
+//! Each waiter lies in a slot and is linked into those orders from there, so that one costs the
+//! same however many there are, and nothing is allocated for the many who wait once.
+
+mod node;
+mod place;
+mod task;
+
+use std::collections::BTreeMap;
+
+use super::table::Table;
+use super::tree::{self, Links, NIL};
+use super::waiter::{Changed, Waiter, WaiterId};
+use crate::types::{Instant, Lease};
+
+use node::{Id, Limit, Line, Marks, Nodes, hash_of};
+
+pub(crate) use node::{Node, ROAMS, WRITES};
+pub(crate) use place::Place;
+
+/// All who wait.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    pub(crate) nodes: Nodes,
+    ids: Table,
+    /// The roots of the tasks' trees.
+    tasks: Table,
+    limits: u32,
+    /// How many ask for a lease of which length.
+    leases: BTreeMap<Lease, u32>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self {
+            nodes: Nodes::default(),
+            ids: Table::default(),
+            tasks: Table::default(),
+            limits: NIL,
+            leases: BTreeMap::new(),
+        }
+    }
+}
+
+impl Waiters {
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.slab.len()
+    }
+
+    pub(crate) fn node(&self, slot: u32) -> &Node {
+        &self.nodes.slab[slot]
+    }
+
+    pub(crate) fn find(&self, id: WaiterId) -> Option<u32> {
+        self.ids.find::<Id>(&self.nodes, hash_of(id), |slot| {
+            self.node(slot).waiter.id == id
+        })
+    }
+
+    /// `waiter` begins to wait in the line of `root`, which is that of `key`.
+    pub(crate) fn insert(&mut self, root: &mut u32, key: u32, waiter: Waiter, upgrade: bool) {
+        *self.leases.entry(waiter.lease).or_default() += 1;
+        let slot = self.nodes.slab.insert(Node {
+            waiter,
+            key,
+            upgrade,
+            marks: 0,
+            marks_below: 0,
+            write_below: false,
+            foremost_below: NIL,
+            line: Links::NONE,
+            task: Links::NONE,
+            limit: Links::NONE,
+            id_link: 0,
+            task_link: 0,
+        });
+        self.ids.insert::<Id>(&mut self.nodes, slot);
+        self.enter_limits(slot);
+        tree::insert::<Line>(&mut self.nodes, root, slot);
+        self.enter_task(slot);
+    }
+
+    /// The waiter in `slot` waits no more in the line of `root`.
+    pub(crate) fn remove(&mut self, root: &mut u32, slot: u32) -> Option<Waiter> {
+        self.leave_task(slot);
+        tree::remove::<Line>(&mut self.nodes, root, slot);
+        self.leave_limits(slot);
+        self.ids.remove::<Id>(&mut self.nodes, slot);
+        let Node { waiter, .. } = self.nodes.slab.remove(slot)?;
+        self.forget_lease(waiter.lease);
+        Some(waiter)
+    }
+
+    /// The waiter in `slot` stands ahead of the others in the line of `root` from now on.
+    pub(crate) fn move_ahead(&mut self, root: &mut u32, slot: u32) {
+        self.leave_task(slot);
+        tree::remove::<Line>(&mut self.nodes, root, slot);
+        self.nodes.slab[slot].upgrade = true;
+        tree::insert::<Line>(&mut self.nodes, root, slot);
+        self.enter_task(slot);
+    }
+
+    /// The request in `slot` is made again, and keeps its place.
+    pub(crate) fn take_over(&mut self, slot: u32, changed: Changed) {
+        self.leave_limits(slot);
+        let waiter = &mut self.nodes.slab[slot].waiter;
+        let lease = std::mem::replace(&mut waiter.lease, changed.lease);
+        waiter.holds = changed.holds;
+        waiter.fence = changed.fence;
+        waiter.token = changed.token;
+        waiter.limit = changed.limit;
+        self.enter_limits(slot);
+        *self.leases.entry(changed.lease).or_default() += 1;
+        self.forget_lease(lease);
+    }
+
+    /// The longest lease that anybody waits for.
+    pub(crate) fn longest_lease(&self) -> Option<Lease> {
+        self.leases.last_key_value().map(|(lease, _)| *lease)
+    }
+
+    fn forget_lease(&mut self, lease: Lease) {
+        if let Some(times) = self.leases.get_mut(&lease) {
+            *times -= 1;
+            if *times == 0 {
+                self.leases.remove(&lease);
+            }
+        }
+    }
+
+    /// Whose time is up first, and when.
+    pub(crate) fn first_limit(&self) -> Option<(Instant, WaiterId)> {
+        let first = tree::first::<Limit>(&self.nodes, self.limits);
+        let waiter = (first != NIL).then(|| &self.node(first).waiter)?;
+        Some((waiter.limit?, waiter.id))
+    }
+
+    fn enter_limits(&mut self, slot: u32) {
+        if self.node(slot).waiter.limit.is_some() {
+            tree::insert::<Limit>(&mut self.nodes, &mut self.limits, slot);
+        }
+    }
+
+    fn leave_limits(&mut self, slot: u32) {
+        if self.node(slot).waiter.limit.is_some() {
+            tree::remove::<Limit>(&mut self.nodes, &mut self.limits, slot);
+        }
+    }
+}
+
+/// In the line of `root`.
+impl Waiters {
+    /// The first one in or behind `place`, or [`NIL`].
+    pub(crate) fn line_from(&self, root: u32, place: Place) -> u32 {
+        tree::first_from::<Line>(&self.nodes, root, |slot| self.node(slot).place() >= place)
+    }
+
+    pub(crate) fn next_in_line(&self, slot: u32) -> u32 {
+        tree::next::<Line>(&self.nodes, slot)
+    }
+
+    /// The last one with any of `marks` ahead of `place`, or [`NIL`].
+    pub(crate) fn last_marked_before(&self, root: u32, place: Place, marks: Marks) -> u32 {
+        let last =
+            tree::last_before::<Line>(&self.nodes, root, |slot| self.node(slot).place() < place);
+        if last == NIL || self.has(last, marks) {
+            return last;
+        }
+        self.previous_marked(last, marks)
+    }
+
+    /// The last one with any of `marks` ahead of `slot`, or [`NIL`].
+    pub(crate) fn previous_marked(&self, slot: u32, marks: Marks) -> u32 {
+        let below = |slot: u32| self.node(slot).marks_below & marks != 0;
+        tree::previous_with::<Line>(&self.nodes, slot, |slot| self.has(slot, marks), below)
+    }
+
+    pub(crate) fn has(&self, slot: u32, marks: Marks) -> bool {
+        self.node(slot).marks & marks != 0
+    }
+}

@@ -1,0 +1,182 @@
+//! A waiter in its slot, and the orders that it is linked into.
+
+use std::cmp::Ordering;
+use std::hash::{BuildHasher, RandomState};
+
+use super::super::slab::Slab;
+use super::super::table::Chained;
+use super::super::tree::{Forest, Links, NIL};
+use super::super::waiter::{Waiter, WaiterId};
+use super::place::Place;
+use crate::owner::OwnerRef;
+use crate::types::Mode;
+
+/// What is to be found in a line without a look at everybody, as bits.
+pub(super) type Marks = u8;
+/// The first request of an owner in the line, of which one at least is for write. (All of an owner's
+/// requests count as standing where the first one does: when that is granted they are decided.)
+pub(crate) const WRITES: Marks = 1;
+/// The first request in the line of a task that waits in other lines, too.
+pub(crate) const ROAMS: Marks = 2;
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) waiter: Waiter,
+    /// The slot of its key.
+    pub(crate) key: u32,
+    pub(crate) upgrade: bool,
+    pub(super) marks: Marks,
+    /// Those of all below it in the line's tree.
+    pub(super) marks_below: Marks,
+    /// One that asks for write is among those below it in the task's tree.
+    pub(super) write_below: bool,
+    /// The one furthest ahead of those below it in the task's tree, whatever their lines.
+    pub(super) foremost_below: u32,
+    pub(super) line: Links,
+    pub(super) task: Links,
+    pub(super) limit: Links,
+    pub(super) id_link: u32,
+    pub(super) task_link: u32,
+}
+
+impl Node {
+    pub(crate) fn place(&self) -> Place {
+        Place::of(self.upgrade, self.waiter.id)
+    }
+}
+
+/// The line of one key: by place.
+pub(crate) enum Line {}
+/// The waiters of one task: by key, owner and place.
+pub(crate) enum Task {}
+/// All waiters that do not wait for ever: by the end of their waits.
+pub(super) enum Limit {}
+/// All waiters by id.
+pub(super) enum Id {}
+
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    pub(super) slab: Slab<Node>,
+    hasher: RandomState,
+}
+
+pub(super) fn hash_of(id: WaiterId) -> u64 {
+    // Ids are given one after the other, and nobody chooses his.
+    id.0
+}
+
+impl Nodes {
+    pub(crate) fn hash_task(&self, owner: OwnerRef<'_>) -> u64 {
+        self.hasher.hash_one(&*owner.task())
+    }
+
+    /// The one of two that stands further ahead; one of them may be none.
+    pub(super) fn foremost(&self, one: u32, other: u32) -> u32 {
+        if other == NIL || one != NIL && self.slab[one].place() < self.slab[other].place() {
+            one
+        } else {
+            other
+        }
+    }
+}
+
+impl Forest<Line> for Nodes {
+    fn links(&self, slot: u32) -> &Links {
+        &self.slab[slot].line
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.slab[slot].line
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        self.slab[one].place().cmp(&self.slab[other].place())
+    }
+
+    fn refresh(&mut self, slot: u32) -> bool {
+        let Links { left, right, .. } = self.slab[slot].line;
+        let mut marks = self.slab[slot].marks;
+        for child in [left, right] {
+            if child != NIL {
+                marks |= self.slab[child].marks_below;
+            }
+        }
+        std::mem::replace(&mut self.slab[slot].marks_below, marks) != marks
+    }
+}
+
+impl Forest<Task> for Nodes {
+    fn links(&self, slot: u32) -> &Links {
+        &self.slab[slot].task
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.slab[slot].task
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let (one, other) = (&self.slab[one], &self.slab[other]);
+        let by_key = one.key.cmp(&other.key);
+        let by_owner = by_key.then_with(|| one.waiter.owner.cmp(&other.waiter.owner));
+        by_owner.then_with(|| one.place().cmp(&other.place()))
+    }
+
+    fn refresh(&mut self, slot: u32) -> bool {
+        let Links { left, right, .. } = self.slab[slot].task;
+        let mut write = self.slab[slot].waiter.mode == Mode::Write;
+        let mut foremost = slot;
+        for child in [left, right] {
+            if child != NIL {
+                write |= self.slab[child].write_below;
+                foremost = self.foremost(foremost, self.slab[child].foremost_below);
+            }
+        }
+        let node = &mut self.slab[slot];
+        let before = (node.write_below, node.foremost_below);
+        (node.write_below, node.foremost_below) = (write, foremost);
+        before != (write, foremost)
+    }
+}
+
+impl Chained<Task> for Nodes {
+    fn link(&self, slot: u32) -> u32 {
+        self.slab[slot].task_link
+    }
+
+    fn set_link(&mut self, slot: u32, link: u32) {
+        self.slab[slot].task_link = link;
+    }
+
+    fn hash(&self, slot: u32) -> u64 {
+        self.hash_task(self.slab[slot].waiter.owner.as_ref())
+    }
+}
+
+impl Forest<Limit> for Nodes {
+    fn links(&self, slot: u32) -> &Links {
+        &self.slab[slot].limit
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.slab[slot].limit
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let (one, other) = (&self.slab[one].waiter, &self.slab[other].waiter);
+        (one.limit, one.id).cmp(&(other.limit, other.id))
+    }
+}
+
+impl Chained<Id> for Nodes {
+    fn link(&self, slot: u32) -> u32 {
+        self.slab[slot].id_link
+    }
+
+    fn set_link(&mut self, slot: u32, link: u32) {
+        self.slab[slot].id_link = link;
+    }
+
+    fn hash(&self, slot: u32) -> u64 {
+        hash_of(self.slab[slot].waiter.id)
+    }
+}

@@ -1,0 +1,227 @@
+//! The waiters of a task: where it waits, where its owners stand there, and the marks that tell of
+//! that in the lines.
+
+use std::cmp::Ordering;
+
+use super::super::tree::{self, NIL};
+use super::Waiters;
+use super::node::{Line, Marks, ROAMS, Task, WRITES};
+use super::place::Place;
+use crate::owner::OwnerRef;
+use crate::types::Mode;
+
+impl Waiters {
+    /// The root of the tree of `owner`'s task, or [`NIL`] if nobody of it waits.
+    pub(crate) fn task_of(&self, owner: OwnerRef<'_>) -> u32 {
+        if self.len() == 0 {
+            return NIL;
+        }
+        let task = owner.task();
+        let hash = self.nodes.hash_task(owner);
+        let found = self.tasks.find::<Task>(&self.nodes, hash, |root| {
+            *self.node(root).waiter.owner.as_ref().task() == *task
+        });
+        found.unwrap_or(NIL)
+    }
+
+    /// The root of the tree of the task to which the waiter in `slot` belongs.
+    pub(crate) fn task_at(&self, slot: u32) -> u32 {
+        let mut root = slot;
+        while self.node(root).task.parent != NIL {
+            root = self.node(root).task.parent;
+        }
+        root
+    }
+
+    /// The first request of `owner` at `key` in the order of the line, or [`NIL`].
+    pub(crate) fn standing(&self, task: u32, key: u32, owner: OwnerRef<'_>) -> u32 {
+        self.request_from(task, key, owner, Place::FIRST)
+    }
+
+    /// The first request of `owner` at `key` in or behind `place`, or [`NIL`].
+    pub(crate) fn request_from(
+        &self,
+        task: u32,
+        key: u32,
+        owner: OwnerRef<'_>,
+        place: Place,
+    ) -> u32 {
+        let found = tree::first_from::<Task>(&self.nodes, task, |slot| {
+            let node = self.node(slot);
+            let by_key = node.key.cmp(&key);
+            let by_owner = by_key.then_with(|| node.waiter.owner.as_ref().cmp(&owner));
+            by_owner.then_with(|| node.place().cmp(&place)) != Ordering::Less
+        });
+        if found != NIL && self.is_request_of(found, key, owner) {
+            found
+        } else {
+            NIL
+        }
+    }
+
+    fn is_request_of(&self, slot: u32, key: u32, owner: OwnerRef<'_>) -> bool {
+        let node = self.node(slot);
+        node.key == key && node.waiter.owner.as_ref() == owner
+    }
+
+    /// The first request of the next owner of the task at the same key, or [`NIL`].
+    pub(crate) fn next_standing(&self, task: u32, slot: u32) -> u32 {
+        let (key, owner) = (self.node(slot).key, self.node(slot).waiter.owner.as_ref());
+        let found = tree::first_from::<Task>(&self.nodes, task, |slot| {
+            let node = self.node(slot);
+            let by_key = node.key.cmp(&key);
+            by_key.then_with(|| node.waiter.owner.as_ref().cmp(&owner)) == Ordering::Greater
+        });
+        if found != NIL && self.node(found).key == key {
+            found
+        } else {
+            NIL
+        }
+    }
+
+    /// A request of the task at the first of its keys whose slot is `from` or higher, or [`NIL`]: the
+    /// first one of an owner.
+    pub(crate) fn key_from(&self, task: u32, from: u32) -> u32 {
+        tree::first_from::<Task>(&self.nodes, task, |slot| self.node(slot).key >= from)
+    }
+
+    /// The request of the task that stands furthest ahead at `key`, or [`NIL`].
+    pub(crate) fn foremost(&self, task: u32, key: u32) -> u32 {
+        let links = |slot: u32| self.node(slot).task;
+        let mut at = task;
+        while at != NIL && self.node(at).key != key {
+            let is_behind = self.node(at).key < key;
+            at = if is_behind {
+                links(at).right
+            } else {
+                links(at).left
+            };
+        }
+        if at == NIL {
+            return NIL;
+        }
+        let below = |slot: u32| match slot {
+            NIL => NIL,
+            slot => self.node(slot).foremost_below,
+        };
+        let mut found = at;
+        let mut left = links(at).left;
+        while left != NIL {
+            if self.node(left).key == key {
+                found = self.nodes.foremost(found, left);
+                found = self.nodes.foremost(found, below(links(left).right));
+                left = links(left).left;
+            } else {
+                left = links(left).right;
+            }
+        }
+        let mut right = links(at).right;
+        while right != NIL {
+            if self.node(right).key == key {
+                found = self.nodes.foremost(found, right);
+                found = self.nodes.foremost(found, below(links(right).left));
+                right = links(right).right;
+            } else {
+                right = links(right).left;
+            }
+        }
+        found
+    }
+
+    /// The task waits at several keys.
+    pub(crate) fn roams(&self, task: u32) -> bool {
+        if task == NIL {
+            return false;
+        }
+        let first = tree::first::<Task>(&self.nodes, task);
+        let last = tree::last::<Task>(&self.nodes, task);
+        self.node(first).key != self.node(last).key
+    }
+
+    pub(super) fn enter_task(&mut self, slot: u32) {
+        let (key, owner) = (self.node(slot).key, self.node(slot).waiter.owner.clone());
+        let task = self.task_of(owner.as_ref());
+        let roamed = self.roams(task);
+        self.unmark(task, key, owner.as_ref());
+        let mut root = task;
+        tree::insert::<Task>(&mut self.nodes, &mut root, slot);
+        if task == NIL {
+            self.tasks.insert::<Task>(&mut self.nodes, root);
+        } else if root != task {
+            self.tasks.replace::<Task>(&mut self.nodes, task, root);
+        }
+        self.mark(root, key, owner.as_ref(), roamed);
+    }
+
+    pub(super) fn leave_task(&mut self, slot: u32) {
+        let (key, owner) = (self.node(slot).key, self.node(slot).waiter.owner.clone());
+        let task = self.task_at(slot);
+        let roamed = self.roams(task);
+        self.unmark(task, key, owner.as_ref());
+        let mut root = task;
+        tree::remove::<Task>(&mut self.nodes, &mut root, slot);
+        if root == NIL {
+            self.tasks.remove::<Task>(&mut self.nodes, task);
+        } else {
+            if root != task {
+                self.tasks.replace::<Task>(&mut self.nodes, task, root);
+            }
+            self.mark(root, key, owner.as_ref(), roamed);
+        }
+    }
+
+    /// What `owner` waits for at `key` is about to change.
+    fn unmark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>) {
+        let first = self.standing(task, key, owner);
+        if first != NIL {
+            self.set_marks(first, 0);
+        }
+        self.mark_foremost(task, key, false);
+    }
+
+    /// What `owner` waits for at `key` has changed.
+    fn mark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>, roamed: bool) {
+        let first = self.standing(task, key, owner);
+        if first != NIL && self.asks_for_write(first, key, owner) {
+            self.set_marks(first, WRITES);
+        }
+        let roams = self.roams(task);
+        if roams == roamed {
+            self.mark_foremost(task, key, roams);
+            return;
+        }
+        // It waits at two keys now and waited at one before, or the other way round.
+        let mut at = self.key_from(task, 0);
+        while at != NIL {
+            let key = self.node(at).key;
+            self.mark_foremost(task, key, roams);
+            at = self.key_from(task, key + 1);
+        }
+    }
+
+    fn mark_foremost(&mut self, task: u32, key: u32, roams: bool) {
+        let slot = self.foremost(task, key);
+        if slot != NIL {
+            let marks = self.node(slot).marks & !ROAMS;
+            self.set_marks(slot, if roams { marks | ROAMS } else { marks });
+        }
+    }
+
+    fn asks_for_write(&self, first: u32, key: u32, owner: OwnerRef<'_>) -> bool {
+        let write = |slot: u32| self.node(slot).waiter.mode == Mode::Write;
+        let write_below = |slot: u32| self.node(slot).write_below;
+        if write(first) {
+            return true;
+        }
+        let next = tree::next_with::<Task>(&self.nodes, first, write, write_below);
+        next != NIL && self.is_request_of(next, key, owner)
+    }
+
+    fn set_marks(&mut self, slot: u32, marks: Marks) {
+        let node = &mut self.nodes.slab[slot];
+        if node.marks != marks {
+            node.marks = marks;
+            tree::changed::<Line>(&mut self.nodes, slot);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What is seen of a lock without its key at hand.
+
+use mortise_core::{
+    How, Instant, Lease, Lock, Micros, Mode, Observed, ObservedReaders, OwnerRef, Release, Request,
+    TokenClock,
+};
+
+const NOW: Instant = Instant::from_millis(1_000_000);
+
+fn owner(name: &[u8]) -> OwnerRef<'_> {
+    OwnerRef::new(name).expect("1 to 255 bytes")
+}
+
+fn acquire(lock: &mut Lock, name: &[u8], mode: Mode, ms: u64) {
+    let request = Request {
+        owner: owner(name),
+        mode,
+        lease: Lease::from_millis(ms).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 7,
+    };
+    let granted = lock.at(NOW, |_, _| {}).acquire(
+        &request,
+        &mut TokenClock::new(),
+        Micros(1_700_000_000_000_000),
+    );
+    granted.expect("compatible");
+}
+
+fn release(lock: &mut Lock, name: &[u8]) {
+    let release = Release {
+        owner: owner(name),
+        how: How::All,
+        token: None,
+    };
+    lock.at(NOW, |_, _| {}).release(&release).expect("held");
+}
+
+fn held_by_readers(names: &[&[u8]]) -> (Lock, ObservedReaders) {
+    let mut lock = Lock::free();
+    for name in names {
+        acquire(&mut lock, name, Mode::Read, 100);
+    }
+    match lock.observe() {
+        Observed::Many(readers) => (lock, readers),
+        other => panic!("several readers, not {other:?}"),
+    }
+}
+
+#[test]
+fn one_holder_is_seen_with_mode_and_deadline() {
+    let mut lock = Lock::free();
+    assert!(matches!(lock.observe(), Observed::Free));
+    acquire(&mut lock, b"a", Mode::Write, 100);
+    acquire(&mut lock, b"a", Mode::Read, 100);
+    let observed = lock.observe();
+    let Observed::One { mode, deadline, .. } = observed else {
+        panic!("one holder, not {observed:?}");
+    };
+    assert_eq!((mode, deadline), (Mode::Write, NOW.after(100)));
+    assert!(observed.holds(owner(b"a"), NOW) && !observed.holds(owner(b"b"), NOW));
+    assert!(!observed.holds(owner(b"a"), NOW.after(100)));
+    assert_eq!(
+        (observed.live_len(NOW), observed.live_len(NOW.after(100))),
+        (1, 0)
+    );
+}
+
+#[test]
+fn readers_are_seen_as_they_come_and_go() {
+    let (mut lock, readers) = held_by_readers(&[b"a", b"b"]);
+    acquire(&mut lock, b"c", Mode::Read, 200);
+    release(&mut lock, b"a");
+    assert!(readers.holds(owner(b"c"), NOW) && !readers.holds(owner(b"a"), NOW));
+    assert_eq!(
+        (readers.live_len(NOW), readers.live_len(NOW.after(100))),
+        (2, 1)
+    );
+    let mut seen = Vec::new();
+    readers.each(NOW.after(100), |owner| {
+        seen.push(owner.text().to_vec());
+        true
+    });
+    assert_eq!(seen, [b"c"]);
+}
+
+#[test]
+fn the_readers_of_a_copy_are_others() {
+    let (mut lock, readers) = held_by_readers(&[b"a", b"b", b"c"]);
+    let mut copy = lock.clone();
+    release(&mut copy, b"a");
+    assert!(readers.holds(owner(b"a"), NOW));
+    release(&mut lock, b"b");
+    assert!(copy.hold(owner(b"b")).is_some());
+}
+
+#[test]
+fn nobody_is_seen_when_the_lock_is_gone() {
+    let (lock, readers) = held_by_readers(&[b"a", b"b"]);
+    drop(lock);
+    assert!(!readers.holds(owner(b"a"), NOW) && !readers.holds_for_task(owner(b"a##"), None, NOW));
+    assert_eq!(readers.live_len(NOW), 0);
+}
+
+#[test]
+fn a_task_holds_by_an_owner_of_its_own_and_no_longer_than_that() {
+    let (mut lock, readers) = held_by_readers(&[b"a##1", b"a##x##2", b"b##1", b"c"]);
+    assert!(
+        readers.holds_for_task(owner(b"a##"), None, NOW)
+            && readers.holds_for_task(owner(b"a##x##"), None, NOW)
+    );
+    assert!(
+        !readers.holds_for_task(owner(b"c##"), None, NOW)
+            && !readers.holds_for_task(owner(b"a##"), None, NOW.after(100))
+    );
+    release(&mut lock, b"a##1");
+    assert!(!readers.holds_for_task(owner(b"a##"), None, NOW));
+}

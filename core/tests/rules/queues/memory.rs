@@ -1,0 +1,100 @@
+//! What those who wait take in memory, all tables included.
+
+use allocation_counter::measure;
+
+use mortise_core::{
+    Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Request, TokenClock, Waiter,
+};
+
+const CROWD: usize = 20_000;
+const NOW: Instant = Instant::from_millis(1_000);
+
+/// As clients make them: a UUID and a counter.
+fn owner(number: usize) -> Owner {
+    let name = format!("{number:08x}-d9cb-469f-a165-70867728950e##1z");
+    let owner = OwnerRef::new(name.as_bytes()).expect("1 to 255 bytes");
+    owner.to_owner()
+}
+
+fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) {
+    let waiter = Waiter {
+        id: queues.next_id(),
+        owner: owner(number),
+        mode: Mode::Write,
+        lease: Lease::from_millis(30_000).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: number as u64,
+        since: NOW,
+        limit,
+    };
+    queues.push(0, key.as_bytes(), waiter, false);
+}
+
+/// Somebody's lock, as the queues observe it.
+fn observe(queues: &mut Queues, key: &str, holder: usize) {
+    let (mut lock, holder) = (Lock::free(), owner(holder));
+    let request = Request {
+        owner: holder.as_ref(),
+        mode: Mode::Write,
+        lease: Lease::from_millis(30_000).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 0,
+    };
+    let granted =
+        lock.at(NOW, |_, _| {})
+            .acquire(&request, &mut TokenClock::new(), mortise_core::Micros(0));
+    granted.expect("it is free");
+    let id = KeyId {
+        db: 0,
+        name: key.as_bytes().into(),
+    };
+    queues.observe(&id, lock.observe());
+}
+
+/// Bytes a waiter, where `key` tells its key.
+fn bytes(key: impl Fn(usize) -> String) -> u64 {
+    let count = measure(|| {
+        let mut queues = Queues::new();
+        for number in 0..CROWD {
+            let limit = NOW.after(number as u64 * 7_919 % 60_000);
+            waits(&mut queues, &key(number), number, Some(limit));
+            observe(&mut queues, &key(number), CROWD + number);
+        }
+        std::mem::forget(queues);
+    });
+    count.bytes_current as u64 / CROWD as u64
+}
+
+#[test]
+fn a_waiter_takes_little_in_one_queue_with_others_and_at_a_key_of_its_own() {
+    let one_queue = bytes(|_| "{tenant}:orders:1".to_owned());
+    let key_each = bytes(|number| format!("{{tenant}}:orders:{number:08}"));
+    println!("{one_queue} bytes in one queue, {key_each} at a key of its own");
+    assert!(one_queue <= 200, "{one_queue} bytes in one queue");
+    assert!(key_each <= 400, "{key_each} bytes at a key of its own");
+}
+
+#[test]
+fn of_a_crowd_that_has_gone_little_is_left_though_a_few_stay() {
+    let mut queues = Queues::new();
+    let count = measure(|| {
+        for number in 0..CROWD {
+            let key = format!("key:{}", number % 1_000);
+            waits(&mut queues, &key, number, None);
+            observe(&mut queues, &key, CROWD + number);
+        }
+    });
+    let gone = measure(|| {
+        let ids: Vec<_> = (1..=CROWD as u64).map(mortise_core::WaiterId).collect();
+        for id in ids.into_iter().filter(|id| id.0 % 2_000 != 0) {
+            assert!(queues.remove(id).is_some());
+        }
+    });
+    assert_eq!(queues.len(), 10);
+    let left = count.bytes_current + gone.bytes_current;
+    assert!(left < 150_000, "{left} of {} bytes", count.bytes_current);
+}

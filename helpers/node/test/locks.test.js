@@ -1,0 +1,330 @@
+// What a user expects, and what goes wrong where lock commands meet a client library's defaults and a broken network.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { BusyError, LockError, Locks, LostError, RefusedError, UnreachableError } from "../index.js";
+import { libraries } from "./clients.js";
+import { Relay, Server, eventually } from "./servers.js";
+
+let server;
+before(async () => (server = await Server.start(["--enable-debug-command", "yes"])));
+after(() => server.close());
+
+for (const [library, { connect, end, impatient }] of Object.entries(libraries)) {
+  describe(library, { timeout: 240_000 }, () => {
+    let client, locks, relay;
+    const extra = [];
+    // Locks of another client, behind the relay unless told otherwise.
+    async function more(port = relay.port, options = {}, lockOptions = {}) {
+      const own = await connect(port, options);
+      const ownLocks = new Locks(own, lockOptions);
+      extra.push([own, ownLocks]);
+      return ownLocks;
+    }
+    beforeEach(async () => {
+      await server.admin.flushall();
+      relay = await Relay.start(server.port);
+      client = await connect(server.port);
+      locks = new Locks(client);
+    });
+    afterEach(async () => {
+      relay.pass();
+      for (const [own, ownLocks] of [...extra.splice(0), [client, locks]]) {
+        await ownLocks.close();
+        end(own);
+      }
+      relay.close();
+    });
+
+    test("a lock is there while it is held, and gone afterwards", async () => {
+      const lock = await locks.acquire("stock");
+      assert.equal(await server.admin.type("stock"), "mort-lock");
+      assert.ok(lock.held && lock.token > 0 && !lock.signal.aborted);
+      await lock.release();
+      assert.equal(await server.admin.exists("stock"), 0);
+      assert.equal(lock.held, false);
+      await lock.release(); // once more is no error
+    });
+
+    test("asyncDispose gives the lock back", async () => {
+      const lock = await locks.acquire("stock");
+      await lock[Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]();
+      assert.equal(await server.admin.exists("stock"), 0);
+    });
+
+    test("using gives the lock back, also after an error", async () => {
+      assert.equal(await locks.using("stock", {}, (lock) => lock.token > 0), true);
+      await assert.rejects(locks.using("stock", {}, () => Promise.reject(new Error("mine"))), /mine/);
+      assert.equal(await server.admin.exists("stock"), 0);
+    });
+
+    test("the second is refused at once or after its limit", async () => {
+      await locks.acquire("stock");
+      assert.equal(await locks.tryAcquire("stock"), null);
+      const started = performance.now();
+      await assert.rejects(locks.acquire("stock", { wait: 300 }), BusyError);
+      assert.ok(performance.now() - started > 290);
+      for (const wait of [0.4, 1]) assert.equal(await locks.tryAcquire("stock", { wait }), null);
+    });
+
+    test("a thousand wait over two connections, and are served in order with growing tokens", async () => {
+      const holder = await locks.acquire("stock");
+      const connections = await server.connections();
+      const served = [];
+      const all = Array.from({ length: 1000 }, (_, n) => locks.using("stock", {}, (lock) => served.push([n, lock.token])));
+      await eventually(async () => (await server.waiters("stock")) === 1000);
+      assert.ok((await server.connections()) <= connections + 1);
+      await holder.release();
+      await Promise.all(all);
+      assert.deepEqual(served.map(([n]) => n), Array.from({ length: 1000 }, (_, n) => n));
+      assert.ok(served.every(([, token], n) => n === 0 || token > served[n - 1][1]));
+    });
+
+    test("readers share, and keep the writer out", async () => {
+      const readers = await Promise.all([1, 2].map(() => locks.acquire("page", { mode: "read" })));
+      assert.equal(await locks.tryAcquire("page"), null);
+      const writer = locks.acquire("page");
+      await eventually(async () => (await server.waiters("page")) === 1);
+      assert.equal(await locks.tryAcquire("page", { mode: "read" }), null, "a reader overtook a writer that waits");
+      for (const reader of readers) await reader.release();
+      await (await writer).release();
+    });
+
+    test("a lock is renewed while it is held, and ends at its cap", async () => {
+      const lock = await locks.acquire("stock", { lease: 3_000 });
+      const before = await server.info("total_renewals");
+      await eventually(async () => (await server.info("total_renewals")) >= before + 4);
+      assert.ok(lock.held);
+      await lock.release();
+      const capped = await locks.acquire("stock", { lease: 1_500, maxHold: 2_500 });
+      await eventually(() => capped.signal.aborted);
+      await eventually(async () => (await server.admin.exists("stock")) === 0);
+      await assert.rejects(capped.release(), LostError);
+    });
+
+    test("a lock that is not renewed ends with its lease, unless it is extended", async () => {
+      const lock = await locks.acquire("stock", { lease: 2_000, renew: false });
+      await lock.extend(10_000);
+      const other = locks.acquire("other", { lease: 200, renew: false });
+      await eventually(async () => (await other).signal.aborted);
+      assert.ok((await other).signal.reason instanceof LostError);
+      assert.ok(lock.held);
+      await lock.release();
+    });
+
+    for (const breaking of [["DEL", "stock"], ["SET", "stock", "a"], ["FLUSHALL"]]) {
+      test(`a lock that ${breaking[0]} broke is told`, async () => {
+        const lock = await locks.acquire("stock", { lease: 1_500 });
+        await server.admin.call(...breaking);
+        await eventually(() => lock.signal.aborted);
+        await assert.rejects(lock.release(), LostError);
+        await server.admin.flushall();
+        const released = await locks.acquire("stock");
+        await server.admin.call(...breaking);
+        await assert.rejects(released.release(), LostError);
+        await server.admin.flushall();
+      });
+    }
+
+    test("what another library took with SET NX is seen, and waited for", async () => {
+      await server.admin.set("stock", "old", "PX", 600, "NX");
+      assert.equal(await locks.tryAcquire("stock", { poll: 50 }), null);
+      await assert.rejects(locks.tryAcquire("stock"), RefusedError);
+      const lock = await locks.acquire("stock", { poll: 50 });
+      assert.equal(await server.admin.set("stock", "old", "PX", 600, "NX"), null);
+      await lock.release();
+    });
+
+    test("an aborted wait leaves the queue", async () => {
+      const holder = await locks.acquire("stock");
+      const abort = new AbortController();
+      const waiting = locks.acquire("stock", { signal: abort.signal });
+      await eventually(async () => (await server.waiters("stock")) === 1);
+      abort.abort(new Error("enough"));
+      await assert.rejects(waiting, /enough/);
+      await eventually(async () => (await server.waiters("stock")) === 0);
+      await holder.release();
+      assert.equal(await server.admin.exists("stock"), 0);
+    });
+
+    test("aborting at any moment leaves nothing", async () => {
+      for (let round = 0; round < 40; round++) {
+        const abort = new AbortController();
+        const all = Array.from({ length: 5 }, () => locks.using("stock", { signal: abort.signal }, () => sleep(Math.random() * 2)));
+        await sleep(Math.random() * 10);
+        abort.abort(new Error("enough"));
+        for (const { status, reason } of await Promise.allSettled(all)) assert.ok(status === "fulfilled" || /enough/.test(reason.message));
+      }
+      await eventually(() => server.nothingIsLeft());
+    });
+
+    test("a wait longer than every time-out of the client keeps its place and is sent once", async () => {
+      const holder = await locks.acquire("stock");
+      const hasty = await more(server.port, impatient);
+      const asked = await server.calls("lock.acquire");
+      const first = hasty.acquire("stock", { wait: 15_000 });
+      await eventually(async () => (await server.waiters("stock")) === 1);
+      let second = false;
+      const behind = locks.acquire("stock", { wait: 15_000 }).then((lock) => ((second = true), lock));
+      await eventually(async () => (await server.waiters("stock")) === 2);
+      await sleep(1_200); // four time-outs
+      assert.equal(await server.waiters("stock"), 2);
+      await holder.release();
+      const lock = await first;
+      assert.equal(await server.calls("lock.acquire"), asked + 2);
+      assert.equal(second, false);
+      await lock.release();
+      await (await behind).release();
+    });
+
+    test("a waiter stalls nobody who shares its client", async () => {
+      await locks.acquire("stock");
+      locks.acquire("stock", { wait: 5_000 }).catch(() => {});
+      await eventually(async () => (await server.waiters("stock")) === 1);
+      const started = performance.now();
+      await locks.using("other", {}, () => client.ping());
+      assert.ok(performance.now() - started < 2_000);
+    });
+
+    test("a lost reply leaves no lock behind, and settles", async () => {
+      const far = await more();
+      await (await far.acquire("other")).release();
+      relay.hold("replies");
+      await assert.rejects(far.tryAcquire("stock"), UnreachableError);
+      assert.equal(await server.admin.exists("stock"), 1, "the request was granted, and nobody was told");
+      relay.pass();
+      await eventually(async () => (await server.admin.exists("stock")) === 0);
+    });
+
+    test("a request that arrives late takes nothing, and is sent once", async () => {
+      const far = await more();
+      await (await far.acquire("other")).release();
+      const asked = await server.calls("lock.acquire");
+      relay.hold("requests");
+      await assert.rejects(far.tryAcquire("stock"), UnreachableError);
+      relay.pass();
+      await eventually(async () => (await server.calls("lock.leave")) > 0 && (await server.admin.exists("stock")) === 0);
+      assert.ok((await server.calls("lock.acquire")) <= asked + 1);
+      await (await locks.acquire("stock", { wait: 0 })).release();
+    });
+
+    test("a waiter that gave up over a silent connection is not granted later", async () => {
+      const holder = await locks.acquire("stock");
+      const far = await more();
+      await (await far.acquire("other")).release();
+      relay.hold("replies");
+      await assert.rejects(far.acquire("stock", { wait: 500 }), LockError);
+      relay.pass();
+      await eventually(async () => (await server.waiters("stock")) === 0);
+      await holder.release();
+      assert.equal(await server.admin.exists("stock"), 0);
+    });
+
+    test("a release whose connection breaks is said again until it is answered", async () => {
+      const far = await more(relay.port, {}, { lease: 60_000 });
+      const lock = await far.acquire("stock");
+      relay.hold("requests");
+      const released = lock.release();
+      await sleep(10);
+      relay.cut();
+      relay.pass();
+      await released;
+      await eventually(async () => (await server.admin.exists("stock")) === 0);
+    });
+
+    test("a waiter whose connections break keeps its place", async () => {
+      const holder = await locks.acquire("stock");
+      const far = await more();
+      const waiting = far.acquire("stock", { wait: 15_000 });
+      await eventually(async () => (await server.waiters("stock")) === 1);
+      const asked = await server.calls("lock.acquire");
+      relay.cut();
+      await holder.release();
+      await (await waiting).release();
+      assert.equal(await server.calls("lock.acquire"), asked);
+    });
+
+    test("who waited in a box that is gone asks again", async () => {
+      const holder = await locks.acquire("stock");
+      const far = await more();
+      const waiting = far.acquire("stock", { wait: 20_000 });
+      await eventually(async () => (await server.waiters("stock")) === 1);
+      await server.admin.config("SET", "lock.mail-timeout", 100);
+      relay.hold("requests");
+      await eventually(async () => (await server.waiters("stock")) === 0);
+      await server.admin.config("SET", "lock.mail-timeout", 5000);
+      relay.pass();
+      await eventually(async () => (await server.waiters("stock")) === 1);
+      await holder.release();
+      await (await waiting).release();
+    });
+
+    test("a grant that is told too late is not handed out", async () => {
+      const holder = await locks.acquire("stock");
+      const far = await more();
+      const waiting = far.acquire("stock", { wait: 15_000, lease: 1_000, renew: false });
+      await eventually(async () => (await server.waiters("stock")) === 1);
+      relay.hold("replies");
+      await holder.release();
+      await eventually(async () => (await server.admin.exists("stock")) === 1);
+      await eventually(async () => (await server.admin.exists("stock")) === 0);
+      relay.pass();
+      const lock = await waiting;
+      assert.ok(lock.held);
+      assert.ok(await server.admin.call("LOCK.INFO", "stock", "OWNER", lock.owner), "a lock that is over was handed out");
+    });
+
+    test("a loss is told at the deadline when the server is silent", async () => {
+      const far = await more();
+      const lock = await far.acquire("stock", { lease: 1_000 });
+      const started = performance.now();
+      relay.hold("requests");
+      await new Promise((resolve) => lock.signal.addEventListener("abort", resolve));
+      assert.ok(performance.now() - started < 3_000);
+      relay.pass();
+      await assert.rejects(lock.release(), LostError);
+    });
+
+    test("close leaves what is renewed and what waits", async () => {
+      const other = await more(server.port);
+      const foreign = await other.acquire("foreign");
+      const held = await locks.acquire("held");
+      const waiting = assert.rejects(locks.acquire("foreign"), LockError);
+      await eventually(async () => (await server.waiters("foreign")) === 1);
+      assert.equal(await locks.close(), true);
+      await waiting;
+      assert.equal(await server.waiters("foreign"), 0);
+      assert.equal(await server.admin.exists("held"), 0);
+      assert.ok(held.signal.aborted);
+      await foreign.release();
+    });
+
+    test("a deadlock between two named tasks is told", async () => {
+      const [left, right] = [await locks.acquire("left", { task: "a" }), await locks.acquire("right", { task: "b" })];
+      const waiting = locks.acquire("right", { task: "a", wait: 3_000 });
+      await eventually(async () => (await server.waiters("right")) === 1);
+      await assert.rejects(locks.acquire("left", { task: "b", wait: 3_000 }), /DEADLOCK/);
+      await right.release();
+      await (await waiting).release();
+      await left.release();
+    });
+
+    test("a server that is started anew is asked anew", async () => {
+      const own = await Server.start();
+      try {
+        const [one, two] = [await more(own.port, {}, { lease: 2_000 }), await more(own.port)];
+        const held = await one.acquire("stock");
+        const waiting = two.acquire("stock", { wait: 30_000 });
+        await eventually(async () => (await own.waiters("stock")) === 1);
+        await own.kill();
+        await own.run();
+        await (await waiting).release();
+        await eventually(() => held.signal.aborted);
+        await one.close();
+        await two.close();
+      } finally {
+        await own.close();
+      }
+    });
+  });
+}

@@ -1,0 +1,104 @@
+// Redis Cluster and Sentinel, through the libraries' own clients for them.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Cluster, Redis } from "ioredis";
+import { createCluster, createSentinel } from "redis";
+import { Locks } from "../index.js";
+import { slotOf } from "../connections.js";
+import { Server, eventually, startCluster } from "./servers.js";
+
+const quiet = (client) => client.on("error", () => {});
+const clusters = {
+  ioredis: { make: async (port) => quiet(new Cluster([{ host: "127.0.0.1", port }])), end: (client) => client.disconnect() },
+  "node-redis": {
+    make: async (port) => quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] })).connect(),
+    end: (client) => client.destroy(),
+  },
+};
+const sentinels = {
+  ioredis: { make: async (port) => quiet(new Redis({ name: "locks", sentinels: [{ host: "127.0.0.1", port }] })), end: (client) => client.disconnect() },
+  "node-redis": {
+    make: async (port) => quiet(createSentinel({ name: "locks", sentinelRootNodes: [{ host: "127.0.0.1", port }] })).connect(),
+    end: (client) => client.destroy(),
+  },
+};
+
+for (const [library, { make, end }] of Object.entries(clusters)) {
+  describe(`${library} in a cluster`, { timeout: 200_000 }, () => {
+    let servers, client, locks;
+    before(async () => {
+      servers = await startCluster();
+      client = await make(servers[0].port);
+      locks = new Locks(client);
+    });
+    after(async () => {
+      await locks.close();
+      end(client);
+      await Promise.all(servers.map((server) => server.close()));
+    });
+    const serverOf = (key) => servers[Math.min(2, Math.floor(slotOf(key) / 5461))];
+
+    test("keys are in the slots in which the server has them", async () => {
+      for (const key of ["stock", "{user1000}.following", "foo{}{bar}", "foo{{bar}}zap", "{}", "a{b", "ä{ö}"]) {
+        assert.equal(slotOf(key), await servers[0].admin.call("CLUSTER", "KEYSLOT", key), key);
+      }
+    });
+
+    test("locks on every node are waited for with one box a node", async () => {
+      const keys = ["a", "b", "c"];
+      assert.equal(new Set(keys.map(serverOf)).size, 3);
+      const held = await Promise.all(keys.map((key) => locks.acquire(key)));
+      const all = keys.flatMap((key) => [1, 2, 3].map(() => locks.using(key, {}, () => {})));
+      await eventually(async () => (await Promise.all(servers.map((server) => server.info("waiters")))).every((count) => count === 3));
+      assert.deepEqual(await Promise.all(servers.map((server) => server.info("boxes"))), [1, 1, 1]);
+      for (const lock of held) await lock.release();
+      await Promise.all(all);
+    });
+
+    test("a lock is taken while its slot moves, and it and its waiters follow", async () => {
+      const key = "moving";
+      const [source, target] = [serverOf(key), servers.find((server) => server !== serverOf(key))];
+      const ids = await Promise.all([source, target].map(({ admin }) => admin.call("CLUSTER", "MYID")));
+      const early = await locks.acquire(key, { lease: 3_000 });
+      const waiting = locks.acquire(key, { wait: 30_000 });
+      await eventually(async () => (await source.info("waiters")) === 1);
+      await target.admin.call("CLUSTER", "SETSLOT", slotOf(key), "IMPORTING", ids[0]);
+      await source.admin.call("CLUSTER", "SETSLOT", slotOf(key), "MIGRATING", ids[1]);
+      const sibling = `{${key}}:2`;
+      const asked = await locks.acquire(sibling);
+      assert.equal(await target.admin.call("CLUSTER", "COUNTKEYSINSLOT", slotOf(key)), 1);
+      await source.admin.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key);
+      for (const { admin } of [target, source, ...servers]) await admin.call("CLUSTER", "SETSLOT", slotOf(key), "NODE", ids[1]);
+      await eventually(async () => (await target.info("waiters")) === 1);
+      const before = await target.info("total_renewals");
+      await eventually(async () => (await target.info("total_renewals")) > before);
+      assert.ok(early.held);
+      await early.release();
+      await (await waiting).release();
+      await asked.release();
+    });
+  });
+}
+
+for (const [library, { make, end }] of Object.entries(sentinels)) {
+  test(`${library} follows Sentinel to the server that is promoted`, { timeout: 120_000 }, async () => {
+    const primary = await Server.start();
+    const replica = await Server.start(["--replicaof", `127.0.0.1 ${primary.port}`]);
+    await eventually(async () => (await replica.admin.info("replication")).includes("master_link_status:up"));
+    const watch = ["monitor locks 127.0.0.1 PORT 1", "down-after-milliseconds locks 500", "failover-timeout locks 5000"];
+    const sentinel = await Server.start([], { sentinel: watch.map((line) => `sentinel ${line}\n`).join("").replace("PORT", primary.port) });
+    await eventually(async () => (await sentinel.admin.call("SENTINEL", "REPLICAS", "locks")).length > 0);
+    const client = await make(sentinel.port);
+    const locks = new Locks(client);
+    await primary.admin.call("LOCK.ACQUIRE", "stock", "somebody", 4000);
+    const waiting = locks.acquire("stock", { wait: 60_000 });
+    await eventually(async () => (await primary.info("waiters")) === 1);
+    await primary.kill();
+    const lock = await waiting;
+    assert.equal(await replica.admin.exists("stock"), 1);
+    await lock.release();
+    await locks.close();
+    end(client);
+    for (const server of [sentinel, replica, primary]) await server.close();
+  });
+}

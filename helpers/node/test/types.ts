@@ -1,0 +1,20 @@
+// Compiled, not run: which clients are taken, and what comes out.
+import { Cluster, Redis } from "ioredis";
+import { createClient, createCluster, createSentinel } from "redis";
+import { Lock, Locks, type AcquireOptions } from "mortise-lock";
+
+export async function types(signal: AbortSignal) {
+  const every = [
+    new Locks(new Redis()), new Locks(new Cluster([])), new Locks(createClient()), new Locks(createCluster({ rootNodes: [] })),
+    new Locks(createSentinel({ name: "locks", sentinelRootNodes: [] }), { lease: 1_000, poll: 100 }),
+  ];
+  const options: AcquireOptions = { wait: 5, mode: "read", signal, renew: false, maxHold: 1, task: "a" };
+  const lock: Lock | null = await every[0].tryAcquire("key", options);
+  const token: number | undefined = lock?.token;
+  const text: string = await every[1].using("key", {}, async (held) => `${held.token} ${token}`);
+  // @ts-expect-error: a mode that there is not
+  await every[2].acquire("key", { mode: "shared" });
+  // @ts-expect-error: no client
+  new Locks("redis://127.0.0.1");
+  return text;
+}

@@ -1,0 +1,59 @@
+// The worker of the common run (helpers/README.md): ioredis or node-redis.
+import { openSync, writeSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Locks } from "../index.js";
+import { libraries } from "./clients.js";
+
+const [name, port, key, seconds, ledger] = process.argv.slice(2);
+const end = Date.now() + seconds * 1000;
+const file = openSync(ledger, "a");
+const library = libraries[name];
+let count = 0;
+
+// Writes only times at which the lock was surely held: the clock first, then the question.
+async function inside(lock) {
+  let last;
+  const proven = () => {
+    const at = process.hrtime.bigint();
+    if (!lock.held) return false;
+    if (last === undefined) write("enter", at);
+    last = at;
+    return true;
+  };
+  const write = (word, at) => writeSync(file, `${word} ${lock.token} ${at} ${name}:${process.pid}\n`);
+  if (!proven()) return;
+  count++;
+  for (let step = 0; step < 3; step++) {
+    await sleep(1);
+    if (!proven()) break;
+  }
+  write("leave", last);
+}
+
+const client = await connected();
+const locks = new Locks(client, { lease: 1_000 });
+
+async function connected() {
+  for (;;) {
+    try {
+      return await library.connect(Number(port));
+    } catch {
+      await sleep(20);
+    }
+  }
+}
+
+async function task() {
+  while (Date.now() < end) {
+    try {
+      await locks.using(key, { wait: 5_000 }, inside);
+    } catch {
+      await sleep(20);
+    }
+  }
+}
+
+await Promise.all([task(), task(), task(), task()]);
+await locks.close(10_000);
+library.end(client);
+console.log("done", count);

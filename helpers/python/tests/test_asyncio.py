@@ -1,0 +1,168 @@
+"""The same for tasks: what can go wrong there, and what cancelling leaves."""
+import asyncio
+import random
+import time
+
+import pytest
+import redis.asyncio
+from servers import eventually
+
+from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, close
+
+
+async def soon(condition, seconds=15):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        await asyncio.sleep(0.01)
+
+
+async def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(ar):
+    async with Lock(ar, "stock") as lock:
+        assert await lock.locked() and await lock.owned() and lock.fencing_token > 0
+        assert not await Lock(ar, "stock").acquire(blocking=False)
+        with pytest.raises(LockError):
+            async with Lock(ar, "stock", blocking_timeout=0.1):
+                pass
+    assert await ar.exists("stock") == 0
+
+
+async def test_a_thousand_tasks_wait_over_two_connections_and_are_served_in_order(ar, server):
+    holder, served = Lock(ar, "stock", thread_local=False), []
+    await holder.acquire()
+    connected = server.admin.info("clients")["connected_clients"]
+
+    async def serve(number):
+        async with Lock(ar, "stock", thread_local=False):
+            served.append(number)
+
+    tasks = [asyncio.create_task(serve(number)) for number in range(1000)]
+    await soon(lambda: server.waiters("stock") == 1000)
+    assert server.admin.info("clients")["connected_clients"] <= connected + 1
+    await holder.release()
+    await asyncio.gather(*tasks)
+    assert served == list(range(1000))
+
+
+async def test_readers_share_and_keep_the_writer_out(ar):
+    async with ReadLock(ar, "page"), ReadLock(ar, "page", thread_local=False):
+        assert not await Lock(ar, "page").acquire(blocking=False)
+    async with Lock(ar, "page"):
+        assert not await ReadLock(ar, "page").acquire(blocking=False)
+
+
+async def test_a_cancelled_wait_leaves_the_queue(ar, server):
+    async with Lock(ar, "stock"):
+        task = asyncio.create_task(Lock(ar, "stock").acquire())
+        await soon(lambda: server.waiters("stock") == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await soon(lambda: server.waiters("stock") == 0)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(Lock(ar, "stock").acquire(), 0.05)
+        await soon(lambda: server.waiters("stock") == 0)
+
+
+async def test_cancelling_at_any_moment_leaves_nothing(ar, server):
+    dice = random.Random(7)
+
+    async def use():
+        async with Lock(ar, "stock", thread_local=False):
+            await asyncio.sleep(dice.random() / 500)
+
+    for _ in range(40):
+        tasks = [asyncio.create_task(use()) for _ in range(5)]
+        await asyncio.sleep(dice.random() / 100)
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert outcome is None or isinstance(outcome, asyncio.CancelledError)
+    await soon(server.nothing_is_left)
+
+
+async def test_a_cancelled_release_releases(ar, server):
+    lock = Lock(ar, "stock")
+    await lock.acquire()
+    task = asyncio.create_task(lock.release())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await soon(lambda: server.admin.exists("stock") == 0)
+
+
+async def test_a_client_with_one_connection_waits_and_releases(server):
+    small = redis.asyncio.Redis(port=server.port, max_connections=1, socket_timeout=0.3)
+    holder = Lock(small, "stock", thread_local=False)
+    await holder.acquire()
+    taken = await small.connection_pool.get_connection()
+    waiting = [asyncio.create_task(Lock(small, "stock").acquire()) for _ in range(2)]
+    await soon(lambda: server.waiters("stock") == 2)
+    await asyncio.sleep(1)  # three socket time-outs
+    assert server.waiters("stock") == 2 and server.commands("acquire") > 0
+    await holder.release()
+    assert await waiting[0]
+    await small.connection_pool.release(taken)
+    waiting[1].cancel()
+    assert await close(small)
+    await small.aclose()
+
+
+async def test_broken_and_silent_connections_leave_nothing_and_lose_no_place(server, relay, ar):
+    far = redis.asyncio.Redis(port=relay.port)
+    holder = Lock(ar, "stock")
+    await holder.acquire()
+    waiting = asyncio.create_task(Lock(far, "stock", thread_local=False).acquire())
+    await soon(lambda: server.waiters("stock") == 1)
+    asked = server.commands("acquire")
+    relay.cut()
+    await holder.release()
+    assert await waiting
+    assert server.commands("acquire") == asked
+    assert await Lock(far, "other").acquire()
+    relay.replies.clear()
+    with pytest.raises(redis.RedisError):
+        await Lock(far, "lost reply").acquire(blocking=False)
+    assert server.admin.exists("lost reply") == 1
+    relay.pass_all()
+    await soon(lambda: server.admin.exists("lost reply") == 0)
+    await close(far)
+    await far.aclose()
+    await soon(server.nothing_is_left)
+
+
+async def test_a_loss_is_told_at_the_deadline_when_the_server_is_silent(relay, server):
+    far = redis.asyncio.Redis(port=relay.port)
+    lock = Lock(far, "stock", lease=1.0)
+    await lock.acquire()
+    relay.requests.clear()
+    assert await lock.wait_lost(10) is True
+    relay.pass_all()
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+    await close(far)
+    await far.aclose()
+
+
+async def test_a_lock_without_a_timeout_is_renewed_and_close_leaves_it(ar, server):
+    lock = Lock(ar, "stock", lease=3.0)
+    await lock.acquire()
+    before = server.info("total_renewals")
+    await soon(lambda: server.info("total_renewals") >= before + 4)
+    assert not lock.lost
+    assert await close(ar)
+    assert lock.lost and server.admin.exists("stock") == 0
+
+
+def test_a_second_event_loop_starts_afresh(server):
+    client = redis.asyncio.Redis(port=server.port, single_connection_client=False)
+
+    async def use():
+        async with Lock(client, "stock"):
+            pass
+        await close(client)
+        await client.connection_pool.disconnect()
+
+    asyncio.run(use())
+    asyncio.run(use())
+    eventually(server.nothing_is_left)

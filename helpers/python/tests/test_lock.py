@@ -1,0 +1,319 @@
+"""What a user of redis-py's Lock expects, and what is beside it: readers, tokens, the queue."""
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import redis
+from redis.lock import Lock as OldLock
+from servers import eventually
+
+from mortise_lock import Lock, LockError, LockNotOwnedError, ReadLock, RefusedError, close
+
+
+def in_thread(work):
+    """Runs `work` in a thread; its `result()` is what came of it."""
+    outcome = concurrent.futures.Future()
+
+    def run():
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.result = lambda: outcome.result(60)
+    return thread
+
+
+def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(r):
+    lock = Lock(r, "stock")
+    assert lock.acquire(blocking=False)
+    assert r.type("stock") == b"mort-lock"
+    assert lock.locked() and lock.owned()
+    lock.release()
+    assert r.exists("stock") == 0
+    assert not lock.locked() and not lock.owned()
+
+
+def test_the_second_is_refused_at_once_or_after_its_limit(r):
+    with Lock(r, "stock"):
+        other = Lock(r, "stock")
+        assert other.acquire(blocking=False) is False
+        assert other.acquire(blocking_timeout=0) is False
+        started = time.monotonic()
+        assert other.acquire(blocking_timeout=0.3) is False
+        assert time.monotonic() - started >= 0.29
+        with pytest.raises(LockError), Lock(r, "stock", blocking=False):
+            pass
+
+
+def test_clients_redis_lock_method_takes_this_class(r):
+    with r.lock("stock", timeout=5, lock_class=Lock) as lock:
+        assert lock.owned()
+
+
+def test_waiters_are_served_in_the_order_in_which_they_came(r, server):
+    served, first = [], Lock(r, "stock")
+    first.acquire()
+    threads = []
+    for number in range(5):
+        threads.append(in_thread(lambda number=number: serve(r, served, number)))
+        eventually(lambda: server.waiters("stock") == number + 1)
+    first.release()
+    for thread in threads:
+        thread.join(20)
+    assert served == [0, 1, 2, 3, 4]
+
+
+def serve(r, served, number):
+    with Lock(r, "stock"):
+        served.append(number)
+
+
+def test_fencing_tokens_only_grow(r):
+    tokens = []
+    for _ in range(5):
+        with Lock(r, "stock") as lock:
+            tokens.append(lock.fencing_token)
+    assert tokens == sorted(set(tokens)) and tokens[0] > 0
+    assert Lock(r, "stock").fencing_token is None
+
+
+def test_readers_share_and_keep_the_writer_out(r, server):
+    first, second, writer = ReadLock(r, "page"), ReadLock(r, "page"), Lock(r, "page")
+    assert first.acquire(blocking=False) and second.acquire(blocking=False)
+    assert not writer.acquire(blocking=False)
+    waiting = in_thread(writer.acquire)
+    eventually(lambda: server.waiters("page") == 1)
+    assert not ReadLock(r, "page").acquire(blocking=False), "a reader overtook a writer that waits"
+    first.release()
+    second.release()
+    assert waiting.result() is True
+
+
+def test_a_timeout_ends_the_lock_unless_it_is_extended(r):
+    lock = Lock(r, "stock", timeout=0.2)
+    assert lock.acquire()
+    eventually(lambda: not lock.locked(), 5)
+    assert lock.lost
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+    longer = Lock(r, "stock", timeout=10)
+    assert longer.acquire() and longer.extend(10)
+    assert 16_000 < r.execute_command("LOCK.INFO", "stock")[b"holds"][0][b"lease"] <= 20_000
+    assert longer.extend(25, replace_ttl=True)
+    assert 24_000 < r.execute_command("LOCK.INFO", "stock")[b"holds"][0][b"lease"] <= 25_000
+    assert longer.reacquire(), "a lease is never shortened, and that is no error"
+    longer.release()
+
+
+def test_what_is_not_held_cannot_be_released_or_extended(r):
+    lock = Lock(r, "stock", timeout=10)
+    for attempt in (lock.release, lambda: lock.extend(1), lock.reacquire):
+        with pytest.raises(LockError):
+            attempt()
+    with Lock(r, "stock") as forever, pytest.raises(LockError):
+        forever.extend(1)
+
+
+@pytest.mark.parametrize("breaking", ["DEL stock", "SET stock a", "FLUSHALL"])
+def test_a_lock_that_was_broken_is_told_at_release_and_extension(r, breaking):
+    for tell in (lambda lock: lock.release(), lambda lock: lock.extend(5)):
+        r.flushall()
+        lock = Lock(r, "stock", timeout=10)
+        lock.acquire()
+        r.execute_command(*breaking.split())
+        assert not lock.owned()
+        with pytest.raises(LockNotOwnedError):
+            tell(lock)
+
+
+def test_leaving_a_block_whose_lock_is_gone_raises_or_only_warns(r, caplog):
+    with pytest.raises(LockNotOwnedError), Lock(r, "stock"):
+        r.delete("stock")
+    with Lock(r, "stock", raise_on_release_error=False):
+        r.delete("stock")
+    assert "stock" in caplog.text
+
+
+def test_a_token_of_ones_own_is_the_owner_and_another_process_can_release_by_it(r):
+    lock = Lock(r, "stock", thread_local=False)
+    assert lock.acquire(token="order-17")
+    assert lock.local.token == b"order-17"
+    assert not Lock(r, "stock").acquire(blocking=False, token="order-17"), "the same token got in twice"
+    elsewhere = Lock(r, "stock")
+    elsewhere.local.token = "order-17"
+    assert elsewhere.owned()
+    elsewhere.release()
+    assert not lock.locked()
+
+
+def test_a_lock_belongs_to_the_thread_that_took_it_unless_told_otherwise(r):
+    mine, ours = Lock(r, "mine"), Lock(r, "ours", thread_local=False)
+    mine.acquire(), ours.acquire()
+    assert in_thread(mine.owned).result() is False
+    assert in_thread(ours.owned).result() is True
+    in_thread(ours.release).join(10)
+    assert not ours.locked() and mine.owned()
+
+
+def test_a_lock_without_a_timeout_is_renewed_while_it_is_held(r, server):
+    lock = Lock(r, "stock", lease=3.0)
+    lock.acquire()
+    before = server.info("total_renewals")
+    eventually(lambda: server.info("total_renewals") >= before + 4)
+    assert lock.owned() and not lock.lost
+    lock.release()
+
+
+def test_all_leases_of_a_server_are_renewed_in_one_pipeline(r, server):
+    locks = [Lock(r, f"stock:{number}", lease=3) for number in range(50)]
+    for lock in locks:
+        assert lock.acquire(blocking=False)
+    before = int(server.admin.info("stats")["total_reads_processed"])
+    renewals = server.info("total_renewals")
+    eventually(lambda: server.info("total_renewals") >= renewals + 50)
+    asked = int(server.admin.info("stats")["total_reads_processed"]) - before
+    polls = 100 * 3  # what `eventually` itself may have asked meanwhile
+    assert asked < polls + 25
+    for lock in locks:
+        lock.release()
+
+
+def test_a_renewed_lock_ends_at_its_cap_and_says_so(r):
+    lock = Lock(r, "stock", lease=1.5, max_hold=2.5)
+    lock.acquire()
+    assert lock.wait_lost(5) is True
+    assert lock.lost
+    eventually(lambda: not lock.locked())
+
+
+def test_who_waits_for_the_loss_is_told_when_the_lock_is_broken(r):
+    lock = Lock(r, "stock", lease=1.5, thread_local=False)
+    lock.acquire()
+    waiting = in_thread(lambda: lock.wait_lost(10))
+    r.delete("stock")
+    assert waiting.result() is True
+    kept = Lock(r, "kept", thread_local=False)
+    kept.acquire()
+    assert kept.wait_lost(0.05) is False
+    waiting = in_thread(lambda: kept.wait_lost(10))
+    kept.release()
+    assert waiting.result() is False
+
+
+def test_a_lock_that_was_taken_the_old_way_is_seen_and_waited_for(r):
+    old = OldLock(r, "stock", timeout=10)
+    assert old.acquire()
+    new = Lock(r, "stock", sleep=0.05)
+    assert new.locked()
+    assert new.acquire(blocking=False) is False
+    assert new.acquire(blocking_timeout=0.2) is False
+    waiting = in_thread(new.acquire)
+    old.release()
+    assert waiting.result() is True
+    assert old.acquire(blocking=False) is False, "the old way overtook the new"
+    r.delete("stock")
+
+
+def test_a_key_of_another_type_is_told_where_no_old_locks_are_expected(r):
+    r.rpush("stock", "a")
+    with pytest.raises(RefusedError, match="WRONGTYPE"):
+        Lock(r, "stock", sleep=None).acquire(blocking=False)
+
+
+def test_a_deadlock_between_two_named_tasks_is_told(r, server):
+    left, right = Lock(r, "left"), Lock(r, "right")
+    assert left.acquire(token="task-a") and right.acquire(token="task-b")
+    waiting = in_thread(lambda: Lock(r, "right").acquire(token="task-a", blocking_timeout=3))
+    eventually(lambda: server.waiters("right") == 1)
+    with pytest.raises(LockError, match="DEADLOCK"):
+        Lock(r, "left").acquire(token="task-b", blocking_timeout=3)
+    right.release()
+    assert waiting.result() is True
+
+
+def test_close_leaves_what_is_renewed_and_what_waits(r, server):
+    held, other = Lock(r, "held"), redis.Redis(port=server.port)
+    held.acquire()
+    foreign = Lock(other, "foreign", timeout=30)
+    foreign.acquire()
+    waiting = in_thread(lambda: refused(Lock(r, "foreign")))
+    eventually(lambda: server.waiters("foreign") == 1)
+    assert close(r) is True
+    assert waiting.result() == "closed"
+    assert server.waiters("foreign") == 0 and r.exists("held") == 0
+    assert held.lost
+    foreign.release()
+    with Lock(r, "held"):
+        pass  # and the client can be used anew
+    assert close(other)
+
+
+def refused(lock):
+    try:
+        lock.acquire()
+    except redis.RedisError as error:
+        return str(error)
+
+
+CHILD = """
+import sys, redis
+from mortise_lock import Lock
+client = redis.Redis(port=int(sys.argv[1]))
+lock = Lock(client, "stock", lease=1.0)
+lock.acquire()
+print("in", flush=True)
+sys.argv[2] == "ends" or sys.stdin.read()
+"""
+
+
+def child(server, how):
+    process = subprocess.Popen([sys.executable, "-c", CHILD, str(server.port), how], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    assert process.stdout.readline() == b"in\n"
+    return process
+
+
+def test_a_process_that_is_killed_loses_its_lock_with_its_lease(r, server):
+    process = child(server, "stays")
+    process.send_signal(signal.SIGKILL)
+    with Lock(r, "stock", blocking_timeout=10):
+        pass
+    process.wait()
+
+
+def test_a_process_that_ends_leaves_its_renewed_locks(server):
+    process = child(server, "ends")
+    assert process.wait(10) == 0
+    assert server.admin.exists("stock") == 0
+
+
+def test_a_process_that_was_frozen_for_longer_than_its_lease_does_not_believe_in_it(r, server):
+    process = child(server, "stays")
+    process.send_signal(signal.SIGSTOP)
+    with Lock(r, "stock", blocking_timeout=10) as lock:
+        process.send_signal(signal.SIGCONT)
+        assert lock.wait_lost(1.5) is False, "it renewed or left a lock that was no longer its own"
+    process.kill()
+    process.wait()
+
+
+def test_a_child_of_fork_takes_locks_under_names_of_its_own(r, server):
+    with Lock(r, "stock") as lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                own = Lock(r, "other")
+                good = own.acquire() and own.owned() and not Lock(r, "stock").acquire(blocking=False)
+                own.release()
+                os._exit(0 if good else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert lock.owned() and not lock.lost

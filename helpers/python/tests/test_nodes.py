@@ -1,0 +1,158 @@
+"""Redis Cluster and Sentinel, through redis-py's own clients for them."""
+import asyncio
+
+import pytest
+import redis
+import redis.asyncio.cluster
+import redis.asyncio.sentinel
+import redis.sentinel
+from servers import Server, eventually
+from test_lock import in_thread
+
+import mortise_lock.asyncio
+from mortise_lock import Lock, close
+
+
+@pytest.fixture
+def client(cluster):
+    client = redis.RedisCluster("127.0.0.1", cluster.servers[0].port)
+    yield client
+    close(client)
+
+
+def keys_of_all_nodes(client):
+    keys = {}
+    for number in range(200):
+        keys.setdefault(client.get_node_from_key(f"stock:{number}").port, f"stock:{number}")
+    assert len(keys) == 3
+    return list(keys.values())
+
+
+def waiters(cluster):
+    return sum(server.info("waiters") for server in cluster.servers)
+
+
+def boxes(cluster):
+    return [server.info("boxes") for server in cluster.servers]
+
+
+def test_locks_on_every_node_are_waited_for_with_one_box_a_node(client, cluster):
+    keys = keys_of_all_nodes(client)
+    held = [Lock(client, key, thread_local=False) for key in keys]
+    for lock in held:
+        assert lock.acquire()
+    for key in keys * 3:
+        in_thread(lambda key=key: Lock(client, key).acquire(blocking_timeout=20))
+    eventually(lambda: waiters(cluster) == 9)
+    assert boxes(cluster) == [1, 1, 1]
+    for lock in held:
+        lock.release()
+    eventually(lambda: waiters(cluster) == 6)
+
+
+def move(cluster, slot, source, target):
+    ids = {server: server.admin.execute_command("CLUSTER MYID") for server in (source, target)}
+    target.admin.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+    source.admin.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+
+    def finish():
+        while keys := source.admin.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            source.admin.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+        for server in (target, source, *cluster.servers):
+            server.admin.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
+    return finish
+
+
+@pytest.fixture
+def moved(client, cluster):
+    """A key, the server that has it, and another one."""
+    client.nodes_manager.initialize()
+    key = keys_of_all_nodes(client)[0]
+    port = client.get_node_from_key(key).port
+    source = next(server for server in cluster.servers if server.port == port)
+    target = next(server for server in cluster.servers if server.port != port)
+    return key, client.keyslot(key), source, target
+
+
+def test_a_held_lock_and_its_waiters_follow_their_slot(client, cluster, moved):
+    key, slot, source, target = moved
+    holder = Lock(client, key, lease=3.0, thread_local=False)
+    holder.acquire()
+    waiting = in_thread(lambda: Lock(client, key).acquire(blocking_timeout=30))
+    eventually(lambda: source.info("waiters") == 1)
+    move(cluster, slot, source, target)()
+    eventually(lambda: target.info("waiters") == 1)
+    before = target.info("total_renewals")
+    eventually(lambda: target.info("total_renewals") > before)
+    assert not holder.lost and holder.owned()
+    holder.release()
+    assert waiting.result() is True
+
+
+def test_a_lock_is_taken_and_released_while_its_slot_moves(client, cluster, moved):
+    key, slot, source, target = moved
+    finish = move(cluster, slot, source, target)
+    with Lock(client, key, thread_local=False) as lock:
+        assert lock.owned() and target.admin.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
+        waiting = in_thread(lambda: Lock(client, key).acquire(blocking_timeout=30))
+        eventually(lambda: target.info("waiters") == 1)
+    assert waiting.result() is True
+    finish()
+
+
+async def test_tasks_wait_on_every_node_of_a_cluster(cluster, client):
+    keys = keys_of_all_nodes(client)
+    tasks_client = redis.asyncio.cluster.RedisCluster("127.0.0.1", cluster.servers[0].port)
+    locks = [mortise_lock.asyncio.Lock(tasks_client, "{" + key + "}:async", thread_local=False) for key in keys]
+    for lock in locks:
+        assert await lock.acquire()
+    again = [mortise_lock.asyncio.Lock(tasks_client, lock.name, thread_local=False) for lock in locks]
+    waiting = [asyncio.create_task(lock.acquire(blocking_timeout=20)) for lock in again]
+    while waiters(cluster) < 3:
+        await asyncio.sleep(0.01)
+    for lock in locks:
+        await lock.release()
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert await mortise_lock.asyncio.close(tasks_client)
+    await tasks_client.aclose()
+
+
+@pytest.fixture
+def watched():
+    """A primary, a replica of it, and a Sentinel that watches them."""
+    primary = Server()
+    replica = Server("--replicaof", f"127.0.0.1 {primary.port}")
+    eventually(lambda: replica.admin.info("replication")["master_link_status"] == "up")
+    sentinel = Server(sentinel=f"sentinel monitor locks 127.0.0.1 {primary.port} 1\n"
+                               "sentinel down-after-milliseconds locks 500\nsentinel failover-timeout locks 5000\n")
+    eventually(lambda: sentinel.admin.execute_command("SENTINEL REPLICAS", "locks"))
+    yield primary, replica, sentinel
+    for server in (primary, replica, sentinel):
+        server.close()
+
+
+def test_a_waiter_gets_its_lock_from_the_server_that_sentinel_promotes(watched):
+    primary, replica, sentinel = watched
+    master = redis.sentinel.Sentinel([("127.0.0.1", sentinel.port)]).master_for("locks")
+    other = redis.Redis(port=primary.port)
+    held = Lock(other, "stock", timeout=4)
+    held.acquire()
+    waiting = in_thread(lambda: Lock(master, "stock").acquire(blocking_timeout=60))
+    eventually(lambda: primary.info("waiters") == 1)
+    primary.kill()
+    eventually(lambda: replica.admin.info("replication")["role"] == "master", 40)
+    assert waiting.result() is True
+    assert replica.admin.exists("stock") == 1
+    close(master)
+
+
+async def test_tasks_follow_sentinel_too(watched):
+    primary, replica, sentinel = watched
+    master = redis.asyncio.sentinel.Sentinel([("127.0.0.1", sentinel.port)]).master_for("locks")
+    async with mortise_lock.asyncio.Lock(master, "stock"):
+        assert primary.admin.exists("stock") == 1
+    primary.kill()
+    async with mortise_lock.asyncio.Lock(master, "stock", blocking_timeout=60):
+        assert replica.admin.exists("stock") == 1
+    await mortise_lock.asyncio.close(master)

@@ -1,0 +1,219 @@
+"""What goes wrong where lock commands meet a client library's defaults and a broken network; here it does not."""
+import signal
+import threading
+import time
+
+import pytest
+import redis
+from servers import Server, eventually
+from test_lock import in_thread
+
+from mortise_lock import Lock, LockNotOwnedError, close
+
+
+@pytest.fixture
+def far(relay):
+    """A client behind the relay."""
+    client = redis.Redis(port=relay.port)
+    yield client
+    relay.pass_all()
+    close(client)
+
+
+def test_a_wait_longer_than_the_socket_timeout_keeps_its_place_and_is_sent_once(r, server):
+    impatient = redis.Redis(port=server.port, socket_timeout=0.3)
+    holder = Lock(r, "stock")
+    holder.acquire()
+    asked = server.commands("acquire")
+    first = in_thread(lambda: Lock(impatient, "stock").acquire(blocking_timeout=15))
+    eventually(lambda: server.waiters("stock") == 1)
+    second = in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=15))
+    eventually(lambda: server.waiters("stock") == 2)
+    time.sleep(1.2)  # four socket time-outs long
+    assert server.waiters("stock") == 2
+    holder.release()
+    assert first.result() is True
+    assert server.commands("acquire") == asked + 2
+    assert second.is_alive()
+    close(impatient)
+    assert second.result() is True
+
+
+def test_a_hundred_waiters_do_not_starve_the_release_of_connections(server):
+    small = redis.Redis(port=server.port, max_connections=1)
+    holder, before = Lock(small, "stock"), server.admin.info("clients")["connected_clients"]
+    holder.acquire()
+    threads = [in_thread(lambda: take_and_give(small)) for _ in range(100)]
+    eventually(lambda: server.waiters("stock") == 100)
+    assert server.admin.info("clients")["connected_clients"] <= before + 2
+    started = time.monotonic()
+    holder.release()
+    assert time.monotonic() - started < 2
+    assert all(thread.result() for thread in threads)
+    assert close(small)
+
+
+def take_and_give(client):
+    with Lock(client, "stock"):
+        return True
+
+
+def test_a_pool_whose_connections_are_all_in_use_stops_no_release(server):
+    small = redis.Redis(port=server.port, max_connections=1)
+    lock = Lock(small, "stock")
+    lock.acquire()
+    taken = small.connection_pool.get_connection()
+    with pytest.raises(redis.RedisError):
+        small.ping()
+    lock.release()
+    small.connection_pool.release(taken)
+    assert server.admin.exists("stock") == 0
+    close(small)
+
+
+def test_what_is_left_of_a_wait_never_becomes_a_wait_for_ever(r):
+    with Lock(r, "stock", thread_local=False):
+        for limit in (0.0004, 0.001, 0):
+            assert in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=limit)).result() is False
+
+
+def test_a_waiter_stalls_nobody_who_shares_its_client(r, server):
+    with Lock(r, "stock", thread_local=False):
+        in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=5))
+        eventually(lambda: server.waiters("stock") == 1)
+        started = time.monotonic()
+        with Lock(r, "other"):
+            assert r.ping()
+        assert time.monotonic() - started < 2
+
+
+def test_a_lost_reply_leaves_no_lock_behind(far, relay, server):
+    assert Lock(far, "other").acquire(blocking=False)
+    relay.replies.clear()
+    with pytest.raises(redis.RedisError):
+        Lock(far, "stock").acquire(blocking=False)
+    assert server.admin.exists("stock") == 1, "the request was granted, and nobody was told"
+    relay.pass_all()
+    eventually(lambda: server.admin.exists("stock") == 0)
+
+
+def test_a_request_that_arrives_late_takes_nothing(far, relay, server):
+    assert Lock(far, "other").acquire(blocking=False)
+    relay.requests.clear()
+    with pytest.raises(redis.RedisError):
+        Lock(far, "stock").acquire(blocking=False)
+    direct = Lock(redis.Redis(port=server.port), "stock")
+    relay.pass_all()
+    left = server.commands("leave")
+    eventually(lambda: server.commands("leave") > left)
+    eventually(lambda: server.admin.exists("stock") == 0)
+    assert direct.acquire(blocking=False)
+    close(direct.redis)
+
+
+def test_a_waiter_that_gave_up_over_a_silent_connection_is_not_granted_later(far, relay, r, server):
+    with Lock(r, "stock"):
+        relay.replies.clear()
+        with pytest.raises(redis.RedisError):
+            Lock(far, "stock").acquire(blocking_timeout=0.5)
+        relay.pass_all()
+        eventually(lambda: server.waiters("stock") == 0)
+    assert r.exists("stock") == 0
+
+
+@pytest.mark.parametrize("how", ["cut", "silent"])
+def test_a_release_whose_connection_breaks_is_said_again_until_it_is_answered(far, relay, server, how):
+    lock = Lock(far, "stock", lease=60)
+    lock.acquire()
+    if how == "silent":
+        relay.requests.clear()
+        threading.Timer(2.5, relay.pass_all).start()
+    relay.cut()
+    lock.release()
+    eventually(lambda: server.admin.exists("stock") == 0)
+
+
+def test_a_waiter_whose_connections_break_keeps_its_place(far, relay, r, server):
+    holder = Lock(r, "stock")
+    holder.acquire()
+    waiting = in_thread(lambda: Lock(far, "stock").acquire(blocking_timeout=15))
+    eventually(lambda: server.waiters("stock") == 1)
+    asked = server.commands("acquire")
+    relay.cut()
+    holder.release()
+    assert waiting.result() is True
+    assert server.commands("acquire") == asked
+
+
+def test_who_waited_in_a_box_that_is_gone_asks_again(far, relay, r, server):
+    holder = Lock(r, "stock", thread_local=False)
+    holder.acquire()
+    waiting = in_thread(lambda: Lock(far, "stock").acquire(blocking_timeout=20))
+    eventually(lambda: server.waiters("stock") == 1)
+    server.admin.config_set("lock.mail-timeout", 100)
+    relay.requests.clear()
+    eventually(lambda: server.waiters("stock") == 0)
+    server.admin.config_set("lock.mail-timeout", 5000)
+    relay.pass_all()
+    eventually(lambda: server.waiters("stock") == 1)
+    holder.release()
+    assert waiting.result() is True
+
+
+def test_a_grant_that_is_told_too_late_is_not_handed_out(far, relay, r, server):
+    holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=1, thread_local=False)
+    holder.acquire()
+    waiting = in_thread(lambda: (late.acquire(blocking_timeout=15), late.lost, late.owned()))
+    eventually(lambda: server.waiters("stock") == 1)
+    relay.replies.clear()
+    holder.release()
+    eventually(lambda: server.admin.exists("stock") == 1)
+    eventually(lambda: server.admin.exists("stock") == 0)
+    relay.pass_all()
+    assert waiting.result() == (True, False, True)
+
+
+def test_a_server_that_is_started_anew_is_asked_anew():
+    server = Server()
+    one, two = redis.Redis(port=server.port), redis.Redis(port=server.port)
+    held = Lock(one, "stock", lease=2, thread_local=False)
+    held.acquire()
+    waiting = in_thread(lambda: Lock(two, "stock").acquire(blocking_timeout=30))
+    eventually(lambda: server.waiters("stock") == 1)
+    server.kill()
+    server.start()
+    assert waiting.result() is True
+    assert held.wait_lost(10) is True
+    with pytest.raises(LockNotOwnedError):
+        held.release()
+    close(one), close(two), server.close()
+
+
+def test_a_loss_is_told_at_the_deadline_when_the_server_is_silent(far, relay):
+    lock = Lock(far, "stock", lease=1.0)
+    lock.acquire()
+    started = time.monotonic()
+    relay.requests.clear()
+    assert lock.wait_lost(10) is True
+    assert time.monotonic() - started < 3
+    relay.pass_all()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_a_server_that_cannot_be_reached_is_told_as_such(server):
+    nowhere = redis.Redis(port=1)
+    with pytest.raises(redis.ConnectionError):
+        Lock(nowhere, "stock").acquire(blocking=False)
+    with pytest.raises(redis.ConnectionError):
+        Lock(nowhere, "stock").acquire(blocking_timeout=0.3)
+    assert close(nowhere)
+
+
+def test_an_interrupted_thread_leaves_the_queue_and_holds_nobody_up(r, server):
+    main = threading.main_thread().ident
+    with Lock(r, "stock", thread_local=False):
+        threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            Lock(r, "stock").acquire()
+        eventually(lambda: server.waiters("stock") == 0)

@@ -1,0 +1,92 @@
+"""The worker of the common run (helpers/README.md): python-threads or python-asyncio."""
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+
+import redis
+import redis.asyncio
+
+import mortise_lock
+import mortise_lock.asyncio
+
+NAME, PORT, KEY, SECONDS, LEDGER = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]), sys.argv[5]
+END = time.monotonic() + SECONDS
+ledger = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+sections = []
+logging.disable(logging.WARNING)
+
+
+class Section:
+    """What one stay inside writes: only times at which the lock was surely held."""
+
+    def __init__(self, lock):
+        self.lock, self.last = lock, None
+
+    def proven(self):
+        at = time.monotonic_ns()
+        if self.lock.lost:
+            return False
+        if self.last is None:
+            self.write("enter", at)
+            sections.append(at)
+        self.last = at
+        return True
+
+    def write(self, word, at):
+        os.write(ledger, f"{word} {self.lock.fencing_token} {at} {NAME}:{os.getpid()}\n".encode())
+
+    def leave(self):
+        if self.last is not None:
+            self.write("leave", self.last)
+
+
+def with_threads():
+    client = redis.Redis(port=PORT)
+
+    def task():
+        while time.monotonic() < END:
+            try:
+                with mortise_lock.Lock(client, KEY, lease=1.0, blocking_timeout=5) as lock:
+                    section = Section(lock)
+                    if section.proven():
+                        for _ in range(3):
+                            time.sleep(0.0007)
+                            section.proven()
+                    section.leave()
+            except redis.RedisError:
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=task) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    mortise_lock.close(client, 10)
+
+
+async def with_tasks():
+    client = redis.asyncio.Redis(port=PORT)
+
+    async def task():
+        while time.monotonic() < END:
+            try:
+                async with mortise_lock.asyncio.Lock(client, KEY, lease=1.0, blocking_timeout=5, thread_local=False) as lock:
+                    section = Section(lock)
+                    if section.proven():
+                        for _ in range(3):
+                            await asyncio.sleep(0.0007)
+                            section.proven()
+                    section.leave()
+            except redis.RedisError:
+                await asyncio.sleep(0.02)
+
+    await asyncio.gather(*(task() for _ in range(4)))
+    await mortise_lock.asyncio.close(client, 10)
+    await client.aclose()
+
+
+with_threads() if NAME == "python-threads" else asyncio.run(with_tasks())
+print("done", len(sections))

@@ -1,0 +1,42 @@
+//! A load of many locks: they are looked at afterwards, and nobody waits for that.
+
+use std::time::Duration;
+
+use mortise_harness::{Server, cmd, command, eventually_within, granted, int, waiter};
+
+use crate::{MANY, alone, assert_never_long, run_many, server};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// As many as the issue had.
+const LOCKS: usize = 4 * MANY;
+
+fn held_locks() -> Server {
+    let server = server().start();
+    let mut conn = server.connect();
+    let held = (0..LOCKS).map(|n| command!("LOCK.ACQUIRE", format!("key:{n}"), "a", 600_000));
+    run_many(&mut conn, held, |token| {
+        int(&token);
+    });
+    server
+}
+
+#[test]
+fn a_hand_off_does_not_wait_until_all_that_was_loaded_has_been_looked_at() {
+    let _turn = alone();
+    let server = held_locks();
+    let mut conn = server.connect();
+    // A reload takes longer than this, so the lease is over when it ends.
+    cmd!(conn, "LOCK.ACQUIRE", "urgent", "a", 50);
+    let mut waiter = waiter!(server, "LOCK.ACQUIRE", "urgent", "b", 60_000, "WAIT", 0);
+    cmd!(conn, "DEBUG", "RELOAD");
+    granted(&mut waiter);
+    assert!(
+        server.gauge("marked") > 0,
+        "that was not before all were looked at"
+    );
+    eventually_within(PATIENCE, "all have been looked at", || {
+        server.gauge("marked") == 0
+    });
+    assert_eq!(server.gauge("locks"), LOCKS as i64 + 1);
+    assert_never_long(&server);
+}

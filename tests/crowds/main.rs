@@ -1,0 +1,54 @@
+//! A hundred thousand of everything: whatever happens to them at once, the server stays with its other clients.
+//!
+//! What counts is `lock_longest_stretch_us` of INFO: the longest that the module was at work by itself, in a timer or an
+//! event, in microseconds of processor time. That does not depend on what else the machine does.
+
+mod loads;
+mod readers;
+mod waiters;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mortise_harness::redis::{Cmd, Value};
+use mortise_harness::{Builder, Conn, Server};
+
+/// Of everything.
+const MANY: usize = 100_000;
+/// How many commands are on their way at a time.
+const BATCH: usize = 5_000;
+/// Slices are of a millisecond. Without them each of what is tested here takes more than 60 ms, most of it hundreds.
+const LONGEST: i64 = 20_000;
+
+/// One crowd at a time is enough for a machine.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server that takes the crowd.
+fn server() -> Builder {
+    Server::builder()
+        .module_arg("max-waiters", "1000000")
+        .module_arg("max-queued", "2000000")
+        .module_arg("mail-timeout", "60000")
+        .config("enable-debug-command", "yes")
+}
+
+/// Runs `commands` in large writes; `check` sees each reply.
+#[track_caller]
+fn run_many(conn: &mut Conn, commands: impl Iterator<Item = Cmd>, check: impl Fn(Value)) {
+    let mut commands = commands.peekable();
+    while commands.peek().is_some() {
+        let batch: Vec<Cmd> = commands.by_ref().take(BATCH).collect();
+        for reply in conn.pipeline(&batch) {
+            check(reply.expect("no error"));
+        }
+    }
+}
+
+/// The module was nowhere at work for long. A second would be a stall to its own guard.
+#[track_caller]
+fn assert_never_long(server: &Server) {
+    let longest = server.gauge("longest_stretch_us");
+    assert!(longest < LONGEST, "at work for {longest} µs at a stretch");
+}

@@ -1,0 +1,98 @@
+//! Readers of one lock whose leases end together.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Server, assert_same_data, cmd, command, eventually_within, granted, holders_of, int, is_nil,
+    lock_info, wait_for_sync, waiter,
+};
+
+use crate::{MANY, alone, assert_never_long, run_many, server};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for all of them to come.
+const LEASE: Duration = Duration::from_secs(20);
+
+/// What a command may take to be run.
+const DELAY: Duration = Duration::from_secs(2);
+
+/// Lets the crowd read `key` until a moment that all share, give or take what commands take.
+fn let_in(server: &Server) -> Instant {
+    let over = Instant::now() + LEASE;
+    let lease = |_| u64::try_from(over.duration_since(Instant::now()).as_millis()).unwrap();
+    let readers = (0..MANY).map(|n| {
+        let owner = format!("0f8fad5b-d9cb-469f-a165-7086{n:08}");
+        command!("LOCK.RLOCK", "key", owner, lease(n))
+    });
+    run_many(&mut server.connect(), readers, |token| {
+        int(&token);
+    });
+    over
+}
+
+/// Freezes the server until all of them have ended.
+fn end(server: &Server, over: Instant) {
+    server.stop_signal();
+    thread::sleep(over.saturating_duration_since(Instant::now()) + DELAY);
+    server.cont_signal();
+}
+
+#[test]
+fn they_make_way_for_a_writer_at_once_and_are_dropped_a_few_at_a_time() {
+    let _turn = alone();
+    let server = server().start();
+    let replica = crate::server().replica_of(&server).start();
+    wait_for_sync(&server, &replica);
+    let over = let_in(&server);
+    let mut writer = waiter!(server, "LOCK.ACQUIRE", "key", "writer", 60_000, "WAIT", 0);
+    end(&server, over);
+    granted(&mut writer);
+    // Whoever waited was let in before the last of them was counted.
+    let mut conn = server.connect();
+    assert_eq!(holders_of(&mut conn, "key"), ["writer"]);
+    eventually_within(PATIENCE, "all are counted as ended", || {
+        let ended = server.gauge("total_expiries");
+        if ended == MANY as i64 {
+            Ok(())
+        } else {
+            Err(ended)
+        }
+    });
+    wait_for_sync(&server, &replica);
+    assert_same_data(&server, &replica);
+    for server in [&server, &replica] {
+        assert_eq!(server.gauge("holders"), 1);
+        assert_never_long(server);
+    }
+}
+
+#[test]
+fn while_others_hold_on_they_are_gone_for_every_command() {
+    let _turn = alone();
+    let server = server().start();
+    let mut conn = server.connect();
+    for owner in ["left", "too"] {
+        cmd!(conn, "LOCK.RLOCK", "key", owner, 600_000);
+    }
+    let over = let_in(&server);
+    end(&server, over);
+    let lock = lock_info(&mut conn, "key").expect("two hold");
+    assert_eq!(lock.holders, 2);
+    assert_eq!(holders_of(&mut conn, "key"), ["left", "too"]);
+    let owner = format!("0f8fad5b-d9cb-469f-a165-7086{:08}", MANY - 1);
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", &owner, 60_000)));
+    assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "key", &owner)));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "left", 60_000)));
+    int(&cmd!(conn, "LOCK.RLOCK", "key", &owner, 600_000));
+    assert_eq!(holders_of(&mut conn, "key").len(), 3);
+    eventually_within(PATIENCE, "all have been dropped", || {
+        let holders = server.gauge("holders");
+        if holders == 3 { Ok(()) } else { Err(holders) }
+    });
+    assert_eq!(server.gauge("total_expiries"), MANY as i64);
+    cmd!(conn, "LOCK.RELEASE", "key", "too");
+    cmd!(conn, "LOCK.RELEASE", "key", &owner);
+    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "left", 60_000));
+    assert_never_long(&server);
+}

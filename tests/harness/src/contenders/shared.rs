@@ -1,0 +1,56 @@
+//! What all clients that contend have in common, and how each of them behaves.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::record::Record;
+
+/// Where a client goes when the primary moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It goes to the new primary at once, and renews there what it holds.
+    Mover,
+    /// It stays with the old one until that refuses it: it is on the same side of a partition.
+    Loyal,
+    /// It goes to the new primary, and when its lease is over it asks there whether it holds after all: it believes what
+    /// a renewal says.
+    Returner,
+}
+
+/// How long a client stays inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    /// Mostly for a short time, sometimes for longer than a lease.
+    Mixed,
+    /// For longer than a lease, renewing: at any moment somebody is inside.
+    Renewing,
+    /// For as long as the first lease lasts, without a word to the server.
+    Silent,
+}
+
+/// What the clients share with those who steer them.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) key: String,
+    pub(super) lease: Duration,
+    /// Where the primary was when all began.
+    pub(super) old: u16,
+    /// Where it is.
+    pub(super) current: AtomicU16,
+    pub(super) stay: Stay,
+    pub(super) stop: AtomicBool,
+    pub(super) record: Mutex<Record>,
+}
+
+impl Shared {
+    pub(super) fn record(&self) -> MutexGuard<'_, Record> {
+        self.record
+            .lock()
+            .expect("no thread panics with the record in hand")
+    }
+
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,57 @@
+//! Stepping the wall clock that a server sees, and booting the machine that it believes to be on.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crate::clock_shim::{ClockStep, boot_file, envs, offset_file, write_new_id};
+use crate::server::Server;
+
+impl Server {
+    /// Steps the wall clock that this server sees; a later step adds to it, and a restart changes nothing about it.
+    ///
+    /// # Panics
+    /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim).
+    #[track_caller]
+    pub fn step_clock(&self, step: ClockStep) {
+        let path = offset_file(self.dir());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .expect("a server with a clock shim");
+        let mut offset = [0; 8];
+        file.read_exact_at(&mut offset, 0)
+            .expect("the offset can be read");
+        let offset = i64::from_ne_bytes(offset) + step.micros();
+        // In place: the server has this very file mapped.
+        file.write_all_at(&offset.to_ne_bytes(), 0)
+            .expect("the offset can be written");
+    }
+
+    /// The environment of another program that is to see this server's wall clock, as it is stepped.
+    ///
+    /// # Panics
+    /// If the shim cannot be compiled.
+    pub fn clock_envs(&self) -> [(String, String); 2] {
+        envs(self.dir(), ClockStep::Forward(Duration::ZERO))
+    }
+
+    /// Boots the machine of its own that this server is on; the server itself must not run.
+    ///
+    /// # Panics
+    /// If the server was started without [`Builder::on_another_machine`](crate::Builder::on_another_machine).
+    pub fn reboot_machine(&self) {
+        let file = boot_file(self.dir());
+        assert!(file.exists(), "a server on a machine of its own");
+        write_new_id(&file);
+    }
+
+    /// The machine of its own that this server is on has no id from the server's next start on.
+    ///
+    /// # Panics
+    /// If the server's folder cannot be written.
+    pub fn forget_machine(&self) {
+        fs::write(self.dir().join("machine-id"), "").expect("the server's folder can be written");
+    }
+}

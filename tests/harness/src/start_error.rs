@@ -1,0 +1,26 @@
+//! Why a server did not come up.
+
+use std::fmt;
+
+/// What a server that did not come up leaves.
+#[derive(Debug, Clone)]
+pub struct StartError {
+    /// What went wrong, seen from outside.
+    pub reason: String,
+    /// All the server wrote.
+    pub log: String,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; the server's log:\n{}", self.reason, self.log)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Why a launch failed: another port is worth a try, or nothing is.
+pub(crate) enum StartFailure {
+    PortTaken(StartError),
+    Other(StartError),
+}

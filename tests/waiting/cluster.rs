@@ -1,0 +1,73 @@
+//! A node of a cluster that owns all slots. The other tests run on such a node, too (`MORTISE_CLUSTER`); here is what
+//! is particular to it: a command sees no key but its own.
+
+use mortise_harness::{Cluster, Conn, Server, array, as_map, cmd, int, text, try_cmd, waiter};
+
+/// Of slots far apart.
+const KEYS: [&str; 3] = ["a", "b", "zzz"];
+
+fn node() -> (Cluster, Conn) {
+    let cluster = Cluster::start(1, Server::builder);
+    let conn = cluster.primaries[0].connect();
+    let slots = KEYS.map(|key| cluster.slot_of(key));
+    assert!(slots[0] != slots[1] && slots[1] != slots[2] && slots[0] != slots[2]);
+    (cluster, conn)
+}
+
+#[test]
+fn a_circle_over_two_slots_is_a_deadlock() {
+    let (cluster, mut conn) = node();
+    int(&cmd!(conn, "LOCK.WLOCK", "a", "A", 60_000));
+    int(&cmd!(conn, "LOCK.WLOCK", "b", "B", 60_000));
+    let _a = waiter!(
+        cluster.primaries[0],
+        "LOCK.WLOCK",
+        "b",
+        "A",
+        60_000,
+        "WAIT",
+        0
+    );
+    let error = try_cmd!(conn, "LOCK.WLOCK", "a", "B", 60_000, "WAIT", 0).unwrap_err();
+    assert!(error.starts_with("DEADLOCK "), "{error}");
+    assert!(error.contains("'a'") && error.contains("'b'"), "{error}");
+}
+
+#[test]
+fn top_in_a_transaction_of_another_slot_shows_who_holds() {
+    let (cluster, mut conn) = node();
+    let server = &cluster.primaries[0];
+    int(&cmd!(conn, "LOCK.WLOCK", "a", "A", 60_000));
+    for reader in ["R", "S"] {
+        int(&cmd!(conn, "LOCK.RLOCK", "b", reader, 60_000));
+    }
+    let _waiting = ["a", "b", "b"].map(|key| {
+        waiter!(
+            server,
+            "LOCK.WLOCK",
+            key,
+            "W",
+            60_000,
+            "WAIT",
+            0,
+            "HOLDS",
+            1
+        )
+    });
+    cmd!(conn, "MULTI");
+    cmd!(conn, "GET", "zzz");
+    cmd!(conn, "LOCK.TOP");
+    let replies = cmd!(conn, "EXEC");
+    let top = array(&array(&replies)[1]).iter().map(as_map);
+    let told: Vec<(String, String, i64)> = top
+        .map(|lock| {
+            let name = |field| text(&lock[field]);
+            (name("key"), name("mode"), int(&lock["holders"]))
+        })
+        .collect();
+    let expected = [("b", "read", 2), ("a", "write", 1)];
+    assert_eq!(
+        told,
+        expected.map(|(key, mode, holders)| (key.to_owned(), mode.to_owned(), holders))
+    );
+}

@@ -1,0 +1,18 @@
+//! A client that is subscribed to a channel, which in RESP3 may send any command: not every server lets it be blocked.
+
+use mortise_harness::{Server, array, cmd, is_nil, send, text};
+
+#[test]
+fn a_subscribed_client_that_asks_to_wait_is_answered_in_time() {
+    let server = Server::start();
+    let mut holder = server.connect();
+    cmd!(holder, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let mut subscribed = server.connect_resp3();
+    cmd!(subscribed, "SUBSCRIBE", "news");
+    send!(subscribed, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 50);
+    assert!(is_nil(&subscribed.recv()));
+    send!(subscribed, "LOCK.MAIL", "box", "WAIT", 50);
+    assert!(array(&array(&subscribed.recv())[2]).is_empty());
+    assert_eq!(text(&cmd!(holder, "PING")), "PONG");
+    assert_eq!(server.gauge("waiters"), 0);
+}
