@@ -27,7 +27,7 @@ public final class Held implements AutoCloseable {
     private boolean wasLost;
     private Future<?> alarm;
 
-    Held(Locks locks, Node node, Locks.Request r, String owner, long token, long begun, long limit) {
+    Held(Locks locks, Node node, Request r, String owner, long token, long begun, long limit) {
         this.locks = locks;
         this.granted = node;
         this.key = r.key;

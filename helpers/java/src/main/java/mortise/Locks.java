@@ -65,7 +65,7 @@ public final class Locks implements AutoCloseable {
 
     /** A request for the lock, to write unless told. */
     public Request take(String key) {
-        return new Request(key);
+        return new Request(this, key, millis(LEASE));
     }
 
     /** The lock as a {@link java.util.concurrent.locks.Lock}, with a lease of 30 s. */
@@ -86,75 +86,7 @@ public final class Locks implements AutoCloseable {
         return new ThreadReadWriteLock(lock(key, lease), new ThreadLock(this, key, millis(lease), true));
     }
 
-    /** How a lock is to be taken. */
-    public final class Request {
-        final String key;
-        boolean read;
-        boolean interruptible = true;
-        long lease = millis(LEASE);
-        private long wait = FOREVER;
-        private long maxHold = FOREVER;
-        private String task;
-
-        Request(String key) {
-            this.key = key;
-        }
-
-        /** To read, beside other readers. */
-        public Request read() {
-            read = true;
-            return this;
-        }
-
-        /** How long the lock outlives a holder that is gone: 30 s unless told. It is renewed at a third of that. */
-        public Request lease(Duration lease) {
-            this.lease = millis(lease);
-            return this;
-        }
-
-        /** How long to queue for it; without limit unless told. */
-        public Request wait(Duration wait) {
-            this.wait = wait.isNegative() || wait.isZero() ? 0 : millis(wait);
-            return this;
-        }
-
-        /** How long it is held in all: it is lost then, however healthy everything is. */
-        public Request maxHold(Duration maxHold) {
-            this.maxHold = millis(maxHold);
-            return this;
-        }
-
-        /** The task that takes it, so that deadlocks among tasks with several locks are found. Unique among programs. */
-        public Request task(String task) {
-            this.task = task;
-            return this;
-        }
-
-        /** As a {@link ThreadLock} takes it: threads that wait for each other are a deadlock. */
-        Request forThread(boolean read, long lease, long wait, boolean interruptible) {
-            this.read = read;
-            this.lease = lease;
-            this.wait = wait;
-            this.interruptible = interruptible;
-            return task(uuid + "-" + Thread.currentThread().getId());
-        }
-
-        /**
-         * Takes the lock. A thread that is interrupted waits no longer, and leaves nothing behind.
-         *
-         * @throws LockException.Busy if it is held by others for that long
-         */
-        public Held acquire() throws InterruptedException {
-            job(+1);
-            try {
-                return Locks.this.acquire(this);
-            } finally {
-                job(-1);
-            }
-        }
-    }
-
-    private Held acquire(Request r) throws InterruptedException {
+    Held acquire(Request r) throws InterruptedException {
         long begun = BootClock.now();
         for (long pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LAST_PAUSE)) {
             long left = r.wait == FOREVER ? FOREVER : Math.max(0, r.wait - (BootClock.now() - begun));
@@ -267,6 +199,11 @@ public final class Locks implements AutoCloseable {
         } catch (RuntimeException e) {
             throw new LockException.Unanswered("no server for the key " + key, e);
         }
+    }
+
+    /** The task that this thread is: threads that wait for each other are a deadlock. */
+    String threadTask() {
+        return uuid + "-" + Thread.currentThread().getId();
     }
 
     String newName(String task) {
@@ -405,7 +342,7 @@ public final class Locks implements AutoCloseable {
         client.close();
     }
 
-    private static long millis(Duration d) {
+    static long millis(Duration d) {
         return Math.max(1, d.plusNanos(999_999).toMillis());
     }
 
