@@ -39,6 +39,8 @@ pub(crate) struct Post {
     /// How long the server has read no commands, in milliseconds.
     deaf: Cell<u64>,
     ticked: Cell<Instant>,
+    /// Boxes that nobody has asked for in time are there.
+    overdue: Cell<bool>,
 }
 
 /// A LOCK.MAIL that waits or is about to be answered.
@@ -85,7 +87,7 @@ impl Post {
 
     /// Boxes have gone, and not all of what was in them has left.
     pub(crate) fn boxes_leave(&self) -> bool {
-        self.mail.borrow().has_leaving()
+        self.overdue.get() || self.mail.borrow().has_leaving()
     }
 
     /// When the first LOCK.MAIL that waits is answered, whatever there is.
@@ -96,7 +98,10 @@ impl Post {
 
     /// Now, less the time in which the server read no commands.
     fn listened(&self, now: Instant) -> Instant {
-        Instant::from_millis(now.as_millis().saturating_sub(self.deaf.get()))
+        // A command may come ahead of the tick that notes the time before it.
+        let away = now.millis_since(self.ticked.get());
+        let deaf = self.deaf.get() + if away > LATE { away } else { 0 };
+        Instant::from_millis(now.as_millis().saturating_sub(deaf))
     }
 
     /// A number larger than every one before, over boxes and restarts, as tokens are.
@@ -107,22 +112,61 @@ impl Post {
     }
 }
 
-/// The box `name` of the user that runs the command. Makes it if it is not there and there is room.
+/// A box that the user who runs the command may use, whether it is there or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mailbox<'c> {
+    name: &'c [u8],
+    /// `None` if it is not there.
+    pub(crate) id: Option<BoxId>,
+}
+
+/// The box `name`. It is not made yet: what the command is refused for must not leave one.
 ///
 /// # Errors
-/// [`Error::NotYourBox`]; [`Error::MaxQueued`] if there is no room.
-pub(crate) fn open(ctx: &Context<'_>, name: &[u8], now: Instant) -> Result<BoxId, Error> {
-    let (state, user) = (ctx.state(), ctx.user_name());
-    let mut mail = state.post.mail.borrow_mut();
-    if let Some(id) = mail.find(name, &user).map_err(|_| Error::NotYourBox)? {
-        return Ok(id);
+/// [`Error::NotYourBox`].
+pub(crate) fn find<'c>(ctx: &Context<'_>, name: &'c [u8]) -> Result<Mailbox<'c>, Error> {
+    let mail = ctx.state().post.mail.borrow();
+    let found = mail.find(name, &ctx.user_name());
+    let id = found.map_err(|_| Error::NotYourBox)?;
+    Ok(Mailbox { name, id })
+}
+
+impl Mailbox<'_> {
+    /// The box, which is made if it is not there. Room for it has been checked.
+    pub(crate) fn open(self, ctx: &Context<'_>, now: Instant) -> BoxId {
+        self.id.unwrap_or_else(|| {
+            let post = &ctx.state().post;
+            let since = post.next_number(ctx.state());
+            let mut mail = post.mail.borrow_mut();
+            mail.make(self.name, &ctx.user_name(), since, post.listened(now))
+        })
     }
-    let max = state.max_queued.get();
-    if mail.len() as u64 >= max {
-        return Err(Error::MaxQueued(max));
+
+    /// There is room for the box and for `requests` more.
+    ///
+    /// # Errors
+    /// [`Error::MaxQueued`].
+    pub(crate) fn check_room(self, state: &State, requests: u64) -> Result<(), Error> {
+        let (max, there) = (state.max_queued.get(), state.post.mail.borrow().len());
+        let more = requests + u64::from(self.id.is_none());
+        if more > 0 && there as u64 + more > max {
+            return Err(Error::MaxQueued(max));
+        }
+        Ok(())
     }
-    let since = state.post.next_number(state);
-    Ok(mail.make(name, &user, since, state.post.listened(now)))
+
+    /// There is room in the box for one more request.
+    ///
+    /// # Errors
+    /// [`Error::BoxFull`].
+    fn check_share(self, state: &State) -> Result<(), Error> {
+        let most = (state.max_queued.get() / 10).max(1);
+        let there = self.id.map_or(0, |id| state.post.mail.borrow().box_len(id));
+        if there as u64 >= most {
+            return Err(Error::BoxFull(most));
+        }
+        Ok(())
+    }
 }
 
 /// A request of that owner for that mode waits at the key by mail: it is made again.
@@ -145,29 +189,25 @@ pub(crate) fn queued_already(
 ///
 /// # Errors
 /// [`Error::MaxQueued`], [`Error::BoxFull`].
-pub(crate) fn check_room(state: &State, id: BoxId) -> Result<(), Error> {
-    let (max, mail) = (state.max_queued.get(), state.post.mail.borrow());
-    let most = (max / 10).max(1);
-    if mail.len() as u64 >= max {
-        Err(Error::MaxQueued(max))
-    } else if mail.box_len(id) as u64 >= most {
-        Err(Error::BoxFull(most))
-    } else {
-        Ok(())
-    }
+pub(crate) fn check_room(state: &State, mailbox: Mailbox<'_>) -> Result<(), Error> {
+    mailbox.check_room(state, 1)?;
+    mailbox.check_share(state)
 }
 
-/// There is room in the box for a request that waits already, perhaps with another box.
+/// There is room in the box for a request that waits already, perhaps with another box. It counts on the server.
 ///
 /// # Errors
-/// [`Error::BoxFull`].
-pub(crate) fn check_move(state: &State, waiter: WaiterId, id: BoxId) -> Result<(), Error> {
-    let there = state.post.mail.borrow().box_of(waiter) == Some(id);
-    match check_room(state, id) {
-        // It counts on the server already.
-        Err(Error::MaxQueued(_)) => Ok(()),
-        Err(_) if there => Ok(()),
-        outcome => outcome,
+/// [`Error::MaxQueued`], [`Error::BoxFull`].
+pub(crate) fn check_move(
+    state: &State,
+    waiter: WaiterId,
+    mailbox: Mailbox<'_>,
+) -> Result<(), Error> {
+    mailbox.check_room(state, 0)?;
+    let from = state.post.mail.borrow().box_of(waiter);
+    match from == mailbox.id {
+        true => Ok(()),
+        false => mailbox.check_share(state),
     }
 }
 
@@ -463,22 +503,36 @@ pub(crate) fn on_tick(state: &State, now: Instant, paused: bool) {
     if paused || away > LATE {
         post.deaf.set(post.deaf.get() + away);
     }
-    let listened = post.listened(now).as_millis();
-    let timeout = state.mail_timeout.get();
-    let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
-    let (asked, told) = (before(timeout), before(timeout * UNFORGOTTEN));
-    loop {
-        let overdue = post.mail.borrow().overdue(asked, told);
-        let Some(id) = overdue else { break };
-        let_reader_go(state, id, None);
-        post.mail.borrow_mut().close(id);
-        timers::at_end_of_turn(state);
-    }
+    post.overdue.set(first_overdue(state, now).is_some());
     state.left.borrow_mut().forget_over(now, FORGOTTEN_A_TICK);
 }
 
 /// How many owners that have left are forgotten in one tick: a tenth of a millisecond's work.
 const FORGOTTEN_A_TICK: usize = 1_000;
+
+/// A box that nobody has asked for in time, or that has not forgotten what it was told.
+fn first_overdue(state: &State, now: Instant) -> Option<BoxId> {
+    let listened = state.post.listened(now).as_millis();
+    let timeout = state.mail_timeout.get();
+    let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
+    let (asked, told) = (before(timeout), before(timeout * UNFORGOTTEN));
+    state.post.mail.borrow().overdue(asked, told)
+}
+
+/// Closes the next box that is overdue. False if there is none.
+pub(crate) fn close_one_overdue(state: &State) -> bool {
+    let post = &state.post;
+    if !post.overdue.get() {
+        return false;
+    }
+    let overdue = first_overdue(state, clock::now());
+    if let Some(id) = overdue {
+        let_reader_go(state, id, None);
+        post.mail.borrow_mut().close(id);
+    }
+    post.overdue.set(overdue.is_some());
+    overdue.is_some()
+}
 
 /// Sees to the next piece of the boxes that have gone. False if there is none.
 pub(crate) fn let_one_leave(state: &State) -> bool {

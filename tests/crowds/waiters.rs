@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Conn, Server, cmd, command, eventually_within, holders_of, int, is_nil, mail, try_cmd, waiter,
+    Conn, Server, cmd, command, eventually_within, holders_of, int, mail, try_cmd, waiter,
 };
 
 use crate::{MANY, alone, assert_never_long, run_many, server};

@@ -281,3 +281,24 @@ fn two_thousand_requests_leave_with_their_box_and_others_are_answered_meanwhile(
     cmd!(a, "LOCK.RELEASE", "key", "a");
     assert_eq!(mortise_harness::int(&cmd!(a, "EXISTS", "key")), 0);
 }
+
+#[test]
+fn a_stall_ahead_of_the_last_call_gives_a_box_no_longer_life() {
+    let server = short_lived();
+    let mut a = server.connect();
+    mail!(a, "before");
+    server.stop_signal();
+    send!(a, "LOCK.MAIL", "before");
+    // Three times as long as the other box lives.
+    assert!(a.recv_within(Duration::from_millis(1_000)).is_none());
+    server.cont_signal();
+    a.recv();
+    // A tick has come meanwhile.
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 150);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    granted(&mut b);
+    cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
+    queue!(a, "after", "LOCK.ACQUIRE", "other", "b", 60_000);
+    eventually("the later box goes", || server.gauge("waiters") == 0);
+    assert_eq!(server.gauge("boxes"), 0, "the earlier one is still there");
+}

@@ -218,7 +218,11 @@ async fn requirement_10_clients_who_meet_all_get_their_turn_one_at_a_time() {
         std::sync::Arc<std::sync::atomic::AtomicU64>,
     )>::default();
     for _ in 0..6 {
-        let (quorum, inside, last) = (servers.quorum_with(ms(1_000)).await, inside.clone(), last.clone());
+        let (quorum, inside, last) = (
+            servers.quorum_with(ms(1_000)).await,
+            inside.clone(),
+            last.clone(),
+        );
         work.spawn(async move {
             use std::sync::atomic::Ordering::SeqCst;
             for _ in 0..8 {
