@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
+use std::io;
 use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::{ptr, slice};
@@ -105,11 +106,16 @@ impl Context<'_> {
         id
     }
 
-    /// The ACL user that runs the command, a script's caller in a script.
+    /// The ACL user that runs the command, a script's caller in a script; empty where a module runs it for nobody.
     pub(crate) fn user_name(&self) -> Vec<u8> {
-        // SAFETY: the name is ours to free, after its bytes were copied.
+        // SAFETY: see the module's head. The name is ours to free, after its bytes were copied. Redis 7.0 crashes where
+        // the current user is asked for and there is none.
         unsafe {
-            let name = api!(RedisModule_GetCurrentUserName, self.ctx);
+            let id = api!(RedisModule_GetClientId, self.ctx);
+            let mut name = api!(RedisModule_GetClientUserNameById, self.ctx, id);
+            if name.is_null() && self.has_user() {
+                name = api!(RedisModule_GetCurrentUserName, self.ctx);
+            }
             if name.is_null() {
                 return Vec::new();
             }
@@ -117,6 +123,20 @@ impl Context<'_> {
             api!(RedisModule_FreeString, self.ctx, name);
             bytes
         }
+    }
+
+    /// The command runs for an ACL user. A call for that user fails early where there is none, and no command has the
+    /// name that it is tried with.
+    fn has_user(&self) -> bool {
+        // SAFETY: the format takes no arguments. Without `E` what fails is null, but a reply would be ours to free.
+        unsafe {
+            let reply = api!(RedisModule_Call, self.ctx, c"".as_ptr(), c"C".as_ptr());
+            if !reply.is_null() {
+                api!(RedisModule_FreeCallReply, reply);
+                return true;
+            }
+        }
+        io::Error::last_os_error().raw_os_error() != Some(libc::ENOTSUP)
     }
 
     pub(super) fn flags(&self) -> c_int {
