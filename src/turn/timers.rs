@@ -112,7 +112,8 @@ fn urgent_step(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
 
 /// One step of what has no hurry. False if there is nothing to do now.
 fn background_step(ctx: &Context<'_>, state: &State) -> bool {
-    mail::let_one_leave(state)
+    mail::close_one_overdue(state)
+        || mail::let_one_leave(state)
         || dismissals::step(state)
         || relook::step(ctx, state)
         || arrivals::look_at_next(ctx, state)

@@ -39,6 +39,8 @@ pub(crate) struct Post {
     /// How long the server has read no commands, in milliseconds.
     deaf: Cell<u64>,
     ticked: Cell<Instant>,
+    /// Boxes that nobody has asked for in time are there.
+    overdue: Cell<bool>,
 }
 
 /// A LOCK.MAIL that waits or is about to be answered.
@@ -85,7 +87,7 @@ impl Post {
 
     /// Boxes have gone, and not all of what was in them has left.
     pub(crate) fn boxes_leave(&self) -> bool {
-        self.mail.borrow().has_leaving()
+        self.overdue.get() || self.mail.borrow().has_leaving()
     }
 
     /// When the first LOCK.MAIL that waits is answered, whatever there is.
@@ -466,22 +468,36 @@ pub(crate) fn on_tick(state: &State, now: Instant, paused: bool) {
     if paused || away > LATE {
         post.deaf.set(post.deaf.get() + away);
     }
-    let listened = post.listened(now).as_millis();
-    let timeout = state.mail_timeout.get();
-    let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
-    let (asked, told) = (before(timeout), before(timeout * UNFORGOTTEN));
-    loop {
-        let overdue = post.mail.borrow().overdue(asked, told);
-        let Some(id) = overdue else { break };
-        let_reader_go(state, id, None);
-        post.mail.borrow_mut().close(id);
-        timers::at_end_of_turn(state);
-    }
+    post.overdue.set(first_overdue(state, now).is_some());
     state.left.borrow_mut().forget_over(now, FORGOTTEN_A_TICK);
 }
 
 /// How many owners that have left are forgotten in one tick: a tenth of a millisecond's work.
 const FORGOTTEN_A_TICK: usize = 1_000;
+
+/// A box that nobody has asked for in time, or that has not forgotten what it was told.
+fn first_overdue(state: &State, now: Instant) -> Option<BoxId> {
+    let listened = state.post.listened(now).as_millis();
+    let timeout = state.mail_timeout.get();
+    let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
+    let (asked, told) = (before(timeout), before(timeout * UNFORGOTTEN));
+    state.post.mail.borrow().overdue(asked, told)
+}
+
+/// Closes the next box that is overdue. False if there is none.
+pub(crate) fn close_one_overdue(state: &State) -> bool {
+    let post = &state.post;
+    if !post.overdue.get() {
+        return false;
+    }
+    let overdue = first_overdue(state, clock::now());
+    if let Some(id) = overdue {
+        let_reader_go(state, id, None);
+        post.mail.borrow_mut().close(id);
+    }
+    post.overdue.set(overdue.is_some());
+    overdue.is_some()
+}
 
 /// Sees to the next piece of the boxes that have gone. False if there is none.
 pub(crate) fn let_one_leave(state: &State) -> bool {
