@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context};
 use crate::time::clock;
 use crate::turn::settle::{self, OpenLock};
-use crate::waiting::{blocking, mail};
+use crate::waiting::blocking;
+use crate::waiting::mail::{self, Mailbox};
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -107,7 +108,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         return Err(Error::Left);
     }
     let mailbox = match mailbox {
-        Some(name) => Some(Mailbox::open(ctx, name)?),
+        Some(name) => Some(mail::find(ctx, name)?),
         None => {
             request.client = ctx.client_id();
             None
@@ -126,11 +127,9 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         lock.announce(request.owner);
     }
     drop(lock);
-    if mailbox.is_some() {
-        mail::withdraw_refusal(ctx.state(), ctx.db(), key.bytes(), &request);
-    }
     match outcome {
         Ok(grant) => {
+            accepted(ctx, key, &request, mailbox);
             ctx.notify(c"lock.acquire", key);
             settle::count_grant(ctx.state(), grant);
             ctx.reply_integer(grant.token().get() as i64);
@@ -143,8 +142,8 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
             };
             match mailbox {
                 Some(mailbox) => {
-                    let id = mailbox.id()?;
-                    blocking::queue(ctx, key.bytes(), &request, how, now, id)?;
+                    let id = blocking::queue(ctx, key.bytes(), &request, how, now, mailbox)?;
+                    mail::withdraw_refusal(ctx.state(), ctx.db(), key.bytes(), &request);
                     reply_queued(ctx, id);
                     Ok(())
                 }
@@ -161,6 +160,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
             }
         }
         Err(AcquireError::NotHeldByToken) => {
+            accepted(ctx, key, &request, mailbox);
             deny(ctx);
             Ok(())
         }
@@ -168,22 +168,15 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     }
 }
 
-/// The box of a request, or why there is none: that matters only where the request has to wait.
-struct Mailbox(Result<BoxId, Error>);
-
-impl Mailbox {
-    /// # Errors
-    /// [`Error::NotYourBox`].
-    fn open(ctx: &Context<'_>, name: &[u8]) -> Result<Self, Error> {
-        match mail::open(ctx, name, clock::now()) {
-            Err(Error::NotYourBox) => Err(Error::NotYourBox),
-            opened => Ok(Self(opened)),
-        }
+/// The request was not refused: its box is there from now on, and what refused it before is not told any more.
+fn accepted(ctx: &Context<'_>, key: Arg<'_>, request: &Request<'_>, mailbox: Option<Mailbox<'_>>) {
+    let Some(mailbox) = mailbox else { return };
+    let state = ctx.state();
+    // A request that does not wait needs no box.
+    if mailbox.check_room(state, 0).is_ok() {
+        mailbox.open(ctx, clock::now());
     }
-
-    fn id(self) -> Result<BoxId, Error> {
-        self.0
-    }
+    mail::withdraw_refusal(state, ctx.db(), key.bytes(), request);
 }
 
 fn reply_queued(ctx: &Context<'_>, id: BoxId) {

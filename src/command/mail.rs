@@ -65,21 +65,26 @@ impl Command for Mail {
             arrived: clock::now_micros(),
             count,
         };
-        let id = mail::open(ctx, name, now)?;
-        let after = after.filter(|(since, _)| *since == id.0);
+        let mailbox = mail::find(ctx, name)?;
+        mailbox.check_room(state, 0)?;
+        let after = after.filter(|(since, _)| mailbox.id.is_some_and(|id| id.0 == *since));
         let after = after.map(|(_, number)| number);
-        let has_letters = mail::has_letters_after(state, id, after);
+        let found = mailbox.id;
+        let has_letters = found.is_some_and(|id| mail::has_letters_after(state, id, after));
         let Some(wait) = wait.filter(|_| !has_letters && !ctx.denies_blocking()) else {
+            let id = mailbox.open(ctx, now);
             mail::ask(state, id, after, now);
             mail::reply(ctx, id, call);
             return Ok(());
         };
         // An older call that waits for this box makes room.
-        let others = waiting::blocked(state) - u64::from(mail::is_read(state, id));
+        let others =
+            waiting::blocked(state) - u64::from(found.is_some_and(|id| mail::is_read(state, id)));
         let max = state.max_waiters.get();
         if others >= max {
             return Err(Error::MaxWaiters(max));
         }
+        let id = mailbox.open(ctx, now);
         mail::ask(state, id, after, now);
         let longest = state.mail_timeout.get() / 2;
         let wait = if wait == 0 {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Context};
 use crate::state::State;
 use crate::turn::timers;
-use crate::waiting::{self, mail};
+use crate::waiting::mail::{self, Mailbox};
 
 /// How a request that has to wait waits.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(crate) fn block(
     let held = held_at(ctx, name);
     check_cycle(ctx, &key, request, how, &held, now)?;
     let max = state.max_waiters.get();
-    if waiting::blocked(state) >= max {
+    if crate::waiting::blocked(state) >= max {
         return Err(Error::MaxWaiters(max));
     }
     let Some(blocked) = ctx.block() else {
@@ -56,12 +56,12 @@ pub(crate) fn queue(
     request: &Request<'_>,
     how: Waiting,
     now: Instant,
-    id: BoxId,
-) -> Result<(), Error> {
+    mailbox: Mailbox<'_>,
+) -> Result<BoxId, Error> {
     let (state, key) = (ctx.state(), key_id(ctx, name));
     let waiter = match mail::queued_already(state, &key, request) {
         Some(waiter) => {
-            mail::check_move(state, waiter, id)?;
+            mail::check_move(state, waiter, mailbox)?;
             let changed = Changed {
                 lease: request.lease,
                 holds: request.holds,
@@ -75,13 +75,14 @@ pub(crate) fn queue(
         None => {
             let held = held_at(ctx, name);
             check_cycle(ctx, &key, request, how, &held, now)?;
-            mail::check_room(state, id)?;
+            mail::check_room(state, mailbox)?;
             push(ctx, &key, request, how, held, now)
         }
     };
+    let id = mailbox.open(ctx, now);
     mail::expect(state, waiter, id);
     timers::arm_due(ctx, state);
-    Ok(())
+    Ok(id)
 }
 
 fn key_id(ctx: &Context<'_>, name: &[u8]) -> KeyId {

@@ -112,22 +112,61 @@ impl Post {
     }
 }
 
-/// The box `name` of the user that runs the command. Makes it if it is not there and there is room.
+/// A box that the user who runs the command may use, whether it is there or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mailbox<'c> {
+    name: &'c [u8],
+    /// `None` if it is not there.
+    pub(crate) id: Option<BoxId>,
+}
+
+/// The box `name`. It is not made yet: what the command is refused for must not leave one.
 ///
 /// # Errors
-/// [`Error::NotYourBox`]; [`Error::MaxQueued`] if there is no room.
-pub(crate) fn open(ctx: &Context<'_>, name: &[u8], now: Instant) -> Result<BoxId, Error> {
-    let (state, user) = (ctx.state(), ctx.user_name());
-    let mut mail = state.post.mail.borrow_mut();
-    if let Some(id) = mail.find(name, &user).map_err(|_| Error::NotYourBox)? {
-        return Ok(id);
+/// [`Error::NotYourBox`].
+pub(crate) fn find<'c>(ctx: &Context<'_>, name: &'c [u8]) -> Result<Mailbox<'c>, Error> {
+    let mail = ctx.state().post.mail.borrow();
+    let found = mail.find(name, &ctx.user_name());
+    let id = found.map_err(|_| Error::NotYourBox)?;
+    Ok(Mailbox { name, id })
+}
+
+impl Mailbox<'_> {
+    /// The box, which is made if it is not there. Room for it has been checked.
+    pub(crate) fn open(self, ctx: &Context<'_>, now: Instant) -> BoxId {
+        self.id.unwrap_or_else(|| {
+            let post = &ctx.state().post;
+            let since = post.next_number(ctx.state());
+            let mut mail = post.mail.borrow_mut();
+            mail.make(self.name, &ctx.user_name(), since, post.listened(now))
+        })
     }
-    let max = state.max_queued.get();
-    if mail.len() as u64 >= max {
-        return Err(Error::MaxQueued(max));
+
+    /// There is room for the box and for `requests` more.
+    ///
+    /// # Errors
+    /// [`Error::MaxQueued`].
+    pub(crate) fn check_room(self, state: &State, requests: u64) -> Result<(), Error> {
+        let (max, there) = (state.max_queued.get(), state.post.mail.borrow().len());
+        let more = requests + u64::from(self.id.is_none());
+        if more > 0 && there as u64 + more > max {
+            return Err(Error::MaxQueued(max));
+        }
+        Ok(())
     }
-    let since = state.post.next_number(state);
-    Ok(mail.make(name, &user, since, state.post.listened(now)))
+
+    /// There is room in the box for one more request.
+    ///
+    /// # Errors
+    /// [`Error::BoxFull`].
+    fn check_share(self, state: &State) -> Result<(), Error> {
+        let most = (state.max_queued.get() / 10).max(1);
+        let there = self.id.map_or(0, |id| state.post.mail.borrow().box_len(id));
+        if there as u64 >= most {
+            return Err(Error::BoxFull(most));
+        }
+        Ok(())
+    }
 }
 
 /// A request of that owner for that mode waits at the key by mail: it is made again.
@@ -150,29 +189,25 @@ pub(crate) fn queued_already(
 ///
 /// # Errors
 /// [`Error::MaxQueued`], [`Error::BoxFull`].
-pub(crate) fn check_room(state: &State, id: BoxId) -> Result<(), Error> {
-    let (max, mail) = (state.max_queued.get(), state.post.mail.borrow());
-    let most = (max / 10).max(1);
-    if mail.len() as u64 >= max {
-        Err(Error::MaxQueued(max))
-    } else if mail.box_len(id) as u64 >= most {
-        Err(Error::BoxFull(most))
-    } else {
-        Ok(())
-    }
+pub(crate) fn check_room(state: &State, mailbox: Mailbox<'_>) -> Result<(), Error> {
+    mailbox.check_room(state, 1)?;
+    mailbox.check_share(state)
 }
 
-/// There is room in the box for a request that waits already, perhaps with another box.
+/// There is room in the box for a request that waits already, perhaps with another box. It counts on the server.
 ///
 /// # Errors
-/// [`Error::BoxFull`].
-pub(crate) fn check_move(state: &State, waiter: WaiterId, id: BoxId) -> Result<(), Error> {
-    let there = state.post.mail.borrow().box_of(waiter) == Some(id);
-    match check_room(state, id) {
-        // It counts on the server already.
-        Err(Error::MaxQueued(_)) => Ok(()),
-        Err(_) if there => Ok(()),
-        outcome => outcome,
+/// [`Error::MaxQueued`], [`Error::BoxFull`].
+pub(crate) fn check_move(
+    state: &State,
+    waiter: WaiterId,
+    mailbox: Mailbox<'_>,
+) -> Result<(), Error> {
+    mailbox.check_room(state, 0)?;
+    let from = state.post.mail.borrow().box_of(waiter);
+    match from == mailbox.id {
+        true => Ok(()),
+        false => mailbox.check_share(state),
     }
 }
 
