@@ -3,6 +3,7 @@
 //! What counts is `lock_longest_stretch_us` of INFO: the longest that the module was at work by itself, in a timer or an
 //! event, in microseconds of processor time. That does not depend on what else the machine does.
 
+mod boxes;
 mod loads;
 mod readers;
 mod waiters;

@@ -281,3 +281,26 @@ fn two_thousand_requests_leave_with_their_box_and_others_are_answered_meanwhile(
     cmd!(a, "LOCK.RELEASE", "key", "a");
     assert_eq!(mortise_harness::int(&cmd!(a, "EXISTS", "key")), 0);
 }
+
+#[test]
+fn a_stall_ahead_of_the_last_call_gives_a_box_no_longer_life() {
+    let server = Server::builder()
+        .module_arg("mail-timeout", "300")
+        .config("enable-debug-command", "yes")
+        .start();
+    let mut a = server.connect();
+    // In one write: the call comes ahead of the tick that notes the stall.
+    let replies = a.pipeline(&[
+        command!("DEBUG", "SLEEP", 2),
+        command!("LOCK.MAIL", "before"),
+    ]);
+    assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+    // A tick has come meanwhile.
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 150);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    granted(&mut b);
+    cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
+    queue!(a, "after", "LOCK.ACQUIRE", "other", "b", 60_000);
+    eventually("the later box goes", || server.gauge("waiters") == 0);
+    assert_eq!(server.gauge("boxes"), 0, "the earlier one is still there");
+}

@@ -1,6 +1,8 @@
 //! How much may wait, and where no more is taken.
 
-use mortise_harness::{Server, cmd, holders_of, int, mail, queue, send, try_cmd};
+use mortise_harness::{
+    Server, cmd, command, eventually, holders_of, int, mail, queue, send, try_cmd,
+};
 
 #[track_caller]
 fn refused(reply: Result<mortise_harness::redis::Value, String>, part: &str) {
@@ -178,4 +180,72 @@ fn mail_works_when_memory_is_full() {
     );
     assert!(error.unwrap_err().starts_with("OOM "));
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b", "FOR", 1_000)), 1);
+}
+
+#[test]
+fn what_is_refused_leaves_no_box_and_takes_no_letter_out() {
+    let server = Server::builder()
+        .module_arg("max-queued", "10")
+        .module_arg("max-waiters", "0")
+        .start();
+    let mut a = server.connect();
+    cmd!(a, "SET", "string", "x");
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(a, "LOCK.ACQUIRE", "other", "b", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "other", "a", 60_000);
+    let request = |key: &str, wait: u64| {
+        command!(
+            "LOCK.ACQUIRE",
+            key,
+            "b",
+            9,
+            "WAIT",
+            wait,
+            "MAIL",
+            "new",
+            "HOLDS",
+            1
+        )
+    };
+    for (key, code) in [("string", "WRONGTYPE "), ("key", "DEADLOCK ")] {
+        let error = a.try_run(&request(key, 0)).unwrap_err();
+        assert!(error.starts_with(code), "{error}");
+    }
+    refused(
+        try_cmd!(a, "LOCK.MAIL", "new", "WAIT", 0),
+        "lock.max-waiters",
+    );
+    assert_eq!(server.gauge("boxes"), 1);
+
+    // A denial that is still to be told stays where it is if the request that follows it is refused.
+    cmd!(a, "LOCK.LEAVE", "other", "a");
+    cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "c",
+        9,
+        "WAIT",
+        1,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    eventually("it is denied", || server.gauge("letters") == 1);
+    let again = try_cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "c",
+        9,
+        "WAIT",
+        0,
+        "MAIL",
+        "box",
+        "HOLDS",
+        1
+    );
+    refused(again, "a tenth");
+    assert_eq!(mail!(a, "box").results(), [("c", "denied")]);
 }

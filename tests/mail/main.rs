@@ -8,5 +8,6 @@ mod keyspace;
 mod leave;
 mod letters;
 mod limits;
+mod other_module;
 mod requests;
 mod token;

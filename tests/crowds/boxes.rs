@@ -1,0 +1,132 @@
+//! Boxes by the hundred thousand, and letters of one owner.
+
+use std::time::Duration;
+
+use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, mail, text};
+
+use crate::{MANY, alone, assert_never_long, run_many, server};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn make_boxes(conn: &mut Conn) {
+    let calls = (0..MANY).map(|n| command!("LOCK.MAIL", format!("box:{n}")));
+    run_many(conn, calls, |_| {});
+}
+
+#[track_caller]
+fn all_go(server: &Server) {
+    eventually_within(PATIENCE, "the boxes go", || {
+        let boxes = server.gauge("boxes");
+        if boxes == 0 { Ok(()) } else { Err(boxes) }
+    });
+}
+
+fn used_memory(server: &Server) -> i64 {
+    server.info("memory")["used_memory"].parse().unwrap()
+}
+
+#[test]
+fn a_primary_with_many_boxes_becomes_a_replica_and_goes_on() {
+    let _turn = alone();
+    let server = server().start();
+    let mut conn = server.connect();
+    make_boxes(&mut conn);
+    assert_eq!(server.gauge("boxes"), MANY as i64);
+    cmd!(conn, "REPLICAOF", "127.0.0.1", 1);
+    all_go(&server);
+    cmd!(conn, "REPLICAOF", "NO", "ONE");
+    mail!(conn, "box:0");
+    assert_eq!(server.gauge("boxes"), 1);
+    assert_never_long(&server);
+}
+
+#[test]
+fn many_boxes_that_nobody_asks_for_go_and_leave_no_memory() {
+    let _turn = alone();
+    let server = server().start();
+    let mut conn = server.connect();
+    let before = used_memory(&server);
+    make_boxes(&mut conn);
+    let taken = used_memory(&server) - before;
+    cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 100);
+    all_go(&server);
+    assert_never_long(&server);
+    eventually_within(PATIENCE, "the memory is given back", || {
+        let kept = used_memory(&server) - before;
+        if kept < taken / 4 {
+            Ok(())
+        } else {
+            Err((kept, taken))
+        }
+    });
+}
+
+/// Asks by mail for each of the first 100 keys, which are held, and tells how long the server worked at it.
+fn cost_of_asking(conn: &mut Conn, owner: &str) -> f64 {
+    cmd!(conn, "CONFIG", "RESETSTAT");
+    let requests = (0..100).map(|n| {
+        let key = format!("key:{n}");
+        command!(
+            "LOCK.ACQUIRE",
+            key,
+            owner,
+            600_000,
+            "WAIT",
+            0,
+            "MAIL",
+            "other",
+            "HOLDS",
+            1
+        )
+    });
+    run_many(conn, requests, |_| {});
+    let stats = text(&cmd!(conn, "INFO", "commandstats"));
+    let line = stats
+        .lines()
+        .find(|line| line.starts_with("cmdstat_LOCK.ACQUIRE"));
+    let (_, cost) = line.unwrap().split_once("usec_per_call=").unwrap();
+    cost.split(',').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_owner_with_many_letters_asks_as_fast_as_another() {
+    let _turn = alone();
+    let server = server().start();
+    let mut conn = server.connect();
+    let keys = || (0..30_000).map(|n| format!("key:{n}"));
+    run_many(
+        &mut conn,
+        keys().map(|key| command!("LOCK.ACQUIRE", key, "a", 600_000)),
+        |_| {},
+    );
+    let requests = keys().map(|key| {
+        command!(
+            "LOCK.ACQUIRE",
+            key,
+            "b",
+            600_000,
+            "WAIT",
+            0,
+            "MAIL",
+            "box",
+            "HOLDS",
+            1
+        )
+    });
+    run_many(&mut conn, requests, |_| {});
+    run_many(
+        &mut conn,
+        keys().map(|key| command!("LOCK.RELEASE", key, "a")),
+        |left| {
+            assert_eq!(int(&left), 0);
+        },
+    );
+    assert_eq!(server.gauge("letters"), 30_000);
+    let other = cost_of_asking(&mut conn, "c");
+    let own = cost_of_asking(&mut conn, "b");
+    // Looking at all its letters takes a thousand times as long.
+    assert!(
+        own < 50.0 * other,
+        "{own} µs, and {other} for an owner without letters"
+    );
+}
