@@ -327,4 +327,20 @@ class LocksTest {
         var e = assertThrows(JedisDataException.class, () -> server.run(guarded));
         assertTrue(e.getMessage().startsWith("NOTHELD"), e.getMessage());
     }
+
+    @ParameterizedTest
+    @EnumSource
+    void threads_that_wait_for_each_other_are_told_of_the_deadlock(Via via) throws Exception {
+        var locks = locks(via);
+        locks.lock("a").lock();
+        start(() -> {
+            locks.lock("b").lock();
+            locks.lock("a").lock();
+            return null;
+        });
+        eventually("the other thread waits", () -> server.waiters("a") == 1);
+        var e = assertThrows(LockException.Refused.class, () -> locks.lock("b").tryLock(10, TimeUnit.SECONDS));
+        assertTrue(e.isDeadlock());
+        locks.lock("a").unlock();
+    }
 }
