@@ -339,7 +339,7 @@ impl Lock {
     /// # let client = mortise_client::blocking::Client::connect(server.url())?;
     /// let stock = client.lock("stock:42").run(|held| {
     ///     assert!(held.is_valid());
-    ///     41
+    ///     Ok::<_, mortise_client::Error>(41)
     /// })?;
     /// assert_eq!(stock, 41);
     /// # Ok(())

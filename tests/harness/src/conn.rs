@@ -273,9 +273,16 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+        loop {
+            let read = match self {
+                Stream::Tcp(stream) => stream.read(buffer),
+                Stream::Unix(stream) => stream.read(buffer),
+            };
+            // A machine that was stopped for a moment interrupts what waits.
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
         }
     }
 }
