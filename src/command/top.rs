@@ -63,10 +63,10 @@ fn most_waiters(count: usize, now: Instant) -> Vec<Entry> {
         });
         let mut found: Vec<_> = ordered.collect();
         if count < found.len() {
-            found.select_nth_unstable_by(count, |(one, _), (other, _)| one.cmp(other));
+            found.select_nth_unstable_by_key(count, |(order, _)| *order);
             found.truncate(count);
         }
-        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        found.sort_unstable_by_key(|(order, _)| *order);
         let top = found.into_iter();
         top.map(|((_, oldest, db, name), queue)| Entry {
             db,

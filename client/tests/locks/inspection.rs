@@ -4,7 +4,6 @@ use mortise_client::{
     BootInstant, Client, Error, Guard, Held, Lock, Locks, Owner, Quorum, Server, ServerAnswer,
 };
 
-use crate::support::ms;
 use crate::support::quorum::Servers;
 use crate::support::{await_waiters, client, eventually};
 
@@ -109,7 +108,7 @@ fn threads_have_the_same_trait() {
         answers.iter().filter(held).count()
     }
     let servers = Servers::start(3);
-    let settings = || servers.builder().node_timeout(ms(500));
+    let settings = || servers.builder().node_timeout(crate::support::ms(500));
     let quorum = Quorum::connect_with(settings()).unwrap();
     assert!(look(&quorum) >= 2);
     assert!(look(&Quorum::build_with(settings()).unwrap()) >= 2);

@@ -85,9 +85,9 @@ async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
     let near = client(&server).await;
     let holder = near.lock("k").acquire().await.unwrap();
     // The letter comes when more than half of the lease is gone, and its confirmation after its end.
-    proxy.set(Traffic::Takes(ms(1_500)));
+    proxy.set(Traffic::Takes(ms(1_200)));
     let waiting = tokio::spawn({
-        let lock = far.lock("k").lease(ms(5_000)).auto_renew(false);
+        let lock = far.lock("k").lease(ms(2_000)).auto_renew(false);
         let lock = lock.wait(ms(30_000));
         async move { lock.acquire().await }
     });

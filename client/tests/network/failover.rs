@@ -2,7 +2,7 @@
 
 use mortise_harness::{Server, cmd};
 
-use crate::support::{self, await_waiters, client, ms};
+use crate::support::{await_waiters, client, ms};
 
 #[tokio::test]
 async fn who_waits_is_sent_away_by_a_server_that_is_no_primary_and_asks_again_until_it_is() {
@@ -57,7 +57,7 @@ async fn who_waits_after_a_failover_waits_on_the_new_primary() {
     let direct = client(&replica).await;
     let guard = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     // Whatever is asked first finds the new primary.
-    support::eventually("it is found", || async {
+    crate::support::eventually("it is found", || async {
         mine.info("k").await.is_ok_and(|it| it.is_some())
     })
     .await;
