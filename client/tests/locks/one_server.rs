@@ -84,14 +84,18 @@ async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
     let far = far.response_timeout(ms(30_000)).connect().await.unwrap();
     let near = client(&server).await;
     let holder = near.lock("k").acquire().await.unwrap();
-    // The letter comes when more than half of the lease is gone, and its confirmation after its end.
-    proxy.set(Traffic::Takes(ms(1_200)));
     let waiting = tokio::spawn({
         let lock = far.lock("k").lease(ms(2_000)).auto_renew(false);
         let lock = lock.wait(ms(30_000));
         async move { lock.acquire().await }
     });
     await_waiters(&near, "k", 1).await;
+    support::eventually("it waits for the letter", || async {
+        server.info("clients")["blocked_clients"] == "1"
+    })
+    .await;
+    // The letter comes when more than half of the lease is gone, and its confirmation after its end.
+    proxy.set(Traffic::Takes(ms(1_200)));
     assert_eq!(holder.release().await.unwrap(), Released::Held);
     support::eventually("it has tried to confirm", || async {
         let stats = server.info("commandstats");
