@@ -1,34 +1,67 @@
 //! Ports for servers.
 
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Below the range that the system takes for outgoing connections, so that a server finds its port free again
-/// after a restart; a cluster's bus port, 10000 higher, stays below 65536.
+/// after a restart; a cluster's bus port, [`BUS`] higher, stays below that range, too.
 const FIRST: u16 = 11_000;
-const COUNT: u16 = 11_000;
+/// At most [`BUS`], so that no bus port is another server's port.
+const COUNT: u16 = 10_000;
 /// How much higher than a node's port its port for the cluster's bus is.
-pub(crate) const BUS: u16 = 10_000;
+const BUS: u16 = 10_000;
 
-/// A port that was free a moment ago. Another process may be quicker: be ready to ask again.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test binaries that run side by side begin in different places.
-    if NEXT.load(Ordering::Relaxed) == 0 {
-        let nanos = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.subsec_nanos());
-        let start = (process::id().wrapping_mul(7919) ^ nanos) % u32::from(COUNT) + 1;
-        let _ = NEXT.compare_exchange(0, start as u16, Ordering::Relaxed, Ordering::Relaxed);
-    }
-    for _ in 0..COUNT {
-        let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
-        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if free(port) && free(port + BUS) {
-            return port;
+/// A port that no other server of any test program on this machine has, while this lives: also while its own server is
+/// down, so that it can be started again.
+#[derive(Debug)]
+pub(crate) struct Port {
+    number: u16,
+    /// Bound to an abstract name made of the number: the system lets one process have it, and frees it with the process.
+    _claim: UnixListener,
+}
+
+impl Port {
+    /// A free port. A program that is no test of ours may still be quicker: be ready to ask again.
+    pub(crate) fn claim() -> Port {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        // Test programs that run side by side begin in different places.
+        if NEXT.load(Ordering::Relaxed) == 0 {
+            let nanos = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.subsec_nanos());
+            let start = (process::id().wrapping_mul(7919) ^ nanos) % u32::from(COUNT) + 1;
+            let _ = NEXT.compare_exchange(0, start as u16, Ordering::Relaxed, Ordering::Relaxed);
         }
+        for _ in 0..COUNT {
+            let number = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+            // Claimed before it is tried: trying binds it for a moment, and would be in the way of its owner.
+            let Some(claim) = claim(number) else { continue };
+            let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+            if free(number) && free(number + BUS) {
+                return Port {
+                    number,
+                    _claim: claim,
+                };
+            }
+        }
+        panic!("no free port in {FIRST}..{}", FIRST + COUNT);
     }
-    panic!("no free port in {FIRST}..{}", FIRST + COUNT);
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The port for the other nodes of a cluster.
+    pub(crate) fn bus(&self) -> u16 {
+        self.number + BUS
+    }
+}
+
+fn claim(number: u16) -> Option<UnixListener> {
+    let name = SocketAddr::from_abstract_name(format!("mortise-test-port-{number}")).ok()?;
+    UnixListener::bind_addr(&name).ok()
 }

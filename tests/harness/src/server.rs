@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use crate::conn::{Conn, Protocol};
 use crate::eventually::eventually;
 use crate::log::{Log, crash_line, tail};
-use crate::port::{BUS, free_port};
+use crate::port::Port;
 use crate::process::Process;
 use crate::setup::{Setup, socket_path};
 use crate::start_error::{StartError, StartFailure};
@@ -33,7 +33,7 @@ const LIFE_LIMIT: Duration = Duration::from_secs(30);
 pub struct Server {
     setup: Setup,
     work_dir: WorkDir,
-    port: u16,
+    port: Port,
     log: Log,
     /// None while it is down by the test's own wish.
     process: Option<Process>,
@@ -56,7 +56,7 @@ impl Server {
             log: Log::new(work_dir.path()),
             setup,
             work_dir,
-            port: free_port(),
+            port: Port::claim(),
             process: None,
         };
         match server.bring_up() {
@@ -70,17 +70,17 @@ impl Server {
 
     /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// The port on 127.0.0.1 for the other nodes of a cluster.
     pub(crate) fn bus_port(&self) -> u16 {
-        self.port + BUS
+        self.port.bus()
     }
 
     /// The address as `127.0.0.1:port`.
     pub fn addr(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("127.0.0.1:{}", self.port())
     }
 
     /// The address as `redis://127.0.0.1:port/`.
@@ -123,7 +123,7 @@ impl Server {
     /// If the server cannot be reached.
     #[track_caller]
     pub fn connect(&self) -> Conn {
-        self.greeted(Conn::tcp(self.port), Protocol::Resp2)
+        self.greeted(Conn::tcp(self.port()), Protocol::Resp2)
     }
 
     /// A new connection that speaks RESP3.
@@ -132,7 +132,7 @@ impl Server {
     /// If the server cannot be reached.
     #[track_caller]
     pub fn connect_resp3(&self) -> Conn {
-        self.greeted(Conn::tcp(self.port), Protocol::Resp3)
+        self.greeted(Conn::tcp(self.port()), Protocol::Resp3)
     }
 
     /// A new connection over the Unix socket, RESP2.
@@ -148,11 +148,14 @@ impl Server {
     fn greeted(&self, conn: io::Result<Conn>, protocol: Protocol) -> Conn {
         let mut conn = match conn {
             Ok(conn) => conn,
-            Err(error) => panic!("no connection to the server on port {}: {error}", self.port),
+            Err(error) => panic!(
+                "no connection to the server on port {}: {error}",
+                self.port()
+            ),
         };
         match conn.greet(protocol, self.setup.password()) {
             Ok(()) => conn,
-            Err(error) => panic!("the server on port {} greets with {error}", self.port),
+            Err(error) => panic!("the server on port {} greets with {error}", self.port()),
         }
     }
 
@@ -316,14 +319,14 @@ impl Drop for Server {
         if thread::panicking() || fault.is_some() {
             eprintln!(
                 "--- log of the server on port {}:\n{}\n---",
-                self.port,
+                self.port(),
                 tail(&log)
             );
         }
         if let Some(fault) = fault
             && !thread::panicking()
         {
-            panic!("the server on port {} {fault}", self.port);
+            panic!("the server on port {} {fault}", self.port());
         }
     }
 }

@@ -15,7 +15,7 @@ impl Server {
     /// Starts the process and waits until it answers.
     pub(super) fn bring_up(&mut self) -> Result<(), StartError> {
         let conf = self.conf_path();
-        let conf_text = self.setup.conf(self.dir(), self.port, self.log.logfile());
+        let conf_text = self.setup.conf(self.dir(), self.port(), self.log.logfile());
         fs::write(&conf, conf_text).expect("the server's folder can be written");
         let program = self.setup.program();
         let stdout = self
@@ -48,7 +48,7 @@ impl Server {
 
     /// Whether this very server answers and has its data loaded; the error says what was seen instead.
     fn answers(&self) -> Result<(), String> {
-        let mut conn = Conn::tcp(self.port).map_err(|error| error.to_string())?;
+        let mut conn = Conn::tcp(self.port()).map_err(|error| error.to_string())?;
         match self.identity(&mut conn) {
             Ok(config_file) if Path::new(&config_file) == self.conf_path() => {
                 conn.try_cmd(&["PING"])?;
