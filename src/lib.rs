@@ -13,17 +13,20 @@
 
 mod command;
 mod config;
+mod data_type;
+mod decimal;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;
 mod info;
 mod keys;
-mod state;
+mod memory;
 mod time;
+mod totals;
 mod turn;
 mod waiting;
 
-use ffi::{Module, command};
+use ffi::{ClientHandlers, EventHandlers, Handlers, Module, command};
 
 /// What the server is told when it loads the module.
 static MODULE: Module = Module {
@@ -41,8 +44,24 @@ static MODULE: Module = Module {
         command::<command::Guard>("write getkeys-api", 1),
         command::<command::Info>("readonly", 1),
         command::<command::Top>("readonly", 0),
-        command::<keys::effect::Apply>("write", 1),
-        command::<turn::settle::Settle>("write no-monitor", 1),
+        command::<command::Apply>("write", 1),
+        command::<command::Settle>("write no-monitor", 1),
     ],
     settings: config::SETTINGS,
+    data_type: ffi::data_type::<data_type::LockType>(),
+    handlers: Handlers {
+        on_load: turn::events::on_load,
+        on_alarm: turn::timers::on_alarm,
+        events: EventHandlers {
+            on_event: turn::events::on_event,
+            on_evicted: keys::evictions::on_evicted,
+        },
+        clients: ClientHandlers {
+            on_reply: waiting::on_reply,
+            on_unblock: waiting::on_unblock,
+            on_disconnect: waiting::on_disconnect,
+            on_freed: waiting::on_freed,
+        },
+        write_info: info::write,
+    },
 };

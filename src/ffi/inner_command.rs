@@ -8,8 +8,8 @@ use std::{ptr, slice};
 use redis_module::raw;
 
 use super::args::Args;
+use super::catch::catch;
 use super::context::Context;
-use super::entry::catch;
 use crate::error::Error;
 
 /// Where the key of the carrying command itself stands.
@@ -104,14 +104,16 @@ impl Context<'_> {
         // protocol.
         // SAFETY: the format names a vector with its length. The reply is ours to free, after it has been passed on.
         unsafe {
-            let reply = api!(
-                RedisModule_Call,
-                self.as_ptr(),
-                name.as_ptr(),
-                c"vE!CSM0".as_ptr(),
-                args.as_ptr(),
-                args.len(),
-            );
+            let reply = self.carrying(|| {
+                api!(
+                    RedisModule_Call,
+                    self.as_ptr(),
+                    name.as_ptr(),
+                    c"vE!CSM0".as_ptr(),
+                    args.as_ptr(),
+                    args.len(),
+                )
+            });
             if reply.is_null() {
                 return Err(Error::Bug);
             }

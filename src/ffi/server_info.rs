@@ -7,6 +7,7 @@ use std::slice;
 use redis_module::raw;
 
 use super::context::Context;
+use crate::decimal;
 
 /// A replica as INFO shows it.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ impl Context<'_> {
 
     /// A setting of the server that is a whole number; `None` if it cannot be read.
     pub(crate) fn setting(&self, name: &CStr) -> Option<u64> {
-        crate::command::integer(&self.setting_text(name)?)
+        decimal::parse(&self.setting_text(name)?)
     }
 
     /// A setting of the server as `CONFIG GET` shows it; `None` if it cannot be read.
@@ -136,7 +137,7 @@ impl Context<'_> {
                 let text = api!(RedisModule_ServerInfoGetFieldC, data, field.as_ptr());
                 if !text.is_null() {
                     let text = CStr::from_ptr(text).to_bytes();
-                    *number = crate::command::integer(text).unwrap_or(0);
+                    *number = decimal::parse(text).unwrap_or(0);
                 }
             }
             for index in 0.. {

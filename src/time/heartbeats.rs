@@ -22,9 +22,9 @@ use mortise_core::Instant;
 use mortise_core::codec::Heartbeat;
 
 use crate::ffi::{Context, Replica};
-use crate::time::grace;
+use crate::time::lag;
 
-/// How much older than the lag a heartbeat may be, in milliseconds: less than [`grace::MARGIN`], which a promoted server
+/// How much older than the lag a heartbeat may be, in milliseconds: less than [`lag::MARGIN`], which a promoted server
 /// waits for, and enough for replicas that acknowledge once a second.
 const SLACK: u64 = 2_500;
 /// Heartbeats are sent so often, in milliseconds: three in a lag.
@@ -52,7 +52,7 @@ impl Demand {
         let replicas = ctx.setting(c"min-replicas-to-write").filter(|_| counts);
         Self {
             replicas: replicas.unwrap_or(0),
-            lag: grace::lag(ctx).unwrap_or(grace::DEFAULT_LAG),
+            lag: lag::configured(ctx).unwrap_or(lag::DEFAULT_LAG),
         }
     }
 

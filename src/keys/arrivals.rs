@@ -5,21 +5,29 @@
 //! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
 //! the command that it is called from: here just what is wanted, see [`retell_ahead`].
 
+use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{HashSet, VecDeque};
 
-use crate::ffi::{Access, Context};
+use crate::ffi::{Access, Context, MainThread, Swap, Value};
 use crate::keys::effect;
 use crate::keys::leases;
-use crate::keys::value::Value;
-use crate::state::{Name, ROOM_KEPT, STATE, State, Swap};
-use crate::time::clock;
-use crate::turn::dirty::{self, DirtyKey};
-use crate::turn::events;
-use crate::turn::timers;
+use crate::keys::name::Name;
+use crate::keys::subscription;
+use crate::memory::ROOM_KEPT;
+use crate::time::{alarms, clock, role};
+
+static ARRIVALS: MainThread<LazyCell<RefCell<Arrivals>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+/// A load has come to its end since the last look at marks.
+static LOADED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
+/// The AOF is to be told of what came in the last full sync.
+static RETELLS_SYNCED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
 /// The locks that came.
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals {
+struct Arrivals {
     queue: VecDeque<Arrival>,
     /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
     /// leases.
@@ -64,16 +72,6 @@ impl Homes {
 }
 
 impl Arrivals {
-    /// None is waiting to be looked at.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// How many are waiting to be looked at.
-    pub(crate) fn len(&self) -> usize {
-        self.queue.len()
-    }
-
     fn is_restored(&self, db: i32, name: &[u8]) -> bool {
         let home = self.homes.home_of(db);
         !self.restored.is_empty() && self.restored.contains(&(home, name.into()))
@@ -88,102 +86,114 @@ impl Arrivals {
     }
 }
 
+/// None is waiting to be looked at.
+pub(crate) fn none(ctx: &Context<'_>) -> bool {
+    ARRIVALS.get(ctx).borrow().queue.is_empty()
+}
+
+/// How many are waiting to be looked at.
+pub(crate) fn len(ctx: &Context<'_>) -> usize {
+    ARRIVALS.get(ctx).borrow().queue.len()
+}
+
+/// A load is complete.
+pub(crate) fn on_loaded(ctx: &Context<'_>) {
+    LOADED.get(ctx).set(true);
+}
+
+/// The event loop turns: after a load, does the AOF have to be told of what came?
+pub(crate) fn look_at_load(ctx: &Context<'_>) {
+    if LOADED.get(ctx).take() {
+        RETELLS_SYNCED
+            .get(ctx)
+            .set(effect::aof_begins_with_sync(ctx));
+    }
+}
+
 /// A lock came to a key by COPY or from a file.
-pub(crate) fn mark(db: i32, name: &[u8]) {
+pub(crate) fn mark(ctx: &Context<'_>, db: i32, name: &[u8]) {
     // It may be a copy of one that was restored just now.
-    let restored = STATE.with(|state| !state.arrivals.borrow().restored.is_empty());
-    push(db, name, restored);
+    let restored = !ARRIVALS.get(ctx).borrow().restored.is_empty();
+    push(ctx, db, name, restored);
 }
 
 /// A lock came to a key by RESTORE or in a full sync.
-pub(crate) fn mark_restored(db: i32, name: &[u8]) {
-    push(db, name, true);
+pub(crate) fn mark_restored(ctx: &Context<'_>, db: i32, name: &[u8]) {
+    push(ctx, db, name, true);
 }
 
-fn push(db: i32, name: &[u8], restored: bool) {
-    STATE.with(|state| {
-        Context::with_detached(|ctx| events::subscribe_once(ctx, state));
-        let mut arrivals = state.arrivals.borrow_mut();
-        let home = arrivals.homes.home_of(db);
-        let name: Name = name.into();
-        if restored {
-            arrivals.restored.insert((home, name.clone()));
-        }
-        arrivals.queue.push_back(Arrival {
-            home,
-            name,
-            entered: false,
-        });
-        drop(arrivals);
-        timers::at_end_of_turn(state);
+fn push(ctx: &Context<'_>, db: i32, name: &[u8], restored: bool) {
+    subscription::subscribe_once(ctx);
+    let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
+    let home = arrivals.homes.home_of(db);
+    let name: Name = name.into();
+    if restored {
+        arrivals.restored.insert((home, name.clone()));
+    }
+    arrivals.queue.push_back(Arrival {
+        home,
+        name,
+        entered: false,
     });
+    drop(arrivals);
+    alarms::at_end_of_turn(ctx);
 }
 
 /// Two databases have changed places, and with them what came there.
-pub(crate) fn swap(state: &State, swap: Swap) {
-    state.arrivals.borrow_mut().homes.swap(swap);
+pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
+    ARRIVALS.get(ctx).borrow_mut().homes.swap(swap);
 }
 
 /// Locks that came by RESTORE or in a full sync are to be told of once more.
-fn retells(state: &State) -> bool {
-    state.primary.get() || state.retells_synced.get()
+fn retells(ctx: &Context<'_>) -> bool {
+    role::is_primary(ctx) || RETELLS_SYNCED.get(ctx).get()
 }
 
 /// Tells of a restored lock ahead of the command that takes it from its key: a RENAME then takes the leases along.
-pub(crate) fn retell_ahead(state: &State, db: i32, name: &[u8], value: &Value) {
-    if !state.arrivals.borrow().is_restored(db, name) || !retells(state) {
+pub(crate) fn retell_ahead(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
+    if !ARRIVALS.get(ctx).borrow().is_restored(db, name) || !retells(ctx) {
         return;
     }
-    Context::with_detached(|ctx| {
-        if ctx.avoid_replication_traffic() {
-            return;
-        }
-        let selected = ctx.db();
-        ctx.select(db);
-        effect::retell(ctx, name, &value.lock, clock::now());
-        ctx.select(selected);
-    });
+    if ctx.avoid_replication_traffic() {
+        return;
+    }
+    let selected = ctx.db();
+    ctx.select(db);
+    effect::retell(ctx, name, &value.lock, clock::now());
+    ctx.select(selected);
 }
 
-/// Looks at the first lock that came. False if there is none to look at now.
-pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
+/// Takes the first lock that came into the lease order. The key, to be settled; `None` if there is none to look at now.
+pub(crate) fn enter_next(ctx: &Context<'_>) -> Option<(i32, Name)> {
     let paused = ctx.avoid_replication_traffic();
     let (arrival, db, retells) = {
-        let mut arrivals = state.arrivals.borrow_mut();
-        match arrivals.queue.front() {
-            Some(first) if !(first.entered && paused) => {}
-            _ => return false,
+        let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
+        let first = arrivals.queue.front()?;
+        if first.entered && paused {
+            return None;
         }
-        let Some(arrival) = arrivals.queue.pop_front() else {
-            return false;
-        };
+        let arrival = arrivals.queue.pop_front()?;
         if arrivals.queue.is_empty() {
             arrivals.queue.shrink_to(ROOM_KEPT);
         }
         let db = arrivals.homes.db_of(arrival.home);
         let restored = arrivals.is_restored(db, &arrival.name);
-        let retells = restored && retells(state);
+        let retells = restored && retells(ctx);
         if restored && !(retells && paused) {
             arrivals.forget_restored(arrival.home, &arrival.name);
         }
         (arrival, db, retells)
     };
     enter(ctx, db, &arrival.name, retells && !paused);
+    let name = arrival.name.clone();
     if retells && paused {
         let later = Arrival {
             entered: true,
-            name: arrival.name.clone(),
             ..arrival
         };
-        state.arrivals.borrow_mut().queue.push_back(later);
+        ARRIVALS.get(ctx).borrow_mut().queue.push_back(later);
     }
-    let key = DirtyKey {
-        db,
-        name: arrival.name,
-        recheck_holders: true,
-    };
-    dirty::look_at(ctx, state, key);
-    true
+    Some((db, name))
 }
 
 /// Takes a lock into the lease order, and retells it if asked to.
@@ -192,7 +202,7 @@ fn enter(ctx: &Context<'_>, db: i32, name: &[u8], retells: bool) {
     let mut key = ctx.open_named(name, Access::Read);
     if let Some(value) = key.value() {
         let now = clock::now();
-        leases::follow(ctx.state(), db, name, value, now);
+        leases::follow(ctx, db, name, value, now);
         if retells {
             effect::retell(ctx, name, &value.lock, now);
         }
