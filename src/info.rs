@@ -21,7 +21,7 @@ pub(crate) fn write(info: &InfoWriter) {
             ("letters", letters),
             ("left", state.left.borrow().len() as u64),
             ("blocked_clients", state.waiters.borrow().len() as u64),
-            ("held_back", state.dirty.borrow().held_back() as u64),
+            ("held_back", held_back(state)),
             ("marked", marked(state)),
             ("total_grants", totals.grants.get()),
             ("total_reentries", totals.reentries.get()),
@@ -62,4 +62,9 @@ pub(crate) fn write(info: &InfoWriter) {
 /// Keys that are still to be looked at.
 fn marked(state: &State) -> u64 {
     (state.dirty.borrow().marked() + state.arrivals.borrow().len()) as u64
+}
+
+/// How many keys are looked at again when the server accepts writes.
+fn held_back(state: &State) -> u64 {
+    (state.dirty.borrow().held_back() + state.arrivals.borrow().held_back()) as u64
 }

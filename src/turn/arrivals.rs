@@ -20,19 +20,13 @@ use crate::turn::timers;
 /// The locks that came.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    queue: VecDeque<Arrival>,
+    queue: VecDeque<(Home, Name)>,
+    /// Those that are in the lease order, and are told of when the server's pause is over.
+    held_back: VecDeque<(Home, Name)>,
     /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
     /// leases.
     restored: HashSet<(Home, Name)>,
     homes: Homes,
-}
-
-#[derive(Debug)]
-struct Arrival {
-    home: Home,
-    name: Name,
-    /// It is in the lease order and is kept to be told of, when the server's pause is over.
-    entered: bool,
 }
 
 /// A database wherever SWAPDB has put it since: a million names stay as they are when two databases change places.
@@ -74,6 +68,29 @@ impl Arrivals {
         self.queue.len()
     }
 
+    /// How many have been looked at, and wait until writes are paused no more.
+    pub(crate) fn held_back(&self) -> usize {
+        self.held_back.len()
+    }
+
+    /// The next one, and whether it was held back.
+    fn next(&mut self, paused: bool) -> Option<((Home, Name), bool)> {
+        if let Some(arrival) = self.queue.pop_front() {
+            if self.queue.is_empty() {
+                self.queue.shrink_to(ROOM_KEPT);
+            }
+            return Some((arrival, false));
+        }
+        if paused {
+            return None;
+        }
+        let arrival = self.held_back.pop_front()?;
+        if self.held_back.is_empty() {
+            self.held_back.shrink_to(ROOM_KEPT);
+        }
+        Some((arrival, true))
+    }
+
     fn is_restored(&self, db: i32, name: &[u8]) -> bool {
         let home = self.homes.home_of(db);
         !self.restored.is_empty() && self.restored.contains(&(home, name.into()))
@@ -109,11 +126,7 @@ fn push(db: i32, name: &[u8], restored: bool) {
         if restored {
             arrivals.restored.insert((home, name.clone()));
         }
-        arrivals.queue.push_back(Arrival {
-            home,
-            name,
-            entered: false,
-        });
+        arrivals.queue.push_back((home, name));
         drop(arrivals);
         timers::at_end_of_turn(state);
     });
@@ -145,44 +158,37 @@ pub(crate) fn retell_ahead(state: &State, db: i32, name: &[u8], value: &Value) {
     });
 }
 
+/// There are locks to look at now.
+pub(crate) fn are_due(ctx: &Context<'_>, state: &State) -> bool {
+    let arrivals = state.arrivals.borrow();
+    !arrivals.is_empty() || (arrivals.held_back() > 0 && !ctx.avoid_replication_traffic())
+}
+
 /// Looks at the first lock that came. False if there is none to look at now.
 pub(crate) fn look_at_next(ctx: &Context<'_>, state: &State) -> bool {
     let paused = ctx.avoid_replication_traffic();
-    let (arrival, db, retells) = {
-        let mut arrivals = state.arrivals.borrow_mut();
-        match arrivals.queue.front() {
-            Some(first) if !(first.entered && paused) => {}
-            _ => return false,
-        }
-        let Some(arrival) = arrivals.queue.pop_front() else {
-            return false;
-        };
-        if arrivals.queue.is_empty() {
-            arrivals.queue.shrink_to(ROOM_KEPT);
-        }
-        let db = arrivals.homes.db_of(arrival.home);
-        let restored = arrivals.is_restored(db, &arrival.name);
-        let retells = restored && retells(state);
-        if restored && !(retells && paused) {
-            arrivals.forget_restored(arrival.home, &arrival.name);
-        }
-        (arrival, db, retells)
+    let mut arrivals = state.arrivals.borrow_mut();
+    let Some(((home, name), was_held_back)) = arrivals.next(paused) else {
+        return false;
     };
-    enter(ctx, db, &arrival.name, retells && !paused);
+    let db = arrivals.homes.db_of(home);
+    let restored = arrivals.is_restored(db, &name);
+    let retells = restored && retells(state);
     if retells && paused {
-        let later = Arrival {
-            entered: true,
-            name: arrival.name.clone(),
-            ..arrival
-        };
-        state.arrivals.borrow_mut().queue.push_back(later);
+        arrivals.held_back.push_back((home, name.clone()));
+    } else if restored {
+        arrivals.forget_restored(home, &name);
     }
-    let key = DirtyKey {
-        db,
-        name: arrival.name,
-        recheck_holders: true,
-    };
-    dirty::look_at(ctx, state, key);
+    drop(arrivals);
+    enter(ctx, db, &name, retells && !paused);
+    if !was_held_back {
+        let key = DirtyKey {
+            db,
+            name,
+            recheck_holders: true,
+        };
+        dirty::look_at(ctx, state, key);
+    }
     true
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn at_end_of_turn(state: &State) {
 pub(crate) fn on_end_of_turn(ctx: &Context<'_>) {
     STATE.with(|state| {
         // A hand-off by a command leaves a client to be woken, which is not worth a look at the clock.
-        if state.dirty.borrow().is_empty() && !background_is_due(state) {
+        if state.dirty.borrow().is_empty() && !background_is_due(ctx, state) {
             turn(ctx, state);
         } else {
             measured(state, || turn(ctx, state));
@@ -140,18 +140,18 @@ fn drop_of_a_crowd(ctx: &Context<'_>, state: &State) -> bool {
 }
 
 /// There is something to do that has no hurry, though perhaps not now.
-fn background_is_due(state: &State) -> bool {
+fn background_is_due(ctx: &Context<'_>, state: &State) -> bool {
     state.post.boxes_leave()
         || !state.dismissals.borrow().is_empty()
         || !state.walks.borrow().is_empty()
-        || !state.arrivals.borrow().is_empty()
+        || arrivals::are_due(ctx, state)
         || !state.crowded.borrow().is_empty()
         || !state.crowds.borrow().is_empty()
 }
 
 fn arm_background(ctx: &Context<'_>, state: &State) {
     // While writes are refused the sweep tries again.
-    let now = background_is_due(state) && !dirty::is_blocked(ctx, state);
+    let now = background_is_due(ctx, state) && !dirty::is_blocked(ctx, state);
     if now && !state.background_armed.replace(true) {
         ctx.start_timer(BETWEEN_SLICES, Alarm::Background);
     }
@@ -232,7 +232,7 @@ fn tick(ctx: &Context<'_>, state: &State) {
     }
     mail::on_tick(state, now, ctx.avoid_replication_traffic());
     dirty::try_held_back(ctx, state);
-    if background_is_due(state) {
+    if background_is_due(ctx, state) {
         at_end_of_turn(state);
     }
     let mut more = false;
