@@ -22,7 +22,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("letters", letters),
         ("left", left::all(ctx).borrow().len() as u64),
         ("blocked_clients", waiters::len(ctx) as u64),
-        ("held_back", dirty::held_back(ctx) as u64),
+        ("held_back", held_back(ctx)),
         ("marked", marked(ctx)),
         ("total_grants", totals.grants.get()),
         ("total_reentries", totals.reentries.get()),
@@ -66,4 +66,9 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
 /// Keys that are still to be looked at.
 fn marked(ctx: &Context<'_>) -> u64 {
     (dirty::marked(ctx) + arrivals::len(ctx)) as u64
+}
+
+/// How many keys are looked at again when the server accepts writes.
+fn held_back(ctx: &Context<'_>) -> u64 {
+    (dirty::held_back(ctx) + arrivals::held_back(ctx)) as u64
 }

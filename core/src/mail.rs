@@ -17,7 +17,7 @@ mod mailbox;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-pub use letter::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Undo, Untold};
+pub use letter::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Told, Undo, Untold};
 
 use letter::untold;
 use mailbox::{Crowd, Leftover, Mailbox, ROOM_KEPT, entry, give_room_back};
@@ -210,6 +210,27 @@ impl Mail {
             .map(|(number, letter)| (*number, letter))
             .collect();
         told.into_iter()
+    }
+
+    /// Up to where the box was told, to be put back by [`Mail::untell`].
+    pub fn told(&self, id: BoxId) -> Told {
+        let found = self.boxes.get(&id);
+        Told {
+            number: found.map_or(0, |found| found.told),
+            since: found.and_then(|found| found.told_since),
+        }
+    }
+
+    /// What was told since `told` went to clients that never read it.
+    pub fn untell(&mut self, id: BoxId, told: Told) {
+        if let Some(found) = self.boxes.get_mut(&id) {
+            found.told = told.number;
+            let next = found.letters.first_key_value();
+            let since = told
+                .since
+                .filter(|_| next.is_some_and(|(next, _)| *next <= told.number));
+            self.set_told_since(id, since);
+        }
     }
 
     /// The box has letters behind `after`.

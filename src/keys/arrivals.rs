@@ -28,19 +28,13 @@ static RETELLS_SYNCED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false)
 /// The locks that came.
 #[derive(Debug, Default)]
 struct Arrivals {
-    queue: VecDeque<Arrival>,
+    queue: VecDeque<(Home, Name)>,
+    /// Those that are in the lease order, and are told of when the server's pause is over.
+    held_back: VecDeque<(Home, Name)>,
     /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
     /// leases.
     restored: HashSet<(Home, Name)>,
     homes: Homes,
-}
-
-#[derive(Debug)]
-struct Arrival {
-    home: Home,
-    name: Name,
-    /// It is in the lease order and is kept to be told of, when the server's pause is over.
-    entered: bool,
 }
 
 /// A database wherever SWAPDB has put it since: a million names stay as they are when two databases change places.
@@ -72,6 +66,24 @@ impl Homes {
 }
 
 impl Arrivals {
+    /// The next one, and whether it was held back.
+    fn next(&mut self, paused: bool) -> Option<((Home, Name), bool)> {
+        if let Some(arrival) = self.queue.pop_front() {
+            if self.queue.is_empty() {
+                self.queue.shrink_to(ROOM_KEPT);
+            }
+            return Some((arrival, false));
+        }
+        if paused {
+            return None;
+        }
+        let arrival = self.held_back.pop_front()?;
+        if self.held_back.is_empty() {
+            self.held_back.shrink_to(ROOM_KEPT);
+        }
+        Some((arrival, true))
+    }
+
     fn is_restored(&self, db: i32, name: &[u8]) -> bool {
         let home = self.homes.home_of(db);
         !self.restored.is_empty() && self.restored.contains(&(home, name.into()))
@@ -94,6 +106,18 @@ pub(crate) fn none(ctx: &Context<'_>) -> bool {
 /// How many are waiting to be looked at.
 pub(crate) fn len(ctx: &Context<'_>) -> usize {
     ARRIVALS.get(ctx).borrow().queue.len()
+}
+
+/// How many have been looked at, and wait until writes are paused no more.
+pub(crate) fn held_back(ctx: &Context<'_>) -> usize {
+    ARRIVALS.get(ctx).borrow().held_back.len()
+}
+
+/// There are locks to look at now.
+pub(crate) fn are_due(ctx: &Context<'_>) -> bool {
+    let arrivals = ARRIVALS.get(ctx).borrow();
+    !arrivals.queue.is_empty()
+        || (!arrivals.held_back.is_empty() && !ctx.avoid_replication_traffic())
 }
 
 /// A load is complete.
@@ -130,11 +154,7 @@ fn push(ctx: &Context<'_>, db: i32, name: &[u8], restored: bool) {
     if restored {
         arrivals.restored.insert((home, name.clone()));
     }
-    arrivals.queue.push_back(Arrival {
-        home,
-        name,
-        entered: false,
-    });
+    arrivals.queue.push_back((home, name));
     drop(arrivals);
     alarms::at_end_of_turn(ctx);
 }
@@ -163,37 +183,24 @@ pub(crate) fn retell_ahead(ctx: &Context<'_>, db: i32, name: &[u8], value: &Valu
     ctx.select(selected);
 }
 
-/// Takes the first lock that came into the lease order. The key, to be settled; `None` if there is none to look at now.
-pub(crate) fn enter_next(ctx: &Context<'_>) -> Option<(i32, Name)> {
+/// Takes the first lock that came into the lease order. The key, if it is to be settled; `None` if there is no lock to
+/// look at now.
+#[allow(clippy::option_option)]
+pub(crate) fn enter_next(ctx: &Context<'_>) -> Option<Option<(i32, Name)>> {
     let paused = ctx.avoid_replication_traffic();
-    let (arrival, db, retells) = {
-        let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
-        let first = arrivals.queue.front()?;
-        if first.entered && paused {
-            return None;
-        }
-        let arrival = arrivals.queue.pop_front()?;
-        if arrivals.queue.is_empty() {
-            arrivals.queue.shrink_to(ROOM_KEPT);
-        }
-        let db = arrivals.homes.db_of(arrival.home);
-        let restored = arrivals.is_restored(db, &arrival.name);
-        let retells = restored && retells(ctx);
-        if restored && !(retells && paused) {
-            arrivals.forget_restored(arrival.home, &arrival.name);
-        }
-        (arrival, db, retells)
-    };
-    enter(ctx, db, &arrival.name, retells && !paused);
-    let name = arrival.name.clone();
+    let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
+    let ((home, name), was_held_back) = arrivals.next(paused)?;
+    let db = arrivals.homes.db_of(home);
+    let restored = arrivals.is_restored(db, &name);
+    let retells = restored && retells(ctx);
     if retells && paused {
-        let later = Arrival {
-            entered: true,
-            ..arrival
-        };
-        ARRIVALS.get(ctx).borrow_mut().queue.push_back(later);
+        arrivals.held_back.push_back((home, name.clone()));
+    } else if restored {
+        arrivals.forget_restored(home, &name);
     }
-    Some((db, name))
+    drop(arrivals);
+    enter(ctx, db, &name, retells && !paused);
+    Some((!was_held_back).then_some((db, name)))
 }
 
 /// Takes a lock into the lease order, and retells it if asked to.

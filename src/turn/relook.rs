@@ -54,14 +54,16 @@ fn look_at(ctx: &Context<'_>, key: &SlotKey) {
 /// Looks at the first lock that came to its key otherwise than by a command of ours. False if there is none to look at
 /// now.
 pub(crate) fn look_at_arrival(ctx: &Context<'_>) -> bool {
-    let Some((db, name)) = arrivals::enter_next(ctx) else {
+    let Some(entered) = arrivals::enter_next(ctx) else {
         return false;
     };
-    let key = DirtyKey {
-        db,
-        name,
-        recheck_holders: true,
-    };
-    look::look_at(ctx, key);
+    if let Some((db, name)) = entered {
+        let key = DirtyKey {
+            db,
+            name,
+            recheck_holders: true,
+        };
+        look::look_at(ctx, key);
+    }
     true
 }

@@ -24,7 +24,7 @@ use crate::turn::settle;
 use crate::turn::slice::{Slice, measured};
 use crate::turn::slots;
 use crate::waiting::walk::{self, Scope};
-use crate::waiting::{due, mail, post, readers, undelivered, waiters, wake};
+use crate::waiting::{due, mail, post, readers, waiters, wake, watched};
 
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;
@@ -135,7 +135,7 @@ fn background_is_due(ctx: &Context<'_>) -> bool {
     post::get(ctx).boxes_leave()
         || !dismissals::none(ctx)
         || !walk::none(ctx)
-        || !arrivals::none(ctx)
+        || arrivals::are_due(ctx)
         || !leases::crowded(ctx).borrow().is_empty()
         || !remains::is_empty(ctx)
 }
@@ -188,7 +188,7 @@ fn tick(ctx: &Context<'_>) {
     let ticks = TICKS.get(ctx).get().wrapping_add(1);
     TICKS.get(ctx).set(ticks);
     if ticks.is_multiple_of(WATCHED_TICKS) {
-        undelivered::stop_watching(ctx);
+        watched::stop_watching(ctx);
     }
     let pause = match more {
         true => BETWEEN_SLICES,

@@ -10,10 +10,12 @@ pub(crate) mod mail;
 pub(crate) mod post;
 pub(crate) mod queue;
 pub(crate) mod readers;
+mod tellings;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;
 pub(crate) mod wake;
 pub(crate) mod walk;
+pub(crate) mod watched;
 
 use mortise_core::{KeyId, OwnerRef};
 

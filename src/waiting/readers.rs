@@ -11,7 +11,9 @@ use crate::ffi::{Blocked, Context, MainThread};
 use crate::memory::ROOM_KEPT;
 use crate::time::clock;
 use crate::waiting::post;
+use crate::waiting::tellings;
 use crate::waiting::wake;
+use crate::waiting::watched;
 
 static READERS: MainThread<LazyCell<RefCell<Readers>>> =
     MainThread::new(LazyCell::new(RefCell::default));
@@ -92,13 +94,19 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: Call) {
     let now = clock::now_micros();
     let listened = post.listened(Instant::from_millis(now / 1_000));
     let mut mail = post.mail.borrow_mut();
+    let before = mail.told(id);
     let letters = mail.tell(id, call.count, listened);
+    let is_told = letters.len() > 0;
     ctx.reply_array(3);
     ctx.reply_integer(id.0 as i64);
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);
     ctx.reply_array(letters.len());
     for (number, letter) in letters {
         reply_letter(ctx, number, letter, now);
+    }
+    // Whatever runs in a script or a transaction has another client's id, or none.
+    if is_told && !ctx.denies_blocking() && watched::watch(ctx) {
+        tellings::add(ctx, &mail, id, before);
     }
 }
 

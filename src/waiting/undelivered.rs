@@ -11,7 +11,7 @@
 //! closed before the event loop sleeps, for until then nobody's reply has been read. Not so if it
 //! closes by itself behind a reply that was written (QUIT in the same pipeline).
 
-use std::cell::{Cell, LazyCell, RefCell};
+use std::cell::{LazyCell, RefCell};
 use std::collections::HashMap;
 
 use mortise_core::{KeyId, Owner, OwnerRef, Stake, Token, Touched, WaiterId};
@@ -21,15 +21,11 @@ use crate::keys::dirty;
 use crate::keys::name::Name;
 use crate::memory::ROOM_KEPT;
 use crate::time::role;
+use crate::waiting::tellings;
+use crate::waiting::watched;
 
 static UNDELIVERED: MainThread<LazyCell<RefCell<Undelivered>>> =
     MainThread::new(LazyCell::new(RefCell::default));
-
-/// The server tells of clients that close,
-static WATCHES_CLIENTS: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
-
-/// and that was of use since the last look at it.
-static WATCHED_CLIENTS: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
 /// A grant that has to be undone if nobody can be told of it.
 #[derive(Clone, Debug)]
@@ -94,11 +90,7 @@ pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
     let before = undelivered.told.insert(client, id);
     before.and_then(|before| undelivered.land(before));
     drop(undelivered);
-    if !WATCHES_CLIENTS.get(ctx).get() {
-        WATCHES_CLIENTS.get(ctx).set(ctx.watch_clients());
-    }
-    WATCHED_CLIENTS.get(ctx).set(true);
-    if !WATCHES_CLIENTS.get(ctx).get() {
+    if !watched::watch(ctx) {
         on_slept(ctx);
     }
     true
@@ -124,16 +116,9 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> b
     found
 }
 
-/// From the sweep, every minute or so: stops watching where nobody was told anything.
-pub(crate) fn stop_watching(ctx: &Context<'_>) {
-    if WATCHES_CLIENTS.get(ctx).get() && !WATCHED_CLIENTS.get(ctx).replace(false) {
-        ctx.unwatch_clients();
-        WATCHES_CLIENTS.get(ctx).set(false);
-    }
-}
-
 /// The event loop slept: who was told has been told.
 pub(crate) fn on_slept(ctx: &Context<'_>) {
+    tellings::on_slept(ctx);
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if undelivered.told.is_empty() {
         return;
@@ -147,12 +132,19 @@ pub(crate) fn on_slept(ctx: &Context<'_>) {
 /// A client is being closed.
 pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
     let told = UNDELIVERED.get(ctx).borrow_mut().told.remove(&client);
-    let Some(id) = told else { return };
-    if ctx.closes_after_reply(client) {
-        UNDELIVERED.get(ctx).borrow_mut().land(id);
+    if told.is_none() && !tellings::knows(ctx, client) {
         return;
     }
-    lost(ctx, id);
+    let reads_replies = ctx.closes_after_reply(client);
+    if !reads_replies {
+        tellings::on_closed(ctx, client);
+    }
+    let Some(id) = told else { return };
+    if reads_replies {
+        UNDELIVERED.get(ctx).borrow_mut().land(id);
+    } else {
+        lost(ctx, id);
+    }
 }
 
 /// The server has done with the client of `id`, who was not told.

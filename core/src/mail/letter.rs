@@ -87,6 +87,13 @@ pub enum Leaving {
     Letter,
 }
 
+/// Up to where a box was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Told {
+    pub(super) number: u64,
+    pub(super) since: Option<Instant>,
+}
+
 /// The box belongs to another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotYours;
