@@ -224,6 +224,19 @@ impl Live<'_> {
         renewed.flatten()
     }
 
+    /// `owner` holds by `token`, and is told so: a grant of which it had not heard is not taken back
+    /// from then on.
+    pub fn confirm(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
+        let confirmed = self.alter(owner, |stake| {
+            let holds = stake.token == token;
+            if holds {
+                stake.touched = stake.touched.again(None);
+            }
+            holds
+        });
+        confirmed == Some(true)
+    }
+
     /// Raises the hold's token to `token` if it is lower, and the token clock with it. Answers
     /// the stake after it; `None` if the owner holds nothing here.
     ///

@@ -30,8 +30,7 @@ impl Command for Guard {
         }
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;
-        let hold = revivable(&mut lock, owner).and_then(|live| live.hold(owner));
-        if hold.is_none_or(|hold| hold.token != token) {
+        if !revivable(&mut lock, owner).is_some_and(|mut live| live.confirm(owner, token)) {
             return Err(Error::NotHeld);
         }
         // The command may open this very key.
