@@ -1,13 +1,16 @@
 //! Mortise: locks as a native part of Redis and Valkey.
 //!
-//! Here is only what the module registers. The rules of locking are in `mortise-core`. The rooms:
+//! Here is only what the module registers. The rules of locking are in `mortise-core`. The rooms, each of which uses
+//! those below it alone:
 //!
 //! * `command`: one file a command: parse, ask the core, reply.
-//! * `turn`: the turn of the event loop: what callbacks saw change, timers, and the one place that settles.
+//! * `turn`: the turn of the event loop: the timers, and the one place that settles.
 //! * `waiting`: who waits, and how a waiter is answered.
-//! * `keys`: what a key holds, and what replicas and the AOF hear of it.
-//! * `time`: clocks, the grace, failover.
+//! * `keys`: what a key holds, what replicas and the AOF hear of it, and which keys have changed.
+//! * `time`: clocks, timers, the grace, failover.
 //! * `ffi`: the way in and out, and all that is unsafe.
+//!
+//! Where a lower room needs an answer from above, it is handed in here: see [`ffi::Handlers`] and [`ffi::DataType`].
 
 #![deny(unsafe_code)]
 

@@ -55,7 +55,7 @@ impl Command for Apply {
 
 /// Remembers how late the effect may have come, for the day when this server is promoted.
 fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arrival, now: Instant) {
-    let lateness = &lateness::get(ctx);
+    let lateness = lateness::get(ctx);
     match (fact, arrival) {
         (Fact::Put(_, stake) | Fact::Sole(_, stake), Arrival::ReplicaFile) => {
             lateness.on_file(stake.deadline);

@@ -37,7 +37,7 @@ impl Command for Leave {
             let mut left = left::all(ctx).borrow_mut();
             left.leave(db as u32, key.bytes(), owner, until);
         }
-        // The queue first: opening the key may let somebody in, and that must not be this owner.
+        // The queue first: opening the key may let a waiter in, and that must not be this owner.
         let waited = waiting::leave(ctx, &key_id(db, key.bytes()), owner);
         let everything = mortise_core::Release {
             owner,

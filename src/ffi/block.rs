@@ -1,8 +1,8 @@
 //! Blocked clients.
 //!
-//! The server knows only the handle. Who waits for what, and what it is answered, is known to
-//! `crate::waiting`, which also keeps the two rules of the platform: `unblock` is called exactly
-//! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
+//! The server knows only the handle. Who waits for what, and what it is answered, is known above
+//! (see [`ClientHandlers`]), where the two rules of the platform are kept, too: `unblock` is called
+//! exactly once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
 //! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's
 //! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
 
@@ -83,9 +83,9 @@ impl Context<'_> {
 }
 
 impl Blocked {
-    /// Lets the client go; the reply is asked for by `waiting::on_reply`. Once for each handle.
+    /// Lets the client go; the reply is asked for by [`ClientHandlers::on_reply`]. Once for each handle.
     pub(crate) fn unblock(self) {
-        // SAFETY: `waiting` calls this once, before the server frees the handle. The private data
+        // SAFETY: `waiting::wake` calls this once, before the server frees the handle. The private data
         // is the handle itself, as a number to find the waiter by.
         unsafe { api!(RedisModule_UnblockClient, self.0, self.0.cast()) };
     }

@@ -256,7 +256,7 @@ impl Context<'_> {
     }
 }
 
-/// What the server says when a key's slot is somebody else's.
+/// What the server says when a key's slot is another server's.
 const NOT_LOCAL: &[u8] = b"non local key";
 
 /// SAFETY: `reply` is an error reply that lives for the call.

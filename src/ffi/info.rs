@@ -57,10 +57,10 @@ pub(super) unsafe extern "C" fn on_info(ctx: *mut raw::RedisModuleInfoCtx, crash
     catch("INFO", || {
         // SAFETY: an empty name makes the section be called after the module: `lock`.
         let wanted = unsafe { api!(RedisModule_InfoAddSection, ctx, c"".as_ptr()) };
-        if wanted == raw::REDISMODULE_OK as c_int {
-            if let Some(write) = WRITE.get() {
-                write(&Context::detached(), &InfoWriter { ctx });
-            }
+        if wanted == raw::REDISMODULE_OK as c_int
+            && let Some(write) = WRITE.get()
+        {
+            write(&Context::detached(), &InfoWriter { ctx });
         }
     });
 }

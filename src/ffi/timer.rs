@@ -1,4 +1,4 @@
-//! Timers of the server. They compare wall-clock time: whoever is woken re-checks its deadline.
+//! Timers of the server. They compare wall-clock time: what is woken re-checks its deadline.
 
 use std::os::raw::c_void;
 use std::ptr;

@@ -1,10 +1,10 @@
 //! What replicas and the AOF get: facts, never requests.
 //!
 //! `LOCK.APPLY key effect` carries the token, the counts and the deadline that were decided here.
-//! Whoever applies it decides nothing.
+//! The server that applies it decides nothing.
 //!
 //! Building an effect costs a third of an acquire, so it is left out while nobody can hear it:
-//! while `listening` is clear. It is set whenever somebody may begin to listen (a load, a change
+//! while `listening` is clear. It is set whenever a replica or the AOF may begin to listen (a load, a change
 //! of role, every fork, for every full sync and every rewrite begins with one), and cleared only by
 //! [`look_for_listeners`], from the cron, never in a cluster, whose slots may move. While it is clear
 //! the command replicates itself verbatim, which reaches nobody, costs nothing, and keeps the
@@ -31,7 +31,7 @@ const ASK_EVERY: u64 = 1_000;
 
 static BUFFER: MainThread<RefCell<Vec<u8>>> = MainThread::new(RefCell::new(Vec::new()));
 
-/// Somebody may hear an effect.
+/// A replica or the AOF may hear an effect.
 static LISTENING: MainThread<Cell<bool>> = MainThread::new(Cell::new(true));
 
 /// When the server was last asked whether it has replicas.
@@ -41,12 +41,12 @@ static ASKED_FOR_REPLICAS: MainThread<Cell<Instant>> =
 /// Replicas and the AOF are to be told how far the token clock has come.
 static TOKEN_CLOCK_DUE: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
-/// From now on somebody may listen.
+/// From now on a replica or the AOF may listen.
 pub(crate) fn may_be_heard(ctx: &Context<'_>) {
     LISTENING.get(ctx).set(true);
 }
 
-/// Sends `effect`, decided at `now`, to whoever listens; the key counts as changed.
+/// Sends `effect`, decided at `now`, to replicas and the AOF, if they listen; the key counts as changed.
 pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effect<'_>) {
     if sent_unheard(ctx, key) {
         return;

@@ -1,5 +1,5 @@
 //! Which lock of each database loses its first hold next, and how many hold: kept in step with the
-//! locks by whoever changes them. Primaries act on it; replicas keep it so that promotion costs
+//! locks by those who change them. Primaries act on it; replicas keep it so that promotion costs
 //! nothing.
 
 use std::cell::{Cell, RefCell};
@@ -58,7 +58,7 @@ const fn entry_size(name_len: usize) -> usize {
     LeaseOrder::<ShortName>::ENTRY_SIZE + ShortName::heap_size(name_len)
 }
 
-/// Brings the table in step with a lock that somebody holds.
+/// Brings the table in step with a lock that is held.
 pub(crate) fn follow(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value, now: Instant) {
     let Some(mut deadline) = value.lock.next_deadline() else {
         return;

@@ -15,8 +15,8 @@ pub(crate) fn key_id(db: i32, name: &[u8]) -> KeyId {
     }
 }
 
-/// The name of a key as the table of locks keeps it. Up to 22 bytes of it live in the value itself, so that most locks need no
-/// allocation for theirs.
+/// The name of a key as the table of locks keeps it. Up to 22 bytes of it live in the value itself, so that most locks
+/// need no allocation for theirs.
 #[derive(Clone, Debug)]
 pub(crate) struct ShortName(Repr);
 

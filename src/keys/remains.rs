@@ -38,7 +38,7 @@ pub(crate) fn keep_ended(ctx: &Context<'_>, db: i32, name: &[u8], holds: Box<Rem
     keep(ctx, db, name, holds, true);
 }
 
-/// Holds of the lock at the key that somebody else has ended.
+/// Holds of the lock at the key that the primary has ended.
 pub(crate) fn keep_dropped(ctx: &Context<'_>, name: &[u8], holds: Box<Remains>) {
     keep(ctx, 0, name, holds, false);
 }

@@ -63,7 +63,7 @@ pub(crate) fn from_bytes(
     let highest = lock.holds().map(|(_, stake)| stake.token).max();
     let mut last = Token::new(last).max(highest);
     if matches!(source, Source::Client | Source::Either) {
-        // Whoever may RESTORE must not use the number space up.
+        // A client that may RESTORE must not use the number space up.
         let wall = clock::wall();
         if let (Source::Client, Some(highest)) = (source, highest) {
             tokens

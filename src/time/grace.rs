@@ -1,4 +1,4 @@
-//! When this server may not grant, because somebody else may hold what it does not know of.
+//! When this server may not grant, because an owner that it does not know of may hold.
 //!
 //! * *The grace*, `lock.grace` long, after a start and after a promotion: leases that were lost
 //!   with the old data, or with the tail of the replication stream, run out meanwhile.
@@ -45,7 +45,7 @@ pub(crate) struct Grace {
     renew_from: Cell<Instant>,
     /// Nothing is granted or renewed before this moment: the server was frozen.
     stalled_until: Cell<Instant>,
-    /// Whoever waits is to be let in when all of it is over.
+    /// Waiters are to be let in when all of it is over.
     pending: Cell<bool>,
     /// The last tick of the sweep timer.
     ticked: Cell<Instant>,

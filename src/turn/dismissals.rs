@@ -134,7 +134,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     }
     first.key = None;
     drop(dismissals);
-    // Who came later may have waited for somebody who is gone.
+    // A waiter that came later may have waited for one who is gone.
     if queue::wait_at(ctx, key.db as i32, &key.name) {
         dirty::mark_queue(ctx, key.db as i32, &key.name);
     }

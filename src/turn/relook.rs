@@ -1,4 +1,5 @@
-//! Looking at the keys of walks (see `waiting::walk`) and at locks that came to their keys (see `keys::arrivals`), a few at a time, and behind everything that is urgent.
+//! Looking at the keys of walks (see `waiting::walk`) and at locks that came to their keys (see `keys::arrivals`): a few
+//! at a time, and behind everything that is urgent.
 
 use std::cell::RefCell;
 

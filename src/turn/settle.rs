@@ -49,7 +49,7 @@ pub(crate) struct OpenLock<'c> {
 }
 
 impl<'c> OpenLock<'c> {
-    /// Opens the key, and settles it if somebody waits there.
+    /// Opens the key, and settles it if there are waiters.
     ///
     /// # Errors
     /// [`Error::WrongType`] if it holds something else.
@@ -112,7 +112,7 @@ impl<'c> OpenLock<'c> {
             }
             if emptied {
                 // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
-                // lease must not be cut short by what somebody meant for the last one's.
+                // lease must not be cut short by what a client meant for the last one's.
                 self.key.persist();
             }
             return outcome;
@@ -135,7 +135,7 @@ impl<'c> OpenLock<'c> {
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }
 
-    /// Somebody waits here.
+    /// There are waiters here.
     pub(crate) fn has_waiters(&self) -> bool {
         // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
         !queue::all(self.ctx).borrow().is_empty()

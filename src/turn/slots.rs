@@ -66,8 +66,8 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     true
 }
 
-/// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and whoever
-/// waits waits for somebody who holds.
+/// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and
+/// the waiters wait for a holder.
 pub(crate) fn may_wait_on(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
     let now = clock::now();
     let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;

@@ -34,7 +34,7 @@ const BETWEEN_SLICES: u64 = 1;
 const LOOK_AROUND_EVERY: u64 = 90;
 /// After so many sweeps in which no waiter was told of a grant, clients are not watched any more.
 const WATCHED_TICKS: u64 = 100;
-/// When a key in a slot that is somebody else's is looked at again, in milliseconds.
+/// When a key in another server's slot is looked at again, in milliseconds.
 const PUT_OFF: u64 = 1_000;
 
 /// When it was looked at last what nobody tells of.
@@ -93,9 +93,9 @@ fn work_off(ctx: &Context<'_>) {
     arm_background(ctx);
 }
 
-/// Somebody is let go, or may be let in. False if there is nobody.
+/// A client is let go, or a waiter may be let in. False if there is none.
 fn urgent_step(ctx: &Context<'_>, now: Instant) -> bool {
-    // Whoever was decided is woken now: another timer would come a millisecond later.
+    // A client that was answered is woken now: another timer would come a millisecond later.
     wake::wake_next(ctx)
         || waiters::time_one_out(ctx, now)
         || readers::time_one_out(ctx, now)
