@@ -33,7 +33,8 @@ impl Command for Leave {
         }
         let db = ctx.db();
         if let Some(ms) = stays_away {
-            let until = clock::now().after(ms);
+            // The clock tells whole milliseconds, of which the first one is not whole.
+            let until = clock::now().after(ms + 1);
             let mut left = left::all(ctx).borrow_mut();
             left.leave(db as u32, key.bytes(), owner, until);
         }

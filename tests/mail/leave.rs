@@ -1,5 +1,7 @@
 //! LOCK.LEAVE, at every point of a request's life, and what arrives late.
 
+use std::time::{Duration, Instant};
+
 use mortise_harness::{
     Mail, Server, array, assert_same_data, cmd, command, eventually, granted, holders_of, int,
     is_nil, mail, queue, queue_of, send, try_cmd, wait_for_sync, waiter,
@@ -175,6 +177,19 @@ fn the_time_ends_and_a_later_one_never_shortens_it() {
     let error = try_cmd!(a, "LOCK.ACQUIRE", "long", "a", 9_000).unwrap_err();
     assert!(error.starts_with("LEFT "), "{error}");
     eventually("it is forgotten", || server.gauge("left") == 1);
+}
+
+#[test]
+fn the_time_is_not_over_a_part_of_a_millisecond_early() {
+    let server = Server::start();
+    let mut a = server.connect();
+    for n in 0..30 {
+        let owner = format!("a{n}");
+        let sent = Instant::now();
+        cmd!(a, "LOCK.LEAVE", "key", &owner, "FOR", 5);
+        while try_cmd!(a, "LOCK.ACQUIRE", "key", &owner, 1, "TOKEN", 1).is_err() {}
+        assert!(sent.elapsed() >= Duration::from_millis(5));
+    }
 }
 
 #[test]
