@@ -6,7 +6,7 @@ use crate::time::failover::{self, Leases};
 use crate::time::{clock, grace, lateness};
 use crate::totals;
 use crate::turn::slice;
-use crate::waiting::{left, post, queue, waiters};
+use crate::waiting::{left, post, queue, readers, waiters};
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
@@ -21,7 +21,10 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("boxes", boxes),
         ("letters", letters),
         ("left", left::all(ctx).borrow().len() as u64),
-        ("blocked_clients", waiters::len(ctx) as u64),
+        (
+            "blocked_clients",
+            (waiters::len(ctx) + readers::len(ctx)) as u64,
+        ),
         ("held_back", held_back(ctx)),
         ("marked", marked(ctx)),
         ("total_grants", totals.grants.get()),

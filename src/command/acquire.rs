@@ -107,6 +107,10 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         wait,
         mailbox,
     } = parse(ctx, args, mode)?;
+    let wall = clock::command_wall();
+    if let Some(fence) = request.fence {
+        check_token(ctx, "FENCE", fence, wall)?;
+    }
     if has_left(ctx, key, request.owner) {
         return Err(Error::Left);
     }
@@ -117,10 +121,6 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
             None
         }
     };
-    let wall = clock::command_wall();
-    if let Some(fence) = request.fence {
-        check_token(ctx, "FENCE", fence, wall)?;
-    }
     let mut lock = OpenLock::open(ctx, key)?;
     let now = lock.now;
     let outcome = acquire(&mut lock, &request, wall);

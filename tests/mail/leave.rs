@@ -319,3 +319,24 @@ fn in_a_transaction_it_is_done_at_once() {
     // The letter was there for a moment, and went before the reader was told.
     assert_eq!(Mail::read(&reader.recv()).letters, []);
 }
+
+#[test]
+fn an_argument_out_of_range_is_told_before_that_the_owner_has_left() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 60_000);
+    let error = try_cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        1_000,
+        "FENCE",
+        (1_u64 << 53) - 1
+    );
+    let error = error.unwrap_err();
+    assert!(
+        error.starts_with("ERR ") && error.contains("FENCE"),
+        "{error}"
+    );
+}
