@@ -1,6 +1,6 @@
 //! Whom to let in next.
 //!
-//! A queue is first in, first out. Whoever changes the lock calls [`Queues::settle`], which hands a
+//! A queue is first in, first out. What changes the lock calls [`Queues::settle`], which hands a
 //! free place straight to the head: one writer, or every reader up to the next writer. Nobody is
 //! woken to try again, and nobody overtakes, so a waiter needs two commands whatever the length of
 //! the queue: its acquire and its release.

@@ -88,7 +88,7 @@ impl<'a> Asking<'a> {
         owner == own || *owner.task() == *own.task()
     }
 
-    /// Somebody may wait for it: it holds where others wait, or stands ahead of them.
+    /// A waiter may wait for it: it holds where others wait, or stands ahead of them.
     pub(super) fn is_waited_for(&self) -> bool {
         let (keys, waiters) = (&self.queues.keys, &self.queues.waiters);
         let owner = self.wait.owner.as_ref();
