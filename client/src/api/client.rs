@@ -7,7 +7,7 @@ use crate::api::guard::Guard;
 use crate::api::guarded::Guarded;
 use crate::api::lock::Lock;
 use crate::proto::command::Command;
-use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
+use crate::proto::info::{LockInfo, Read, ServerAnswer, TopEntry};
 use crate::proto::reply::{Reply, checked};
 use crate::run::core::Core;
 use crate::value::error::Error;
@@ -258,7 +258,7 @@ impl Client {
 pub(crate) async fn find_module(core: &Core, server: usize) -> Result<(), Error> {
     let server = &core.servers[server];
     // Of nobody's: whatever the lock, the answer is short.
-    let look = Command::Info { key: b"mortise" };
+    let look = Command::Info(b"mortise");
     checked(server.call(&look).await, &server.name).map(drop)
 }
 
@@ -267,10 +267,10 @@ pub(crate) fn info_on_each(core: Arc<Core>, key: Vec<u8>) -> Answers<Option<Lock
         let asking = core.servers.iter().map(|server| {
             let key = &key;
             async move {
-                let answer = checked(server.call(&Command::Info { key }).await, &server.name);
+                let answer = checked(server.call(&Command::Info(key)).await, &server.name);
                 ServerAnswer {
                     server: server.name.clone(),
-                    answer: answer.and_then(LockInfo::parse),
+                    answer: answer.and_then(Read::read),
                 }
             }
         });
@@ -281,12 +281,12 @@ pub(crate) fn info_on_each(core: Arc<Core>, key: Vec<u8>) -> Answers<Option<Lock
 pub(crate) fn top_on_each(core: Arc<Core>, count: usize) -> Answers<Vec<TopEntry>> {
     Box::pin(async move {
         let asking = core.servers.iter().map(|server| async move {
-            let answers = server.call_each(&Command::Top { count }).await;
+            let answers = server.call_each(&Command::Top(count)).await;
             let lists = answers.into_iter().map(|it| checked(it, &server.name));
             let all = lists.collect::<Result<Vec<Reply>, Error>>();
             ServerAnswer {
                 server: server.name.clone(),
-                answer: all.and_then(|all| TopEntry::parse(all, count)),
+                answer: all.and_then(|all| TopEntry::first(all, count)),
             }
         });
         futures_util::future::join_all(asking).await

@@ -64,11 +64,7 @@ impl<'a> Guarded<'a> {
             .map(|arg| arg.as_ref().to_vec())
             .collect();
         let server = &self.core.servers[0];
-        let guarded = Command::Guard {
-            who: hold.who(),
-            token,
-            command: &command,
-        };
+        let guarded = Command::Guard(hold.name.who(), token, &command);
         match checked(server.call(&guarded).await, &server.name) {
             Err(Error::Refused { code, .. }) if code == "NOTHELD" => {
                 // A change of the hold may have given it another token.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::held::Held;
 use crate::blocking::guard::Guard;
 use crate::blocking::park::wait;
 use crate::run::core::Core;
+use crate::run::held::Held;
 use crate::run::owner::Owner;
 use crate::value::error::{Error, Loss};
 use crate::value::released::Released;

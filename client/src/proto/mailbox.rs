@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::proto::command::Command;
-use crate::proto::info::Fields;
+use crate::proto::info::{Fields, Read};
 use crate::proto::reply::{Failure, Reply, unexpected};
 use crate::value::clock::BootInstant;
 use crate::value::error::Error;
@@ -100,11 +100,8 @@ impl Mailbox {
 
     /// What collects the next letters, waiting up to `wait` for them.
     pub(crate) fn collect(&self, wait: Duration) -> Command<'_> {
-        Command::Mail {
-            mailbox: &self.name,
-            after: self.since.map(|since| (since, self.read)),
-            wait: wait.as_millis() as u64,
-        }
+        let after = self.since.map(|since| (since, self.read));
+        Command::Mail(&self.name, after, wait.as_millis() as u64)
     }
 
     /// The reply to what was sent at `sent`. Returns whom to wake, and what was granted to nobody.
@@ -118,18 +115,20 @@ impl Mailbox {
         if self.since != Some(since) {
             (self.since, self.read) = (Some(since), 0);
         }
-        for letter in letters {
-            let letter = Letter::parse(letter, sent + waited)?;
-            if letter.number <= self.read {
+        for mut letter in letters {
+            let number = letter.get("number")?;
+            if number <= self.read {
                 continue;
             }
-            self.read = letter.number;
-            match self.waiting.get_mut(letter.owner.as_slice()) {
-                Some(waiting) => decide(waiting, letter.decision, &mut wakers),
-                None if matches!(letter.decision, Decision::Granted { .. }) => {
-                    unwanted.push((letter.key, letter.owner));
-                }
-                None => {}
+            self.read = number;
+            let (key, owner): (_, Vec<u8>) = (letter.get("key")?, letter.get("owner")?);
+            match (
+                self.waiting.get_mut(&*owner),
+                decision(&mut letter, sent + waited)?,
+            ) {
+                (Some(waiting), decision) => decide(waiting, decision, &mut wakers),
+                (None, Decision::Granted { .. }) => unwanted.push((key, owner)),
+                (None, _) => {}
             }
         }
         for waiting in self.waiting.values_mut() {
@@ -158,46 +157,31 @@ fn decide(waiting: &mut Waiting, decision: Decision, wakers: &mut Vec<Waker>) {
 }
 
 /// `[since, waited, letters]`.
-fn envelope(reply: Reply) -> Result<(u64, Duration, Vec<Reply>), Error> {
-    let Reply::Array(mut parts) = reply else {
-        return Err(unexpected(&reply));
-    };
-    match (parts.pop(), parts.pop(), parts.pop()) {
-        (Some(Reply::Array(letters)), Some(Reply::Int(waited)), Some(Reply::Int(since))) => Ok((
-            since.unsigned_abs(),
-            Duration::from_millis(waited.unsigned_abs()),
-            letters,
-        )),
-        _ => Err(unexpected(&Reply::Array(parts))),
+fn envelope(reply: Reply) -> Result<(u64, Duration, Vec<Fields>), Error> {
+    match reply {
+        Reply::Array(parts) => match <[Reply; 3]>::try_from(parts) {
+            Ok([since, waited, letters]) => {
+                Ok((u64::read(since)?, Read::read(waited)?, Read::read(letters)?))
+            }
+            Err(parts) => Err(unexpected(&Reply::Array(parts))),
+        },
+        other => Err(unexpected(&other)),
     }
 }
 
-struct Letter {
-    number: u64,
-    key: Vec<u8>,
-    owner: Vec<u8>,
-    decision: Decision,
-}
-
-impl Letter {
-    /// `told`: when the reply was written at the earliest, by this machine's clock.
-    fn parse(reply: Reply, told: BootInstant) -> Result<Letter, Error> {
-        let mut fields = Fields::of(reply)?;
-        let decision = match fields.bytes("result")?.as_slice() {
-            b"granted" => Decision::Granted {
-                token: Token::new(fields.number("token")?),
-                since: told.back(fields.millis("age")?),
-            },
-            b"refused" => Decision::Refused(fields.text("error")?),
-            _ => Decision::Denied,
-        };
-        Ok(Letter {
-            number: fields.number("number")?,
-            key: fields.bytes("key")?,
-            owner: fields.bytes("owner")?,
-            decision,
-        })
-    }
+/// What a letter says; `told` is when it was written at the earliest, by this machine's clock.
+fn decision(letter: &mut Fields, told: BootInstant) -> Result<Decision, Error> {
+    Ok(match letter.get::<Vec<u8>>("result")?.as_slice() {
+        b"granted" => Decision::Granted {
+            token: letter.get("token")?,
+            since: told.back(letter.get("age")?),
+        },
+        b"refused" => {
+            let line: Vec<u8> = letter.get("error")?;
+            Decision::Refused(String::from_utf8_lossy(&line).into_owned())
+        }
+        _ => Decision::Denied,
+    })
 }
 
 #[cfg(test)]
@@ -271,10 +255,7 @@ mod tests {
         assert!(unwanted.is_empty());
         assert!(matches!(
             mailbox.collect(Duration::ZERO),
-            Command::Mail {
-                after: Some((1, 6)),
-                ..
-            }
+            Command::Mail(_, Some((1, 6)), _)
         ));
     }
 

@@ -5,13 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use uuid::Uuid;
 
 use crate::net::peer::{Peer, Route};
 use crate::net::server::Server;
+use crate::proto::command::Name;
 use crate::proto::mailbox::{Decision, Mailbox, Unwanted};
 use crate::proto::reply::{Answer, Failure, Reply};
+use crate::proto::slots;
+use crate::run::leave::{Janitor, Leave};
 use crate::value::clock::BootInstant;
+use crate::value::lease::Lease;
 use crate::value::sync::lock;
 
 /// How long one call waits for letters. A connection that has died is found out after that, and the time of an answer.
@@ -22,6 +26,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Mail {
     server: Arc<Server>,
     peer: Arc<Peer>,
+    janitor: Arc<Janitor>,
     /// The box's name.
     pub(crate) name: Box<[u8]>,
     state: Mutex<State>,
@@ -34,22 +39,33 @@ struct State {
     is_over: bool,
 }
 
-/// What does the grants that nobody wants any more: leaves them.
-pub(crate) type Returns = Box<dyn Fn(Unwanted) + Send + Sync>;
-
 impl Mail {
-    pub(crate) fn new(server: Arc<Server>, peer: Arc<Peer>, name: Box<[u8]>) -> Mail {
+    /// A box at a process that serves `key`.
+    pub(crate) fn new(
+        server: Arc<Server>,
+        peer: Arc<Peer>,
+        janitor: Arc<Janitor>,
+        key: &[u8],
+    ) -> Arc<Mail> {
+        let uuid = Uuid::new_v4();
+        let name = match server.is_cluster() {
+            // Routed like a key: to where this one is.
+            true => format!("{{{}}}{uuid}", slots::tag(slots::slot(key))),
+            false => uuid.to_string(),
+        };
+        let name: Box<[u8]> = name.into_bytes().into();
         let state = State {
             mailbox: Mailbox::new(name.clone()),
             is_collecting: false,
             is_over: false,
         };
-        Mail {
+        Arc::new(Mail {
             server,
             peer,
+            janitor,
             name,
             state: Mutex::new(state),
-        }
+        })
     }
 
     /// The box is not served there any more.
@@ -66,13 +82,18 @@ impl Mail {
         }
     }
 
-    async fn collect(end: End, returns: Returns) {
+    async fn collect(end: End) {
         let mail = &end.0;
         let mut failures = 0;
         while let Some((pending, sent)) = mail.ask() {
             let answer = pending.await;
-            let read = mail.read(answer, sent, &mut failures);
-            read.into_iter().for_each(&returns);
+            for (key, owner) in mail.read(answer, sent, &mut failures) {
+                // Granted to nobody who wants it any more.
+                let (key, owner) = (key.into(), owner.into());
+                let (name, lease) = (Name { key, owner }, Lease::DEFAULT);
+                let (janitor, how) = (&mail.janitor, (false, true));
+                drop(Leave::new(janitor, &mail.server, name, lease, how));
+            }
             if failures > 1 {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -163,12 +184,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// The request waits, as this reply says: what is decided of it.
-    pub(crate) async fn decision(
-        &self,
-        queued: &Reply,
-        runtime: &Handle,
-        returns: impl FnOnce() -> Returns,
-    ) -> Decision {
+    pub(crate) async fn decision(&self, queued: &Reply) -> Decision {
         let mail = &self.mail;
         let begins = {
             let mut state = lock(&mail.state);
@@ -176,7 +192,8 @@ impl Entry {
             !std::mem::replace(&mut state.is_collecting, true)
         };
         if begins {
-            runtime.spawn(Mail::collect(End(mail.clone()), returns()));
+            let runtime = &mail.janitor.runtime;
+            runtime.spawn(Mail::collect(End(mail.clone())));
         }
         poll_fn(|context| {
             let mut state = lock(&mail.state);

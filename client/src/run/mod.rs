@@ -1,18 +1,18 @@
 //! The driver: sends what `proto` asks for and feeds it the answers. An acquisition runs in its caller's future; what goes on
-//! without one (letters, renewals, what is left to undo) has a task for each server that is waited on, and one for the rest.
+//! without one (letters, renewals, what is left to undo) has tasks of its own.
 
 pub(crate) mod acquire;
-pub(crate) mod alarm;
-pub(crate) mod attempt;
-pub(crate) mod ballot;
+mod alarm;
+mod ballot;
+mod call;
 pub(crate) mod change;
 pub(crate) mod core;
+pub(crate) mod held;
 pub(crate) mod hold;
-pub(crate) mod leave;
-pub(crate) mod mail;
+mod leave;
+mod mail;
 pub(crate) mod owner;
-pub(crate) mod quorum;
-pub(crate) mod release;
+pub(crate) mod part;
 pub(crate) mod renew;
-pub(crate) mod trace;
-pub(crate) mod upkeep;
+mod schedule;
+mod trace;

@@ -1,11 +1,10 @@
 //! Taking a lock.
 
 use crate::api::guard::Guard;
-use crate::api::held::Held;
 use crate::api::lock::Lock;
 use crate::proto::acquire::Patience;
 use crate::run::acquire::{self, Request};
-use crate::run::release::Part;
+use crate::run::held::Held;
 use crate::value::error::Error;
 use crate::value::lease::Lease;
 use crate::value::mode::Mode;
@@ -220,8 +219,6 @@ impl Lock {
             reentrant: self.reentrant,
             max_hold: self.max_hold,
         };
-        let renews = self.renew;
-        let hold = acquire::acquire(request).await?;
-        Ok(Guard::new(hold, Part { mode, renews }))
+        acquire::acquire(request).await.map(Guard::new)
     }
 }

@@ -46,7 +46,7 @@ impl Held {
     /// # }
     /// ```
     pub fn key(&self) -> &[u8] {
-        &self.hold.key
+        &self.hold.name.key
     }
 
     /// The owner's name as the server knows it.
@@ -63,7 +63,7 @@ impl Held {
     /// # }
     /// ```
     pub fn owner(&self) -> &[u8] {
-        &self.hold.owner
+        &self.hold.name.owner
     }
 
     /// How the lock is held.
