@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::proto::hold::Belief;
 use crate::proto::round::{Held, Round, Vote};
-use crate::value::error::Error;
 use crate::value::clock::BootInstant;
+use crate::value::error::Error;
 use crate::value::lease::Lease;
 use crate::value::token::Token;
 use crate::{LEASE, NODES};

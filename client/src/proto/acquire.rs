@@ -106,6 +106,14 @@ impl Acquisition {
         self.end.is_some_and(|end| end <= now)
     }
 
+    /// An error where it has waited for as long as it may.
+    pub(crate) fn check_limit(&self, now: BootInstant) -> Result<(), Error> {
+        match self.terms.patience != Patience::None && self.is_over(now) {
+            true => Err(self.busy(now)),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn busy(&self, now: BootInstant) -> Error {
         let waited = now.since(self.started);
         Error::Busy { waited }
@@ -184,9 +192,9 @@ impl Acquisition {
 
     /// Asks again after a pause, unless that is too late. What did not wait yet is sent once more all the same.
     fn again(&self, pause: Duration, error: Error, now: BootInstant) -> Next {
-        match self.terms.patience != Patience::None && self.is_over(now + pause) {
-            true => Next::Failed(error),
-            false => Next::Again(pause),
+        match self.check_limit(now + pause) {
+            Err(_) => Next::Failed(error),
+            Ok(()) => Next::Again(pause),
         }
     }
 }

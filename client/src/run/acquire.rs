@@ -162,6 +162,7 @@ async fn win(core: &Arc<Core>, key: &Arc<[u8]>, names: &Names, terms: Terms) -> 
             Next::Again(pause) => {
                 drop(ballot);
                 core.pause(pause).await;
+                acquisition.check_limit(BootInstant::now())?;
             }
             Next::Queue(first) => queues = Some(first),
             Next::Failed(error) => return Err(error),
