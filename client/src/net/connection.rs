@@ -54,8 +54,10 @@ struct State {
 }
 
 struct Request {
-    due: BootInstant,
+    /// When it was sent, or the connection opened.
+    since: BootInstant,
     limit: Duration,
+    length: usize,
     place: Place,
 }
 
@@ -88,10 +90,13 @@ impl Connection {
         }
         let is_first = state.out.is_empty();
         for command in commands {
+            let before = state.out.len();
             command.encode(&mut state.out);
+            let length = state.out.len() - before;
             state.row.push_back(Request {
-                due: now + limit,
+                since: now,
                 limit,
+                length,
                 place: Place::Unwanted,
             });
         }
@@ -116,21 +121,29 @@ impl Connection {
         let mut state = lock(&self.state);
         state.refusal = None;
         for request in &mut state.row {
-            request.due = now + request.limit;
+            request.since = now;
         }
     }
 
-    /// Tells everybody who waits; `refuses`: and from now on everybody who sends.
-    pub(super) fn fail(&self, told: &Failure, refuses: bool) {
+    /// Tells those who wait, all of them or those who sent by some moment before it was open; `refuses`: and from now on
+    /// everybody who sends.
+    pub(super) fn fail(&self, told: &Failure, refuses: bool, sent_by: Option<BootInstant>) {
         let refusal = match told {
             Failure::Unknown(error) => Failure::NotSent(error.clone()),
             other => other.clone(),
         };
         let mut state = lock(&self.state);
         state.refusal = refuses.then_some(refusal);
-        state.out.clear();
-        let mut wakers = Vec::new();
-        while state.answer(Err(told.clone()), &mut wakers) {}
+        let (mut length, mut wakers) = (0, Vec::new());
+        while let Some(request) = state.row.get(state.answered)
+            && sent_by.is_none_or(|by| request.since <= by)
+        {
+            length += request.length;
+            state.answer(Err(told.clone()), &mut wakers);
+        }
+        // Some of it may be written.
+        let unsent = state.out.len().min(length);
+        state.out.drain(..unsent);
         state.shorten();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -139,7 +152,7 @@ impl Connection {
     /// Nothing is sent over it any more.
     pub(super) fn close(&self, told: &Failure) {
         if !mem::replace(&mut lock(&self.state).is_closed, true) {
-            self.fail(told, true);
+            self.fail(told, true, None);
         }
     }
 
@@ -180,7 +193,7 @@ impl Connection {
     pub(super) fn oldest(&self) -> Option<(BootInstant, Duration)> {
         let state = lock(&self.state);
         let oldest = state.row.get(state.answered)?;
-        Some((oldest.due, oldest.limit))
+        Some((oldest.since + oldest.limit, oldest.limit))
     }
 }
 

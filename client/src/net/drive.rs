@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::connection::{Connection, Limits};
 use super::dial::{Dial, Link, ask, receive};
 use crate::proto::reply::Failure;
-use crate::value::clock::LOOK;
+use crate::value::clock::{BootInstant, LOOK};
 use crate::value::error::ConnectionError;
 
 /// What one look at the socket takes in.
@@ -62,22 +62,31 @@ impl Drop for End {
 /// Opens a connection and drives it to its end.
 async fn drive(end: End, dial: Arc<Dial>, limits: Limits) {
     let connection = &end.0;
-    loop {
-        let (told, is_avoided) = match open(connection, &dial, limits).await {
+    while !is_unused(connection) {
+        let began = BootInstant::now();
+        match open(connection, &dial, limits).await {
             Ok(link) => {
                 connection.opened();
                 let error = pass(connection, link).await;
                 let is_silent = error.is_timeout();
-                (Failure::Unknown(error), is_silent)
+                let told = Failure::Unknown(error);
+                if !limits.impatient {
+                    return connection.close(&told);
+                }
+                // One that is silent is not waited for until it is open again.
+                connection.fail(&told, is_silent, None);
             }
-            Err(error) => (Failure::NotSent(error), true),
-        };
-        if !limits.impatient || is_unused(connection) {
-            return connection.close(&told);
+            Err(error) => {
+                let told = Failure::NotSent(error);
+                let sent_by = Some(began).filter(|_| !limits.impatient);
+                connection.fail(&told, limits.impatient, sent_by);
+                if limits.impatient {
+                    sleep(PAUSE).await;
+                } else if connection.oldest().is_none() {
+                    return connection.close(&told);
+                }
+            }
         }
-        // One that is silent, or not there, is not waited for until it is open again.
-        connection.fail(&told, is_avoided);
-        sleep(PAUSE * u32::from(is_avoided)).await;
     }
 }
 
@@ -99,7 +108,7 @@ async fn open(
         Ok(opened) => opened,
         Err(_) => {
             let silence = ConnectionError::silence("not connected", limits.answer);
-            connection.fail(&Failure::NotSent(silence), true);
+            connection.fail(&Failure::NotSent(silence), true, None);
             opening.await
         }
     };
