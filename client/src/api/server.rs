@@ -8,9 +8,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::net::connection::Limits;
-#[cfg(feature = "cluster")]
-use crate::net::dial::Address;
-use crate::net::dial::{self, Dial, Identity};
+use crate::net::dial::{self, Address, Dial, Identity};
 use crate::net::server;
 use crate::value::error::Error;
 
@@ -35,7 +33,7 @@ pub struct Server {
 #[derive(Clone)]
 enum Way {
     One(dial::Way),
-    #[cfg(feature = "cluster")]
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
     Cluster(Vec<Address>),
 }
 
@@ -53,7 +51,6 @@ impl Server {
                 let dial = Dial::new(way, seat.given, seat.identity);
                 server::Server::one(self.name, dial, limits, runtime)
             }
-            #[cfg(feature = "cluster")]
             Way::Cluster(seeds) => server::Server::cluster(self.name, seeds, limits, runtime),
         }
     }

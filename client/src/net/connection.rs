@@ -69,8 +69,10 @@ enum Place {
 }
 
 /// A request that was sent; resolves to its answer. Dropped, the answer is thrown away.
+#[derive(Debug)]
 pub(crate) struct Pending(Way);
 
+#[derive(Debug)]
 enum Way {
     InRow(Arc<Connection>, u64),
     Refused(Failure),
@@ -275,11 +277,5 @@ impl fmt::Debug for Connection {
             .field("in_flight", &(state.row.len() - state.answered))
             .field("refusal", &state.refusal)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Pending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pending")
     }
 }

@@ -14,7 +14,6 @@ use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::proto::command::Command;
 use crate::proto::reply::{Reply, parse};
 use crate::value::error::ConnectionError;
 use crate::value::sync::lock;
@@ -123,23 +122,17 @@ impl Dial {
         address: &Address,
     ) -> Result<Link, ConnectionError> {
         let settings = address.redis_settings();
-        let (mut out, mut wanted) = (Vec::new(), 0);
-        let mut say = |words: &[&[u8]]| {
-            Command::Plain(words).encode(&mut out);
-            wanted += 1;
-        };
-        match (settings.username(), settings.password()) {
-            (Some(user), Some(password)) => say(&[b"AUTH", user.as_bytes(), password.as_bytes()]),
-            (None, Some(password)) => say(&[b"AUTH", password.as_bytes()]),
-            _ => {}
+        let mut hello = Pipeline::new();
+        if let Some(password) = settings.password() {
+            hello.cmd("AUTH").arg(settings.username()).arg(password);
         }
         if settings.db() != 0 {
-            say(&[b"SELECT", settings.db().to_string().as_bytes()]);
+            hello.cmd("SELECT").arg(settings.db());
         }
-        say(&[b"INFO", b"server"]);
-        stream.write_all(&out).await?;
+        hello.cmd("INFO").arg("server");
+        stream.write_all(&hello.get_packed_pipeline()).await?;
         let (mut input, mut replies) = (Vec::new(), Vec::new());
-        while replies.len() < wanted {
+        while replies.len() < hello.len() {
             receive(&mut stream, &mut input, &mut replies).await?;
         }
         for (left, reply) in replies.iter().rev().enumerate() {
@@ -150,7 +143,7 @@ impl Dial {
                 return Err(ConnectionError::new(line.as_str()));
             }
         }
-        self.identify(&replies[wanted - 1])?;
+        self.identify(&replies[hello.len() - 1])?;
         Ok(Link::Stream(stream))
     }
 
@@ -241,15 +234,14 @@ pub(super) async fn ask(
     commands: Vec<u8>,
 ) -> Result<Vec<Reply>, ConnectionError> {
     let (mut pipeline, mut rest) = (Pipeline::new(), commands.as_slice());
-    while let Ok(Some((Reply::Array(args), used))) = parse(rest) {
+    while let Ok(Some((Reply::Array(words), used))) = parse(rest) {
         rest = &rest[used..];
-        let mut cmd = redis::Cmd::new();
-        for arg in args {
-            if let Reply::Text(arg) = arg {
-                cmd.arg(arg);
+        pipeline.add_command(redis::Cmd::new());
+        for word in words {
+            if let Reply::Text(word) = word {
+                pipeline.arg(word);
             }
         }
-        pipeline.add_command(cmd);
     }
     let count = pipeline.len();
     let replies = connection.req_packed_commands(&pipeline, 0, count).await;

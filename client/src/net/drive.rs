@@ -78,12 +78,11 @@ async fn drive(end: End, dial: Arc<Dial>, limits: Limits) {
             }
             Err(error) => {
                 let told = Failure::NotSent(error);
-                let sent_by = Some(began).filter(|_| !limits.impatient);
-                connection.fail(&told, limits.impatient, sent_by);
-                if limits.impatient {
-                    sleep(PAUSE).await;
-                } else if connection.oldest().is_none() {
-                    return connection.close(&told);
+                connection.fail(&told, limits.impatient, Some(began));
+                match limits.impatient {
+                    true => sleep(PAUSE).await,
+                    false if connection.oldest().is_none() => return connection.close(&told),
+                    false => {}
                 }
             }
         }

@@ -6,12 +6,9 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
 
-#[cfg(feature = "cluster")]
 use super::cluster::Cluster;
 use super::connection::Limits;
-#[cfg(feature = "cluster")]
-use super::dial::Address;
-use super::dial::{Dial, Way};
+use super::dial::{Address, Dial, Way};
 use super::peer::{Peer, Route};
 use crate::proto::command::Command;
 use crate::proto::reply::{Answer, Reply};
@@ -28,7 +25,6 @@ pub(crate) struct Server {
 #[derive(Debug)]
 enum Nodes {
     One(Arc<Peer>),
-    #[cfg(feature = "cluster")]
     Cluster(Arc<Cluster>),
 }
 
@@ -44,7 +40,6 @@ impl Server {
         }
     }
 
-    #[cfg(feature = "cluster")]
     pub(crate) fn cluster(
         name: String,
         seeds: Vec<Address>,
@@ -68,18 +63,15 @@ impl Server {
     }
 
     /// Where requests about a key go, as far as is known.
-    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
     pub(crate) fn route(&self, key: &[u8]) -> Route {
         match &self.nodes {
             Nodes::One(peer) => Route::to(peer.clone()),
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Route::to(cluster.peer(key)),
         }
     }
 
     /// Finds out where keys are, if that is to be found out.
     pub(crate) async fn prepare(&self) {
-        #[cfg(feature = "cluster")]
         if let Nodes::Cluster(cluster) = &self.nodes {
             cluster.prepare().await;
         }
@@ -97,7 +89,6 @@ impl Server {
                 }
                 None
             }
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.redirected(route, answer),
         }
     }
@@ -120,7 +111,6 @@ impl Server {
     pub(crate) async fn call_each(&self, command: &Command<'_>) -> Vec<Answer> {
         let peers = match &self.nodes {
             Nodes::One(peer) => vec![peer.clone()],
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => match cluster.primaries().await {
                 Ok(primaries) => primaries,
                 Err(failure) => return vec![Err(failure)],
