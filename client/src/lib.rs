@@ -179,8 +179,8 @@ pub use proto::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
 pub use proto::reply::Reply;
 /// The crate that connections can come from, in the version this one uses.
 pub use redis;
-pub use run::held::Held;
 pub use run::owner::Owner;
+pub use run::part::Held;
 pub use value::clock::BootInstant;
 pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};
 pub use value::mode::Mode;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::proto::acquire::Patience;
-use crate::run::held::Held;
-use crate::run::part::Part;
+use crate::run::part::{Held, Part};
 use crate::run::renew;
 use crate::value::error::{ChangeFailed, Error, Loss};
 use crate::value::lease::Lease;

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::net::connection::Limits;
-use crate::net::dial::{Address, Dial, Identity};
+use crate::net::dial::{self, Address, Dial, Identity};
 use crate::net::server;
 use crate::value::error::Error;
 
@@ -32,10 +32,8 @@ pub struct Server {
 /// What is known of a server before it is connected to.
 #[derive(Clone)]
 enum Way {
-    One(Box<Address>),
-    #[cfg(feature = "sentinel")]
-    Sentinel(Arc<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
-    #[cfg(feature = "cluster")]
+    One(dial::Way),
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
     Cluster(Vec<Address>),
 }
 
@@ -48,17 +46,13 @@ pub(crate) struct Seat {
 impl Server {
     /// Ready to be connected to.
     pub(crate) fn at(self, seat: Seat, limits: Limits, runtime: Handle) -> server::Server {
-        let (dial, fails_over) = match self.way {
-            Way::One(address) => (Dial::direct(*address), false),
-            #[cfg(feature = "sentinel")]
-            Way::Sentinel(sentinel) => (Dial::sentinel(sentinel), true),
-            #[cfg(feature = "cluster")]
-            Way::Cluster(seeds) => {
-                return server::Server::cluster(self.name, seeds, limits, runtime);
+        match self.way {
+            Way::One(way) => {
+                let dial = Dial::new(way, seat.given, seat.identity);
+                server::Server::one(self.name, dial, limits, runtime)
             }
-        };
-        let dial = dial.given(seat.given).identified(seat.identity);
-        server::Server::one(self.name, dial, limits, runtime, fails_over)
+            Way::Cluster(seeds) => server::Server::cluster(self.name, seeds, limits, runtime),
+        }
     }
 
     /// A Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the first.
@@ -171,7 +165,9 @@ impl IntoServer for redis::Client {
     fn into_server(self) -> Result<Server, Error> {
         Ok(Server {
             name: self.get_connection_info().addr().to_string(),
-            way: Way::One(Box::new(self.get_connection_info().clone())),
+            way: Way::One(dial::Way::Direct(Box::new(
+                self.get_connection_info().clone(),
+            ))),
         })
     }
 }
@@ -181,7 +177,7 @@ impl IntoServer for redis::sentinel::SentinelClient {
     fn into_server(self) -> Result<Server, Error> {
         Ok(Server {
             name: "the primary that Sentinel names".to_owned(),
-            way: Way::Sentinel(Arc::new(tokio::sync::Mutex::new(self))),
+            way: Way::One(dial::Way::Sentinel(Arc::new(tokio::sync::Mutex::new(self)))),
         })
     }
 }

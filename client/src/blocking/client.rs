@@ -1,15 +1,14 @@
 //! Where threads take locks from: one server, or a quorum.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::api::builder::Builder;
+use crate::api::client::{Answers, info_on_each, top_on_each};
 use crate::api::quorum::QuorumBuilder;
 use crate::api::server::IntoServer;
 use crate::blocking::guard::Guard;
 use crate::blocking::lock::Lock;
-use crate::blocking::lock::Source;
-use crate::blocking::park::{PerProcess, background, wait};
+use crate::blocking::park::{Cores, background, wait};
 use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
 use crate::proto::reply::Reply;
 use crate::run::core::Core;
@@ -43,7 +42,9 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # Ok(())
     /// # }
     /// ```
-    fn lock_of(&self, key: &[u8]) -> Lock;
+    fn lock_of(&self, key: &[u8]) -> Lock {
+        Lock::new(self.cores().clone(), key)
+    }
 
     /// As [`crate::Locks::info_on_each`].
     ///
@@ -58,7 +59,9 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # Ok(())
     /// # }
     /// ```
-    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>>;
+    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
+        each(self.cores(), |core| info_on_each(core, key.to_vec()))
+    }
 
     /// As [`crate::Locks::top_on_each`].
     ///
@@ -73,7 +76,9 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # Ok(())
     /// # }
     /// ```
-    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>>;
+    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
+        each(self.cores(), |core| top_on_each(core, count))
+    }
 
     /// As [`crate::Locks::lock`].
     ///
@@ -100,38 +105,35 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
 }
 
 mod sealed {
+    use std::sync::Arc;
+
+    use crate::blocking::park::Cores;
+
     /// Others cannot implement it: it may grow.
-    pub trait Locks {}
-
-    impl Locks for super::Client {}
-    impl Locks for super::Quorum {}
-}
-
-impl Locks for Client {
-    fn lock_of(&self, key: &[u8]) -> Lock {
-        self.lock(key)
+    pub trait Locks {
+        fn cores(&self) -> &Arc<Cores>;
     }
 
-    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        self.info_of(key)
+    impl Locks for super::Client {
+        fn cores(&self) -> &Arc<Cores> {
+            &self.0
+        }
     }
 
-    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        self.top_of(count)
+    impl Locks for super::Quorum {
+        fn cores(&self) -> &Arc<Cores> {
+            &self.0
+        }
     }
 }
 
-impl Locks for Quorum {
-    fn lock_of(&self, key: &[u8]) -> Lock {
-        self.lock(key)
-    }
+impl Locks for Client {}
+impl Locks for Quorum {}
 
-    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        self.info_of(key)
-    }
-
-    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        self.top_of(count)
+fn each<T>(cores: &Cores, ask: impl FnOnce(Arc<Core>) -> Answers<T>) -> Vec<ServerAnswer<T>> {
+    match cores.get() {
+        Ok(core) => wait(ask(core)),
+        Err(error) => vec![ServerAnswer::failed(error)],
     }
 }
 
@@ -154,8 +156,8 @@ impl Locks for Quorum {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Client(Arc<PerProcess<crate::Client>>);
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Cores>);
 
 /// A quorum of independent servers; see [`crate::Quorum`].
 ///
@@ -167,9 +169,9 @@ pub struct Client(Arc<PerProcess<crate::Client>>);
 ///     quorum.lock("ledger").run(|held| Ok(println!("with fence {}", held.token())))
 /// }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[doc(alias = "redlock")]
-pub struct Quorum(Arc<PerProcess<crate::Quorum>>);
+pub struct Quorum(Arc<Cores>);
 
 impl Client {
     /// Connects to a server.
@@ -246,7 +248,7 @@ impl Client {
     /// # }
     /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.0.any().lock(key), self.0.clone())
+        self.lock_of(key.as_ref())
     }
 
     /// Who holds a lock and who waits for it.
@@ -264,7 +266,7 @@ impl Client {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
-        wait(self.0.get()?.info(key))
+        wait(self.inner()?.info(key))
     }
 
     /// The locks with the most waiters.
@@ -282,7 +284,7 @@ impl Client {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        wait(self.0.get()?.top(count))
+        wait(self.inner()?.top(count))
     }
 }
 
@@ -352,7 +354,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.0.any().lock(key), self.0.clone())
+        self.lock_of(key.as_ref())
     }
 
     /// Who holds a lock and who waits for it, as each server sees it; see [`crate::Quorum::info`].
@@ -365,7 +367,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        self.info_of(key.as_ref())
+        self.info_on_each(key.as_ref())
     }
 
     /// The locks with the most waiters on each server; see [`crate::Quorum::top`].
@@ -376,7 +378,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        self.top_of(count)
+        self.top_on_each(count)
     }
 }
 
@@ -399,8 +401,7 @@ impl Client {
         guard: &Guard,
         command: impl IntoIterator<Item = T>,
     ) -> Result<Reply, Error> {
-        let client = self.0.get()?;
-        wait(client.guarded(guard.inner()?).run(command))
+        wait(self.inner()?.guarded(guard.inner()?).run(command))
     }
 
     /// As [`crate::Client::close`]. Guards that are dropped are waited for by themselves.
@@ -412,30 +413,18 @@ impl Client {
     /// # }
     /// ```
     pub fn close(&self) {
-        if let Ok(client) = self.0.get() {
-            wait(client.close());
-        }
+        self.0.close();
+    }
+
+    fn inner(&self) -> Result<crate::Client, Error> {
+        self.0.get().map(crate::Client::new)
     }
 
     fn of(made: crate::Client, settings: Builder) -> Client {
         // A connection that was given is the parent's.
         let settings = settings.without_connection();
         let make = move || settings.clone().runtime(background()?).build();
-        Client(Arc::new(PerProcess::new(made, make)))
-    }
-
-    fn info_of(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        match self.0.get() {
-            Ok(client) => wait(crate::Locks::info_on_each(&client, key)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
-    }
-
-    fn top_of(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        match self.0.get() {
-            Ok(client) => wait(crate::Locks::top_on_each(&client, count)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
+        Client(Cores::new(made.core(), move || Ok(make()?.core().clone())))
     }
 }
 
@@ -449,51 +438,11 @@ impl Quorum {
     /// # }
     /// ```
     pub fn close(&self) {
-        if let Ok(quorum) = self.0.get() {
-            wait(quorum.close());
-        }
+        self.0.close();
     }
 
     fn of(made: crate::Quorum, settings: QuorumBuilder) -> Quorum {
         let make = move || settings.clone().runtime(background()?).build();
-        Quorum(Arc::new(PerProcess::new(made, make)))
-    }
-
-    fn info_of(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        match self.0.get() {
-            Ok(quorum) => wait(crate::Locks::info_on_each(&quorum, key)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
-    }
-
-    fn top_of(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        match self.0.get() {
-            Ok(quorum) => wait(crate::Locks::top_on_each(&quorum, count)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
-    }
-}
-
-impl Source for PerProcess<crate::Client> {
-    fn core(&self) -> Result<Arc<Core>, Error> {
-        Ok(self.get()?.core().clone())
-    }
-}
-
-impl Source for PerProcess<crate::Quorum> {
-    fn core(&self) -> Result<Arc<Core>, Error> {
-        Ok(self.get()?.core().clone())
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.0.get()).finish()
-    }
-}
-
-impl fmt::Debug for Quorum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Quorum").field(&self.0.get()).finish()
+        Quorum(Cores::new(made.core(), move || Ok(make()?.core().clone())))
     }
 }

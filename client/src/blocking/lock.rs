@@ -1,14 +1,12 @@
 //! A lock by its key, for threads.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::guard::Guard;
-use crate::blocking::park::wait;
-use crate::run::core::Core;
-use crate::run::held::Held;
+use crate::blocking::park::{Cores, wait};
 use crate::run::owner::Owner;
+use crate::run::part::Held;
 use crate::value::error::{Error, Loss};
 use crate::value::released::Released;
 
@@ -43,33 +41,29 @@ use crate::value::released::Released;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock {
     lock: crate::Lock,
-    source: Arc<dyn Source>,
-}
-
-/// Where a lock is taken from, in whatever process that is asked: one that was forked has connections of its own.
-pub(super) trait Source: Send + Sync {
-    fn core(&self) -> Result<Arc<Core>, Error>;
+    cores: Arc<Cores>,
 }
 
 impl Lock {
-    pub(super) fn new(lock: crate::Lock, source: Arc<dyn Source>) -> Lock {
-        Lock { lock, source }
+    pub(super) fn new(cores: Arc<Cores>, key: &[u8]) -> Lock {
+        let lock = crate::Lock::new(cores.any(), key);
+        Lock { lock, cores }
     }
 
     fn with(self, change: impl FnOnce(crate::Lock) -> crate::Lock) -> Lock {
         Lock {
             lock: change(self.lock),
-            source: self.source,
+            cores: self.cores,
         }
     }
 
     /// The lock in this process.
     fn here(&self) -> Result<crate::Lock, Error> {
-        Ok(self.lock.on(self.source.core()?))
+        Ok(self.lock.on(self.cores.get()?))
     }
 
     /// As [`crate::Lock::key`].
@@ -390,11 +384,5 @@ fn scope<T, E: From<Error>>(
         (_, Some(loss), _) => Err(Error::Lost(loss).into()),
         (_, None, Ok(Released::Lost)) => Err(Error::Lost(Loss::Denied).into()),
         (value, ..) => value,
-    }
-}
-
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lock.fmt(f)
     }
 }

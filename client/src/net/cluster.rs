@@ -1,7 +1,6 @@
 //! A cluster: a slot map and connections of our own, so that a node that hangs makes nobody slow whose lock is on another.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
@@ -9,12 +8,12 @@ use futures_util::stream::FuturesUnordered;
 use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
-use super::connection::{Limits, Pending};
-use super::dial::{Address, Dial};
+use super::connection::Limits;
+use super::dial::{Address, Dial, Way};
 use super::peer::{Peer, Route};
 use crate::proto::command::Command;
 use crate::proto::reply::{Answer, Failure, Reply};
-use crate::proto::slots;
+use crate::proto::slots::{self, SLOTS};
 use crate::value::clock::BootInstant;
 use crate::value::error::ConnectionError;
 use crate::value::sync::lock;
@@ -28,78 +27,65 @@ pub(super) struct Cluster {
     limits: Limits,
     runtime: Handle,
     map: Mutex<Map>,
-    refreshing: AtomicBool,
+    refreshing: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Map {
     peers: HashMap<String, Arc<Peer>>,
-    /// `(from, to, node)`, in order.
-    ranges: Vec<(u16, u16, String)>,
-    /// What redirections have told since.
-    moved: HashMap<u16, String>,
+    /// The primary of each slot; nothing until it is known.
+    slots: Vec<Option<Arc<Peer>>>,
 }
 
 impl Cluster {
     pub(super) fn new(seeds: Vec<Address>, limits: Limits, runtime: Handle) -> Cluster {
-        let place = |seed: &Address| match seed.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                format!("{host}:{port}")
-            }
-            other => other.to_string(),
-        };
         Cluster {
             pattern: seeds[0].clone(),
-            seeds: seeds.iter().map(place).collect(),
+            // `host:port`, as nodes are named in redirections.
+            seeds: seeds.iter().map(|it| it.addr().to_string()).collect(),
             limits,
             runtime,
             map: Mutex::default(),
-            refreshing: AtomicBool::new(false),
+            refreshing: Arc::default(),
         }
     }
 
-    pub(super) fn is_known(&self) -> bool {
-        !lock(&self.map).ranges.is_empty()
+    /// Finds out where keys are, unless that is known.
+    pub(super) async fn prepare(&self) {
+        if lock(&self.map).slots.is_empty() {
+            self.refresh().await;
+        }
     }
 
+    /// Where a key is, as far as is known.
     pub(super) fn peer(&self, key: &[u8]) -> Arc<Peer> {
-        let slot = slots::slot(key);
         let mut map = lock(&self.map);
-        let range = map.ranges.iter().find(|it| (it.0..=it.1).contains(&slot));
-        let home = map.moved.get(&slot).or(range.map(|it| &it.2));
-        let node = home.unwrap_or(&self.seeds[0]).clone();
-        self.peer_at(&mut map, &node)
+        match map.slots.get(usize::from(slots::slot(key))) {
+            Some(Some(peer)) => peer.clone(),
+            _ => self.peer_at(&mut map, &self.seeds[0]),
+        }
     }
 
     fn peer_at(&self, map: &mut Map, node: &str) -> Arc<Peer> {
         if let Some(peer) = map.peers.get(node) {
             return peer.clone();
         }
-        let address = self.address(node);
+        let dial = Dial::new(Way::Direct(Box::new(self.address(node))), None, None);
         let (limits, runtime) = (self.limits, self.runtime.clone());
-        let peer = Peer::new(node.to_owned(), Dial::direct(address), limits, runtime);
-        let peer = Arc::new(peer);
+        let peer = Peer::new(node.to_owned(), dial, limits, runtime);
         map.peers.insert(node.to_owned(), peer.clone());
         peer
     }
 
     fn address(&self, node: &str) -> Address {
-        let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
-        // One that makes no sense leads nowhere.
-        let (host, port) = (host.to_owned(), port.parse().unwrap_or(0));
-        let addr = match self.pattern.addr() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
+        let (name, number) = node.rsplit_once(':').unwrap_or((node, ""));
+        let mut addr = self.pattern.addr().clone();
+        if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
+            &mut addr
+        {
+            // One that makes no sense leads nowhere.
+            (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
+        }
         self.pattern.clone().set_addr(addr)
     }
 
@@ -107,66 +93,54 @@ impl Cluster {
         let line = match answer {
             Ok(Reply::Error(line)) => line,
             Ok(_) => return None,
-            Err(_) => {
-                self.refresh_in_background();
-                return None;
-            }
+            Err(_) => return self.refresh_in_background(),
         };
         let Some(redirection) = slots::redirection(line) else {
-            if line.starts_with("CLUSTERDOWN") || line.starts_with("READONLY") {
-                self.refresh_in_background();
-            }
-            return None;
+            let is_stale = line.starts_with("CLUSTERDOWN") || line.starts_with("READONLY");
+            return is_stale.then(|| self.refresh_in_background()).flatten();
         };
-        let node = with_host(&redirection.node, &route.peer.name);
         let mut map = lock(&self.map);
-        if !redirection.once {
-            map.moved.insert(redirection.slot, node.clone());
-        }
-        let peer = self.peer_at(&mut map, &node);
-        drop(map);
-        if !redirection.once {
+        let asking = redirection.once;
+        let peer = self.peer_at(&mut map, &with_host(&redirection.node, &route.peer.name));
+        if !asking {
+            if let Some(home) = map.slots.get_mut(usize::from(redirection.slot)) {
+                *home = Some(peer.clone());
+            }
+            drop(map);
             self.refresh_in_background();
         }
-        Some(match redirection.once {
-            true => Route::asking(peer),
-            false => Route::to(peer),
-        })
+        Some(Route { peer, asking })
     }
 
-    pub(super) async fn send_to_primaries(&self, command: &Command<'_>) -> Vec<Pending> {
+    /// All primaries, asked for anew.
+    pub(super) async fn primaries(&self) -> Result<Vec<Arc<Peer>>, Failure> {
         self.refresh().await;
-        let (primaries, now) = (self.primaries(), BootInstant::now());
-        if primaries.is_empty() {
-            let error = ConnectionError::new("no node of the cluster answers");
-            return vec![Pending::failed(Failure::NotSent(error))];
+        let mut primaries: Vec<Arc<Peer>> =
+            lock(&self.map).slots.iter().flatten().cloned().collect();
+        primaries.sort_unstable_by_key(|it| it.id);
+        primaries.dedup_by_key(|it| it.id);
+        match primaries.is_empty() {
+            true => Err(Failure::NotSent(ConnectionError::new(
+                "no node of the cluster answers",
+            ))),
+            false => Ok(primaries),
         }
-        primaries.iter().map(|it| it.send(command, now)).collect()
     }
 
-    fn primaries(&self) -> Vec<Arc<Peer>> {
-        let mut map = lock(&self.map);
-        let mut nodes: Vec<String> = map.ranges.iter().map(|it| it.2.clone()).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
-            .iter()
-            .map(|node| self.peer_at(&mut map, node))
-            .collect()
-    }
-
-    fn refresh_in_background(self: &Arc<Self>) {
-        if !self.refreshing.swap(true, Ordering::Relaxed) {
+    /// Once at a time. Nobody is sent elsewhere yet.
+    fn refresh_in_background(self: &Arc<Self>) -> Option<Route> {
+        if let Ok(turn) = self.refreshing.clone().try_lock_owned() {
             let cluster = self.clone();
             self.runtime.spawn(async move {
-                let _done = Refreshing(&cluster.refreshing);
                 cluster.refresh().await;
+                drop(turn);
             });
         }
+        None
     }
 
     /// Asks all nodes for the slots; the first answer counts, because others may hang.
-    pub(super) async fn refresh(&self) {
+    async fn refresh(&self) {
         let peers: Vec<Arc<Peer>> = {
             let mut map = lock(&self.map);
             for seed in &self.seeds {
@@ -175,40 +149,34 @@ impl Cluster {
             map.peers.values().cloned().collect()
         };
         let now = BootInstant::now();
-        let mut answers: FuturesUnordered<_> = peers
-            .iter()
-            .map(|peer| async {
-                let command = Command::Plain(&[b"CLUSTER", b"SLOTS"]);
-                (&peer.name, peer.send(&command, now).await)
-            })
-            .collect();
+        let command = Command::Plain(&[b"CLUSTER", b"SLOTS"]);
+        let ask = |peer: Arc<Peer>| async {
+            let pending = Route::to(peer.clone()).send(&command, now);
+            (peer, pending.await)
+        };
+        let mut answers: FuturesUnordered<_> = peers.into_iter().map(ask).collect();
         while let Some((asked, answer)) = answers.next().await {
-            let Some(mut ranges) = answer.ok().as_ref().and_then(slots::primaries) else {
+            let ranges = answer.ok().as_ref().and_then(slots::primaries);
+            let Some(mut ranges) = ranges.filter(|it| !it.is_empty()) else {
                 continue;
             };
-            if ranges.is_empty() {
-                continue;
-            }
             for range in &mut ranges {
-                range.2 = with_host(&range.2, asked);
+                range.2 = with_host(&range.2, &asked.name);
             }
-            let mut map = lock(&self.map);
-            map.moved.clear();
+            let map = &mut *lock(&self.map);
             // Whoever has left is not connected to any more.
             let is_home = |node: &String| ranges.iter().any(|it| it.2 == *node);
             map.peers
                 .retain(|node, _| self.seeds.contains(node) || is_home(node));
-            map.ranges = ranges;
+            map.slots = vec![None; SLOTS.into()];
+            for (from, to, node) in ranges {
+                let peer = self.peer_at(map, &node);
+                if let Some(slots) = map.slots.get_mut(from.into()..=to.into()) {
+                    slots.fill(Some(peer));
+                }
+            }
             return;
         }
-    }
-}
-
-struct Refreshing<'a>(&'a AtomicBool);
-
-impl Drop for Refreshing<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
     }
 }
 

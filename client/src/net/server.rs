@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::runtime::Handle;
 
-#[cfg(feature = "cluster")]
 use super::cluster::Cluster;
-use super::connection::{Limits, Pending};
-#[cfg(feature = "cluster")]
-use super::dial::Address;
-use super::dial::Dial;
+use super::connection::Limits;
+use super::dial::{Address, Dial, Way};
 use super::peer::{Peer, Route};
 use crate::proto::command::Command;
 use crate::proto::reply::{Answer, Reply};
@@ -20,16 +18,13 @@ use crate::value::clock::BootInstant;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    kind: Kind,
+    fails_over: bool,
+    nodes: Nodes,
 }
 
 #[derive(Debug)]
-enum Kind {
-    One {
-        peer: Arc<Peer>,
-        fails_over: bool,
-    },
-    #[cfg(feature = "cluster")]
+enum Nodes {
+    One(Arc<Peer>),
     Cluster(Arc<Cluster>),
 }
 
@@ -37,21 +32,14 @@ enum Kind {
 const REDIRECTIONS: u32 = 8;
 
 impl Server {
-    pub(crate) fn one(
-        name: String,
-        dial: Dial,
-        limits: Limits,
-        runtime: Handle,
-        fails_over: bool,
-    ) -> Server {
-        let peer = Arc::new(Peer::new(name.clone(), dial, limits, runtime));
+    pub(crate) fn one(name: String, dial: Dial, limits: Limits, runtime: Handle) -> Server {
         Server {
+            fails_over: !matches!(dial.way, Way::Direct(_)),
+            nodes: Nodes::One(Peer::new(name.clone(), dial, limits, runtime)),
             name,
-            kind: Kind::One { peer, fails_over },
         }
     }
 
-    #[cfg(feature = "cluster")]
     pub(crate) fn cluster(
         name: String,
         seeds: Vec<Address>,
@@ -59,50 +47,41 @@ impl Server {
         runtime: Handle,
     ) -> Server {
         Server {
+            fails_over: true,
+            nodes: Nodes::Cluster(Arc::new(Cluster::new(seeds, limits, runtime))),
             name,
-            kind: Kind::Cluster(Arc::new(Cluster::new(seeds, limits, runtime))),
         }
     }
 
     /// Whether another may take its place: who meets none asks again.
     pub(crate) fn fails_over(&self) -> bool {
-        match &self.kind {
-            Kind::One { fails_over, .. } => *fails_over,
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(_) => true,
-        }
+        self.fails_over
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        !matches!(self.kind, Kind::One { .. })
+        !matches!(self.nodes, Nodes::One(_))
     }
 
     /// Where requests about a key go, as far as is known.
-    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
     pub(crate) fn route(&self, key: &[u8]) -> Route {
-        match &self.kind {
-            Kind::One { peer, .. } => Route::to(peer.clone()),
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => Route::to(cluster.peer(key)),
+        match &self.nodes {
+            Nodes::One(peer) => Route::to(peer.clone()),
+            Nodes::Cluster(cluster) => Route::to(cluster.peer(key)),
         }
     }
 
     /// Finds out where keys are, if that is to be found out.
     pub(crate) async fn prepare(&self) {
-        #[cfg(feature = "cluster")]
-        if let Kind::Cluster(cluster) = &self.kind
-            && !cluster.is_known()
-        {
-            cluster.refresh().await;
+        if let Nodes::Cluster(cluster) = &self.nodes {
+            cluster.prepare().await;
         }
     }
 
     /// Reads what an answer says of the way that the request went; where it is to be sent instead, if elsewhere.
-    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
     pub(crate) fn redirected(&self, route: &Route, answer: &Answer) -> Option<Route> {
-        match &self.kind {
-            Kind::One { peer, fails_over } => {
-                if *fails_over
+        match &self.nodes {
+            Nodes::One(peer) => {
+                if self.fails_over
                     && matches!(answer, Ok(Reply::Error(line)) if line.starts_with("READONLY"))
                 {
                     // It is no primary any more.
@@ -110,8 +89,7 @@ impl Server {
                 }
                 None
             }
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => cluster.redirected(route, answer),
+            Nodes::Cluster(cluster) => cluster.redirected(route, answer),
         }
     }
 
@@ -131,12 +109,15 @@ impl Server {
 
     /// Asks each process that has locks.
     pub(crate) async fn call_each(&self, command: &Command<'_>) -> Vec<Answer> {
-        let now = BootInstant::now();
-        let pending: Vec<Pending> = match &self.kind {
-            Kind::One { peer, .. } => vec![peer.send(command, now)],
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => cluster.send_to_primaries(command).await,
+        let peers = match &self.nodes {
+            Nodes::One(peer) => vec![peer.clone()],
+            Nodes::Cluster(cluster) => match cluster.primaries().await {
+                Ok(primaries) => primaries,
+                Err(failure) => return vec![Err(failure)],
+            },
         };
-        futures_util::future::join_all(pending).await
+        let now = BootInstant::now();
+        let pending = peers.into_iter().map(|it| Route::to(it).send(command, now));
+        join_all(pending).await
     }
 }

@@ -7,7 +7,6 @@ mod ballot;
 mod call;
 pub(crate) mod change;
 pub(crate) mod core;
-pub(crate) mod held;
 pub(crate) mod hold;
 mod leave;
 mod mail;

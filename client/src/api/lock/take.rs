@@ -4,7 +4,7 @@ use crate::api::guard::Guard;
 use crate::api::lock::Lock;
 use crate::proto::acquire::Patience;
 use crate::run::acquire::{self, Request};
-use crate::run::held::Held;
+use crate::run::part::Held;
 use crate::value::error::Error;
 use crate::value::lease::Lease;
 use crate::value::mode::Mode;
