@@ -169,9 +169,8 @@ mod api;
 pub mod blocking;
 
 pub use api::builder::Builder;
-pub use api::client::{Answers, Client, Locks};
+pub use api::client::{Answers, Client, Guarded, Locks};
 pub use api::guard::Guard;
-pub use api::guarded::Guarded;
 pub use api::lock::Lock;
 pub use api::quorum::{Quorum, QuorumBuilder};
 pub use api::server::{IntoServer, Server};

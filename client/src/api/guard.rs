@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::proto::acquire::Patience;
+use crate::run::change;
 use crate::run::part::{Held, Part};
-use crate::run::renew;
 use crate::value::error::{ChangeFailed, Error, Loss};
 use crate::value::lease::Lease;
 use crate::value::released::Released;
@@ -94,7 +94,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<(), Error> {
-        renew::renew(&self.hold, None).await
+        change::renew(&self.hold, None).await
     }
 
     /// Renews the lock now, until at least `lease` from now. A renewal never shortens a lease.
@@ -120,7 +120,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew_for(&self, lease: Duration) -> Result<(), Error> {
-        renew::renew(&self.hold, Some(Lease::new(lease)?)).await
+        change::renew(&self.hold, Some(Lease::new(lease)?)).await
     }
 
     /// Gives the lock back and tells whether it was still held. Allowed whatever is believed about it.

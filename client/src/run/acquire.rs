@@ -18,7 +18,7 @@ use crate::run::core::Core;
 use crate::run::hold::Hold;
 use crate::run::owner::Owner;
 use crate::run::part::Part;
-use crate::run::{change, renew, trace};
+use crate::run::{change, trace};
 use crate::value::clock::BootInstant;
 use crate::value::error::{Error, Loss};
 use crate::value::lease::Lease;
@@ -28,39 +28,50 @@ use crate::value::name::Names;
 /// A server may take this part of a lease to answer.
 const SHARE: u32 = 4;
 
-/// What is asked for.
-#[derive(Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) core: &'a Arc<Core>,
-    pub(crate) key: &'a Arc<[u8]>,
-    pub(crate) owner: Option<&'a Owner>,
-    pub(crate) mode: Mode,
-    pub(crate) lease: Lease,
+/// What is asked for, but for the mode.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) lease: Duration,
     pub(crate) patience: Patience,
     pub(crate) renews: bool,
     pub(crate) reentrant: bool,
     pub(crate) max_hold: Option<Duration>,
 }
 
-pub(crate) async fn acquire(request: Request<'_>) -> Result<Part, Error> {
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    request: &Request,
+    mode: Mode,
+    patience: Patience,
+) -> Result<Part, Error> {
     let started = BootInstant::now();
-    let result = match request.owner {
-        None => acquire_anew(&request, &request.core.names).await,
-        Some(owner) => acquire_for(&request, owner).await,
+    let terms = Terms {
+        mode,
+        lease: Lease::new(request.lease)?,
+        patience,
+        fails_over: core.servers[0].fails_over(),
+    };
+    let result = match &request.owner {
+        None => acquire_anew(core, request, &core.names, terms).await,
+        Some(owner) => acquire_for(core, request, owner, terms).await,
     };
     match &result {
-        Ok(part) => {
-            let token = part.held.hold.with(|state| state.belief.token);
-            trace::granted(request.key, request.mode, token, started.elapsed());
-        }
-        Err(error) => trace::refused(request.key, request.mode, error),
+        Ok(part) => trace::granted(&request.key, mode, part.held.token(), started.elapsed()),
+        Err(error) => trace::refused(&request.key, mode, error),
     }
     result
 }
 
 /// Takes a lock for a named task, which may have it already.
-async fn acquire_for(request: &Request<'_>, owner: &Owner) -> Result<Part, Error> {
-    let place = owner.place(request.core.id, request.key);
+async fn acquire_for(
+    core: &Arc<Core>,
+    request: &Request,
+    owner: &Owner,
+    terms: Terms,
+) -> Result<Part, Error> {
+    let place = owner.place(core.id, &request.key);
     let mut turn = match request.reentrant {
         true => place.lock().await,
         false => place.try_lock().map_err(|_| Error::AlreadyHeld)?,
@@ -71,53 +82,50 @@ async fn acquire_for(request: &Request<'_>, owner: &Owner) -> Result<Part, Error
         if !request.reentrant {
             return Err(Error::AlreadyHeld);
         }
-        match enter(request, &hold).await {
+        match enter(request, &hold, terms).await {
             // It was given back meanwhile.
             Err(Error::Lost(Loss::Released)) => {}
             entered => return entered,
         }
     }
-    let part = acquire_anew(request, owner.names()).await?;
+    let part = acquire_anew(core, request, owner.names(), terms).await?;
     *turn = Arc::downgrade(&part.held.hold);
     Ok(part)
 }
 
 /// Enters a hold again: that is counted here, the servers see one hold.
-async fn enter(request: &Request<'_>, hold: &Arc<Hold>) -> Result<Part, Error> {
+async fn enter(request: &Request, hold: &Arc<Hold>, terms: Terms) -> Result<Part, Error> {
     let _turn = hold.turn.lock().await;
-    if request.mode == Mode::Write {
-        change::upgrade(hold, request.patience).await?;
+    if terms.mode == Mode::Write {
+        change::upgrade(hold, terms.patience).await?;
     }
     let cap = request.max_hold.map(|max| BootInstant::now() + max);
-    let part = Part::join(hold, request.mode, request.renews, cap)?;
+    let part = Part::join(hold, terms.mode, request.renews, cap)?;
     // That it is still there, and for as long as is asked for, is for the servers to say.
-    renew::renew(hold, Some(request.lease)).await?;
+    change::renew(hold, Some(terms.lease)).await?;
     Ok(part)
 }
 
-async fn acquire_anew(request: &Request<'_>, names: &Names) -> Result<Part, Error> {
-    let Request {
-        core, mode, renews, ..
-    } = *request;
-    let lease = request
-        .max_hold
-        .map_or(request.lease, |max| request.lease.limited(max));
+async fn acquire_anew(
+    core: &Arc<Core>,
+    request: &Request,
+    names: &Names,
+    mut terms: Terms,
+) -> Result<Part, Error> {
+    if let Some(max) = request.max_hold {
+        terms.lease = terms.lease.limited(max);
+    }
+    let Terms { mode, lease, .. } = terms;
     check_lease(core, lease)?;
-    let terms = Terms {
-        mode,
-        lease,
-        patience: request.patience,
-        fails_over: core.servers[0].fails_over(),
-    };
-    let won = win(core, request.key, names, terms).await?;
+    let won = win(core, &request.key, names, terms).await?;
     let since = won.round.held().map(|(_, held)| held.made).min();
     let cap = since.zip(request.max_hold).map(|(since, max)| since + max);
     let belief = Belief::new(won.token, won.round, lease, cap);
-    let hold = Hold::new(core.clone(), won.name, belief, mode, renews);
+    let hold = Hold::new(core.clone(), won.name, belief, mode, request.renews);
     if won.late.count() > 0 {
         core.runtime().spawn(learn(hold.clone(), lease, won.late));
     }
-    let part = Part::new(hold, mode, renews);
+    let part = Part::new(hold, mode, request.renews);
     // Closed meanwhile: what is not given back now would never be.
     core.check_open().map(|()| part)
 }

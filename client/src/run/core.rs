@@ -25,7 +25,7 @@ use crate::value::name::Names;
 use crate::value::sync::lock;
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
-pub(crate) struct Core {
+pub struct Core {
     /// Tells clients apart where an owner is used with several.
     pub(crate) id: u64,
     /// In the order in which requests queue.

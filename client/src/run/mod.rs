@@ -4,7 +4,7 @@
 pub(crate) mod acquire;
 mod alarm;
 mod ballot;
-mod call;
+pub(crate) mod call;
 pub(crate) mod change;
 pub(crate) mod core;
 pub(crate) mod hold;
@@ -12,6 +12,5 @@ mod leave;
 mod mail;
 pub(crate) mod owner;
 pub(crate) mod part;
-pub(crate) mod renew;
 mod schedule;
 mod trace;

@@ -3,10 +3,9 @@
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
 use crate::proto::acquire::Patience;
-use crate::run::acquire::{self, Request};
+use crate::run::acquire;
 use crate::run::part::Held;
 use crate::value::error::Error;
-use crate::value::lease::Lease;
 use crate::value::mode::Mode;
 
 impl Lock {
@@ -34,7 +33,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        self.take(Mode::Write, self.patience).await
+        self.take(Mode::Write, self.request.patience).await
     }
 
     /// Takes the lock for writing if it is free now; `None` if others hold it or queue for it.
@@ -126,7 +125,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn read(&self) -> Result<Guard, Error> {
-        self.take(Mode::Read, self.patience).await
+        self.take(Mode::Read, self.request.patience).await
     }
 
     /// Takes the lock for reading if no writer holds it or queues for it now.
@@ -208,17 +207,7 @@ impl Lock {
     }
 
     async fn take(&self, mode: Mode, patience: Patience) -> Result<Guard, Error> {
-        let request = Request {
-            core: &self.core,
-            key: &self.key,
-            owner: self.owner.as_ref(),
-            mode,
-            lease: Lease::new(self.lease)?,
-            patience,
-            renews: self.renew,
-            reentrant: self.reentrant,
-            max_hold: self.max_hold,
-        };
-        acquire::acquire(request).await.map(Guard::new)
+        let part = acquire::acquire(&self.core, &self.request, mode, patience).await;
+        part.map(Guard::new)
     }
 }
