@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::proto::acquire::Patience;
 use crate::run::change;
 use crate::run::part::{Held, Part};
 use crate::value::error::{ChangeFailed, Error, Loss};
@@ -199,7 +198,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade(&mut self) -> Result<(), ChangeFailed> {
-        self.part.upgrade(Patience::Forever).await
+        self.part.upgrade(None).await
     }
 
     /// Like [`upgrade`](Guard::upgrade), but waits up to `limit`; zero does not wait at all.
@@ -225,7 +224,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade_within(&mut self, limit: Duration) -> Result<(), ChangeFailed> {
-        self.part.upgrade(Patience::of(limit)).await
+        self.part.upgrade(Some(limit)).await
     }
 
     /// Makes a writer a reader without letting another writer in between; readers who queue get in at once.

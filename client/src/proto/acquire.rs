@@ -9,29 +9,13 @@ use crate::value::error::{Error, Loss, is_passing};
 use crate::value::lease::Lease;
 use crate::value::mode::Mode;
 
-/// How long to wait for others to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    None,
-    Limit(Duration),
-    Forever,
-}
-
-impl Patience {
-    pub(crate) fn of(limit: Duration) -> Patience {
-        match limit.is_zero() {
-            true => Patience::None,
-            false => Patience::Limit(limit),
-        }
-    }
-}
-
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,
-    pub(crate) patience: Patience,
+    /// How long to wait for others to leave: zero is not at all, and nothing without limit.
+    pub(crate) wait: Option<Duration>,
     /// Another server may take the place of one that is not there.
     pub(crate) fails_over: bool,
 }
@@ -74,11 +58,7 @@ impl Acquisition {
         Acquisition {
             terms,
             started: now,
-            end: match terms.patience {
-                Patience::None => Some(now),
-                Patience::Limit(limit) => Some(now + limit),
-                Patience::Forever => None,
-            },
+            end: terms.wait.map(|limit| now + limit),
             failures: 0,
             lost: 0,
         }
@@ -87,19 +67,20 @@ impl Acquisition {
     /// How many milliseconds a request may wait in a queue now, 0 without limit; `None`: it does not queue.
     pub(crate) fn queue_limit(&self, now: BootInstant) -> Option<u64> {
         const LONGEST: u128 = 1 << 53;
-        match (self.terms.patience, self.end) {
-            (Patience::None, _) => None,
-            (_, None) => Some(0),
-            (_, Some(end)) => {
-                let left = end.since(now).as_micros().div_ceil(1000);
-                Some(left.clamp(1, LONGEST) as u64)
-            }
-        }
+        let limit = self.end.map_or(0, |end| {
+            let left = end.since(now).as_micros().div_ceil(1000);
+            left.clamp(1, LONGEST) as u64
+        });
+        self.waits().then_some(limit)
     }
 
     /// It stands in a queue: what had failed has passed.
     pub(crate) fn on_queued(&mut self) {
-        self.failures = 0;
+        (self.failures, self.lost) = (0, 0);
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        self.terms.wait != Some(Duration::ZERO)
     }
 
     fn is_over(&self, now: BootInstant) -> bool {
@@ -108,7 +89,7 @@ impl Acquisition {
 
     /// An error where it has waited for as long as it may.
     pub(crate) fn check_limit(&self, now: BootInstant) -> Result<(), Error> {
-        match self.terms.patience != Patience::None && self.is_over(now) {
+        match self.waits() && self.is_over(now) {
             true => Err(self.busy(now)),
             false => Ok(()),
         }
@@ -156,11 +137,11 @@ impl Acquisition {
 
     /// The same after what one server has said.
     pub(crate) fn after_vote(&mut self, vote: &Vote, now: BootInstant) -> Next {
-        let waits = self.terms.patience != Patience::None;
+        let waits = self.waits();
         match vote {
             Vote::Busy => Next::Failed(self.busy(now)),
-            // What had waited does not any more, or was granted for too short a time.
-            Vote::Unasked | Vote::Unknown(Error::Refused { .. } | Error::Lost(_)) if waits => {
+            // What had waited was granted for too short a time.
+            Vote::Unasked | Vote::Unknown(Error::Lost(_)) if waits => {
                 self.again(Duration::ZERO, self.busy(now), now)
             }
             // It took longer than the lease to be told: nothing was won.
@@ -214,12 +195,12 @@ mod tests {
         Lease::new(ms(1000)).unwrap()
     }
 
-    fn begin(patience: Patience, fails_over: bool) -> (Acquisition, BootInstant) {
+    fn begin(wait: Option<Duration>, fails_over: bool) -> (Acquisition, BootInstant) {
         let now = BootInstant::now();
         let terms = Terms {
             mode: Mode::Write,
             lease: lease(),
-            patience,
+            wait,
             fails_over,
         };
         (Acquisition::new(terms, now), now)
@@ -250,11 +231,11 @@ mod tests {
 
     #[test]
     fn a_wait_is_as_long_as_what_is_left_of_the_limit() {
-        let (it, start) = begin(Patience::None, false);
+        let (it, start) = begin(Some(Duration::ZERO), false);
         assert_eq!(it.queue_limit(start), None);
-        let (it, start) = begin(Patience::Forever, false);
+        let (it, start) = begin(None, false);
         assert_eq!(it.queue_limit(start), Some(0));
-        let (it, start) = begin(Patience::Limit(ms(100)), false);
+        let (it, start) = begin(Some(ms(100)), false);
         assert_eq!(it.queue_limit(start + ms(40)), Some(60));
         assert_eq!(
             it.queue_limit(start + ms(140)),
@@ -265,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_grant_that_took_longer_than_its_lease_is_none() {
-        let (mut it, start) = begin(Patience::Forever, false);
+        let (mut it, start) = begin(None, false);
         let granted = Vote::of(Ok(Reply::Int(5)), start, lease(), "");
         let next = after(&mut it, &[granted], Some(0), start + ms(988));
         assert!(matches!(next, Next::Failed(Error::Lost(_))), "{next:?}");
@@ -278,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_a_broken_connection_has_lost_is_asked_for_again_and_a_silent_server_is_told_of() {
-        let (mut it, start) = begin(Patience::None, false);
+        let (mut it, start) = begin(Some(Duration::ZERO), false);
         for _ in 0..LOST_TRIES {
             let next = after(&mut it, &[broken()], Some(0), start);
             assert!(matches!(next, Next::Again(_)), "{next:?}");
@@ -287,7 +268,7 @@ mod tests {
             let next = after(&mut it, &[vote], Some(0), start);
             assert!(matches!(next, Next::Failed(Error::Connection { .. })));
         }
-        let (mut it, start) = begin(Patience::Limit(ms(100)), true);
+        let (mut it, start) = begin(Some(ms(100)), true);
         let next = after(&mut it, &[silent()], Some(0), start);
         assert!(matches!(next, Next::Again(_)), "{next:?}");
         let next = after(&mut it, &[silent()], Some(0), start + ms(100));
@@ -296,7 +277,7 @@ mod tests {
 
     #[test]
     fn who_is_sent_away_asks_again_until_his_limit() {
-        let (mut it, start) = begin(Patience::Limit(ms(10_000)), false);
+        let (mut it, start) = begin(Some(ms(10_000)), false);
         let refused = |line: &str| Vote::Failed(refusal(line.to_owned(), ""));
         let unblocked = || refused("UNBLOCKED the server is no primary");
         for _ in 0..2 * TRIES {
@@ -305,7 +286,7 @@ mod tests {
         }
         let next = after(&mut it, &[unblocked()], Some(0), start + ms(9_500));
         assert!(matches!(next, Next::Failed(_)), "{next:?}");
-        let (mut it, start) = begin(Patience::Forever, false);
+        let (mut it, start) = begin(None, false);
         let mut again = |_: &u32| {
             let next = after(&mut it, &[unblocked()], Some(0), start);
             matches!(next, Next::Again(_))
@@ -322,7 +303,7 @@ mod tests {
     #[test]
     fn over_a_quorum_the_first_server_that_answers_is_queued_on_and_a_missing_majority_is_told_of()
     {
-        let (mut it, start) = begin(Patience::Forever, false);
+        let (mut it, start) = begin(None, false);
         let held = || Vote::granted(Token::new(7), start, lease());
         let next = after(&mut it, &[silent(), held(), Vote::Busy], None, start);
         assert!(matches!(next, Next::Queue(1)), "{next:?}");

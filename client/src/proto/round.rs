@@ -7,7 +7,6 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::proto::mailbox::Decision;
 use crate::proto::reply::{Answer, Failure, Reply, checked, refusal, token};
 use crate::value::clock::BootInstant;
 use crate::value::error::{Error, NodeReason};
@@ -65,24 +64,6 @@ impl Vote {
                 Ok(None) => Vote::Busy,
                 Err(error) => Vote::Unknown(error),
             },
-        }
-    }
-
-    /// What a letter says that answers such a request.
-    pub(crate) fn decided(
-        decision: Decision,
-        sent: BootInstant,
-        lease: Lease,
-        server: &str,
-    ) -> Vote {
-        match decision {
-            Decision::Granted { token, since } => Vote::granted(token, since.max(sent), lease),
-            Decision::Denied => Vote::Busy,
-            Decision::Refused(line) => Vote::Failed(refusal(line, server)),
-            // It waits there, or has been granted.
-            Decision::Unreachable(failure) => Vote::Unknown(failure.error(server)),
-            // What waited waits no more, or was granted and given back.
-            Decision::NewBox => Vote::Unknown(refusal("UNBLOCKED a new box".to_owned(), server)),
         }
     }
 

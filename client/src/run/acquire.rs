@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::acquire::{Acquisition, Next, Patience, Terms};
+use crate::proto::acquire::{Acquisition, Next, Terms};
 use crate::proto::command::Name;
 use crate::proto::hold::Belief;
 use crate::proto::round::{Outcome, Vote};
@@ -34,7 +34,7 @@ pub(crate) struct Request {
     pub(crate) key: Arc<[u8]>,
     pub(crate) owner: Option<Owner>,
     pub(crate) lease: Duration,
-    pub(crate) patience: Patience,
+    pub(crate) wait: Option<Duration>,
     pub(crate) renews: bool,
     pub(crate) reentrant: bool,
     pub(crate) max_hold: Option<Duration>,
@@ -44,13 +44,13 @@ pub(crate) async fn acquire(
     core: &Arc<Core>,
     request: &Request,
     mode: Mode,
-    patience: Patience,
+    wait: Option<Duration>,
 ) -> Result<Part, Error> {
     let started = BootInstant::now();
     let terms = Terms {
         mode,
         lease: Lease::new(request.lease)?,
-        patience,
+        wait,
         fails_over: core.servers[0].fails_over(),
     };
     let result = match &request.owner {
@@ -97,7 +97,7 @@ async fn acquire_for(
 async fn enter(request: &Request, hold: &Arc<Hold>, terms: Terms) -> Result<Part, Error> {
     let _turn = hold.turn.lock().await;
     if terms.mode == Mode::Write {
-        change::upgrade(hold, terms.patience).await?;
+        change::upgrade(hold, terms.wait).await?;
     }
     let cap = request.max_hold.map(|max| BootInstant::now() + max);
     let part = Part::join(hold, terms.mode, request.renews, cap)?;
@@ -170,7 +170,9 @@ async fn win(core: &Arc<Core>, key: &Arc<[u8]>, names: &Names, terms: Terms) -> 
             Next::Again(pause) => {
                 drop(ballot);
                 core.pause(pause).await;
-                acquisition.check_limit(BootInstant::now())?;
+                if !core.is_quorum() {
+                    acquisition.check_limit(BootInstant::now())?;
+                }
             }
             Next::Queue(first) => queues = Some(first),
             Next::Failed(error) => return Err(error),

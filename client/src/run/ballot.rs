@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::proto::acquire::{Acquisition, Terms};
+use crate::net::server::Server;
+use crate::proto::acquire::{Acquisition, Next, Terms};
 use crate::proto::command::{Command, Name, Verb};
 use crate::proto::reply::{Reply, checked, refusal, token};
 use crate::proto::round::{Held, Outcome, Round, Vote};
@@ -193,28 +194,35 @@ impl<'a> Ballot<'a> {
         matches!(self.round[server], Vote::Held(_))
     }
 
-    /// Waits in a server's queue, as long as its patience lasts, renewing what is held meanwhile.
+    /// Waits in a server's queue, as long as it may, renewing what is held meanwhile.
     pub(crate) async fn wait_on(&mut self, server: usize, acquisition: &mut Acquisition) {
-        self.round[server] = Vote::Pending;
-        let (core, name, verb) = (self.core, self.name.clone(), self.acquire(server, None));
-        let asking = Queue {
-            core,
-            server,
-            name: &name,
-            lease: self.lease,
-        };
-        let mut asking = pin!(asking.ask(verb, acquisition));
-        let vote = loop {
-            if self.round.held().next().is_none() {
-                break asking.await;
+        let (core, lease) = (self.core, self.lease);
+        let asked = (self.name.clone(), self.acquire(server, None));
+        loop {
+            self.round[server] = Vote::Pending;
+            self.round[server] = {
+                let mut asking = pin!(queue(core, server, &asked, lease, acquisition));
+                loop {
+                    if self.round.held().next().is_none() {
+                        break asking.await;
+                    }
+                    let pause = pin!(core.pause(lease.renewal_period()));
+                    if let Either::Left((vote, _)) = select(asking.as_mut(), pause).await {
+                        break vote;
+                    }
+                    self.renew().await;
+                }
+            };
+            // Whoever asks for more of what he has, and was sent away, may ask again: it is the same request.
+            let vote = &self.round[server];
+            if self.upgrade.is_none() || !matches!(vote, Vote::Failed(_)) {
+                return;
             }
-            let pause = pin!(core.pause(self.lease.renewal_period()));
-            if let Either::Left((vote, _)) = select(asking.as_mut(), pause).await {
-                break vote;
+            match acquisition.after_vote(vote, BootInstant::now()) {
+                Next::Again(pause) => core.pause(pause).await,
+                _ => return,
             }
-            self.renew().await;
-        };
-        self.round[server] = vote;
+        }
     }
 
     /// Renews what is held while a server is waited on.
@@ -279,69 +287,63 @@ impl Drop for Ballot<'_> {
     }
 }
 
-/// A place in one server's queue.
-struct Queue<'a> {
-    core: &'a Arc<Core>,
-    server: usize,
-    name: &'a Name,
+/// Asks a server, wherever the key is, and waits in its queue for the letter that answers.
+async fn queue(
+    core: &Arc<Core>,
+    number: usize,
+    (name, verb): &(Name, Verb),
     lease: Lease,
+    acquisition: &mut Acquisition,
+) -> Vote {
+    let server = &core.servers[number];
+    let mut route = server.route(&name.key);
+    for _ in 0..REDIRECTIONS {
+        let sent = BootInstant::now();
+        let limit = acquisition.queue_limit(sent);
+        let mail = limit.map(|_| core.mail(number, &route.peer, &name.key));
+        // Before the request is sent: a letter may overtake the reply.
+        let entry = mail.as_ref().map(|mail| mail.enter(name.owner.clone()));
+        let command = match limit.zip(mail.as_ref()) {
+            Some((limit, mail)) => Command::Queue(name.who(), *verb, (limit, &mail.name)),
+            None => Command::Of(name.who(), *verb),
+        };
+        let answer = route.send(&command, sent).await;
+        if let Some(next) = server.redirected(&route, &answer) {
+            route = next;
+            continue;
+        }
+        let (Ok(queued @ Reply::Array(_)), Some(entry)) = (&answer, entry) else {
+            return Vote::of(answer, sent, lease, &server.name);
+        };
+        acquisition.on_queued();
+        let (answer, since) = entry.decision(queued).await;
+        let vote = Vote::of(answer, since.max(sent), lease, &server.name);
+        return confirmed(vote, server, name, lease).await;
+    }
+    let error = "TRYAGAIN the slot of this key is on its way".to_owned();
+    Vote::Failed(refusal(error, &server.name))
 }
 
-impl Queue<'_> {
-    /// Asks, wherever the key is, and waits for the letter that answers.
-    async fn ask(self, verb: Verb, acquisition: &mut Acquisition) -> Vote {
-        let (core, name, server) = (self.core, self.name, &self.core.servers[self.server]);
-        let mut route = server.route(&name.key);
-        for _ in 0..REDIRECTIONS {
-            let sent = BootInstant::now();
-            let limit = acquisition.queue_limit(sent);
-            let mail = limit.map(|_| core.mail(self.server, &route.peer, &name.key));
-            // Before the request is sent: a letter may overtake the reply.
-            let entry = mail.as_ref().map(|mail| mail.enter(name.owner.clone()));
-            let command = match limit.zip(mail.as_ref()) {
-                Some((limit, mail)) => Command::Queue(name.who(), verb, (limit, &mail.name)),
-                None => Command::Of(name.who(), verb),
-            };
-            let answer = route.send(&command, sent).await;
-            if let Some(next) = server.redirected(&route, &answer) {
-                route = next;
-                continue;
-            }
-            let (Ok(queued @ Reply::Array(_)), Some(entry)) = (&answer, entry) else {
-                return Vote::of(answer, sent, self.lease, &server.name);
-            };
-            acquisition.on_queued();
-            let decision = entry.decision(queued).await;
-            let vote = Vote::decided(decision, sent, self.lease, &server.name);
-            return self.confirmed(vote).await;
-        }
-        let error = "TRYAGAIN the slot of this key is on its way".to_owned();
-        Vote::Failed(refusal(error, &server.name))
+/// A grant is confirmed where half of its lease is gone. Where it has run out meanwhile it is not taken up again.
+async fn confirmed(vote: Vote, server: &Arc<Server>, name: &Name, lease: Lease) -> Vote {
+    let Vote::Held(held) = vote else { return vote };
+    if held.made.elapsed() <= lease.duration() / 2 {
+        return vote;
     }
-
-    /// A grant is confirmed where half of its lease is gone. Where it has run out meanwhile it is not taken up again.
-    async fn confirmed(&self, vote: Vote) -> Vote {
-        let (Vote::Held(held), server) = (&vote, &self.core.servers[self.server]) else {
-            return vote;
-        };
-        if held.made.elapsed() <= self.lease.duration() / 2 {
-            return vote;
+    let too_late = Vote::Unknown(Error::Lost(Loss::Expired));
+    if held.until.remaining().is_zero() {
+        return too_late;
+    }
+    let verb = Verb::Renew(lease, Some(held.token));
+    let (sent, answer) = Call::new(server, name, verb).await;
+    match Vote::of(answer, sent, lease, &server.name) {
+        Vote::Held(new) if new.token == held.token && !held.until.remaining().is_zero() => {
+            let made = held.made;
+            Vote::Held(Held { made, ..new })
         }
-        let too_late = Vote::Unknown(Error::Lost(Loss::Expired));
-        if held.until.remaining().is_zero() {
-            return too_late;
-        }
-        let verb = Verb::Renew(self.lease, Some(held.token));
-        let (sent, answer) = Call::new(server, self.name, verb).await;
-        match Vote::of(answer, sent, self.lease, &server.name) {
-            Vote::Held(new) if new.token == held.token && !held.until.remaining().is_zero() => {
-                let made = held.made;
-                Vote::Held(Held { made, ..new })
-            }
-            Vote::Held(_) => too_late,
-            Vote::Busy => Vote::Unasked,
-            Vote::Failed(error) => Vote::Unknown(error),
-            vote => vote,
-        }
+        Vote::Held(_) => too_late,
+        Vote::Busy => Vote::Unasked,
+        Vote::Failed(error) => Vote::Unknown(error),
+        vote => vote,
     }
 }

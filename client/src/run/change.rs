@@ -2,10 +2,11 @@
 //! ends it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::proto::acquire::{Acquisition, Next, Patience, Terms};
+use crate::proto::acquire::{Acquisition, Terms};
 use crate::proto::command::Verb;
 use crate::proto::round::{Outcome, Round, Vote};
 use crate::run::ballot::Ballot;
@@ -50,7 +51,7 @@ impl Drop for Changing<'_> {
 }
 
 /// Makes a hold that reads one that writes, unless it does.
-pub(crate) async fn upgrade(hold: &Arc<Hold>, patience: Patience) -> Result<(), ChangeFailed> {
+pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<(), ChangeFailed> {
     let now = BootInstant::now();
     let gone = |error| ChangeFailed { error, left: None };
     let (writes, lease, token, round) = hold.with(|state| {
@@ -70,7 +71,7 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, patience: Patience) -> Result<(), 
     let terms = Terms {
         mode: Mode::Write,
         lease,
-        patience,
+        wait,
         fails_over: false,
     };
     let mut acquisition = Acquisition::new(terms, now);
@@ -135,33 +136,13 @@ async fn ask_to_write(
         ballot.count_all().await;
     }
     for server in servers {
-        let waits = !is_quorum || acquisition.terms.patience != Patience::None;
+        let waits = !is_quorum || acquisition.waits();
         let is_open = matches!(ballot.round[server], Vote::Busy | Vote::Unasked);
         if waits && is_open && !matches!(ballot.agree().await, Outcome::Won(_)) {
-            wait_on(hold, ballot, server, acquisition).await;
+            ballot.wait_on(server, acquisition).await;
         }
     }
     ballot.agree().await
-}
-
-async fn wait_on(
-    hold: &Hold,
-    ballot: &mut Ballot<'_>,
-    server: usize,
-    acquisition: &mut Acquisition,
-) {
-    loop {
-        ballot.wait_on(server, acquisition).await;
-        // Whoever was sent away may ask again: it is the same request.
-        let vote = &ballot.round[server];
-        if !matches!(vote, Vote::Failed(_) | Vote::Unknown(Error::Refused { .. })) {
-            return;
-        }
-        match acquisition.after_vote(vote, BootInstant::now()) {
-            Next::Again(pause) => hold.core.pause(pause).await,
-            _ => return,
-        }
-    }
 }
 
 /// What a server has of a hold is not known: it is left there, and with it the whole hold where that leaves too little.

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::net::peer::{Peer, Route};
 use crate::net::server::Server;
 use crate::proto::command::Name;
-use crate::proto::mailbox::{Decision, Mailbox, Unwanted};
+use crate::proto::mailbox::{Decision, Mailbox, Unwanted, forgotten};
 use crate::proto::reply::{Answer, Failure, Reply};
 use crate::proto::slots;
 use crate::run::leave::{Janitor, Leave};
@@ -116,46 +116,34 @@ impl Mail {
     fn read(&self, answer: Answer, sent: BootInstant, failures: &mut u32) -> Vec<Unwanted> {
         let route = Route::to(self.peer.clone());
         let is_elsewhere = self.server.redirected(&route, &answer).is_some();
+        *failures += 1;
         let told = match answer {
             Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => {
                 lock(&self.state).is_over = is_elsewhere;
-                *failures += 1;
-                Some(Decision::NewBox)
+                forgotten()
             }
             // Another call of ours is newer, or its connection was told to give up.
-            Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => {
-                *failures += 1;
-                None
-            }
-            Ok(Reply::Error(line)) => {
-                *failures += 1;
-                Some(Decision::Refused(line))
-            }
-            Ok(reply) => {
-                *failures = 0;
-                let read = lock(&self.state).mailbox.on_mail(reply, sent);
-                match read {
-                    Ok((wakers, unwanted)) => {
-                        wakers.into_iter().for_each(Waker::wake);
-                        return unwanted;
-                    }
-                    Err(error) => Some(Decision::Refused(format!("ERR {error}"))),
+            Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => return Vec::new(),
+            Ok(Reply::Error(line)) => Ok(Reply::Error(line)),
+            Ok(reply) => match lock(&self.state).mailbox.on_mail(reply, sent) {
+                Ok((wakers, unwanted)) => {
+                    *failures = 0;
+                    wakers.into_iter().for_each(Waker::wake);
+                    return unwanted;
                 }
-            }
-            Err(failure) => {
-                *failures += 1;
-                // Once more on a new connection: the boxes outlive the old one.
-                let is_final = *failures > 1 || matches!(failure, Failure::Gone);
-                is_final.then_some(Decision::Unreachable(failure))
-            }
+                Err(error) => Ok(Reply::Error(format!("ERR {error}"))),
+            },
+            Err(Failure::Gone) => Err(Failure::Gone),
+            // Once more on a new connection: the boxes outlive the old one.
+            Err(_) if *failures == 1 => return Vec::new(),
+            // What was asked for waits there, or has been granted.
+            Err(Failure::NotSent(error) | Failure::Unknown(error)) => Err(Failure::Unknown(error)),
         };
-        if let Some(told) = told {
-            self.fail(&told);
-        }
+        self.fail(&told);
         Vec::new()
     }
 
-    fn fail(&self, told: &Decision) {
+    fn fail(&self, told: &Answer) {
         let wakers = lock(&self.state).mailbox.fail(told);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -170,7 +158,7 @@ impl Drop for End {
         if state.is_collecting {
             state.is_collecting = false;
             drop(state);
-            self.0.fail(&Decision::Unreachable(Failure::Gone));
+            self.0.fail(&Err(Failure::Gone));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::proto::acquire::Patience;
 use crate::proto::round::{Round, Vote};
 use crate::run::change;
 use crate::run::hold::Hold;
@@ -81,10 +81,10 @@ impl Part {
         });
     }
 
-    pub(crate) async fn upgrade(&mut self, patience: Patience) -> Result<(), ChangeFailed> {
+    pub(crate) async fn upgrade(&mut self, wait: Option<Duration>) -> Result<(), ChangeFailed> {
         let hold = self.held.hold.clone();
         let _turn = hold.turn.lock().await;
-        change::upgrade(&hold, patience).await?;
+        change::upgrade(&hold, wait).await?;
         if self.held.mode == Mode::Read {
             self.set_mode(Mode::Write);
         }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::settings::setters;
-use crate::proto::acquire::Patience;
 use crate::run::acquire::Request;
 use crate::run::core::Core;
 use crate::run::owner::Owner;
@@ -50,7 +49,7 @@ impl Lock {
             key: key.into(),
             owner: None,
             lease: Lease::DEFAULT,
-            patience: Patience::Forever,
+            wait: None,
             renews: true,
             reentrant: false,
             max_hold: None,
@@ -114,7 +113,7 @@ setters! { Lock {
     /// # Ok(())
     /// # }
     /// ```
-    wait(limit: Duration) => .request.patience = Patience::of(limit);
+    wait(limit: Duration) => .request.wait = Some(limit);
 
     /// Waits without limit for others to leave, as is the default.
     ///
@@ -128,7 +127,7 @@ setters! { Lock {
     /// # Ok(())
     /// # }
     /// ```
-    wait_forever() => .request.patience = Patience::Forever;
+    wait_forever() => .request.wait = None;
 
     /// Takes the lock as `owner`, so that deadlocks are found between owners. Without it, every acquisition is made by a
     /// new owner.

@@ -1,8 +1,9 @@
 //! Taking a lock.
 
+use std::time::Duration;
+
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
-use crate::proto::acquire::Patience;
 use crate::run::acquire;
 use crate::run::part::Held;
 use crate::value::error::Error;
@@ -33,7 +34,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        self.take(Mode::Write, self.request.patience).await
+        self.take(Mode::Write, self.request.wait).await
     }
 
     /// Takes the lock for writing if it is free now; `None` if others hold it or queue for it.
@@ -125,7 +126,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn read(&self) -> Result<Guard, Error> {
-        self.take(Mode::Read, self.request.patience).await
+        self.take(Mode::Read, self.request.wait).await
     }
 
     /// Takes the lock for reading if no writer holds it or queues for it now.
@@ -199,15 +200,15 @@ impl Lock {
     }
 
     async fn try_take(&self, mode: Mode) -> Result<Option<Guard>, Error> {
-        match self.take(mode, Patience::None).await {
+        match self.take(mode, Some(Duration::ZERO)).await {
             Ok(guard) => Ok(Some(guard)),
             Err(Error::Busy { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn take(&self, mode: Mode, patience: Patience) -> Result<Guard, Error> {
-        let part = acquire::acquire(&self.core, &self.request, mode, patience).await;
+    async fn take(&self, mode: Mode, wait: Option<Duration>) -> Result<Guard, Error> {
+        let part = acquire::acquire(&self.core, &self.request, mode, wait).await;
         part.map(Guard::new)
     }
 }
