@@ -9,7 +9,7 @@ use crate::api::client::Client;
 use crate::api::server::IntoServer;
 use crate::api::settings::{Settings, setters};
 use crate::net::connection::Limits;
-use crate::value::error::Error;
+use crate::value::Error;
 
 impl Client {
     /// Connects to a server: `redis://127.0.0.1/`, `unix:///run/redis.sock`, with the feature `tls` `rediss://…`, or

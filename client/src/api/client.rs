@@ -8,11 +8,9 @@ use futures_util::future::join_all;
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
 use crate::net::server::Server;
-use crate::proto::command::Command;
-use crate::proto::info::{LockInfo, Read, ServerAnswer, TopEntry};
-use crate::proto::reply::{Reply, checked};
-use crate::run::core::Core;
-use crate::value::error::{Error, Loss};
+use crate::proto::{Command, LockInfo, Read, Reply, ServerAnswer, TopEntry, checked};
+use crate::run::Core;
+use crate::value::{Error, Loss};
 
 /// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
 /// that asks for this can switch.

@@ -6,11 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::run::change;
-use crate::run::part::{Held, Part};
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::lease::Lease;
-use crate::value::released::Released;
+use crate::run::{Held, Part, change};
+use crate::value::{ChangeFailed, Error, Lease, Loss, Released};
 
 /// A lock that is held.
 ///

@@ -11,9 +11,9 @@ use crate::api::lock::Lock;
 use crate::api::server::IntoServer;
 use crate::api::settings::{Settings, setters};
 use crate::net::connection::Limits;
-use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
-use crate::run::core::Core;
-use crate::value::error::Error;
+use crate::proto::{LockInfo, ServerAnswer, TopEntry};
+use crate::run::Core;
+use crate::value::Error;
 
 /// A quorum of independent servers: a lock is held by whoever holds it on a majority. This is Redlock, with fencing.
 ///

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use crate::net::connection::Limits;
 use crate::net::dial::{self, Address, Dial, Identity};
 use crate::net::server;
-use crate::value::error::Error;
+use crate::value::Error;
 
 /// Where connections come from.
 ///

@@ -9,13 +9,9 @@ use tokio::runtime::Handle;
 use crate::api::server::Server;
 use crate::net::connection::Limits;
 use crate::net::dial::{Identities, Identity};
-use crate::proto::command::Command;
-use crate::proto::reply::checked;
-use crate::proto::round::{Round, Vote};
-use crate::run::call::Calls;
-use crate::run::core::Core;
-use crate::value::clock::BootInstant;
-use crate::value::error::Error;
+use crate::proto::{Command, Round, Vote, checked};
+use crate::run::{Calls, Core};
+use crate::value::{BootInstant, Error};
 
 /// Methods that set a field and return what they set it of.
 macro_rules! setters {

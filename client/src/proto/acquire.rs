@@ -3,11 +3,8 @@
 
 use std::time::Duration;
 
-use crate::proto::round::{Round, Vote};
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, Loss, is_passing};
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
+use crate::proto::{Round, Vote};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, is_passing};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]

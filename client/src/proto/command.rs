@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
-use crate::value::token::Token;
+use crate::value::{Lease, Mode, Token};
 
 /// How long a name that may still be used by something late is barred, in milliseconds.
 pub(crate) const STAY_AWAY: u64 = 60_000;

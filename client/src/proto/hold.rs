@@ -5,11 +5,8 @@
 
 use std::time::Duration;
 
-use crate::proto::round::{Round, Vote};
-use crate::value::clock::BootInstant;
-use crate::value::error::Loss;
-use crate::value::lease::Lease;
-use crate::value::token::Token;
+use crate::proto::{Round, Vote};
+use crate::value::{BootInstant, Lease, Loss, Token};
 
 /// A hold, as far as it may be believed in.
 #[derive(Debug, Clone)]

@@ -4,10 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::proto::reply::{Reply, unexpected};
-use crate::value::error::Error;
-use crate::value::mode::Mode;
-use crate::value::token::Token;
+use crate::proto::{Reply, unexpected};
+use crate::value::{Error, Mode, Token};
 
 /// What a reply can be read as.
 pub(crate) trait Read: Sized {

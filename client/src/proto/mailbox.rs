@@ -8,11 +8,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::proto::command::Command;
-use crate::proto::info::{Fields, Read};
-use crate::proto::reply::{Answer, Failure, Reply, unexpected};
-use crate::value::clock::BootInstant;
-use crate::value::error::{ConnectionError, Error};
+use crate::proto::{Answer, Command, Failure, Fields, Read, Reply, unexpected};
+use crate::value::{BootInstant, ConnectionError, Error};
 
 /// What was decided of a request that waits: as if it had been answered so by one that was sent then.
 pub(crate) type Decision = (Answer, BootInstant);

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::value::error::{ConnectionError, Error};
-use crate::value::token::Token;
+use crate::value::{ConnectionError, Error, Token};
 
 /// What a server has answered. Maps are arrays of names and values in turn.
 ///

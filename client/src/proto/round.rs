@@ -7,11 +7,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::proto::reply::{Answer, Failure, Reply, checked, refusal, token};
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, NodeReason};
-use crate::value::lease::Lease;
-use crate::value::token::Token;
+use crate::proto::{Answer, Failure, Reply, checked, refusal, token};
+use crate::value::{BootInstant, Error, Lease, NodeReason, Token};
 
 /// A server whose token is further ahead of the others' than that counts as failed, in microseconds.
 const AHEAD: u64 = 1_000_000;

@@ -8,22 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::acquire::{Acquisition, Next, Terms};
-use crate::proto::command::Name;
-use crate::proto::hold::Belief;
-use crate::proto::round::{Outcome, Vote};
-use crate::run::ballot::{Ballot, Won};
-use crate::run::call::Calls;
-use crate::run::core::Core;
-use crate::run::hold::Hold;
-use crate::run::owner::Owner;
-use crate::run::part::Part;
-use crate::run::{change, trace};
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, Loss};
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
-use crate::value::name::Names;
+use crate::proto::{Acquisition, Belief, Name, Next, Outcome, Terms, Vote};
+use crate::run::{Ballot, Calls, Core, Hold, Owner, Part, Won, change, trace};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names};
 
 /// A server may take this part of a lease to answer.
 const SHARE: u32 = 4;

@@ -8,18 +8,12 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::net::server::Server;
-use crate::proto::acquire::{Acquisition, Next, Terms};
-use crate::proto::command::{Command, Name, Verb};
-use crate::proto::reply::{Reply, checked, refusal, token};
-use crate::proto::round::{Held, Outcome, Round, Vote};
-use crate::run::call::{Call, Calls, REDIRECTIONS};
-use crate::run::core::Core;
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, Loss};
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
-use crate::value::sync::lock;
-use crate::value::token::Token;
+use crate::proto::{
+    Acquisition, Command, Held, Name, Next, Outcome, Reply, Round, Terms, Verb, Vote, checked,
+    refusal, token,
+};
+use crate::run::{Call, Calls, Core, REDIRECTIONS};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, Token, lock};
 
 /// The votes on one name. Dropped before it is settled, the name is left on all servers that may know it.
 pub(crate) struct Ballot<'a> {

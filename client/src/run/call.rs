@@ -10,9 +10,8 @@ use std::time::Duration;
 use crate::net::Pending;
 use crate::net::peer::Route;
 use crate::net::server::Server;
-use crate::proto::command::{Command, Name, Verb};
-use crate::proto::reply::{Answer, Failure};
-use crate::value::clock::BootInstant;
+use crate::proto::{Answer, Command, Failure, Name, Verb};
+use crate::value::BootInstant;
 
 /// So often a request is sent elsewhere.
 pub(crate) const REDIRECTIONS: u32 = 8;

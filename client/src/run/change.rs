@@ -6,16 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::proto::acquire::{Acquisition, Terms};
-use crate::proto::command::Verb;
-use crate::proto::round::{Outcome, Round, Vote};
-use crate::run::ballot::Ballot;
-use crate::run::call::{Call, Calls};
-use crate::run::hold::Hold;
-use crate::value::clock::BootInstant;
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
+use crate::proto::{Acquisition, Outcome, Round, Terms, Verb, Vote};
+use crate::run::{Ballot, Call, Calls, Hold};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode};
 
 /// An upgrade that is on its way. Dropped before it is settled, nobody knows what became of it.
 struct Changing<'a> {

@@ -13,16 +13,9 @@ use crate::net::connection::Limits;
 use crate::net::dial::Identities;
 use crate::net::peer::Peer;
 use crate::net::server::Server;
-use crate::proto::command::Name;
-use crate::proto::proposal::Proposal;
-use crate::proto::round::{Round, Vote};
-use crate::run::leave::{Janitor, Leave};
-use crate::run::mail::Mail;
-use crate::run::schedule::Schedule;
-use crate::value::error::{Error, NodeFailure, NodeReason};
-use crate::value::lease::Lease;
-use crate::value::name::Names;
-use crate::value::sync::lock;
+use crate::proto::{Name, Proposal, Round, Vote};
+use crate::run::{Janitor, Leave, Mail, Schedule};
+use crate::value::{Error, Lease, Names, NodeFailure, NodeReason, lock};
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
 pub struct Core {

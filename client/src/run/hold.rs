@@ -6,19 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::proto::agenda::Slot;
-use crate::proto::command::{Name, Verb};
-use crate::proto::hold::{Belief, Renewal};
-use crate::proto::reply::{Answer, checked, token};
-use crate::run::call::{Call, Calls};
-use crate::run::core::Core;
-use crate::run::leave::Leave;
-use crate::run::schedule::{Answers, Due, Failed};
-use crate::run::{alarm, trace};
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, Loss};
-use crate::value::mode::Mode;
-use crate::value::sync::lock;
+use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, checked, token};
+use crate::run::{Answers, Call, Calls, Core, Due, Failed, Leave, alarm, trace};
+use crate::value::{BootInstant, Error, Loss, Mode, lock};
 
 /// A renewal may take a third of the lease, so that a dead connection is found out while there is time for another; and that
 /// at least.

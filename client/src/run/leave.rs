@@ -10,13 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::net::server::Server;
-use crate::proto::command::{Name, Verb};
-use crate::proto::reply::{Reply, checked};
-use crate::run::call::Call;
-use crate::run::trace;
-use crate::value::clock::BootInstant;
-use crate::value::error::Error;
-use crate::value::released::Released;
+use crate::proto::{Name, Reply, Verb, checked};
+use crate::run::{Call, trace};
+use crate::value::{BootInstant, Error, Released};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);

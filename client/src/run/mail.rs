@@ -9,14 +9,9 @@ use uuid::Uuid;
 
 use crate::net::peer::{Peer, Route};
 use crate::net::server::Server;
-use crate::proto::command::Name;
-use crate::proto::mailbox::{Decision, Mailbox, Unwanted, forgotten};
-use crate::proto::reply::{Answer, Failure, Reply};
-use crate::proto::slots;
-use crate::run::leave::{Janitor, Leave};
-use crate::value::clock::BootInstant;
-use crate::value::lease::Lease;
-use crate::value::sync::lock;
+use crate::proto::{Answer, Decision, Failure, Mailbox, Name, Reply, Unwanted, forgotten, slots};
+use crate::run::{Janitor, Leave};
+use crate::value::{BootInstant, Lease, lock};
 
 /// How long one call waits for letters. A connection that has died is found out after that, and the time of an answer.
 const WAIT: Duration = Duration::from_secs(1);

@@ -14,3 +14,14 @@ pub(crate) mod owner;
 pub(crate) mod part;
 mod schedule;
 mod trace;
+
+pub(crate) use acquire::Request;
+pub(crate) use ballot::{Ballot, Won};
+pub(crate) use call::{Call, Calls, REDIRECTIONS};
+pub(crate) use core::Core;
+pub(crate) use hold::Hold;
+pub(crate) use leave::{Janitor, Leave};
+pub(crate) use mail::Mail;
+pub(crate) use owner::Owner;
+pub(crate) use part::{Held, Part};
+pub(crate) use schedule::{Answers, Due, Failed, Schedule};

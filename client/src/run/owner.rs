@@ -6,10 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use uuid::Uuid;
 
-use crate::run::hold::Hold;
-use crate::value::error::Error;
-use crate::value::name::{LONGEST_TASK, Names};
-use crate::value::sync::lock;
+use crate::run::Hold;
+use crate::value::{Error, LONGEST_TASK, Names, lock};
 
 /// One task that acquires locks.
 ///

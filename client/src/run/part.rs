@@ -4,14 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::round::{Round, Vote};
-use crate::run::change;
-use crate::run::hold::Hold;
-use crate::value::clock::BootInstant;
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::mode::Mode;
-use crate::value::released::Released;
-use crate::value::token::Token;
+use crate::proto::{Round, Vote};
+use crate::run::{Hold, change};
+use crate::value::{BootInstant, ChangeFailed, Error, Loss, Mode, Released, Token};
 
 /// One guard's part in a hold; dropped, it is given back in the background.
 pub(crate) struct Part {

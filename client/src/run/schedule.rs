@@ -12,11 +12,9 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 
-use crate::proto::agenda::{Agenda, Slot};
+use crate::proto::{Agenda, Slot};
 use crate::run::trace;
-use crate::value::clock::{BootInstant, LOOK};
-use crate::value::error::Error;
-use crate::value::sync::lock;
+use crate::value::{BootInstant, Error, LOOK, lock};
 
 /// What is looked at.
 pub(crate) trait Due: Send + Sync {

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::settings::setters;
-use crate::run::acquire::Request;
-use crate::run::core::Core;
-use crate::run::owner::Owner;
-use crate::value::lease::Lease;
+use crate::run::{Core, Owner, Request};
+use crate::value::Lease;
 
 /// A lock by its key, with the terms on which to take it. From [`Locks::lock`](crate::Locks::lock).
 ///

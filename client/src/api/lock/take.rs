@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
-use crate::run::acquire;
-use crate::run::part::Held;
-use crate::value::error::Error;
-use crate::value::mode::Mode;
+use crate::run::{Held, acquire};
+use crate::value::{Error, Mode};
 
 impl Lock {
     /// Takes the lock for writing: alone.
