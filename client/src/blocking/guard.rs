@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::blocking::park::{wait, wait_until};
-use crate::run::part::Held;
+use crate::run::held::Held;
 use crate::value::error::{ChangeFailed, Error, Loss};
 use crate::value::released::Released;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::blocking::guard::Guard;
 use crate::blocking::park::{Cores, wait};
+use crate::run::held::Held;
 use crate::run::owner::Owner;
-use crate::run::part::Held;
 use crate::value::error::{Error, Loss};
 use crate::value::released::Released;
 
