@@ -330,7 +330,7 @@ impl<'a> Ballot<'a> {
     }
 }
 
-async fn ask_one(server: &Server, who: Who<'_>, terms: Terms, fence: Option<Token>) -> Answer {
+async fn ask_one(server: &Arc<Server>, who: Who<'_>, terms: Terms, fence: Option<Token>) -> Answer {
     let command = Command::Acquire {
         who,
         mode: terms.mode,
