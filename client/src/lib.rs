@@ -169,10 +169,8 @@ mod api;
 pub mod blocking;
 
 pub use api::builder::Builder;
-pub use api::client::{Answers, Client, Locks};
+pub use api::client::{Answers, Client, Guarded, Locks};
 pub use api::guard::Guard;
-pub use api::guarded::Guarded;
-pub use api::held::Held;
 pub use api::lock::Lock;
 pub use api::quorum::{Quorum, QuorumBuilder};
 pub use api::server::{IntoServer, Server};
@@ -181,6 +179,7 @@ pub use proto::reply::Reply;
 /// The crate that connections can come from, in the version this one uses.
 pub use redis;
 pub use run::owner::Owner;
+pub use run::part::Held;
 pub use value::clock::BootInstant;
 pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};
 pub use value::mode::Mode;

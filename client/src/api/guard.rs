@@ -2,20 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::api::held::Held;
-use crate::proto::acquire::Patience;
-use crate::run::hold::Hold;
-use crate::run::release::Part;
-use crate::run::{change, release, renew};
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
-use crate::value::released::Released;
+use crate::run::{Held, Part, change};
+use crate::value::{ChangeFailed, Error, Lease, Loss, Released};
 
 /// A lock that is held.
 ///
@@ -44,34 +36,17 @@ use crate::value::released::Released;
 /// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
-    held: Held,
-    renews: bool,
-    is_released: bool,
+    part: Part,
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Arc<Hold>, part: Part) -> Guard {
-        Guard {
-            held: Held {
-                hold,
-                mode: part.mode,
-            },
-            renews: part.renews,
-            is_released: false,
-        }
+    pub(crate) fn new(part: Part) -> Guard {
+        Guard { part }
     }
 
-    /// How long an answer may take.
     #[cfg(feature = "blocking")]
     pub(crate) fn answer_limit(&self) -> Duration {
-        self.held.hold.core.limits.answer
-    }
-
-    fn part(&self) -> Part {
-        Part {
-            mode: self.held.mode,
-            renews: self.renews,
-        }
+        self.hold.core.limits.answer
     }
 
     /// A view of this lock for others to check.
@@ -89,7 +64,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn held(&self) -> Held {
-        self.held.clone()
+        self.part.held.clone()
     }
 
     /// Renews the lock now, by its lease. Needed only where renewal in the background was turned off.
@@ -115,7 +90,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<(), Error> {
-        renew::renew(&self.held.hold, None).await
+        change::renew(&self.hold, None).await
     }
 
     /// Renews the lock now, until at least `lease` from now. A renewal never shortens a lease.
@@ -141,7 +116,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew_for(&self, lease: Duration) -> Result<(), Error> {
-        renew::renew(&self.held.hold, Some(Lease::new(lease)?)).await
+        change::renew(&self.hold, Some(Lease::new(lease)?)).await
     }
 
     /// Gives the lock back and tells whether it was still held. Allowed whatever is believed about it.
@@ -164,9 +139,8 @@ impl Guard {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn release(mut self) -> Result<Released, Error> {
-        self.is_released = true;
-        release::release(self.held.hold.clone(), self.part()).await
+    pub async fn release(self) -> Result<Released, Error> {
+        self.part.release().await
     }
 
     /// Runs `work` until it ends or the lock is lost, and releases.
@@ -221,7 +195,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade(&mut self) -> Result<(), ChangeFailed> {
-        self.become_writer(Patience::Forever).await
+        self.part.upgrade(None).await
     }
 
     /// Like [`upgrade`](Guard::upgrade), but waits up to `limit`; zero does not wait at all.
@@ -247,18 +221,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade_within(&mut self, limit: Duration) -> Result<(), ChangeFailed> {
-        self.become_writer(Patience::of(limit)).await
-    }
-
-    async fn become_writer(&mut self, patience: Patience) -> Result<(), ChangeFailed> {
-        let hold = &self.held.hold;
-        let _turn = hold.turn.lock().await;
-        change::upgrade(hold, patience).await?;
-        if self.held.mode == Mode::Read {
-            hold.with(|state| state.writers += 1);
-            self.held.mode = Mode::Write;
-        }
-        Ok(())
+        self.part.upgrade(Some(limit)).await
     }
 
     /// Makes a writer a reader without letting another writer in between; readers who queue get in at once.
@@ -284,40 +247,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn downgrade(&mut self) -> Result<(), ChangeFailed> {
-        let lost = |loss| ChangeFailed {
-            error: Error::Lost(loss),
-            left: None,
-        };
-        if let Some(loss) = self.loss() {
-            return Err(lost(loss));
-        }
-        let hold = &self.held.hold;
-        if self.held.mode == Mode::Read {
-            return Ok(());
-        }
-        // Before anything is sent: what is believed is never more than what is held.
-        self.held.mode = Mode::Read;
-        hold.with(|state| state.writers -= 1);
-        let changed = change::downgrade(hold).await;
-        match (changed, hold.loss()) {
-            (Ok(()), None) => Ok(()),
-            (Ok(()), Some(loss)) => Err(lost(loss)),
-            (Err(error), Some(_)) => Err(ChangeFailed { error, left: None }),
-            (Err(error), None) => {
-                hold.with(|state| state.writers += 1);
-                self.held.mode = Mode::Write;
-                let left = Some(Mode::Write);
-                Err(ChangeFailed { error, left })
-            }
-        }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if !self.is_released {
-            release::drop_part(&self.held.hold, self.part());
-        }
+        self.part.downgrade().await
     }
 }
 
@@ -325,12 +255,12 @@ impl Deref for Guard {
     type Target = Held;
 
     fn deref(&self) -> &Held {
-        &self.held
+        &self.part.held
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.write(f.debug_struct("Guard"))
+        self.write(f.debug_struct("Guard"))
     }
 }

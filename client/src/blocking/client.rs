@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::builder::Builder;
+use crate::api::client::sealed::Locks as _;
 use crate::api::client::{Answers, info_on_each, top_on_each};
 use crate::api::quorum::QuorumBuilder;
 use crate::api::server::IntoServer;

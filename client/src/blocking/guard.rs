@@ -4,8 +4,8 @@ use std::mem;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use crate::api::held::Held;
 use crate::blocking::park::{wait, wait_until};
+use crate::run::part::Held;
 use crate::value::error::{ChangeFailed, Error, Loss};
 use crate::value::released::Released;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::held::Held;
 use crate::blocking::guard::Guard;
 use crate::blocking::park::{Cores, wait};
 use crate::run::owner::Owner;
+use crate::run::part::Held;
 use crate::value::error::{Error, Loss};
 use crate::value::released::Released;
 

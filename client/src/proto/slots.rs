@@ -1,6 +1,6 @@
 //! Redis Cluster: which slot a key has, and which node a slot.
 
-use crate::proto::reply::Reply;
+use crate::proto::Reply;
 
 pub(crate) const SLOTS: u16 = 16384;
 

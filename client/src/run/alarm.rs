@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::task::Waker;
 
-use crate::proto::agenda::Agenda;
-use crate::value::clock::{BootInstant, LOOK};
-use crate::value::sync::lock;
+use crate::proto::Agenda;
+use crate::value::{BootInstant, LOOK, lock};
 
 static DUE: Mutex<Option<Agenda<Waker>>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
