@@ -1,7 +1,6 @@
 //! One server process: a connection that all commands share, and one that collects letters. Each is opened when it is first
 //! used, and again after it was lost.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::proto::command::Command;
 use crate::value::clock::BootInstant;
 use crate::value::sync::lock;
 
+#[derive(Debug)]
 pub(crate) struct Peer {
     /// Tells it from all others of this process.
     pub(crate) id: u64,
@@ -81,17 +81,6 @@ impl Peer {
     pub(super) fn reconnect(&self) {
         *lock(&self.shared) = None;
         *lock(&self.mail) = None;
-    }
-}
-
-impl fmt::Debug for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer")
-            .field("name", &self.name)
-            .field("dial", &self.dial)
-            .field("shared", &*lock(&self.shared))
-            .field("mail", &*lock(&self.mail))
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,31 +1,46 @@
 //! One server as those who lock see it: a single one, the primary that Sentinel names, or a cluster, whose slot map and
 //! connections are our own: one node that hangs makes nobody slow whose lock is on another.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
-use super::cluster::Cluster;
 use super::connection::Limits;
 use super::dial::{Address, Dial, Way};
 use super::peer::{Peer, Route};
 use crate::proto::command::Command;
-use crate::proto::reply::{Answer, Reply};
+use crate::proto::reply::{Answer, Failure, Reply};
+use crate::proto::slots::{self, SLOTS};
 use crate::value::clock::BootInstant;
+use crate::value::error::ConnectionError;
+use crate::value::sync::lock;
 
 /// One server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
+    /// Of a cluster: what connections to its nodes have in common, user, password and TLS.
+    pattern: Option<Address>,
     fails_over: bool,
-    nodes: Nodes,
+    /// The server, or some nodes of the cluster.
+    seeds: Vec<Arc<Peer>>,
+    limits: Limits,
+    runtime: Handle,
+    map: Mutex<Map>,
+    refreshing: Arc<tokio::sync::Mutex<()>>,
 }
 
-#[derive(Debug)]
-enum Nodes {
-    One(Arc<Peer>),
-    Cluster(Arc<Cluster>),
+/// What is known of a cluster.
+#[derive(Debug, Default)]
+struct Map {
+    peers: HashMap<String, Arc<Peer>>,
+    /// The primary of each slot; nothing until it is known.
+    slots: Vec<Option<Arc<Peer>>>,
 }
 
 /// So often a request is sent elsewhere.
@@ -35,8 +50,13 @@ impl Server {
     pub(crate) fn one(name: String, dial: Dial, limits: Limits, runtime: Handle) -> Server {
         Server {
             fails_over: !matches!(dial.way, Way::Direct(_)),
-            nodes: Nodes::One(Peer::new(name.clone(), dial, limits, runtime)),
+            seeds: vec![Peer::new(name.clone(), dial, limits, runtime.clone())],
             name,
+            pattern: None,
+            limits,
+            runtime,
+            map: Mutex::default(),
+            refreshing: Arc::default(),
         }
     }
 
@@ -46,10 +66,14 @@ impl Server {
         limits: Limits,
         runtime: Handle,
     ) -> Server {
+        // `host:port`, as nodes are named in redirections.
+        let node = |it: &Address| (it.addr().to_string(), direct(it.clone()));
+        let peer = |(node, dial)| Peer::new(node, dial, limits, runtime.clone());
         Server {
+            seeds: seeds.iter().map(node).map(peer).collect(),
+            pattern: seeds.first().cloned(),
             fails_over: true,
-            nodes: Nodes::Cluster(Arc::new(Cluster::new(seeds, limits, runtime))),
-            name,
+            ..Server::one(name, direct(seeds[0].clone()), limits, runtime.clone())
         }
     }
 
@@ -59,42 +83,60 @@ impl Server {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        !matches!(self.nodes, Nodes::One(_))
+        self.pattern.is_some()
     }
 
     /// Where requests about a key go, as far as is known.
     pub(crate) fn route(&self, key: &[u8]) -> Route {
-        match &self.nodes {
-            Nodes::One(peer) => Route::to(peer.clone()),
-            Nodes::Cluster(cluster) => Route::to(cluster.peer(key)),
-        }
+        let home = self.is_cluster().then(|| {
+            let slot = usize::from(slots::slot(key));
+            lock(&self.map).slots.get(slot).cloned().flatten()
+        });
+        Route::to(home.flatten().unwrap_or_else(|| self.seeds[0].clone()))
     }
 
     /// Finds out where keys are, if that is to be found out.
     pub(crate) async fn prepare(&self) {
-        if let Nodes::Cluster(cluster) = &self.nodes {
-            cluster.prepare().await;
+        if self.is_cluster() && lock(&self.map).slots.is_empty() {
+            self.refresh().await;
         }
     }
 
     /// Reads what an answer says of the way that the request went; where it is to be sent instead, if elsewhere.
-    pub(crate) fn redirected(&self, route: &Route, answer: &Answer) -> Option<Route> {
-        match &self.nodes {
-            Nodes::One(peer) => {
-                if self.fails_over
-                    && matches!(answer, Ok(Reply::Error(line)) if line.starts_with("READONLY"))
-                {
-                    // It is no primary any more.
-                    peer.reconnect();
-                }
-                None
+    pub(crate) fn redirected(self: &Arc<Self>, route: &Route, answer: &Answer) -> Option<Route> {
+        let line = match answer {
+            Ok(Reply::Error(line)) => line.as_str(),
+            Ok(_) => return None,
+            Err(_) => "",
+        };
+        if !self.is_cluster() {
+            // It is no primary any more.
+            if self.fails_over && line.starts_with("READONLY") {
+                route.peer.reconnect();
             }
-            Nodes::Cluster(cluster) => cluster.redirected(route, answer),
+            return None;
         }
+        let Some(redirection) = slots::redirection(line) else {
+            if answer.is_err() || line.starts_with("CLUSTERDOWN") || line.starts_with("READONLY") {
+                self.refresh_in_background();
+            }
+            return None;
+        };
+        let mut map = lock(&self.map);
+        let asking = redirection.once;
+        let peer = self.peer(&mut map, &with_host(&redirection.node, &route.peer.name))?;
+        if !asking {
+            if let Some(home) = map.slots.get_mut(usize::from(redirection.slot)) {
+                *home = Some(peer.clone());
+            }
+            drop(map);
+            self.refresh_in_background();
+        }
+        Some(Route { peer, asking })
     }
 
     /// Sends a command to where it belongs and awaits its answer.
-    pub(crate) async fn call(&self, command: &Command<'_>) -> Answer {
+    pub(crate) async fn call(self: &Arc<Self>, command: &Command<'_>) -> Answer {
         self.prepare().await;
         let mut route = self.route(command.key().unwrap_or_default());
         let mut left = REDIRECTIONS;
@@ -109,15 +151,103 @@ impl Server {
 
     /// Asks each process that has locks.
     pub(crate) async fn call_each(&self, command: &Command<'_>) -> Vec<Answer> {
-        let peers = match &self.nodes {
-            Nodes::One(peer) => vec![peer.clone()],
-            Nodes::Cluster(cluster) => match cluster.primaries().await {
-                Ok(primaries) => primaries,
-                Err(failure) => return vec![Err(failure)],
-            },
+        let mut peers = self.seeds.clone();
+        if self.is_cluster() {
+            self.refresh().await;
+            peers = lock(&self.map).slots.iter().flatten().cloned().collect();
+            peers.sort_unstable_by_key(|it| it.id);
+            peers.dedup_by_key(|it| it.id);
+        }
+        if peers.is_empty() {
+            let error = ConnectionError::new("no node of the cluster answers");
+            return vec![Err(Failure::NotSent(error))];
+        }
+        let now = BootInstant::now();
+        join_all(peers.into_iter().map(|it| Route::to(it).send(command, now))).await
+    }
+
+    /// A node of the cluster.
+    fn peer(&self, map: &mut Map, node: &str) -> Option<Arc<Peer>> {
+        let seed = self.seeds.iter().find(|it| it.name == node);
+        if let Some(peer) = seed.or_else(|| map.peers.get(node)) {
+            return Some(peer.clone());
+        }
+        let mut address = self.pattern.clone()?;
+        let (name, number) = node.rsplit_once(':').unwrap_or((node, ""));
+        let mut addr = address.addr().clone();
+        if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
+            &mut addr
+        {
+            // One that makes no sense leads nowhere.
+            (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
+        }
+        address = address.set_addr(addr);
+        let runtime = self.runtime.clone();
+        let peer = Peer::new(node.to_owned(), direct(address), self.limits, runtime);
+        map.peers.insert(node.to_owned(), peer.clone());
+        Some(peer)
+    }
+
+    /// Once at a time.
+    fn refresh_in_background(self: &Arc<Self>) {
+        if let Ok(turn) = self.refreshing.clone().try_lock_owned() {
+            let server = self.clone();
+            self.runtime.spawn(async move {
+                server.refresh().await;
+                drop(turn);
+            });
+        }
+    }
+
+    /// Asks all nodes for the slots; the first answer counts, because others may hang.
+    async fn refresh(&self) {
+        let peers: Vec<Arc<Peer>> = {
+            let map = lock(&self.map);
+            self.seeds
+                .iter()
+                .chain(map.peers.values())
+                .cloned()
+                .collect()
         };
         let now = BootInstant::now();
-        let pending = peers.into_iter().map(|it| Route::to(it).send(command, now));
-        join_all(pending).await
+        let command = Command::Plain(&[b"CLUSTER", b"SLOTS"]);
+        let ask = |peer: Arc<Peer>| async {
+            let pending = Route::to(peer.clone()).send(&command, now);
+            (peer, pending.await)
+        };
+        let mut answers: FuturesUnordered<_> = peers.into_iter().map(ask).collect();
+        while let Some((asked, answer)) = answers.next().await {
+            let ranges = answer.ok().as_ref().and_then(slots::primaries);
+            let Some(mut ranges) = ranges.filter(|it| !it.is_empty()) else {
+                continue;
+            };
+            for range in &mut ranges {
+                range.2 = with_host(&range.2, &asked.name);
+            }
+            let map = &mut *lock(&self.map);
+            // Whoever has left is not connected to any more.
+            map.peers
+                .retain(|node, _| ranges.iter().any(|it| it.2 == *node));
+            map.slots = vec![None; SLOTS.into()];
+            for (from, to, node) in ranges {
+                let peer = self.peer(map, &node);
+                if let Some(slots) = map.slots.get_mut(from.into()..=to.into()) {
+                    slots.fill(peer);
+                }
+            }
+            return;
+        }
+    }
+}
+
+fn direct(address: Address) -> Dial {
+    Dial::new(Way::Direct(Box::new(address)), None, None)
+}
+
+/// A node that does not know its own host has that of the one that named it.
+fn with_host(node: &str, named_by: &str) -> String {
+    match (node.strip_prefix(':'), named_by.rsplit_once(':')) {
+        (Some(port), Some((host, _))) => format!("{host}:{port}"),
+        _ => node.to_owned(),
     }
 }
