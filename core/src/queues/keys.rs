@@ -10,19 +10,11 @@ use super::slab::Slab;
 use super::table::{Chained, Table};
 use super::tree::{self, Forest, Links, NIL};
 use super::waiter::WaiterId;
+use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::Owner;
 use crate::slots::{SlotKey, SlotSet, slot_of};
 use crate::types::Instant;
-
-/// A key: its database and its name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId {
-    /// The number of the database.
-    pub db: u32,
-    /// Any bytes.
-    pub name: Rc<[u8]>,
-}
 
 /// What a settle has left for the next one.
 #[derive(Debug, Default)]

@@ -20,13 +20,14 @@ mod waiters;
 use std::rc::Rc;
 
 pub use deadlock::Wait;
-pub use keys::{KeyId, WaitingKeys};
+pub use keys::WaitingKeys;
 pub use waiter::{Changed, Decided, Settled, Verdict, Waiter, WaiterId};
 
 use keys::Keys;
 use tree::NIL;
 use waiters::{Place, Waiters};
 
+use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
 use crate::types::{Instant, Lease};

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use super::super::KeyId;
 use super::super::tree::NIL;
 use super::super::waiters::{Place, ROAMS, WRITES};
-use super::Asking;
+use super::asking::Asking;
+use crate::key::KeyId;
 use crate::observed::{Observed, ObservedReaders};
 use crate::owner::OwnerRef;
 use crate::types::Mode;
