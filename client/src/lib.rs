@@ -170,7 +170,6 @@ pub mod blocking;
 
 pub use api::builder::Builder;
 pub use api::client::{Answers, Client, Guarded, Locks};
-pub use api::guard::Guard;
 pub use api::lock::Lock;
 pub use api::quorum::{Quorum, QuorumBuilder};
 pub use api::server::{IntoServer, Server};
@@ -178,8 +177,9 @@ pub use proto::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
 pub use proto::reply::Reply;
 /// The crate that connections can come from, in the version this one uses.
 pub use redis;
+pub use run::guard::Guard;
+pub use run::held::Held;
 pub use run::owner::Owner;
-pub use run::part::Held;
 pub use value::clock::BootInstant;
 pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};
 pub use value::mode::Mode;

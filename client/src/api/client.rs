@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::api::guard::Guard;
 use crate::api::lock::Lock;
 use crate::net::server::Server;
 use crate::proto::{Command, LockInfo, Read, Reply, ServerAnswer, TopEntry, checked};
-use crate::run::{Core, Request};
+use crate::run::{Core, Guard, Request};
 use crate::value::{Error, Loss};
 
 /// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code

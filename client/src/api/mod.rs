@@ -2,7 +2,6 @@
 
 pub(crate) mod builder;
 pub(crate) mod client;
-pub(crate) mod guard;
 pub(crate) mod lock;
 pub(crate) mod quorum;
 pub(crate) mod server;

@@ -91,10 +91,10 @@ impl Vote {
     /// Why it is no grant.
     pub(crate) fn reason(&self) -> Option<NodeReason> {
         match self {
-            Vote::Held(_) => None,
+            Vote::Held(_) | Vote::Unasked => None,
             Vote::Busy => Some(NodeReason::Busy),
             Vote::Ahead => Some(NodeReason::Ahead),
-            Vote::Unasked | Vote::Pending => Some(NodeReason::Silent),
+            Vote::Pending => Some(NodeReason::Silent),
             Vote::Unknown(error) | Vote::Failed(error) => Some(NodeReason::of(error.clone())),
         }
     }

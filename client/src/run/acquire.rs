@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::proto::{Acquisition, Belief, Name, Next, Outcome, Terms, Vote};
-use crate::run::{Ballot, Calls, Core, Hold, Owner, Part, Won, change, trace};
-use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names};
+use crate::run::{Ballot, Calls, Core, Guard, Hold, Owner, change, trace};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
 
 /// A server may take this part of a lease to answer.
 const SHARE: u32 = 4;
@@ -46,7 +46,7 @@ pub(crate) async fn acquire(
     request: &Request,
     mode: Mode,
     wait: Option<Duration>,
-) -> Result<Part, Error> {
+) -> Result<Guard, Error> {
     let started = BootInstant::now();
     let terms = Terms {
         mode,
@@ -59,7 +59,7 @@ pub(crate) async fn acquire(
         Some(owner) => acquire_for(core, request, owner, terms).await,
     };
     match &result {
-        Ok(part) => trace::granted(&request.key, mode, part.held.token(), started.elapsed()),
+        Ok(guard) => trace::granted(&request.key, mode, guard.token(), started.elapsed()),
         Err(error) => trace::refused(&request.key, mode, error),
     }
     result
@@ -71,7 +71,7 @@ async fn acquire_for(
     request: &Request,
     owner: &Owner,
     terms: Terms,
-) -> Result<Part, Error> {
+) -> Result<Guard, Error> {
     let place = owner.place(core.id, &request.key);
     let mut turn = match request.reentrant {
         true => place.lock().await,
@@ -89,22 +89,22 @@ async fn acquire_for(
             entered => return entered,
         }
     }
-    let part = acquire_anew(core, request, owner.names(), terms).await?;
-    *turn = Arc::downgrade(&part.held.hold);
-    Ok(part)
+    let guard = acquire_anew(core, request, owner.names(), terms).await?;
+    *turn = Arc::downgrade(&guard.hold);
+    Ok(guard)
 }
 
 /// Enters a hold again: that is counted here, the servers see one hold.
-async fn enter(request: &Request, hold: &Arc<Hold>, terms: Terms) -> Result<Part, Error> {
+async fn enter(request: &Request, hold: &Arc<Hold>, terms: Terms) -> Result<Guard, Error> {
     let _turn = hold.turn.lock().await;
     if terms.mode == Mode::Write {
         change::upgrade(hold, terms.wait).await?;
     }
     let cap = request.max_hold.map(|max| BootInstant::now() + max);
-    let part = Part::join(hold, terms.mode, request.renews, cap)?;
+    let guard = Guard::of(hold, (terms.mode, request.renews), cap)?;
     // That it is still there, and for as long as is asked for, is for the servers to say.
     change::renew(hold, Some(terms.lease)).await?;
-    Ok(part)
+    Ok(guard)
 }
 
 async fn acquire_anew(
@@ -112,23 +112,24 @@ async fn acquire_anew(
     request: &Request,
     names: &Names,
     mut terms: Terms,
-) -> Result<Part, Error> {
+) -> Result<Guard, Error> {
     if let Some(max) = request.max_hold {
         terms.lease = terms.lease.limited(max);
     }
     let Terms { mode, lease, .. } = terms;
     check_lease(core, lease)?;
-    let won = win(core, &request.key, names, terms).await?;
-    let since = won.round.held().map(|(_, held)| held.made).min();
+    let (ballot, token) = win(core, &request.key, names, terms).await?;
+    let (name, round, late) = ballot.won(token);
+    let since = round.held().map(|(_, held)| held.made).min();
     let cap = since.zip(request.max_hold).map(|(since, max)| since + max);
-    let belief = Belief::new(won.token, won.round, lease, cap);
-    let hold = Hold::new(core.clone(), won.name, belief, mode, request.renews);
-    if won.late.count() > 0 {
-        core.runtime().spawn(learn(hold.clone(), lease, won.late));
+    let belief = Belief::new(token, round, lease, cap);
+    let hold = Hold::new(core.clone(), name, belief, mode);
+    if late.count() > 0 {
+        core.runtime().spawn(learn(hold.clone(), lease, late));
     }
-    let part = Part::new(hold, mode, request.renews);
+    let guard = Guard::of(&hold, (mode, request.renews), None)?;
     // Closed meanwhile: what is not given back now would never be.
-    core.check_open().map(|()| part)
+    core.check_open().map(|()| guard)
 }
 
 /// A lease must not run out while servers answer.
@@ -142,7 +143,12 @@ fn check_lease(core: &Core, lease: Lease) -> Result<(), Error> {
     }
 }
 
-async fn win(core: &Arc<Core>, key: &Arc<[u8]>, names: &Names, terms: Terms) -> Result<Won, Error> {
+async fn win<'a>(
+    core: &'a Arc<Core>,
+    key: &Arc<[u8]>,
+    names: &Names,
+    terms: Terms,
+) -> Result<(Ballot<'a>, Token), Error> {
     let mut acquisition = Acquisition::new(terms, BootInstant::now());
     let always = (!core.is_quorum()).then_some(0);
     let mut queues = always;
@@ -161,7 +167,7 @@ async fn win(core: &Arc<Core>, key: &Arc<[u8]>, names: &Names, terms: Terms) -> 
             }
         };
         if let Outcome::Won(token) = outcome {
-            return Ok(ballot.won(token));
+            return Ok((ballot, token));
         }
         let random = uuid::Uuid::new_v4().as_u128() as u32;
         let luck = (began.elapsed(), f64::from(random) / f64::from(u32::MAX));

@@ -30,15 +30,6 @@ pub(crate) struct Ballot<'a> {
     is_settled: bool,
 }
 
-/// A ballot that was won.
-pub(crate) struct Won {
-    pub(crate) name: Name,
-    pub(crate) round: Round,
-    pub(crate) token: Token,
-    /// What has not been answered yet.
-    pub(crate) late: Calls,
-}
-
 impl<'a> Ballot<'a> {
     pub(crate) fn new(core: &'a Arc<Core>, name: Name, terms: Terms) -> Ballot<'a> {
         Ballot {
@@ -249,17 +240,14 @@ impl<'a> Ballot<'a> {
         true
     }
 
-    pub(crate) fn won(mut self, token: Token) -> Won {
+    /// It is won: the name, the votes, and what has not been answered yet.
+    pub(crate) fn won(mut self, token: Token) -> (Name, Round, Calls) {
         self.is_settled = true;
         if self.core.is_quorum() {
             lock(&self.core.proposal).learn(token, self.proposed, self.started);
         }
-        Won {
-            name: self.name.clone(),
-            round: self.round.clone(),
-            token,
-            late: std::mem::take(&mut self.asked),
-        }
+        let late = std::mem::take(&mut self.asked);
+        (self.name.clone(), self.round.clone(), late)
     }
 }
 

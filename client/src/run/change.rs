@@ -1,4 +1,4 @@
-//! Changes of a hold: upgrades, downgrades, and renewals by hand. They only ever change a hold that is there; one whose outcome is not known
+//! Changes of a hold: upgrades, downgrades, renewals by hand and its release. They only ever change a hold that is there; one whose outcome is not known
 //! ends it.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use crate::proto::{Acquisition, Outcome, Round, Terms, Verb, Vote};
 use crate::run::{Ballot, Call, Calls, Hold};
-use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released};
 
 /// An upgrade that is on its way. Dropped before it is settled, nobody knows what became of it.
 struct Changing<'a> {
@@ -119,10 +119,7 @@ async fn ask_to_write(
     ballot: &mut Ballot<'_>,
     acquisition: &mut Acquisition,
 ) -> Outcome {
-    let servers: Vec<usize> = hold.with(|state| {
-        let there = |vote: &Vote| vote.may_be_there().is_some();
-        state.belief.round.those(there).collect()
-    });
+    let servers = hold.servers();
     let is_quorum = hold.core.is_quorum();
     if is_quorum {
         ballot.ask(servers.clone()).await;
@@ -191,18 +188,22 @@ async fn ask(hold: &Hold, server: usize, verb: Verb) -> Vote {
 pub(crate) fn downgrade(
     hold: &Arc<Hold>,
 ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-    let task = hold.core.runtime().spawn(downgrade_in_turn(hold.clone()));
-    async move { task.await.unwrap_or(Err(Error::Closed)) }
+    let is_due = hold.with(|state| state.is_to_read());
+    let task = is_due.then(|| hold.core.runtime().spawn(downgrade_in_turn(hold.clone())));
+    async move {
+        match task {
+            Some(task) => task.await.unwrap_or(Err(Error::Closed)),
+            None => Ok(()),
+        }
+    }
 }
 
 async fn downgrade_in_turn(hold: Arc<Hold>) -> Result<(), Error> {
     let _turn = hold.turn.lock().await;
-    let servers: Vec<usize> = hold.with(|state| {
-        let is_due = state.guards > 0 && state.writers == 0 && state.writes;
-        let there = |vote: &Vote| vote.may_be_there().is_some();
-        let servers = state.belief.round.those(there);
-        servers.filter(|_| is_due).collect()
-    });
+    let servers = match hold.with(|state| state.is_to_read()) {
+        true => hold.servers(),
+        false => Vec::new(),
+    };
     if servers.is_empty() {
         return Ok(());
     }
@@ -269,4 +270,35 @@ pub(crate) async fn renew(hold: &Hold, lease: Option<Lease>) -> Result<(), Error
         hold.with(|state| state.belief.forget_lease());
     }
     Err(core.error_of(&round, confirmed))
+}
+
+/// Gives a hold back, whoever shares it.
+pub(crate) async fn release(hold: &Hold) -> Result<Released, Error> {
+    let mut releasing = hold.release();
+    if releasing.count() == 0 {
+        return Ok(Released::Lost);
+    }
+    let mut round = Round::new(hold.core.servers.len());
+    let (all, majority) = (round.len(), round.majority());
+    // Where it is not, there is nothing to be released.
+    let (mut held, mut lost, mut unknown) = (0, all - releasing.count(), 0);
+    while let Some((server, released)) = releasing.next().await {
+        match released {
+            Ok(Released::Held) => held += 1,
+            Ok(Released::Lost) => lost += 1,
+            Ok(Released::Unknown) => unknown += 1,
+            // It is said again in the background.
+            Err(error) => round[server] = Vote::Unknown(error),
+        }
+        if held >= majority {
+            return Ok(Released::Held);
+        }
+        if lost > all - majority {
+            return Ok(Released::Lost);
+        }
+    }
+    match held + lost + unknown >= majority {
+        true => Ok(Released::Unknown),
+        false => Err(hold.core.error_of(&round, held)),
+    }
 }

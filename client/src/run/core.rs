@@ -15,7 +15,7 @@ use crate::net::peer::Peer;
 use crate::net::server::Server;
 use crate::proto::{Name, Proposal, Round, Vote};
 use crate::run::{Janitor, Leave, Mail, Schedule};
-use crate::value::{Error, Lease, Names, NodeFailure, NodeReason, lock};
+use crate::value::{Error, Lease, Names, NodeFailure, lock};
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
 pub struct Core {
@@ -101,32 +101,18 @@ impl Core {
 
     /// Why too few servers have granted something.
     pub(crate) fn error_of(&self, round: &Round, granted: usize) -> Error {
-        if let Round::One(vote) = round {
-            return match vote {
-                Vote::Unknown(error) | Vote::Failed(error) => error.clone(),
-                _ => Error::NotHeld,
-            };
-        }
-        let votes = round.iter().enumerate();
-        self.no_quorum(
-            granted,
-            votes.filter_map(|(server, vote)| Some((server, vote.reason()?))),
-        )
-    }
-
-    pub(crate) fn no_quorum(
-        &self,
-        granted: usize,
-        reasons: impl Iterator<Item = (usize, NodeReason)>,
-    ) -> Error {
-        let failure = |(server, reason): (usize, NodeReason)| NodeFailure {
-            server: self.servers[server].name.clone(),
-            reason,
+        let failure = |(server, vote): (&Arc<Server>, &Vote)| {
+            let server = server.name.clone();
+            vote.reason().map(|reason| NodeFailure { server, reason })
         };
-        Error::NoQuorum {
-            needed: self.majority(),
-            granted,
-            nodes: reasons.map(failure).collect(),
+        match round {
+            Round::One(Vote::Unknown(error) | Vote::Failed(error)) => error.clone(),
+            Round::One(_) => Error::NotHeld,
+            Round::Many(votes) => Error::NoQuorum {
+                needed: self.majority(),
+                granted,
+                nodes: self.servers.iter().zip(votes).filter_map(failure).collect(),
+            },
         }
     }
 

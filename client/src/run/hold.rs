@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, checked, token};
+use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, Vote, checked, token};
 use crate::run::{Answers, Call, Calls, Core, Due, Failed, Leave, alarm, trace};
 use crate::value::{BootInstant, Error, Loss, Mode, lock};
 
@@ -39,34 +39,25 @@ pub(crate) struct State {
 }
 
 impl Hold {
-    /// A hold that was granted, with one guard.
-    pub(crate) fn new(
-        core: Arc<Core>,
-        name: Name,
-        belief: Belief,
-        mode: Mode,
-        renews: bool,
-    ) -> Arc<Hold> {
+    /// A hold that was granted, and has no guard yet.
+    pub(crate) fn new(core: Arc<Core>, name: Name, belief: Belief, mode: Mode) -> Arc<Hold> {
         let state = State {
             belief,
-            guards: 1,
-            writers: u32::from(mode == Mode::Write),
-            renewing: u32::from(renews),
+            guards: 0,
+            writers: 0,
+            renewing: 0,
             writes: mode == Mode::Write,
             watchers: Vec::new(),
             slot: None,
             in_flight: 0,
             is_told: false,
         };
-        let due = state.due();
-        let hold = Arc::new(Hold {
+        Arc::new(Hold {
             core,
             name,
             turn: tokio::sync::Mutex::const_new(()),
             state: Mutex::new(state),
-        });
-        hold.core.schedule.add(hold.clone(), due, None);
-        hold
+        })
     }
 
     /// Looks at, or changes, what is known; who waits for a loss is told of one.
@@ -137,9 +128,15 @@ impl Hold {
     /// Has it looked at by the time that the next renewal is due.
     pub(crate) fn reschedule(self: &Arc<Self>) {
         let (slot, due) = self.with(|state| (state.slot, state.due()));
-        if slot.is_some_and(|slot| due < slot.0) {
+        if slot.is_none_or(|slot| due < slot.0) {
             self.core.schedule.add(self.clone(), due, slot);
         }
+    }
+
+    /// The servers that may have it.
+    pub(crate) fn servers(&self) -> Vec<usize> {
+        let there = |vote: &Vote| vote.may_be_there().is_some();
+        self.with(|state| state.belief.round.those(there).collect())
     }
 
     /// A server's answer to a renewal.
@@ -163,6 +160,11 @@ impl Hold {
 }
 
 impl State {
+    /// The servers have it for writing, and its guards only read.
+    pub(crate) fn is_to_read(&self) -> bool {
+        self.guards > 0 && self.writers == 0 && self.writes
+    }
+
     /// When it is to be looked at next.
     fn due(&self) -> BootInstant {
         let deadline = self.belief.deadline();

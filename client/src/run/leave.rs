@@ -37,9 +37,7 @@ impl Janitor {
 }
 
 /// A name that is left; resolves to what the server says that there was. Dropped before it does, the janitor goes on.
-pub(crate) struct Leave(Option<Leaving>);
-
-struct Leaving {
+pub(crate) struct Leave {
     janitor: Arc<Janitor>,
     server: Arc<Server>,
     name: Name,
@@ -51,6 +49,9 @@ struct Leaving {
     call: Option<Call>,
     /// It was said before, for all that is known.
     is_repeated: bool,
+    is_answered: bool,
+    /// The janitor has it.
+    is_handed_over: bool,
 }
 
 impl Leave {
@@ -62,63 +63,24 @@ impl Leave {
         lease: Duration,
         (is_held, late): (bool, bool),
     ) -> Leave {
-        let verb = match is_held && !late {
-            true => Verb::Release,
-            false => Verb::Leave { late },
+        let is_repeated = late || !is_held;
+        let verb = match is_repeated {
+            true => Verb::Leave { late },
+            false => Verb::Release,
         };
-        Leave(Some(Leaving {
+        Leave {
             janitor: janitor.clone(),
             server: server.clone(),
             call: Some(Call::new(server, &name, verb)),
             name,
             late,
             until: BootInstant::now() + lease,
-            is_repeated: !matches!(verb, Verb::Release),
-        }))
-    }
-}
-
-impl Future for Leave {
-    type Output = Result<Released, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(leaving) = &mut self.0 else {
-            return Poll::Ready(Err(Error::Closed));
-        };
-        let answer = ready!(Pin::new(leaving).poll(context));
-        if answer.is_ok() {
-            self.0 = None;
-        }
-        Poll::Ready(answer)
-    }
-}
-
-impl Future for Leaving {
-    type Output = Result<Released, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        loop {
-            let verb = Verb::Leave { late: this.late };
-            let say = || Call::new(&this.server, &this.name, verb);
-            let (_, answer) = ready!(Pin::new(this.call.get_or_insert_with(say)).poll(context));
-            this.call = None;
-            let was_repeated = mem::replace(&mut this.is_repeated, true);
-            return Poll::Ready(match checked(answer, &this.server.name) {
-                // Any number left, or one that was left: it was held until now.
-                Ok(Reply::Int(left)) if left > 0 || !was_repeated => Ok(Released::Held),
-                Ok(_) if was_repeated => Ok(Released::Unknown),
-                Ok(_) => Ok(Released::Lost),
-                Err(Error::Connection { error, .. }) if !error.is_timeout() && !was_repeated => {
-                    continue;
-                }
-                Err(error) => Err(error),
-            });
+            is_repeated,
+            is_answered: false,
+            is_handed_over: false,
         }
     }
-}
 
-impl Leaving {
     async fn go_on(mut self) {
         let mut pause = FIRST_PAUSE;
         while let Err(error) = (&mut self).await {
@@ -132,31 +94,49 @@ impl Leaving {
     }
 }
 
-impl Drop for Leave {
-    fn drop(&mut self) {
-        if let Some(leaving) = self.0.take() {
-            let janitor = leaving.janitor.clone();
-            let unsaid = Unsaid::new(janitor.clone());
-            janitor.runtime.spawn(async move {
-                leaving.go_on().await;
-                drop(unsaid);
-            });
+impl Future for Leave {
+    type Output = Result<Released, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            let verb = Verb::Leave { late: this.late };
+            let say = || Call::new(&this.server, &this.name, verb);
+            let (_, answer) = ready!(Pin::new(this.call.get_or_insert_with(say)).poll(context));
+            this.call = None;
+            let was_repeated = mem::replace(&mut this.is_repeated, true);
+            let answer = match checked(answer, &this.server.name) {
+                // Any number left, or one that was left: it was held until now.
+                Ok(Reply::Int(left)) if left > 0 || !was_repeated => Ok(Released::Held),
+                Ok(_) if was_repeated => Ok(Released::Unknown),
+                Ok(_) => Ok(Released::Lost),
+                Err(Error::Connection { error, .. }) if !error.is_timeout() && !was_repeated => {
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            this.is_answered = answer.is_ok();
+            return Poll::Ready(answer);
         }
     }
 }
 
-/// Something that is still to be said, as long as its task is there.
-struct Unsaid(Arc<Janitor>);
-
-impl Unsaid {
-    fn new(janitor: Arc<Janitor>) -> Unsaid {
-        janitor.unsaid.send_modify(|count| *count += 1);
-        Unsaid(janitor)
-    }
-}
-
-impl Drop for Unsaid {
+impl Drop for Leave {
     fn drop(&mut self) {
-        self.0.unsaid.send_modify(|count| *count -= 1);
+        let unsaid = &self.janitor.unsaid;
+        if self.is_handed_over {
+            unsaid.send_modify(|count| *count -= 1);
+        } else if !self.is_answered {
+            unsaid.send_modify(|count| *count += 1);
+            let left = Leave {
+                janitor: self.janitor.clone(),
+                server: self.server.clone(),
+                name: self.name.clone(),
+                call: self.call.take(),
+                is_handed_over: true,
+                ..*self
+            };
+            self.janitor.runtime.spawn(left.go_on());
+        }
     }
 }

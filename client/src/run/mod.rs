@@ -7,21 +7,25 @@ mod ballot;
 pub(crate) mod call;
 pub(crate) mod change;
 pub(crate) mod core;
+pub(crate) mod guard;
+pub(crate) mod held;
 pub(crate) mod hold;
 mod leave;
 mod mail;
 pub(crate) mod owner;
-pub(crate) mod part;
+
 mod schedule;
 mod trace;
 
 pub(crate) use acquire::Request;
-pub(crate) use ballot::{Ballot, Won};
+pub(crate) use ballot::Ballot;
 pub(crate) use call::{Call, Calls, REDIRECTIONS};
 pub(crate) use core::Core;
+pub(crate) use guard::Guard;
+pub(crate) use held::Held;
 pub(crate) use hold::Hold;
 pub(crate) use leave::{Janitor, Leave};
 pub(crate) use mail::Mail;
 pub(crate) use owner::Owner;
-pub(crate) use part::{Held, Part};
+
 pub(crate) use schedule::{Answers, Due, Failed, Schedule};

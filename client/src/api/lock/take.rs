@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::api::guard::Guard;
 use crate::api::lock::Lock;
-use crate::run::{Held, acquire};
+use crate::run::{Guard, Held, acquire};
 use crate::value::{Error, Mode};
 
 impl Lock {
@@ -206,7 +205,6 @@ impl Lock {
     }
 
     async fn take(&self, mode: Mode, wait: Option<Duration>) -> Result<Guard, Error> {
-        let part = acquire::acquire(&self.core, &self.request, mode, wait).await;
-        part.map(Guard::new)
+        acquire::acquire(&self.core, &self.request, mode, wait).await
     }
 }

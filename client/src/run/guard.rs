@@ -1,13 +1,14 @@
-//! Guards: a lock that is held, for as long as that may be believed.
+//! Guards: a lock that is held, for as long as that may be believed. Each is a part of a hold.
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::run::{Held, Part, change};
-use crate::value::{ChangeFailed, Error, Lease, Loss, Released};
+use crate::run::{Held, Hold, change};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released};
 
 /// A lock that is held.
 ///
@@ -36,12 +37,54 @@ use crate::value::{ChangeFailed, Error, Lease, Loss, Released};
 /// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
-    part: Part,
+    held: Held,
+    renews: bool,
+    is_released: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(part: Part) -> Guard {
-        Guard { part }
+    /// One of a hold, which ends by then.
+    pub(crate) fn of(
+        hold: &Arc<Hold>,
+        (mode, renews): (Mode, bool),
+        cap: Option<BootInstant>,
+    ) -> Result<Guard, Error> {
+        hold.with(|state| {
+            if let Some(loss) = state.belief.loss(BootInstant::now()) {
+                return Err(Error::Lost(loss));
+            }
+            state.guards += 1;
+            state.writers += u32::from(mode == Mode::Write);
+            state.renewing += u32::from(renews);
+            state.belief.limit(cap);
+            Ok(())
+        })?;
+        hold.reschedule();
+        let hold = hold.clone();
+        Ok(Guard {
+            held: Held { hold, mode },
+            renews,
+            is_released: false,
+        })
+    }
+
+    /// Takes it off its hold; `true` if it was the last one.
+    fn take_off(&mut self) -> bool {
+        self.is_released = true;
+        self.hold.with(|state| {
+            state.guards -= 1;
+            state.renewing -= u32::from(self.renews);
+            state.writers -= u32::from(self.mode == Mode::Write);
+            state.guards == 0
+        })
+    }
+
+    fn set_mode(&mut self, mode: Mode) {
+        self.held.mode = mode;
+        self.hold.with(|state| match mode {
+            Mode::Write => state.writers += 1,
+            Mode::Read => state.writers -= 1,
+        });
     }
 
     #[cfg(feature = "blocking")]
@@ -64,7 +107,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn held(&self) -> Held {
-        self.part.held.clone()
+        self.held.clone()
     }
 
     /// Renews the lock now, by its lease. Needed only where renewal in the background was turned off.
@@ -139,8 +182,15 @@ impl Guard {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn release(self) -> Result<Released, Error> {
-        self.part.release().await
+    pub async fn release(mut self) -> Result<Released, Error> {
+        if self.take_off() {
+            return change::release(&self.hold).await;
+        }
+        let changed = change::downgrade(&self.hold).await;
+        match self.loss() {
+            Some(_) => Ok(Released::Lost),
+            None => changed.map(|()| Released::Held),
+        }
     }
 
     /// Runs `work` until it ends or the lock is lost, and releases.
@@ -195,7 +245,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade(&mut self) -> Result<(), ChangeFailed> {
-        self.part.upgrade(None).await
+        self.become_writer(None).await
     }
 
     /// Like [`upgrade`](Guard::upgrade), but waits up to `limit`; zero does not wait at all.
@@ -221,7 +271,17 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade_within(&mut self, limit: Duration) -> Result<(), ChangeFailed> {
-        self.part.upgrade(Some(limit)).await
+        self.become_writer(Some(limit)).await
+    }
+
+    async fn become_writer(&mut self, wait: Option<Duration>) -> Result<(), ChangeFailed> {
+        let hold = self.hold.clone();
+        let _turn = hold.turn.lock().await;
+        change::upgrade(&hold, wait).await?;
+        if self.mode == Mode::Read {
+            self.set_mode(Mode::Write);
+        }
+        Ok(())
     }
 
     /// Makes a writer a reader without letting another writer in between; readers who queue get in at once.
@@ -247,7 +307,34 @@ impl Guard {
     /// # }
     /// ```
     pub async fn downgrade(&mut self) -> Result<(), ChangeFailed> {
-        self.part.downgrade().await
+        let gone = |error| ChangeFailed { error, left: None };
+        self.check()?;
+        if self.mode == Mode::Read {
+            return Ok(());
+        }
+        // Before anything is sent: what is believed is never more than what is held.
+        self.set_mode(Mode::Read);
+        let changed = change::downgrade(&self.hold).await;
+        match (changed, self.check()) {
+            (Ok(()), held) => held.map(drop).map_err(gone),
+            (Err(error), Err(_)) => Err(gone(error)),
+            (Err(error), Ok(_)) => {
+                self.set_mode(Mode::Write);
+                let left = Some(Mode::Write);
+                Err(ChangeFailed { error, left })
+            }
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.is_released {
+        } else if self.take_off() {
+            drop(self.hold.release());
+        } else {
+            drop(change::downgrade(&self.hold));
+        }
     }
 }
 
@@ -255,7 +342,7 @@ impl Deref for Guard {
     type Target = Held;
 
     fn deref(&self) -> &Held {
-        &self.part.held
+        &self.held
     }
 }
 
