@@ -37,10 +37,10 @@ pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
     }
 }
 
-/// The lock that `bytes` describe and the `last` token of whoever wrote them.
+/// The lock that `bytes` describe and the `last` token of the server that wrote them.
 ///
 /// # Errors
-/// [`DecodeError`] for anything but the bytes of a lock that somebody holds.
+/// [`DecodeError`] for anything but the bytes of a lock that is held.
 pub fn decode_lock(
     bytes: &[u8],
     arrival: Arrival,
@@ -100,7 +100,7 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
     }
 }
 
-/// The fact that `bytes` tell and the `last` token of whoever wrote them.
+/// The fact that `bytes` tell and the `last` token of the server that wrote them.
 ///
 /// # Errors
 /// [`DecodeError`] for anything but the bytes of an effect.

@@ -112,7 +112,7 @@ impl Lock {
         (self.live_len(now) > 0).then_some(mode)
     }
 
-    /// Who holds, for whoever has to know it without the lock at hand.
+    /// Who holds, for code that has to know it without the lock at hand.
     pub fn observe(&self) -> Observed {
         self.store.observe()
     }

@@ -6,7 +6,7 @@
 //!                 └─ the box goes ───────────┴─► the request leaves, an untold grant is given back
 //! ```
 //!
-//! A queue knows nothing of this: it knows a waiter, and whoever answers waiters looks here whether
+//! A queue knows nothing of this: it knows a waiter, and the code that answers waiters looks here whether
 //! the answer is a letter. A letter's number is larger than that of every letter before it, in
 //! whatever box, so what was told of a box is told by one number.
 
@@ -163,7 +163,7 @@ impl Mail {
         Posted::In(id)
     }
 
-    /// Somebody asks for the letters of the box, and has those up to `after`.
+    /// A reader asks for the letters of the box, and has those up to `after`.
     pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) {
         let Some(found) = self.boxes.get_mut(&id) else {
             return;

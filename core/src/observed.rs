@@ -1,4 +1,4 @@
-//! The readers of one lock, shared between the lock and whoever observes it.
+//! The readers of one lock, shared between the lock and its observers.
 //!
 //! Who knows what a lock looks like without its key at hand (a search that spans keys) keeps an
 //! [`Observed`]. One holder is copied into it. Several are shared, because a copy would cost what
@@ -82,7 +82,7 @@ impl Observed {
         }
     }
 
-    /// Somebody of `owner`'s task other than `except` holds at `now`: an owner that is the same up to
+    /// An owner of `owner`'s task other than `except` holds at `now`: an owner that is the same up to
     /// the last `##`.
     pub fn holds_for_task(
         &self,
@@ -147,7 +147,7 @@ impl ObservedReaders {
         stake.is_some_and(|stake| !stake.is_over(now))
     }
 
-    /// Somebody of `owner`'s task other than `except` holds at `now`. O(log n), and one step for each
+    /// An owner of `owner`'s task other than `except` holds at `now`. O(log n), and one step for each
     /// of the task that is passed by.
     pub fn holds_for_task(
         &self,

@@ -1,4 +1,4 @@
-//! Locks that the server evicts: a lock that goes is free, whoever holds it, so it is counted and
+//! Locks that the server evicts: a lock that goes is free though it is held, so it is counted and
 //! said in the log.
 //!
 //! Locks carry no TTL, so only the `allkeys-*` policies can take them. A subscription to evictions

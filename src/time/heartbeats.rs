@@ -115,7 +115,7 @@ pub(crate) struct Heartbeats {
 impl Heartbeats {
     /// The server has started.
     pub(crate) fn on_start(&self, now: Instant, grace: u64) {
-        // Whoever configures a grace later knows his servers then.
+        // An operator who configures a grace later knows the servers then.
         self.looked.set((grace == 0).then_some(now));
     }
 
@@ -206,7 +206,7 @@ impl Heartbeats {
             self.fresh_until.set(None);
             return;
         }
-        // Whoever changes a setting knows his servers at that moment. Who starts, or is promoted, knows nothing.
+        // An operator who changes a setting knows the servers at that moment. A server that starts, or is promoted, knows nothing.
         let from_now = if first {
             Instant::default()
         } else {

@@ -2,7 +2,7 @@
 //!
 //! A request waits for every other owner that holds incompatibly, and for every other owner that
 //! stands ahead of it with an incompatible request. The owners of one task count as one: what one
-//! of them waits for, the task waits for. But not at one key: whoever waits for a task there waits
+//! of them waits for, the task waits for. But not at one key: a task that waits for another there waits
 //! for what that owner of it waits for, and for what the task waits for elsewhere. The task may have
 //! other names at the key, and a request that waits for those simply waits.
 //!
@@ -10,8 +10,8 @@
 //! Else the search walks from the request that is about to wait, breadth first, to a shortest
 //! circle. It is kept small by these observations.
 //!
-//! * Whoever waits in one queue only waits for nobody but its holders and those ahead. So a walk
-//!   along a queue needs to stop only at those who *roam*, who wait in several: a million waiters of
+//! * A task that waits in one queue only waits for nobody but its holders and those ahead. So a walk
+//!   along a queue needs to stop only at those who wait in several: a million waiters of
 //!   one lock cost a look at the lock.
 //! * A reader waits for the last writer ahead of it and, through that writer, for all that a
 //!   writer in the same place waits for. So a walk is told whole by how far it goes, and no queue
@@ -49,7 +49,7 @@ impl Queues {
         self.look_for_cycle(wait, held, now).0
     }
 
-    /// The same, and how many were looked at for it: those who hold where somebody waits who is
+    /// The same, and how many were looked at for it: those who hold where a task waits that is
     /// waited for, or who wait there and elsewhere.
     pub fn look_for_cycle(
         &self,
@@ -68,7 +68,7 @@ impl Queues {
                 task: START,
                 owner: wait.owner.as_ref(),
             };
-            search.walk(walker, asking.key, wait.mode, asking.place);
+            search.walk(walker, asking.key, wait.mode, asking.position);
             search.run();
         }
         let mut looks = search.looks;
