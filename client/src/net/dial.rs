@@ -14,9 +14,9 @@ use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::proto::reply::{Reply, parse};
-use crate::value::error::ConnectionError;
-use crate::value::sync::lock;
+use crate::proto::Reply;
+use crate::proto::reply::parse;
+use crate::value::{ConnectionError, lock};
 
 /// One server's address, and what it asks of those who connect.
 pub(crate) type Address = ConnectionInfo;
