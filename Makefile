@@ -69,6 +69,10 @@ interop: build ## Run the other languages' lock libraries, and all together: mak
 bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"]
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
 
+.PHONY: package
+package: setup ## Pack the client crate, and build what was packed by itself
+	cargo package --package mortise-client --all-features --allow-dirty
+
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all

@@ -169,10 +169,7 @@ mod api;
 pub mod blocking;
 
 pub use api::builder::Builder;
-pub use api::client::{Answers, Client, Locks};
-pub use api::guard::Guard;
-pub use api::guarded::Guarded;
-pub use api::held::Held;
+pub use api::client::{Answers, Client, Guarded, Locks};
 pub use api::lock::Lock;
 pub use api::quorum::{Quorum, QuorumBuilder};
 pub use api::server::{IntoServer, Server};
@@ -180,6 +177,8 @@ pub use proto::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
 pub use proto::reply::Reply;
 /// The crate that connections can come from, in the version this one uses.
 pub use redis;
+pub use run::guard::Guard;
+pub use run::held::Held;
 pub use run::owner::Owner;
 pub use value::clock::BootInstant;
 pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};

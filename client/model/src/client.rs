@@ -3,9 +3,10 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use crate::proto::hold::{self, Belief, Shares};
-use crate::proto::round::{Round, Vote};
+use crate::proto::hold::Belief;
+use crate::proto::round::{Held, Round, Vote};
 use crate::value::clock::BootInstant;
+use crate::value::error::Error;
 use crate::value::lease::Lease;
 use crate::value::token::Token;
 use crate::{LEASE, NODES};
@@ -66,25 +67,26 @@ pub(crate) fn lease() -> Lease {
 
 /// The client's belief in a hold that is known to be of these shares.
 pub(crate) fn belief(token: u8, shares: &[Share; NODES]) -> Belief {
-    let share = |share: &Share| match *share {
-        Share::Held { token, sent } => hold::Share::Held {
+    let vote = |share: &Share| match *share {
+        Share::Held { token, sent } => Vote::Held(Held {
             token: Token::new(token.into()),
+            made: at(sent),
             until: lease().believed_until(at(sent)),
-        },
-        Share::Unknown => hold::Share::Unknown,
+        }),
+        Share::Unknown => Vote::Unknown(Error::Closed),
     };
-    let shares = Shares::Many(shares.iter().map(share).collect());
-    Belief::new(Token::new(token.into()), shares, lease(), None)
+    let round = Round::Many(shares.iter().map(vote).collect());
+    Belief::new(Token::new(token.into()), round, lease(), None)
 }
 
 /// The client's votes where these servers have granted, by these tokens, what was sent then.
 pub(crate) fn round(sent: u8, tokens: &[Option<u8>; NODES]) -> Round {
-    let mut round = Round::new(NODES, lease());
+    let mut round = Round::new(NODES);
     for (n, token) in tokens.iter().enumerate() {
-        round.votes[n] = Vote::Pending;
-        if let Some(token) = token {
-            round.on_granted(n, Token::new((*token).into()), at(sent));
-        }
+        round[n] = match token {
+            Some(token) => Vote::granted(Token::new((*token).into()), at(sent), lease()),
+            None => Vote::Pending,
+        };
     }
     round
 }

@@ -1,18 +1,15 @@
 //! Saying on what terms a client connects.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::api::client::Client;
-use crate::api::server::{IntoServer, Seat, Server};
+use crate::api::server::IntoServer;
+use crate::api::settings::{Settings, setters};
 use crate::net::connection::Limits;
-use crate::net::dial::Identities;
-use crate::run::core::Core;
-use crate::value::error::Error;
+use crate::value::Error;
 
 impl Client {
     /// Connects to a server: `redis://127.0.0.1/`, `unix:///run/redis.sock`, with the feature `tls` `rediss://…`, or
@@ -77,29 +74,11 @@ impl Client {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "settings do nothing until they are built"]
-pub struct Builder {
-    server: Server,
-    limits: Limits,
-    given: Option<MultiplexedConnection>,
-    runtime: Option<Handle>,
-}
+pub struct Builder(pub(crate) Settings);
 
-impl Builder {
-    pub(crate) fn new(server: impl IntoServer) -> Result<Builder, Error> {
-        Ok(Builder {
-            server: server.into_server()?,
-            limits: Limits {
-                connect: Duration::from_secs(2),
-                answer: Duration::from_secs(2),
-                impatient: false,
-            },
-            given: None,
-            runtime: None,
-        })
-    }
-
+setters! { Builder {
     /// How long opening a connection may take: 2 seconds unless set.
     ///
     /// # Examples
@@ -112,10 +91,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connect_timeout(mut self, limit: Duration) -> Builder {
-        self.limits.connect = limit;
-        self
-    }
+    connect_timeout(limit: Duration) => .0.limits.connect = limit;
 
     /// How long the server may take to answer a command that does not wait, and how long it may be silent while a request
     /// waits: 2 seconds unless set.
@@ -130,10 +106,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn response_timeout(mut self, limit: Duration) -> Builder {
-        self.limits.answer = limit;
-        self
-    }
+    response_timeout(limit: Duration) => .0.limits.answer = limit;
 
     /// Uses a connection that the application has already for everything but the letters of those who wait,
     /// which need one of their own. Once it is broken, one of the client's own takes its place.
@@ -150,16 +123,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connection(mut self, connection: MultiplexedConnection) -> Builder {
-        self.given = Some(connection);
-        self
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn without_connection(mut self) -> Builder {
-        self.given = None;
-        self
-    }
+    connection(connection: MultiplexedConnection) => .0.given = Some(connection);
 
     /// The runtime to work on, with I/O and time enabled; the current one unless set.
     ///
@@ -173,9 +137,18 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), mortise_client::Error>(())
     /// ```
-    pub fn runtime(mut self, runtime: Handle) -> Builder {
-        self.runtime = Some(runtime);
-        self
+    runtime(runtime: Handle) => .0.runtime = Some(runtime);
+} }
+
+impl Builder {
+    pub(crate) fn new(server: impl IntoServer) -> Result<Builder, Error> {
+        let limits = Limits {
+            connect: Duration::from_secs(2),
+            answer: Duration::from_secs(2),
+            impatient: false,
+        };
+        let servers = vec![server.into_server()?];
+        Ok(Builder(Settings::new(servers, limits)))
     }
 
     /// A client that connects when it is first used.
@@ -194,19 +167,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Client, Error> {
-        let runtime = runtime_or_current(self.runtime)?;
-        let seat = Seat {
-            identity: None,
-            given: self.given,
-        };
-        let server = self.server.at(seat, self.limits, runtime.clone());
-        let identities = Arc::<Identities>::default();
-        Ok(Client::new(Core::new(
-            vec![server],
-            self.limits,
-            identities,
-            runtime,
-        )))
+        self.0.build().map(Client::new)
     }
 
     /// A client that is connected to a server that has the module.
@@ -224,25 +185,6 @@ impl Builder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Client, Error> {
-        let client = self.build()?;
-        client.find_module().await?;
-        Ok(client)
-    }
-}
-
-pub(crate) fn runtime_or_current(named: Option<Handle>) -> Result<Handle, Error> {
-    match named {
-        Some(runtime) => Ok(runtime),
-        None => Handle::try_current().map_err(|_| Error::NoRuntime),
-    }
-}
-
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("server", &self.server)
-            .field("limits", &self.limits)
-            .field("has_connection", &self.given.is_some())
-            .finish_non_exhaustive()
+        self.0.connect().await.map(Client::new)
     }
 }

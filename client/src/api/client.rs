@@ -3,14 +3,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::api::guard::Guard;
-use crate::api::guarded::Guarded;
+use futures_util::future::join_all;
+
 use crate::api::lock::Lock;
-use crate::proto::command::Command;
-use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
-use crate::proto::reply::{Reply, checked};
-use crate::run::core::Core;
-use crate::value::error::Error;
+use crate::net::server::Server;
+use crate::proto::{Command, LockInfo, Read, Reply, ServerAnswer, TopEntry, checked};
+use crate::run::{Core, Guard, Request};
+use crate::value::{Error, Loss};
 
 /// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
 /// that asks for this can switch.
@@ -39,7 +38,9 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # Ok(())
     /// # }
     /// ```
-    fn lock_of(&self, key: &[u8]) -> Lock;
+    fn lock_of(&self, key: &[u8]) -> Lock {
+        Lock::of(self.core().clone(), Request::new(key))
+    }
 
     /// Who holds a lock and who waits for it, at most 100 of each, as each server sees it: one answer from one server,
     /// and of a quorum all of them, in their order. `None` where nobody does.
@@ -57,7 +58,9 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # Ok(())
     /// # }
     /// ```
-    fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>>;
+    fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>> {
+        info_on_each(self.core().clone(), key.to_vec())
+    }
 
     /// The locks with the most waiters now, at most `count`, the longest queue first, as each server sees it.
     ///
@@ -73,7 +76,9 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # Ok(())
     /// # }
     /// ```
-    fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>>;
+    fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
+        top_on_each(self.core().clone(), count)
+    }
 
     /// The lock with this key, which may be anything made of bytes.
     ///
@@ -109,23 +114,19 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
 pub type Answers<T> = Pin<Box<dyn Future<Output = Vec<ServerAnswer<T>>> + Send>>;
 
 pub(crate) mod sealed {
-    /// Others cannot implement it: it may grow.
-    pub trait Locks {}
+    use super::{Arc, Core};
 
-    impl Locks for super::Client {}
+    /// Others cannot implement it: it may grow.
+    pub trait Locks {
+        fn core(&self) -> &Arc<Core>;
+    }
 }
 
-impl Locks for Client {
-    fn lock_of(&self, key: &[u8]) -> Lock {
-        Lock::new(self.core.clone(), key)
-    }
+impl Locks for Client {}
 
-    fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>> {
-        info_on_each(self.core.clone(), key.to_vec())
-    }
-
-    fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
-        top_on_each(self.core.clone(), count)
+impl sealed::Locks for Client {
+    fn core(&self) -> &Arc<Core> {
+        &self.0
     }
 }
 
@@ -142,18 +143,11 @@ impl Locks for Client {
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Client {
-    core: Arc<Core>,
-}
+pub struct Client(Arc<Core>);
 
 impl Client {
-    #[cfg(feature = "blocking")]
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
     pub(crate) fn new(core: Arc<Core>) -> Client {
-        Client { core }
+        Client(core)
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -188,8 +182,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
-        let mut answers = info_on_each(self.core.clone(), key.as_ref().to_vec()).await;
-        answers.remove(0).answer
+        self.info_on_each(key.as_ref()).await.remove(0).answer
     }
 
     /// The locks with the most waiters now, at most `count`, the longest queue first; in a cluster, of all its primaries.
@@ -208,7 +201,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        top_on_each(self.core.clone(), count).await.remove(0).answer
+        self.top_on_each(count).await.remove(0).answer
     }
 
     /// A command that runs only if a guard of this client holds its lock at that moment, which the server looks at
@@ -223,7 +216,10 @@ impl Client {
     /// # }
     /// ```
     pub fn guarded<'a>(&'a self, guard: &'a Guard) -> Guarded<'a> {
-        Guarded::new(&self.core, guard)
+        Guarded {
+            client: self,
+            guard,
+        }
     }
 
     /// Gives back what guards of this client still hold, and waits until everything is said: releases of guards that were
@@ -246,49 +242,103 @@ impl Client {
     /// # }
     /// ```
     pub async fn close(&self) {
-        self.core.close().await;
-    }
-
-    /// Whether the server has the module.
-    pub(crate) async fn find_module(&self) -> Result<(), Error> {
-        find_module(&self.core, 0).await
+        self.0.close().await;
     }
 }
 
-pub(crate) async fn find_module(core: &Core, server: usize) -> Result<(), Error> {
-    let server = &core.servers[server];
-    // Of nobody's: whatever the lock, the answer is short.
-    let look = Command::Info { key: b"mortise" };
-    checked(server.call(&look).await, &server.name).map(drop)
+/// Runs commands only while a guard holds its lock; from [`Client::guarded`](crate::Client::guarded).
+///
+/// ```no_run
+/// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+/// use mortise_client::Error;
+///
+/// let guard = client.lock("{stock:42}").acquire().await?;
+/// match client.guarded(&guard).run(["SET", "{stock:42}:count", "7"]).await {
+///     Err(Error::NotHeld) => eprintln!("nothing was written"),
+///     written => println!("{:?}", written?),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Guarded<'a> {
+    client: &'a Client,
+    guard: &'a Guard,
+}
+
+impl Guarded<'_> {
+    /// Sends one command. Its reply is the reply; nothing runs where the lock is not held by the guard's token.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`], after which the guard is lost; [`Error::Lost`] if it is already; [`Error::Invalid`] if it is no
+    /// guard of this client; [`Error::Refused`] with the command's own error; [`Error::Connection`]: it may have run.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+    /// # let guard = client.lock("{stock:42}").acquire().await?;
+    /// let reply = client.guarded(&guard).run(["INCRBY", "{stock:42}:count", "-3"]).await?;
+    /// println!("{reply:?} left");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T: AsRef<[u8]>>(
+        &self,
+        command: impl IntoIterator<Item = T>,
+    ) -> Result<Reply, Error> {
+        let (core, hold) = (&self.client.0, &self.guard.hold);
+        if !Arc::ptr_eq(core, &hold.core) {
+            let text = "the guard is none of this client's";
+            return Err(Error::Invalid(text.to_owned()));
+        }
+        let token = self.guard.check()?;
+        let command = command.into_iter().map(|arg| arg.as_ref().to_vec());
+        let command: Vec<Vec<u8>> = command.collect();
+        let guarded = Command::Guard(hold.name.who(), token, &command);
+        let server = &core.servers[0];
+        match checked(server.call(&guarded).await, &server.name) {
+            Err(Error::Refused { code, .. }) if code == "NOTHELD" => {
+                // A change of the hold may have given it another token.
+                if hold.with(|state| state.belief.token) == token {
+                    hold.lose(Loss::Denied);
+                }
+                Err(Error::NotHeld)
+            }
+            answer => answer,
+        }
+    }
 }
 
 pub(crate) fn info_on_each(core: Arc<Core>, key: Vec<u8>) -> Answers<Option<LockInfo>> {
-    Box::pin(async move {
-        let asking = core.servers.iter().map(|server| {
-            let key = &key;
-            async move {
-                let answer = checked(server.call(&Command::Info { key }).await, &server.name);
-                ServerAnswer {
-                    server: server.name.clone(),
-                    answer: answer.and_then(LockInfo::parse),
-                }
-            }
-        });
-        futures_util::future::join_all(asking).await
+    let key: Arc<[u8]> = key.into();
+    on_each(&core, |server| {
+        let key = key.clone();
+        async move {
+            let answer = server.call(&Command::Info(&key)).await;
+            Read::read(checked(answer, &server.name)?)
+        }
     })
 }
 
 pub(crate) fn top_on_each(core: Arc<Core>, count: usize) -> Answers<Vec<TopEntry>> {
-    Box::pin(async move {
-        let asking = core.servers.iter().map(|server| async move {
-            let answers = server.call_each(&Command::Top { count }).await;
-            let lists = answers.into_iter().map(|it| checked(it, &server.name));
-            let all = lists.collect::<Result<Vec<Reply>, Error>>();
-            ServerAnswer {
-                server: server.name.clone(),
-                answer: all.and_then(|all| TopEntry::parse(all, count)),
-            }
-        });
-        futures_util::future::join_all(asking).await
+    on_each(&core, |server| async move {
+        let answers = server.call_each(&Command::Top(count)).await;
+        let lists = answers.into_iter().map(|it| checked(it, &server.name));
+        TopEntry::first(lists.collect::<Result<_, _>>()?, count)
     })
+}
+
+fn on_each<T, F>(core: &Core, ask: impl Fn(Arc<Server>) -> F) -> Answers<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Error>> + Send + 'static,
+{
+    let asking = core.servers.iter().map(|server| {
+        let (server, answer) = (server.name.clone(), ask(server.clone()));
+        async move {
+            let answer = answer.await;
+            ServerAnswer { server, answer }
+        }
+    });
+    Box::pin(join_all(asking.collect::<Vec<_>>()))
 }

@@ -2,9 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod client;
-pub(crate) mod guard;
-pub(crate) mod guarded;
-pub(crate) mod held;
 pub(crate) mod lock;
 pub(crate) mod quorum;
 pub(crate) mod server;
+pub(crate) mod settings;

@@ -1,23 +1,19 @@
 //! A lock over several independent servers.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 
-use crate::api::builder::runtime_or_current;
-use crate::api::client::{Answers, Locks, find_module, info_on_each, sealed, top_on_each};
+use crate::api::client::{Locks, sealed};
 use crate::api::lock::Lock;
-use crate::api::server::{IntoServer, Seat, Server};
+use crate::api::server::IntoServer;
+use crate::api::settings::{Settings, setters};
 use crate::net::connection::Limits;
-use crate::net::dial::{Identities, Identity};
-use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
-use crate::run::core::Core;
-use crate::value::error::{Error, NodeFailure, NodeReason};
+use crate::proto::{LockInfo, ServerAnswer, TopEntry};
+use crate::run::Core;
+use crate::value::Error;
 
 /// A quorum of independent servers: a lock is held by whoever holds it on a majority. This is Redlock, with fencing.
 ///
@@ -47,16 +43,9 @@ use crate::value::error::{Error, NodeFailure, NodeReason};
 /// ```
 #[derive(Debug, Clone)]
 #[doc(alias = "redlock")]
-pub struct Quorum {
-    core: Arc<Core>,
-}
+pub struct Quorum(Arc<Core>);
 
 impl Quorum {
-    #[cfg(feature = "blocking")]
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
     /// Connects to an odd number of servers, at least a majority of which is there.
     ///
     /// # Errors
@@ -154,23 +143,15 @@ impl Quorum {
     /// # }
     /// ```
     pub async fn close(&self) {
-        self.core.close().await;
+        self.0.close().await;
     }
 }
 
-impl sealed::Locks for Quorum {}
+impl Locks for Quorum {}
 
-impl Locks for Quorum {
-    fn lock_of(&self, key: &[u8]) -> Lock {
-        Lock::new(self.core.clone(), key)
-    }
-
-    fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>> {
-        info_on_each(self.core.clone(), key.to_vec())
-    }
-
-    fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
-        top_on_each(self.core.clone(), count)
+impl sealed::Locks for Quorum {
+    fn core(&self) -> &Arc<Core> {
+        &self.0
     }
 }
 
@@ -189,44 +170,11 @@ impl Locks for Quorum {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "settings do nothing until they are built"]
-pub struct QuorumBuilder {
-    servers: Vec<Server>,
-    limits: Limits,
-    runtime: Option<Handle>,
-}
+pub struct QuorumBuilder(pub(crate) Settings);
 
-impl QuorumBuilder {
-    fn new<S: IntoServer>(servers: impl IntoIterator<Item = S>) -> Result<QuorumBuilder, Error> {
-        let servers = servers
-            .into_iter()
-            .map(IntoServer::into_server)
-            .collect::<Result<Vec<_>, _>>()?;
-        if servers.len().is_multiple_of(2) {
-            return Err(Error::Invalid(format!(
-                "a quorum has an odd number of servers, not {}: another one would make it no safer",
-                servers.len()
-            )));
-        }
-        let mut names = HashSet::new();
-        if let Some(twice) = servers.iter().find(|server| !names.insert(&server.name)) {
-            return Err(Error::Invalid(format!(
-                "{} is there twice, and would vote twice",
-                twice.name
-            )));
-        }
-        Ok(QuorumBuilder {
-            servers,
-            limits: Limits {
-                connect: Duration::from_millis(500),
-                answer: Duration::from_millis(50),
-                impatient: true,
-            },
-            runtime: None,
-        })
-    }
-
+setters! { QuorumBuilder {
     /// How long one server may take to answer before the others make do without it: 50 ms unless set. It should be small
     /// against the lease (for 10 seconds, 5 to 50 ms), and larger than a round trip.
     ///
@@ -240,10 +188,7 @@ impl QuorumBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn node_timeout(mut self, limit: Duration) -> QuorumBuilder {
-        self.limits.answer = limit;
-        self
-    }
+    node_timeout(limit: Duration) => .0.limits.answer = limit;
 
     /// How long opening a connection to a server may take: 500 ms unless set. Nobody waits for it longer than
     /// [`node_timeout`](QuorumBuilder::node_timeout); it goes on in the background.
@@ -258,10 +203,7 @@ impl QuorumBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connect_timeout(mut self, limit: Duration) -> QuorumBuilder {
-        self.limits.connect = limit;
-        self
-    }
+    connect_timeout(limit: Duration) => .0.limits.connect = limit;
 
     /// The runtime to work on, with I/O and time enabled; the current one unless set.
     ///
@@ -275,9 +217,32 @@ impl QuorumBuilder {
     ///     .build()?;
     /// # Ok::<(), mortise_client::Error>(())
     /// ```
-    pub fn runtime(mut self, runtime: Handle) -> QuorumBuilder {
-        self.runtime = Some(runtime);
-        self
+    runtime(runtime: Handle) => .0.runtime = Some(runtime);
+} }
+
+impl QuorumBuilder {
+    fn new<S: IntoServer>(servers: impl IntoIterator<Item = S>) -> Result<QuorumBuilder, Error> {
+        let servers = servers.into_iter().map(IntoServer::into_server);
+        let servers = servers.collect::<Result<Vec<_>, _>>()?;
+        if servers.len().is_multiple_of(2) {
+            return Err(Error::Invalid(format!(
+                "a quorum has an odd number of servers, not {}: another one would make it no safer",
+                servers.len()
+            )));
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = servers.iter().find(|server| !names.insert(&server.name)) {
+            return Err(Error::Invalid(format!(
+                "{} is there twice, and would vote twice",
+                twice.name
+            )));
+        }
+        let limits = Limits {
+            connect: Duration::from_millis(500),
+            answer: Duration::from_millis(50),
+            impatient: true,
+        };
+        Ok(QuorumBuilder(Settings::new(servers, limits)))
     }
 
     /// A quorum that connects when it is first used.
@@ -297,24 +262,7 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Quorum, Error> {
-        let runtime = runtime_or_current(self.runtime)?;
-        let identities = Arc::<Identities>::default();
-        let servers = self
-            .servers
-            .into_iter()
-            .enumerate()
-            .map(|(number, server)| {
-                let of = identities.clone();
-                let seat = Seat {
-                    identity: Some(Identity { of, number }),
-                    given: None,
-                };
-                server.at(seat, self.limits, runtime.clone())
-            });
-        let servers = servers.collect();
-        Ok(Quorum {
-            core: Core::new(servers, self.limits, identities.clone(), runtime),
-        })
+        self.0.build().map(Quorum)
     }
 
     /// A quorum, a majority of which is connected and has the module.
@@ -332,59 +280,6 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Quorum, Error> {
-        // Until a first answer, connecting may take as long as was allowed.
-        let patience = self.limits.connect;
-        let quorum = self.build()?;
-        let core = &quorum.core;
-        let mut answers: FuturesUnordered<_> = (0..core.servers.len())
-            .map(|server| async move { (server, find_module_in(core, server, patience).await) })
-            .collect();
-        let (mut there, mut nodes) = (0, Vec::new());
-        while let Some((server, answer)) = answers.next().await {
-            match answer {
-                Ok(()) => there += 1,
-                Err(error) => nodes.push(NodeFailure {
-                    server: core.servers[server].name.clone(),
-                    reason: NodeReason::of(error),
-                }),
-            }
-            if let Some((one, twin)) = core.identities.twins() {
-                return Err(Error::Invalid(format!(
-                    "{} and {} are the same server, which would vote twice",
-                    core.servers[one].name, core.servers[twin].name
-                )));
-            }
-            if there >= core.majority() {
-                drop(answers);
-                return Ok(quorum);
-            }
-        }
-        Err(Error::NoQuorum {
-            needed: core.majority(),
-            granted: there,
-            nodes,
-        })
-    }
-}
-
-/// Looks for the module until there is an answer, or connecting has taken too long.
-async fn find_module_in(core: &Core, server: usize, patience: Duration) -> Result<(), Error> {
-    let end = crate::value::clock::BootInstant::now() + patience;
-    loop {
-        match find_module(core, server).await {
-            Err(Error::Connection { error, .. })
-                if error.is_timeout() && !end.remaining().is_zero() => {}
-            found => return found,
-        }
-        core.pause(Duration::from_millis(10)).await;
-    }
-}
-
-impl fmt::Debug for QuorumBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumBuilder")
-            .field("servers", &self.servers)
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
+        self.0.connect().await.map(Quorum)
     }
 }

@@ -8,9 +8,9 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::net::connection::Limits;
-use crate::net::dial::{Address, Dial, Identity};
+use crate::net::dial::{self, Address, Dial, Identity};
 use crate::net::server;
-use crate::value::error::Error;
+use crate::value::Error;
 
 /// Where connections come from.
 ///
@@ -32,33 +32,26 @@ pub struct Server {
 /// What is known of a server before it is connected to.
 #[derive(Clone)]
 enum Way {
-    One(Box<Address>),
-    #[cfg(feature = "sentinel")]
-    Sentinel(Arc<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
-    #[cfg(feature = "cluster")]
+    One(dial::Way),
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
     Cluster(Vec<Address>),
 }
 
-/// Where a server of a quorum stands among the others.
-pub(crate) struct Seat {
-    pub(crate) identity: Option<Identity>,
-    pub(crate) given: Option<MultiplexedConnection>,
-}
-
 impl Server {
-    /// Ready to be connected to.
-    pub(crate) fn at(self, seat: Seat, limits: Limits, runtime: Handle) -> server::Server {
-        let (dial, fails_over) = match self.way {
-            Way::One(address) => (Dial::direct(*address), false),
-            #[cfg(feature = "sentinel")]
-            Way::Sentinel(sentinel) => (Dial::sentinel(sentinel), true),
-            #[cfg(feature = "cluster")]
-            Way::Cluster(seeds) => {
-                return server::Server::cluster(self.name, seeds, limits, runtime);
+    /// Ready to be connected to: with a connection that is there already, and a place in a quorum.
+    pub(crate) fn at(
+        self,
+        (given, identity): (Option<MultiplexedConnection>, Option<Identity>),
+        limits: Limits,
+        runtime: Handle,
+    ) -> server::Server {
+        match self.way {
+            Way::One(way) => {
+                let dial = Dial::new(way, given, identity);
+                server::Server::one(self.name, dial, limits, runtime)
             }
-        };
-        let dial = dial.given(seat.given).identified(seat.identity);
-        server::Server::one(self.name, dial, limits, runtime, fails_over)
+            Way::Cluster(seeds) => server::Server::cluster(self.name, seeds, limits, runtime),
+        }
     }
 
     /// A Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the first.
@@ -125,65 +118,47 @@ pub trait IntoServer: sealed::IntoServer {
 }
 
 mod sealed {
-    /// Others cannot make servers of something else: what connections need may grow.
     pub trait IntoServer {}
+}
 
-    impl IntoServer for super::Server {}
-    impl IntoServer for &str {}
-    impl IntoServer for String {}
-    impl IntoServer for &String {}
-    impl IntoServer for redis::Client {}
+macro_rules! into_server {
+    ($($(#[$when:meta])? $type:ty: |$it:ident| $server:expr;)*) => {$(
+        $(#[$when])?
+        impl sealed::IntoServer for $type {}
+
+        $(#[$when])?
+        impl IntoServer for $type {
+            fn into_server(self) -> Result<Server, Error> {
+                let $it = self;
+                $server
+            }
+        }
+    )*};
+}
+
+into_server! {
+    Server: |server| Ok(server);
+    String: |url| url.as_str().into_server();
+    &String: |url| url.as_str().into_server();
+    &str: |url| match redis::Client::open(url) {
+        Ok(client) => client.into_server(),
+        Err(error) => Err(Error::Invalid(format!(
+            "{url:?} is no server's address, such as redis://HOST:PORT/: {error}"
+        ))),
+    };
+    redis::Client: |client| {
+        let address = client.get_connection_info().clone();
+        let name = address.addr().to_string();
+        let way = Way::One(dial::Way::Direct(Box::new(address)));
+        Ok(Server { name, way })
+    };
     #[cfg(feature = "sentinel")]
-    impl IntoServer for redis::sentinel::SentinelClient {}
-}
-
-impl IntoServer for Server {
-    fn into_server(self) -> Result<Server, Error> {
-        Ok(self)
-    }
-}
-
-impl IntoServer for &str {
-    fn into_server(self) -> Result<Server, Error> {
-        redis::Client::open(self)
-            .map_err(|error| {
-                Error::Invalid(format!(
-                    "{self:?} is no server's address, such as redis://HOST:PORT/: {error}"
-                ))
-            })?
-            .into_server()
-    }
-}
-
-impl IntoServer for String {
-    fn into_server(self) -> Result<Server, Error> {
-        self.as_str().into_server()
-    }
-}
-
-impl IntoServer for &String {
-    fn into_server(self) -> Result<Server, Error> {
-        self.as_str().into_server()
-    }
-}
-
-impl IntoServer for redis::Client {
-    fn into_server(self) -> Result<Server, Error> {
-        Ok(Server {
-            name: self.get_connection_info().addr().to_string(),
-            way: Way::One(Box::new(self.get_connection_info().clone())),
-        })
-    }
-}
-
-#[cfg(feature = "sentinel")]
-impl IntoServer for redis::sentinel::SentinelClient {
-    fn into_server(self) -> Result<Server, Error> {
-        Ok(Server {
-            name: "the primary that Sentinel names".to_owned(),
-            way: Way::Sentinel(Arc::new(tokio::sync::Mutex::new(self))),
-        })
-    }
+    redis::sentinel::SentinelClient: |sentinel| {
+        let name = "the primary that Sentinel names".to_owned();
+        let sentinel = Arc::new(tokio::sync::Mutex::new(sentinel));
+        let way = Way::One(dial::Way::Sentinel(sentinel));
+        Ok(Server { name, way })
+    };
 }
 
 impl fmt::Debug for Server {

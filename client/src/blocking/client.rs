@@ -1,6 +1,5 @@
 //! Where threads take locks from: one server, or a quorum.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::api::builder::Builder;
@@ -8,132 +7,10 @@ use crate::api::quorum::QuorumBuilder;
 use crate::api::server::IntoServer;
 use crate::blocking::guard::Guard;
 use crate::blocking::lock::Lock;
-use crate::blocking::lock::Source;
-use crate::blocking::park::{PerProcess, background, wait};
-use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
-use crate::proto::reply::Reply;
-use crate::run::core::Core;
-use crate::value::error::Error;
-
-/// Whatever locks can be taken from: a [`Client`] or a [`Quorum`]; see [`crate::Locks`].
-///
-/// ```no_run
-/// use mortise_client::Error;
-/// use mortise_client::blocking::{Client, Locks};
-///
-/// fn job(locks: &impl Locks) -> Result<(), Error> {
-///     locks.lock("job").run(|held| Ok(println!("as number {}", held.token())))
-/// }
-///
-/// # fn main() -> Result<(), Error> {
-/// job(&Client::connect("redis://127.0.0.1/")?)
-/// # }
-/// ```
-pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
-    /// As [`crate::Locks::lock_of`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::Locks;
-    ///
-    /// let lock = client.lock_of(b"stock:42");
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn lock_of(&self, key: &[u8]) -> Lock;
-
-    /// As [`crate::Locks::info_on_each`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::Locks;
-    ///
-    /// assert!(matches!(client.info_on_each(b"nobody's")[0].answer, Ok(None)));
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>>;
-
-    /// As [`crate::Locks::top_on_each`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::Locks;
-    ///
-    /// assert_eq!(client.top_on_each(10).len(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>>;
-
-    /// As [`crate::Locks::lock`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::{Lock, Locks};
-    ///
-    /// fn stock(locks: &impl Locks, number: u32) -> Lock {
-    ///     locks.lock(format!("stock:{number}"))
-    /// }
-    /// let lock = stock(&client, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn lock(&self, key: impl AsRef<[u8]>) -> Lock
-    where
-        Self: Sized,
-    {
-        self.lock_of(key.as_ref())
-    }
-}
-
-mod sealed {
-    /// Others cannot implement it: it may grow.
-    pub trait Locks {}
-
-    impl Locks for super::Client {}
-    impl Locks for super::Quorum {}
-}
-
-impl Locks for Client {
-    fn lock_of(&self, key: &[u8]) -> Lock {
-        self.lock(key)
-    }
-
-    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        self.info_of(key)
-    }
-
-    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        self.top_of(count)
-    }
-}
-
-impl Locks for Quorum {
-    fn lock_of(&self, key: &[u8]) -> Lock {
-        self.lock(key)
-    }
-
-    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        self.info_of(key)
-    }
-
-    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        self.top_of(count)
-    }
-}
+use crate::blocking::locks::{Locks, sealed};
+use crate::blocking::park::{Cores, wait};
+use crate::proto::{LockInfo, Reply, ServerAnswer, TopEntry};
+use crate::value::Error;
 
 /// A client of one server; see [`crate::Client`].
 ///
@@ -154,8 +31,8 @@ impl Locks for Quorum {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Client(Arc<PerProcess<crate::Client>>);
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Cores>);
 
 /// A quorum of independent servers; see [`crate::Quorum`].
 ///
@@ -167,9 +44,24 @@ pub struct Client(Arc<PerProcess<crate::Client>>);
 ///     quorum.lock("ledger").run(|held| Ok(println!("with fence {}", held.token())))
 /// }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[doc(alias = "redlock")]
-pub struct Quorum(Arc<PerProcess<crate::Quorum>>);
+pub struct Quorum(Arc<Cores>);
+
+impl Locks for Client {}
+impl Locks for Quorum {}
+
+impl sealed::Locks for Client {
+    fn cores(&self) -> &Arc<Cores> {
+        &self.0
+    }
+}
+
+impl sealed::Locks for Quorum {
+    fn cores(&self) -> &Arc<Cores> {
+        &self.0
+    }
+}
 
 impl Client {
     /// Connects to a server.
@@ -213,8 +105,7 @@ impl Client {
     /// # }
     /// ```
     pub fn connect_with(settings: Builder) -> Result<Client, Error> {
-        let made = wait(settings.clone().runtime(background()?).connect())?;
-        Ok(Client::of(made, settings))
+        Cores::connect(settings.0).map(Client)
     }
 
     /// A client with settings of your own that connects when it is first used; see [`Builder::build`].
@@ -230,8 +121,7 @@ impl Client {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: Builder) -> Result<Client, Error> {
-        let made = settings.clone().runtime(background()?).build()?;
-        Ok(Client::of(made, settings))
+        Cores::build(settings.0).map(Client)
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -246,7 +136,7 @@ impl Client {
     /// # }
     /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.0.any().lock(key), self.0.clone())
+        self.lock_of(key.as_ref())
     }
 
     /// Who holds a lock and who waits for it.
@@ -264,7 +154,7 @@ impl Client {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
-        wait(self.0.get()?.info(key))
+        wait(self.inner()?.info(key))
     }
 
     /// The locks with the most waiters.
@@ -282,7 +172,7 @@ impl Client {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        wait(self.0.get()?.top(count))
+        wait(self.inner()?.top(count))
     }
 }
 
@@ -322,8 +212,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn connect_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        let made = wait(settings.clone().runtime(background()?).connect())?;
-        Ok(Quorum::of(made, settings))
+        Cores::connect(settings.0).map(Quorum)
     }
 
     /// A quorum with settings of your own that connects when it is first used; see [`QuorumBuilder::build`].
@@ -339,8 +228,7 @@ impl Quorum {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        let made = settings.clone().runtime(background()?).build()?;
-        Ok(Quorum::of(made, settings))
+        Cores::build(settings.0).map(Quorum)
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -352,7 +240,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.0.any().lock(key), self.0.clone())
+        self.lock_of(key.as_ref())
     }
 
     /// Who holds a lock and who waits for it, as each server sees it; see [`crate::Quorum::info`].
@@ -365,7 +253,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        self.info_of(key.as_ref())
+        self.info_on_each(key.as_ref())
     }
 
     /// The locks with the most waiters on each server; see [`crate::Quorum::top`].
@@ -376,7 +264,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        self.top_of(count)
+        self.top_on_each(count)
     }
 }
 
@@ -399,8 +287,7 @@ impl Client {
         guard: &Guard,
         command: impl IntoIterator<Item = T>,
     ) -> Result<Reply, Error> {
-        let client = self.0.get()?;
-        wait(client.guarded(guard.inner()?).run(command))
+        wait(self.inner()?.guarded(guard.inner()?).run(command))
     }
 
     /// As [`crate::Client::close`]. Guards that are dropped are waited for by themselves.
@@ -412,30 +299,11 @@ impl Client {
     /// # }
     /// ```
     pub fn close(&self) {
-        if let Ok(client) = self.0.get() {
-            wait(client.close());
-        }
+        self.0.close();
     }
 
-    fn of(made: crate::Client, settings: Builder) -> Client {
-        // A connection that was given is the parent's.
-        let settings = settings.without_connection();
-        let make = move || settings.clone().runtime(background()?).build();
-        Client(Arc::new(PerProcess::new(made, make)))
-    }
-
-    fn info_of(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        match self.0.get() {
-            Ok(client) => wait(crate::Locks::info_on_each(&client, key)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
-    }
-
-    fn top_of(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        match self.0.get() {
-            Ok(client) => wait(crate::Locks::top_on_each(&client, count)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
+    fn inner(&self) -> Result<crate::Client, Error> {
+        self.0.get().map(crate::Client::new)
     }
 }
 
@@ -449,51 +317,6 @@ impl Quorum {
     /// # }
     /// ```
     pub fn close(&self) {
-        if let Ok(quorum) = self.0.get() {
-            wait(quorum.close());
-        }
-    }
-
-    fn of(made: crate::Quorum, settings: QuorumBuilder) -> Quorum {
-        let make = move || settings.clone().runtime(background()?).build();
-        Quorum(Arc::new(PerProcess::new(made, make)))
-    }
-
-    fn info_of(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        match self.0.get() {
-            Ok(quorum) => wait(crate::Locks::info_on_each(&quorum, key)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
-    }
-
-    fn top_of(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        match self.0.get() {
-            Ok(quorum) => wait(crate::Locks::top_on_each(&quorum, count)),
-            Err(error) => vec![ServerAnswer::failed(error)],
-        }
-    }
-}
-
-impl Source for PerProcess<crate::Client> {
-    fn core(&self) -> Result<Arc<Core>, Error> {
-        Ok(self.get()?.core().clone())
-    }
-}
-
-impl Source for PerProcess<crate::Quorum> {
-    fn core(&self) -> Result<Arc<Core>, Error> {
-        Ok(self.get()?.core().clone())
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.0.get()).finish()
-    }
-}
-
-impl fmt::Debug for Quorum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Quorum").field(&self.0.get()).finish()
+        self.0.close();
     }
 }

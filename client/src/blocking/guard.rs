@@ -1,15 +1,12 @@
 //! A lock that a thread holds.
 
-use std::fmt;
 use std::mem;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use crate::api::held::Held;
 use crate::blocking::park::{wait, wait_until};
-use crate::value::clock::LOOK;
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::released::Released;
+use crate::run::Held;
+use crate::value::{ChangeFailed, Error, Loss, Released};
 
 /// A lock that is held; see [`crate::Guard`].
 ///
@@ -34,6 +31,7 @@ use crate::value::released::Released;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
     /// There until it is released.
@@ -53,22 +51,17 @@ impl Guard {
         self.guard.as_ref().expect("a guard until it is released")
     }
 
-    /// The guard, in the process that it was taken in.
+    /// The guard, in the process that it was taken in: a fork has copied it, and its client's threads are the parent's alone.
     pub(super) fn inner(&self) -> Result<&crate::Guard, Error> {
-        self.check_process().map(|()| self.any())
+        match self.process == std::process::id() {
+            true => Ok(self.any()),
+            false => Err(Error::Closed),
+        }
     }
 
     fn inner_mut(&mut self) -> Result<&mut crate::Guard, Error> {
-        self.check_process()?;
+        self.inner()?;
         Ok(self.guard.as_mut().expect("a guard until it is released"))
-    }
-
-    /// A fork has copied it, and its client's threads are the parent's alone.
-    fn check_process(&self) -> Result<(), Error> {
-        match self.process == std::process::id() {
-            true => Ok(()),
-            false => Err(Error::Closed),
-        }
     }
 
     /// As [`crate::Guard::held`].
@@ -148,11 +141,9 @@ impl Guard {
     /// # }
     /// ```
     pub fn release(mut self) -> Result<Released, Error> {
-        self.check_process()?;
-        match self.guard.take() {
-            Some(guard) => wait(guard.release()),
-            None => Ok(Released::Lost),
-        }
+        self.inner()?;
+        let guard = self.guard.take();
+        guard.map_or(Ok(Released::Lost), |guard| wait(guard.release()))
     }
 
     /// As [`crate::Guard::upgrade`].
@@ -235,11 +226,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn lost(&self) -> Loss {
-        loop {
-            if let Some(loss) = self.wait_lost_until(None) {
-                return loss;
-            }
-        }
+        wait(self.any().lost())
     }
 
     /// Waits up to `limit` for the lock to be lost; `None` if it is not.
@@ -258,42 +245,21 @@ impl Guard {
     /// # }
     /// ```
     pub fn wait_lost(&self, limit: Duration) -> Option<Loss> {
-        self.wait_lost_until(Instant::now().checked_add(limit))
-    }
-
-    /// Looks at the clock, too: nothing tells it of the deadline if the runtime does not run.
-    fn wait_lost_until(&self, until: Option<Instant>) -> Option<Loss> {
-        loop {
-            let look = Instant::now() + self.deadline().remaining().min(LOOK);
-            let next = until.map_or(look, |until| until.min(look));
-            let lost = wait_until(self.any().lost(), Some(next));
-            if lost.is_some() || until.is_some_and(|until| until <= Instant::now()) {
-                return lost;
-            }
-        }
+        wait_until(self.any().lost(), Instant::now().checked_add(limit))
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(guard) = self.guard.take() else {
-            return;
-        };
-        if self.check_process().is_err() {
+        match self.guard.take() {
+            Some(guard) if self.process == std::process::id() => {
+                let until = Instant::now().checked_add(guard.answer_limit());
+                // What is not answered by then is said again in the background.
+                let _ = wait_until(guard.release(), until);
+            }
             // The parent has it.
-            mem::forget(guard);
-            return;
+            guard => mem::forget(guard),
         }
-        let limit = guard.answer_limit();
-        let until = Instant::now().checked_add(limit);
-        // What is not answered by then is said again in the background.
-        let _ = wait_until(guard.release(), until);
-    }
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.any().fmt(f)
     }
 }
 

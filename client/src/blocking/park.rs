@@ -5,68 +5,83 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 
-use crate::value::error::Error;
-use crate::value::sync::lock;
+use crate::api::settings::Settings;
+use crate::run::Core;
+use crate::value::{Error, lock};
 
-/// The runtime that all blocking clients of this process share. A process that was forked has none of its parent's threads,
-/// and makes its own.
-pub(super) fn background() -> Result<Handle, Error> {
-    static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
-    let mut runtime = lock(&RUNTIME);
-    let process = std::process::id();
-    if let Some((made_in, runtime)) = &*runtime
-        && *made_in == process
-    {
-        return Ok(runtime.handle().clone());
-    }
-    let new = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("mortise")
-        .enable_all()
-        .build()
-        .map_err(|error| Error::NoThread(error.to_string()))?;
-    let handle = new.handle().clone();
-    // The parent's is not touched: its threads and sockets are the parent's.
-    mem::forget(runtime.replace((process, new)));
-    Ok(handle)
-}
-
-/// Something made of settings, once in each process.
-pub(super) struct PerProcess<T> {
-    made: Mutex<(u32, T)>,
-    make: Box<dyn Fn() -> Result<T, Error> + Send + Sync>,
-}
+/// One value for each process: a process that was forked makes its own, and does not touch its parent's, whose threads and
+/// sockets it does not have.
+#[derive(Debug)]
+struct PerProcess<T>(Mutex<Option<(u32, T)>>);
 
 impl<T: Clone> PerProcess<T> {
-    /// `made` is of this process; `make` is for those that are forked from it.
-    pub(super) fn new(
-        made: T,
-        make: impl Fn() -> Result<T, Error> + Send + Sync + 'static,
-    ) -> PerProcess<T> {
-        PerProcess {
-            made: Mutex::new((std::process::id(), made)),
-            make: Box::new(make),
-        }
-    }
-
-    /// What was made last, by this process or its parent.
-    pub(super) fn any(&self) -> T {
-        lock(&self.made).1.clone()
-    }
-
-    /// What is this process's own.
-    pub(super) fn get(&self) -> Result<T, Error> {
-        let mut made = lock(&self.made);
+    fn get(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let mut made = lock(&self.0);
         let process = std::process::id();
-        if made.0 != process {
-            let new = (self.make)()?;
-            mem::forget(mem::replace(&mut *made, (process, new)));
+        if let Some((made_in, value)) = &*made
+            && *made_in == process
+        {
+            return Ok(value.clone());
         }
-        Ok(made.1.clone())
+        let value = make()?;
+        mem::forget(made.replace((process, value.clone())));
+        Ok(value)
+    }
+}
+
+/// The settings, with the runtime that all blocking clients of this process share.
+fn settled(settings: &Settings) -> Result<Settings, Error> {
+    static RUNTIME: PerProcess<Handle> = PerProcess(Mutex::new(None));
+    let runtime = RUNTIME.get(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let builder = builder.worker_threads(1).thread_name("mortise");
+        let runtime = builder.enable_all().build();
+        let runtime = runtime.map_err(|error| Error::NoThread(error.to_string()))?;
+        let handle = runtime.handle().clone();
+        mem::forget(runtime);
+        Ok(handle)
+    });
+    let mut settings = settings.clone();
+    settings.runtime = Some(runtime?);
+    Ok(settings)
+}
+
+/// Where locks are taken from, in each process anew.
+#[derive(Debug)]
+pub struct Cores {
+    made: PerProcess<Arc<Core>>,
+    settings: Settings,
+}
+
+impl Cores {
+    pub(super) fn connect(settings: Settings) -> Result<Arc<Cores>, Error> {
+        Ok(Cores::of(wait(settled(&settings)?.connect())?, settings))
+    }
+
+    pub(super) fn build(settings: Settings) -> Result<Arc<Cores>, Error> {
+        Ok(Cores::of(settled(&settings)?.build()?, settings))
+    }
+
+    fn of(core: Arc<Core>, mut settings: Settings) -> Arc<Cores> {
+        // A connection that was given is this process's alone.
+        settings.given = None;
+        let made = PerProcess(Mutex::new(Some((std::process::id(), core))));
+        Arc::new(Cores { made, settings })
+    }
+
+    /// This process's.
+    pub(super) fn get(&self) -> Result<Arc<Core>, Error> {
+        self.made.get(|| settled(&self.settings)?.build())
+    }
+
+    pub(super) fn close(&self) {
+        if let Ok(core) = self.get() {
+            wait(core.close());
+        }
     }
 }
 
@@ -96,36 +111,10 @@ pub(super) fn wait_until<F: Future>(future: F, until: Option<Instant>) -> Option
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return Some(value);
         }
-        match until {
+        match until.map(|until| until.saturating_duration_since(Instant::now())) {
             None => thread::park(),
-            Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return None;
-                }
-                thread::park_timeout(left);
-            }
+            Some(Duration::ZERO) => return None,
+            Some(left) => thread::park_timeout(left),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_parent_process_has_made_is_made_anew() {
-        let (parent, counter) = (std::process::id() + 1, Arc::new(Mutex::new(7)));
-        let count = counter.clone();
-        let per_process = PerProcess {
-            made: Mutex::new((parent, 7)),
-            make: Box::new(move || {
-                *lock(&count) += 1;
-                Ok(*lock(&count))
-            }),
-        };
-        assert_eq!(per_process.any(), 7);
-        assert_eq!(per_process.get().unwrap(), 8);
-        assert_eq!(per_process.get().unwrap(), 8, "once in each process");
     }
 }

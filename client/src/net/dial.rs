@@ -1,33 +1,35 @@
 //! How a server is reached: an address, the primary that Sentinel names, or a connection that is there already.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{Error as IoError, ErrorKind};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::{AsyncStream, ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisError, Value};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::proto::command::Command;
-use crate::proto::reply::{Reply, parse};
-use crate::value::error::ConnectionError;
-use crate::value::sync::lock;
+use crate::proto::Reply;
+use crate::proto::reply::parse;
+use crate::value::{ConnectionError, lock};
 
 /// One server's address, and what it asks of those who connect.
 pub(crate) type Address = ConnectionInfo;
 
 /// How a server is reached.
 pub(crate) struct Dial {
-    way: Way,
-    /// Used first, once.
+    pub(super) way: Way,
     given: Mutex<Option<MultiplexedConnection>>,
     identity: Option<Identity>,
 }
 
-enum Way {
+#[derive(Clone)]
+pub(crate) enum Way {
     Direct(Box<Address>),
     /// Asked each time: after a failover the primary is another one.
     #[cfg(feature = "sentinel")]
@@ -36,16 +38,16 @@ enum Way {
 
 /// An open connection.
 pub(super) enum Link {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(tokio::net::UnixStream),
+    Stream(Stream),
     /// Of the `redis` crate: TLS, or given.
     Crate(MultiplexedConnection),
 }
 
+type Stream = Pin<Box<dyn AsyncStream + Send>>;
+
 /// The `run_id` of each of several servers, to find one that is there twice.
 #[derive(Debug, Default)]
-pub(crate) struct Identities(Mutex<Vec<(usize, String)>>);
+pub(crate) struct Identities(Mutex<BTreeMap<usize, String>>);
 
 /// One of several servers that must not be the same.
 #[derive(Debug, Clone)]
@@ -58,21 +60,104 @@ impl Identities {
     /// Two servers that are the same one.
     pub(crate) fn twins(&self) -> Option<(usize, usize)> {
         let known = lock(&self.0);
-        let twin = |(number, id): &(usize, String)| {
-            let other = known.iter().find(|it| it.0 < *number && it.1 == *id)?;
-            Some((other.0, *number))
+        let twin = |(number, id): (&usize, &String)| {
+            let (other, _) = known.range(..number).find(|it| it.1 == id)?;
+            Some((*other, *number))
         };
         known.iter().find_map(twin)
     }
 }
 
-impl Identity {
-    fn check(&self, id: String) -> Result<(), ConnectionError> {
-        let mut known = lock(&self.of.0);
-        known.retain(|(number, _)| *number != self.number);
-        let twin = known.iter().any(|(_, other)| *other == id);
-        known.push((self.number, id));
-        match twin {
+impl Dial {
+    /// The first connection is one that was given. None is made where another one of several servers is the same.
+    pub(crate) fn new(
+        way: Way,
+        given: Option<MultiplexedConnection>,
+        identity: Option<Identity>,
+    ) -> Dial {
+        let given = Mutex::new(given);
+        Dial {
+            way,
+            given,
+            identity,
+        }
+    }
+
+    pub(super) async fn open(&self) -> Result<Link, ConnectionError> {
+        if let Some(connection) = lock(&self.given).take() {
+            return Ok(Link::Crate(connection));
+        }
+        let address = match &self.way {
+            Way::Direct(address) => (**address).clone(),
+            #[cfg(feature = "sentinel")]
+            Way::Sentinel(sentinel) => {
+                let client = sentinel.lock().await.async_get_client().await;
+                client.map_err(told)?.get_connection_info().clone()
+            }
+        };
+        let tcp = attentive(address.tcp_settings().clone());
+        let stream: Stream = match address.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                apply(&tcp, &stream)?;
+                Box::pin(stream)
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => Box::pin(tokio::net::UnixStream::connect(path).await?),
+            // The certificates of a `redis::Client` are known to it alone.
+            _ => {
+                let opening = open_by_crate(address.set_tcp_settings(tcp));
+                let (connection, info) = opening.await.map_err(told)?;
+                self.identify(&reply(info))?;
+                return Ok(Link::Crate(connection));
+            }
+        };
+        self.shake_hands(stream, &address).await
+    }
+
+    /// Asks who is there, having said who asks.
+    async fn shake_hands(
+        &self,
+        mut stream: Stream,
+        address: &Address,
+    ) -> Result<Link, ConnectionError> {
+        let settings = address.redis_settings();
+        let mut hello = Pipeline::new();
+        if let Some(password) = settings.password() {
+            hello.cmd("AUTH").arg(settings.username()).arg(password);
+        }
+        if settings.db() != 0 {
+            hello.cmd("SELECT").arg(settings.db());
+        }
+        hello.cmd("INFO").arg("server");
+        stream.write_all(&hello.get_packed_pipeline()).await?;
+        let (mut input, mut replies) = (Vec::new(), Vec::new());
+        while replies.len() < hello.len() {
+            receive(&mut stream, &mut input, &mut replies).await?;
+        }
+        for (left, reply) in replies.iter().rev().enumerate() {
+            // Who may not ask for information may take locks all the same.
+            if let Reply::Error(line) = reply
+                && (left > 0 || line.starts_with("NOAUTH"))
+            {
+                return Err(ConnectionError::new(line.as_str()));
+            }
+        }
+        self.identify(&replies[hello.len() - 1])?;
+        Ok(Link::Stream(stream))
+    }
+
+    fn identify(&self, info: &Reply) -> Result<(), ConnectionError> {
+        let (Some(Identity { of, number }), Reply::Text(info)) = (&self.identity, info) else {
+            return Ok(());
+        };
+        let info = String::from_utf8_lossy(info);
+        let Some(id) = info.lines().find_map(|line| line.strip_prefix("run_id:")) else {
+            return Ok(());
+        };
+        let mut known = lock(&of.0);
+        known.insert(*number, id.to_owned());
+        match known.iter().any(|it| it.0 != number && it.1 == id) {
             true => Err(ConnectionError::new(
                 "it is the same server as another one of this quorum, and would vote twice",
             )),
@@ -81,160 +166,35 @@ impl Identity {
     }
 }
 
-impl Dial {
-    pub(crate) fn direct(address: Address) -> Dial {
-        Dial::by(Way::Direct(Box::new(address)))
-    }
-
-    #[cfg(feature = "sentinel")]
-    pub(crate) fn sentinel(
-        sentinel: Arc<tokio::sync::Mutex<redis::sentinel::SentinelClient>>,
-    ) -> Dial {
-        Dial::by(Way::Sentinel(sentinel))
-    }
-
-    fn by(way: Way) -> Dial {
-        Dial {
-            way,
-            given: Mutex::new(None),
-            identity: None,
-        }
-    }
-
-    /// The first connection is this one.
-    pub(crate) fn given(mut self, connection: Option<MultiplexedConnection>) -> Dial {
-        self.given = Mutex::new(connection);
-        self
-    }
-
-    /// Refuses to connect where another one of several servers is the same.
-    pub(crate) fn identified(mut self, identity: Option<Identity>) -> Dial {
-        self.identity = identity;
-        self
-    }
-
-    pub(super) async fn open(&self) -> Result<Link, ConnectionError> {
-        if let Some(connection) = lock(&self.given).take() {
-            return Ok(Link::Crate(connection));
-        }
-        match &self.way {
-            Way::Direct(address) => self.open_at(address).await,
-            #[cfg(feature = "sentinel")]
-            Way::Sentinel(sentinel) => {
-                let client = sentinel.lock().await.async_get_client().await;
-                let client = client.map_err(|error| told(&error))?;
-                self.open_at(client.get_connection_info()).await
-            }
-        }
-    }
-
-    async fn open_at(&self, address: &Address) -> Result<Link, ConnectionError> {
-        match address.addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                let mut stream = TcpStream::connect((host.as_str(), *port)).await?;
-                attend(&stream, address.tcp_settings())?;
-                self.shake_hands(&mut stream, address).await?;
-                Ok(Link::Tcp(stream))
-            }
-            #[cfg(unix)]
-            ConnectionAddr::Unix(path) => {
-                let mut stream = tokio::net::UnixStream::connect(path).await?;
-                self.shake_hands(&mut stream, address).await?;
-                Ok(Link::Unix(stream))
-            }
-            _ => self.open_by_crate(address).await,
-        }
-    }
-
-    /// TLS: the certificates of a `redis::Client` are known to it alone.
-    async fn open_by_crate(&self, address: &Address) -> Result<Link, ConnectionError> {
-        let config = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let tcp = attentive(address.tcp_settings().clone());
-        let client = redis::Client::open(address.clone().set_tcp_settings(tcp));
-        let opening = async {
-            let client = client?;
-            let connection = client.get_multiplexed_async_connection_with_config(&config);
-            let mut connection = connection.await?;
-            let mut info = redis::cmd("INFO");
-            let info = connection.send_packed_command(info.arg("server")).await?;
-            Ok((connection, info))
-        };
-        let (connection, info) = opening.await.map_err(|error| told(&error))?;
-        self.identify(&reply(info))?;
-        Ok(Link::Crate(connection))
-    }
-
-    /// Asks who is there, having said who asks.
-    async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
-        &self,
-        stream: &mut S,
-        address: &Address,
-    ) -> Result<(), ConnectionError> {
-        let settings = address.redis_settings();
-        let (mut out, mut words) = (Vec::new(), 0);
-        let mut say = |words_of: &[&[u8]]| {
-            Command::Plain(words_of).encode(&mut out);
-            words += 1;
-        };
-        match (settings.username(), settings.password()) {
-            (Some(user), Some(password)) => say(&[b"AUTH", user.as_bytes(), password.as_bytes()]),
-            (None, Some(password)) => say(&[b"AUTH", password.as_bytes()]),
-            _ => {}
-        }
-        if settings.db() != 0 {
-            say(&[b"SELECT", settings.db().to_string().as_bytes()]);
-        }
-        say(&[b"INFO", b"server"]);
-        stream.write_all(&out).await?;
-        let mut answers = Answers::default();
-        for left in (0..words).rev() {
-            match answers.next(stream).await? {
-                // Who may not ask may take locks all the same.
-                Reply::Error(line) if left > 0 || line.starts_with("NOAUTH") => {
-                    return Err(ConnectionError::new(line));
-                }
-                last if left == 0 => self.identify(&last)?,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn identify(&self, info: &Reply) -> Result<(), ConnectionError> {
-        let (Some(identity), Reply::Text(info)) = (&self.identity, info) else {
-            return Ok(());
-        };
-        let info = String::from_utf8_lossy(info);
-        let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-        id.map_or(Ok(()), |id| identity.check(id.trim().to_owned()))
-    }
+async fn open_by_crate(address: Address) -> Result<(MultiplexedConnection, Value), RedisError> {
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let client = redis::Client::open(address)?;
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    let mut connection = connection.await?;
+    let info = redis::cmd("INFO").arg("server").to_owned();
+    let info = connection.send_packed_command(&info).await?;
+    Ok((connection, info))
 }
 
-/// Replies as they come, outside of a row.
-#[derive(Default)]
-struct Answers(Vec<u8>);
-
-impl Answers {
-    async fn next<S: AsyncRead + Unpin>(
-        &mut self,
-        stream: &mut S,
-    ) -> Result<Reply, ConnectionError> {
-        loop {
-            match parse(&self.0) {
-                Ok(Some((reply, used))) => {
-                    self.0.drain(..used);
-                    return Ok(reply);
-                }
-                Ok(None) => {}
-                Err(_) => return Err(ConnectionError::new("what answers is no Redis server")),
-            }
-            if stream.read_buf(&mut self.0).await? == 0 {
-                return Err(ConnectionError::new("the server closed the connection"));
-            }
-        }
+/// Reads what there is, and takes the replies that are complete.
+pub(super) async fn receive(
+    stream: &mut (impl AsyncRead + Unpin),
+    input: &mut Vec<u8>,
+    replies: &mut Vec<Reply>,
+) -> Result<(), ConnectionError> {
+    if stream.read_buf(input).await? == 0 {
+        return Err(ConnectionError::new("the server closed the connection"));
     }
+    let mut used = 0;
+    let malformed = |_| ConnectionError::new("what the server sends is no RESP2");
+    while let Some((reply, length)) = parse(&input[used..]).map_err(malformed)? {
+        replies.push(reply);
+        used += length;
+    }
+    input.drain(..used);
+    Ok(())
 }
 
 const IDLE: Duration = Duration::from_secs(10);
@@ -246,34 +206,26 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 /// machine that lost power) is noticed within half a minute, it is probed by the kernel, unless the application has said
 /// how; and what was written is acknowledged in that time.
 fn attentive(tcp: TcpSettings) -> TcpSettings {
-    let tcp = tcp.set_nodelay(true);
     #[cfg(target_os = "linux")]
-    let tcp = match tcp.user_timeout() {
-        Some(_) => tcp,
-        None => tcp.set_user_timeout(UNACKNOWLEDGED),
-    };
-    if tcp.keepalive().is_some() {
-        return tcp;
-    }
+    let limit = tcp.user_timeout().unwrap_or(UNACKNOWLEDGED);
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(limit);
     let probes = TcpKeepalive::new()
         .with_time(IDLE)
         .with_interval(INTERVAL)
         .with_retries(PROBES);
-    tcp.set_keepalive(probes)
+    let probes = tcp.keepalive().cloned().unwrap_or(probes);
+    // Small commands share a connection: none waits for the last one's acknowledgement.
+    tcp.set_nodelay(true).set_keepalive(probes)
 }
 
-/// The same for a stream of our own.
-fn attend(stream: &TcpStream, settings: &TcpSettings) -> std::io::Result<()> {
-    let settings = attentive(settings.clone());
+fn apply(settings: &TcpSettings, stream: &TcpStream) -> Result<(), IoError> {
     let socket = SockRef::from(stream);
-    // Small commands share a connection: none waits for the last one's acknowledgement.
-    socket.set_tcp_nodelay(true)?;
-    if let Some(probes) = settings.keepalive() {
-        socket.set_tcp_keepalive(probes)?;
-    }
+    socket.set_tcp_nodelay(settings.nodelay())?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(settings.user_timeout())?;
-    Ok(())
+    let probes = settings.keepalive();
+    probes.map_or(Ok(()), |probes| socket.set_tcp_keepalive(probes))
 }
 
 /// Sends commands, as they are on the wire, over a connection of the `redis` crate.
@@ -282,31 +234,32 @@ pub(super) async fn ask(
     commands: Vec<u8>,
 ) -> Result<Vec<Reply>, ConnectionError> {
     let (mut pipeline, mut rest) = (Pipeline::new(), commands.as_slice());
-    while let Ok(Some((Reply::Array(args), used))) = parse(rest) {
+    while let Ok(Some((Reply::Array(words), used))) = parse(rest) {
         rest = &rest[used..];
-        let mut cmd = redis::Cmd::new();
-        for arg in args {
-            if let Reply::Text(arg) = arg {
-                cmd.arg(arg);
+        pipeline.add_command(redis::Cmd::new());
+        for word in words {
+            if let Reply::Text(word) = word {
+                pipeline.arg(word);
             }
         }
-        pipeline.add_command(cmd);
     }
     let count = pipeline.len();
     let replies = connection.req_packed_commands(&pipeline, 0, count).await;
-    let replies = replies.map_err(|error| told(&error))?;
-    Ok(replies.into_iter().map(reply).collect())
+    Ok(replies.map_err(told)?.into_iter().map(reply).collect())
 }
 
+/// As RESP2 would have it.
 fn reply(value: Value) -> Reply {
     match value {
         Value::Nil => Reply::Nil,
         Value::Int(n) => Reply::Int(n),
+        Value::Boolean(is) => Reply::Int(i64::from(is)),
         Value::BulkString(text) => Reply::Text(text),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => {
             Reply::Text(text.into_bytes())
         }
         Value::Okay => Reply::Text(b"OK".to_vec()),
+        Value::Double(n) => Reply::Text(n.to_string().into_bytes()),
         Value::Array(items) | Value::Set(items) => {
             Reply::Array(items.into_iter().map(reply).collect())
         }
@@ -318,15 +271,13 @@ fn reply(value: Value) -> Reply {
             let details = error.details().unwrap_or_default();
             Reply::Error(format!("{} {details}", error.code()).trim_end().to_owned())
         }
-        Value::Boolean(is) => Reply::Int(i64::from(is)),
-        Value::Double(n) => Reply::Text(n.to_string().into_bytes()),
         other => Reply::Text(format!("{other:?}").into_bytes()),
     }
 }
 
-fn told(error: &RedisError) -> ConnectionError {
+fn told(error: RedisError) -> ConnectionError {
     match error.is_timeout() {
-        true => std::io::Error::new(std::io::ErrorKind::TimedOut, error.to_string()).into(),
+        true => IoError::new(ErrorKind::TimedOut, error.to_string()).into(),
         false => ConnectionError::new(error.to_string()),
     }
 }

@@ -1,122 +1,139 @@
 //! One server as those who lock see it: a single one, the primary that Sentinel names, or a cluster, whose slot map and
 //! connections are our own: one node that hangs makes nobody slow whose lock is on another.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
-#[cfg(feature = "cluster")]
-use super::cluster::Cluster;
-use super::connection::{Limits, Pending};
-#[cfg(feature = "cluster")]
-use super::dial::Address;
-use super::dial::Dial;
+use super::connection::Limits;
+use super::dial::{Address, Dial, Way};
 use super::peer::{Peer, Route};
-use crate::proto::command::Command;
-use crate::proto::reply::{Answer, Reply};
-use crate::value::clock::BootInstant;
+use crate::proto::slots::{self, SLOTS};
+use crate::proto::{Answer, Command, Failure, Reply};
+use crate::value::{BootInstant, ConnectionError, lock};
 
 /// One server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    kind: Kind,
+    /// Of a cluster: what connections to its nodes have in common, user, password and TLS.
+    pattern: Option<Address>,
+    fails_over: bool,
+    /// The server, or some nodes of the cluster.
+    seeds: Vec<Arc<Peer>>,
+    limits: Limits,
+    runtime: Handle,
+    map: Mutex<Map>,
+    refreshing: Arc<tokio::sync::Mutex<()>>,
 }
 
-#[derive(Debug)]
-enum Kind {
-    One {
-        peer: Arc<Peer>,
-        fails_over: bool,
-    },
-    #[cfg(feature = "cluster")]
-    Cluster(Arc<Cluster>),
+/// What is known of a cluster.
+#[derive(Debug, Default)]
+struct Map {
+    peers: HashMap<String, Arc<Peer>>,
+    /// The primary of each slot; nothing until it is known.
+    slots: Vec<Option<Arc<Peer>>>,
 }
 
 /// So often a request is sent elsewhere.
 const REDIRECTIONS: u32 = 8;
 
 impl Server {
-    pub(crate) fn one(
-        name: String,
-        dial: Dial,
-        limits: Limits,
-        runtime: Handle,
-        fails_over: bool,
-    ) -> Server {
-        let peer = Arc::new(Peer::new(name.clone(), dial, limits, runtime));
+    pub(crate) fn one(name: String, dial: Dial, limits: Limits, runtime: Handle) -> Server {
         Server {
+            fails_over: !matches!(dial.way, Way::Direct(_)),
+            seeds: vec![Peer::new(name.clone(), dial, limits, runtime.clone())],
             name,
-            kind: Kind::One { peer, fails_over },
+            pattern: None,
+            limits,
+            runtime,
+            map: Mutex::default(),
+            refreshing: Arc::default(),
         }
     }
 
-    #[cfg(feature = "cluster")]
     pub(crate) fn cluster(
         name: String,
         seeds: Vec<Address>,
         limits: Limits,
         runtime: Handle,
     ) -> Server {
+        // `host:port`, as nodes are named in redirections.
+        let node = |it: &Address| (it.addr().to_string(), direct(it.clone()));
+        let peer = |(node, dial)| Peer::new(node, dial, limits, runtime.clone());
         Server {
-            name,
-            kind: Kind::Cluster(Arc::new(Cluster::new(seeds, limits, runtime))),
+            seeds: seeds.iter().map(node).map(peer).collect(),
+            pattern: seeds.first().cloned(),
+            fails_over: true,
+            ..Server::one(name, direct(seeds[0].clone()), limits, runtime.clone())
         }
     }
 
     /// Whether another may take its place: who meets none asks again.
     pub(crate) fn fails_over(&self) -> bool {
-        match &self.kind {
-            Kind::One { fails_over, .. } => *fails_over,
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(_) => true,
-        }
+        self.fails_over
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        !matches!(self.kind, Kind::One { .. })
+        self.pattern.is_some()
     }
 
     /// Where requests about a key go, as far as is known.
-    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
     pub(crate) fn route(&self, key: &[u8]) -> Route {
-        match &self.kind {
-            Kind::One { peer, .. } => Route::to(peer.clone()),
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => Route::to(cluster.peer(key)),
-        }
+        let home = self.is_cluster().then(|| {
+            let slot = usize::from(slots::slot(key));
+            lock(&self.map).slots.get(slot).cloned().flatten()
+        });
+        Route::to(home.flatten().unwrap_or_else(|| self.seeds[0].clone()))
     }
 
     /// Finds out where keys are, if that is to be found out.
     pub(crate) async fn prepare(&self) {
-        #[cfg(feature = "cluster")]
-        if let Kind::Cluster(cluster) = &self.kind
-            && !cluster.is_known()
-        {
-            cluster.refresh().await;
+        if self.is_cluster() && lock(&self.map).slots.is_empty() {
+            self.refresh().await;
         }
     }
 
     /// Reads what an answer says of the way that the request went; where it is to be sent instead, if elsewhere.
-    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
-    pub(crate) fn redirected(&self, route: &Route, answer: &Answer) -> Option<Route> {
-        match &self.kind {
-            Kind::One { peer, fails_over } => {
-                if *fails_over
-                    && matches!(answer, Ok(Reply::Error(line)) if line.starts_with("READONLY"))
-                {
-                    // It is no primary any more.
-                    peer.reconnect();
-                }
-                None
+    pub(crate) fn redirected(self: &Arc<Self>, route: &Route, answer: &Answer) -> Option<Route> {
+        let line = match answer {
+            Ok(Reply::Error(line)) => line.as_str(),
+            Ok(_) => return None,
+            Err(_) => "",
+        };
+        if !self.is_cluster() {
+            // It is no primary any more.
+            if self.fails_over && line.starts_with("READONLY") {
+                route.peer.reconnect();
             }
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => cluster.redirected(route, answer),
+            return None;
         }
+        let Some(redirection) = slots::redirection(line) else {
+            if answer.is_err() || line.starts_with("CLUSTERDOWN") || line.starts_with("READONLY") {
+                self.refresh_in_background();
+            }
+            return None;
+        };
+        let mut map = lock(&self.map);
+        let asking = redirection.once;
+        let peer = self.peer(&mut map, &with_host(&redirection.node, &route.peer.name))?;
+        if !asking {
+            if let Some(home) = map.slots.get_mut(usize::from(redirection.slot)) {
+                *home = Some(peer.clone());
+            }
+            drop(map);
+            self.refresh_in_background();
+        }
+        Some(Route { peer, asking })
     }
 
     /// Sends a command to where it belongs and awaits its answer.
-    pub(crate) async fn call(&self, command: &Command<'_>) -> Answer {
+    pub(crate) async fn call(self: &Arc<Self>, command: &Command<'_>) -> Answer {
         self.prepare().await;
         let mut route = self.route(command.key().unwrap_or_default());
         let mut left = REDIRECTIONS;
@@ -131,12 +148,103 @@ impl Server {
 
     /// Asks each process that has locks.
     pub(crate) async fn call_each(&self, command: &Command<'_>) -> Vec<Answer> {
+        let mut peers = self.seeds.clone();
+        if self.is_cluster() {
+            self.refresh().await;
+            peers = lock(&self.map).slots.iter().flatten().cloned().collect();
+            peers.sort_unstable_by_key(|it| it.id);
+            peers.dedup_by_key(|it| it.id);
+        }
+        if peers.is_empty() {
+            let error = ConnectionError::new("no node of the cluster answers");
+            return vec![Err(Failure::NotSent(error))];
+        }
         let now = BootInstant::now();
-        let pending: Vec<Pending> = match &self.kind {
-            Kind::One { peer, .. } => vec![peer.send(command, now)],
-            #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => cluster.send_to_primaries(command).await,
+        join_all(peers.into_iter().map(|it| Route::to(it).send(command, now))).await
+    }
+
+    /// A node of the cluster.
+    fn peer(&self, map: &mut Map, node: &str) -> Option<Arc<Peer>> {
+        let seed = self.seeds.iter().find(|it| it.name == node);
+        if let Some(peer) = seed.or_else(|| map.peers.get(node)) {
+            return Some(peer.clone());
+        }
+        let mut address = self.pattern.clone()?;
+        let (name, number) = node.rsplit_once(':').unwrap_or((node, ""));
+        let mut addr = address.addr().clone();
+        if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
+            &mut addr
+        {
+            // One that makes no sense leads nowhere.
+            (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
+        }
+        address = address.set_addr(addr);
+        let runtime = self.runtime.clone();
+        let peer = Peer::new(node.to_owned(), direct(address), self.limits, runtime);
+        map.peers.insert(node.to_owned(), peer.clone());
+        Some(peer)
+    }
+
+    /// Once at a time.
+    fn refresh_in_background(self: &Arc<Self>) {
+        if let Ok(turn) = self.refreshing.clone().try_lock_owned() {
+            let server = self.clone();
+            self.runtime.spawn(async move {
+                server.refresh().await;
+                drop(turn);
+            });
+        }
+    }
+
+    /// Asks all nodes for the slots; the first answer counts, because others may hang.
+    async fn refresh(&self) {
+        let peers: Vec<Arc<Peer>> = {
+            let map = lock(&self.map);
+            self.seeds
+                .iter()
+                .chain(map.peers.values())
+                .cloned()
+                .collect()
         };
-        futures_util::future::join_all(pending).await
+        let now = BootInstant::now();
+        let command = Command::Plain(&[b"CLUSTER", b"SLOTS"]);
+        let ask = |peer: Arc<Peer>| async {
+            let pending = Route::to(peer.clone()).send(&command, now);
+            (peer, pending.await)
+        };
+        let mut answers: FuturesUnordered<_> = peers.into_iter().map(ask).collect();
+        while let Some((asked, answer)) = answers.next().await {
+            let ranges = answer.ok().as_ref().and_then(slots::primaries);
+            let Some(mut ranges) = ranges.filter(|it| !it.is_empty()) else {
+                continue;
+            };
+            for range in &mut ranges {
+                range.2 = with_host(&range.2, &asked.name);
+            }
+            let map = &mut *lock(&self.map);
+            // Whoever has left is not connected to any more.
+            map.peers
+                .retain(|node, _| ranges.iter().any(|it| it.2 == *node));
+            map.slots = vec![None; SLOTS.into()];
+            for (from, to, node) in ranges {
+                let peer = self.peer(map, &node);
+                if let Some(slots) = map.slots.get_mut(from.into()..=to.into()) {
+                    slots.fill(peer);
+                }
+            }
+            return;
+        }
+    }
+}
+
+fn direct(address: Address) -> Dial {
+    Dial::new(Way::Direct(Box::new(address)), None, None)
+}
+
+/// A node that does not know its own host has that of the one that named it.
+fn with_host(node: &str, named_by: &str) -> String {
+    match (node.strip_prefix(':'), named_by.rsplit_once(':')) {
+        (Some(port), Some((host, _))) => format!("{host}:{port}"),
+        _ => node.to_owned(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::value::clock::BootInstant;
+use crate::value::BootInstant;
 
 /// When something is due; unique.
 pub(crate) type Slot = (BootInstant, u64);

@@ -1,286 +1,189 @@
 //! Commands as they are sent. Each says what it means, so that sending it twice changes nothing.
 
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
-use crate::value::token::Token;
+use std::sync::Arc;
 
-/// How long a name that is left stays away: longer than anything late is on its way.
+use crate::value::{Lease, Mode, Token};
+
+/// How long a name that may still be used by something late is barred, in milliseconds.
 pub(crate) const STAY_AWAY: u64 = 60_000;
 
-/// A lock and who asks for it.
+/// A key and an owner.
 pub(crate) type Who<'a> = (&'a [u8], &'a [u8]);
 
-/// A command of the wire contract.
+/// A key, and the name of one acquisition of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Name {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) owner: Arc<[u8]>,
+}
+
+impl Name {
+    pub(crate) fn who(&self) -> Who<'_> {
+        (&self.key, &self.owner)
+    }
+}
+
+/// What is asked for a name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Command<'a> {
-    /// Leaves the count of the mode at one, however often it is sent.
+pub(crate) enum Verb {
     Acquire {
-        who: Who<'a>,
         mode: Mode,
         lease: Lease,
-        wait: Option<Wait<'a>>,
-        /// The least token to be granted.
+        /// The token granted is to be at least that.
         fence: Option<Token>,
-        /// Only to add to a hold by this token or a later one.
+        /// Only adds to a hold of this token.
         upgrade: Option<Token>,
     },
-    /// Ends the whole hold.
-    Release {
-        who: Who<'a>,
-        token: Option<Token>,
-    },
-    /// Ends one mode of a hold that has both.
-    ReleaseMode {
-        who: Who<'a>,
-        mode: Mode,
-        token: Token,
-    },
-    /// Ends whatever there is under this name; `late`: and whatever arrives of it from now on.
+    /// The whole hold.
+    Release,
+    /// Gives back what a hold of this token has in one mode.
+    ReleaseMode(Mode, Token),
+    /// Whatever there is; and what may come late.
     Leave {
-        who: Who<'a>,
         late: bool,
     },
-    Renew {
-        who: Who<'a>,
-        lease: Lease,
-        token: Option<Token>,
-    },
-    /// Raises the hold's token.
-    Fence {
-        who: Who<'a>,
-        token: Token,
-    },
-    /// Runs a command if the hold is there by this token.
-    Guard {
-        who: Who<'a>,
-        token: Token,
-        command: &'a [Vec<u8>],
-    },
-    /// Collects letters: forgets those up to a number, and waits so many milliseconds for others.
-    Mail {
-        mailbox: &'a [u8],
-        after: Option<(u64, u64)>,
-        wait: u64,
-    },
-    Info {
-        key: &'a [u8],
-    },
-    /// The one command without a key.
-    Top {
-        count: usize,
-    },
-    /// Anything else, about no key.
+    Renew(Lease, Option<Token>),
+    Fence(Token),
+}
+
+/// Waiting by mail: for so many milliseconds, 0 without limit, and the name of the box.
+pub(crate) type Wait<'a> = (u64, &'a [u8]);
+
+/// A command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Command<'a> {
+    Of(Who<'a>, Verb),
+    Queue(Who<'a>, Verb, Wait<'a>),
+    /// Runs a command if this hold is there, by this token.
+    Guard(Who<'a>, Token, &'a [Vec<u8>]),
+    /// Collects letters, where those up to a number may be forgotten; for so many milliseconds.
+    Mail(&'a [u8], Option<(u64, u64)>, u64),
+    Info(&'a [u8]),
+    Top(usize),
+    /// Any other.
     Plain(&'a [&'a [u8]]),
 }
 
-/// To wait in the queue, by mail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wait<'a> {
-    /// In milliseconds; 0 is without limit, as on the wire.
-    pub(crate) limit: u64,
-    pub(crate) mailbox: &'a [u8],
-}
+impl<'a> Command<'a> {
+    /// What decides to which node of a cluster it goes.
+    pub(crate) fn key(&self) -> Option<&'a [u8]> {
+        match *self {
+            Command::Of((key, _), _)
+            | Command::Queue((key, _), ..)
+            | Command::Guard((key, _), ..)
+            | Command::Info(key)
+            | Command::Mail(key, ..) => Some(key),
+            Command::Top(_) | Command::Plain(_) => None,
+        }
+    }
 
-#[derive(Debug, Clone, Copy)]
-enum Arg<'a> {
-    Bytes(&'a [u8]),
-    Number(u64),
-}
-
-impl<'a> From<&'a str> for Arg<'a> {
-    fn from(text: &'a str) -> Arg<'a> {
-        Arg::Bytes(text.as_bytes())
+    /// Appends it as it goes over the wire.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut args = Args { out, count: 0 };
+        match *self {
+            Command::Of(who, verb) => args.verb(who, verb),
+            Command::Queue(who, verb, (limit, mailbox)) => {
+                args.verb(who, verb);
+                args.option("WAIT", limit).text("MAIL").bytes(mailbox);
+            }
+            Command::Guard(who, token, command) => {
+                args.text("LOCK.GUARD").who(who).number(token.get());
+                command.iter().for_each(|arg| _ = args.bytes(arg));
+            }
+            Command::Mail(mailbox, after, wait) => {
+                args.text("LOCK.MAIL").bytes(mailbox);
+                if let Some((since, number)) = after {
+                    args.option("AFTER", since).number(number);
+                }
+                args.option("WAIT", wait);
+            }
+            Command::Info(key) => _ = args.text("LOCK.INFO").bytes(key),
+            Command::Top(count) => _ = args.text("LOCK.TOP").option("COUNT", count as u64),
+            Command::Plain(plain) => plain.iter().for_each(|arg| _ = args.bytes(arg)),
+        }
+        // The count comes first, and is known last.
+        let (count, end) = (args.count, out.len());
+        line(out, b'*', count);
+        let length = out.len() - end;
+        out[start..].rotate_right(length);
     }
 }
 
-/// As many as the longest command has, those it wraps aside.
-const MOST: usize = 16;
-
+/// The arguments of a command, as they are written.
 struct Args<'a> {
-    args: [Arg<'a>; MOST],
+    out: &'a mut Vec<u8>,
     count: usize,
 }
 
-impl<'a> Args<'a> {
-    fn of(name: &'a str) -> Args<'a> {
-        let mut args = Args {
-            args: [Arg::Number(0); MOST],
-            count: 0,
-        };
-        args.add(name.into());
-        args
-    }
-
-    fn add(&mut self, arg: Arg<'a>) -> &mut Args<'a> {
-        self.args[self.count] = arg;
-        self.count += 1;
-        self
-    }
-
-    fn who(&mut self, (key, owner): Who<'a>) -> &mut Args<'a> {
-        self.add(Arg::Bytes(key)).add(Arg::Bytes(owner))
-    }
-
-    fn number(&mut self, number: u64) -> &mut Args<'a> {
-        self.add(Arg::Number(number))
-    }
-
-    fn option(&mut self, name: &'a str, value: Arg<'a>) -> &mut Args<'a> {
-        self.add(name.into()).add(value)
-    }
-
-    fn token(&mut self, name: &'a str, token: Option<Token>) -> &mut Args<'a> {
-        if let Some(token) = token {
-            self.option(name, Arg::Number(token.get()));
-        }
-        self
-    }
-}
-
-impl<'a> Command<'a> {
-    /// The key that it is about, by which a cluster routes it.
-    pub(crate) fn key(&self) -> Option<&'a [u8]> {
-        match *self {
-            Command::Acquire { who, .. }
-            | Command::Release { who, .. }
-            | Command::ReleaseMode { who, .. }
-            | Command::Leave { who, .. }
-            | Command::Renew { who, .. }
-            | Command::Fence { who, .. }
-            | Command::Guard { who, .. } => Some(who.0),
-            Command::Mail { mailbox, .. } => Some(mailbox),
-            Command::Info { key } => Some(key),
-            Command::Top { .. } | Command::Plain(_) => None,
-        }
-    }
-
-    /// Appends it as it is on the wire (RESP).
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let rest = match *self {
-            Command::Guard { command, .. } => command,
-            _ => &[],
-        };
-        let args = self.args();
-        let plain: &[&[u8]] = match *self {
-            Command::Plain(args) => args,
-            _ => &[],
-        };
-        array(out, args.count + rest.len() + plain.len());
-        for arg in &args.args[..args.count] {
-            match *arg {
-                Arg::Bytes(bytes) => bulk(out, bytes),
-                Arg::Number(number) => {
-                    let (digits, first) = decimal(number);
-                    bulk(out, &digits[first..]);
-                }
-            }
-        }
-        rest.iter().for_each(|arg| bulk(out, arg));
-        plain.iter().for_each(|arg| bulk(out, arg));
-    }
-
-    fn args(&self) -> Args<'a> {
-        match *self {
-            Command::Acquire {
-                who,
+impl Args<'_> {
+    fn verb(&mut self, who: Who<'_>, verb: Verb) {
+        match verb {
+            Verb::Acquire {
                 mode,
                 lease,
-                wait,
                 fence,
                 upgrade,
             } => {
-                let mut args = Args::of(mode.command());
-                args.who(who).number(lease.as_millis());
-                args.option("HOLDS", Arg::Number(1));
-                if let Some(wait) = wait {
-                    args.option("WAIT", Arg::Number(wait.limit))
-                        .option("MAIL", Arg::Bytes(wait.mailbox));
-                }
-                args.token("FENCE", fence).token("TOKEN", upgrade);
-                args
+                self.text(mode.command()).who(who);
+                self.number(lease.as_millis()).option("HOLDS", 1);
+                self.token("FENCE", fence).token("TOKEN", upgrade);
             }
-            Command::Release { who, token } => {
-                let mut args = Args::of("LOCK.RELEASE");
-                args.who(who).add("ALL".into()).token("TOKEN", token);
-                args
+            Verb::Release => _ = self.text("LOCK.RELEASE").who(who).text("ALL"),
+            Verb::ReleaseMode(mode, token) => {
+                self.text("LOCK.RELEASE").who(who).text(mode.option());
+                self.option("HOLDS", 0).token("TOKEN", Some(token));
             }
-            Command::ReleaseMode { who, mode, token } => {
-                let mut args = Args::of("LOCK.RELEASE");
-                args.who(who).add(mode.option().into());
-                args.option("HOLDS", Arg::Number(0))
-                    .token("TOKEN", Some(token));
-                args
-            }
-            Command::Leave { who, late } => {
-                let mut args = Args::of("LOCK.LEAVE");
-                args.who(who);
+            Verb::Leave { late } => {
+                self.text("LOCK.LEAVE").who(who);
                 if late {
-                    args.option("FOR", Arg::Number(STAY_AWAY));
+                    self.option("FOR", STAY_AWAY);
                 }
-                args
             }
-            Command::Renew { who, lease, token } => {
-                let mut args = Args::of("LOCK.RENEW");
-                args.who(who)
-                    .number(lease.as_millis())
-                    .token("TOKEN", token);
-                args
+            Verb::Renew(lease, token) => {
+                self.text("LOCK.RENEW").who(who);
+                self.number(lease.as_millis()).token("TOKEN", token);
             }
-            Command::Fence { who, token } => {
-                let mut args = Args::of("LOCK.FENCE");
-                args.who(who).number(token.get());
-                args
-            }
-            Command::Guard { who, token, .. } => {
-                let mut args = Args::of("LOCK.GUARD");
-                args.who(who).number(token.get());
-                args
-            }
-            Command::Mail {
-                mailbox,
-                after,
-                wait,
-            } => {
-                let mut args = Args::of("LOCK.MAIL");
-                args.add(Arg::Bytes(mailbox));
-                if let Some((since, number)) = after {
-                    args.option("AFTER", Arg::Number(since)).number(number);
-                }
-                args.option("WAIT", Arg::Number(wait));
-                args
-            }
-            Command::Info { key } => {
-                let mut args = Args::of("LOCK.INFO");
-                args.add(Arg::Bytes(key));
-                args
-            }
-            Command::Top { count } => {
-                let mut args = Args::of("LOCK.TOP");
-                args.option("COUNT", Arg::Number(count as u64));
-                args
-            }
-            Command::Plain(_) => Args {
-                args: [Arg::Number(0); MOST],
-                count: 0,
-            },
+            Verb::Fence(token) => _ = self.text("LOCK.FENCE").who(who).number(token.get()),
         }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.count += 1;
+        line(self.out, b'$', bytes.len());
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        let (digits, first) = decimal(number);
+        self.bytes(&digits[first..])
+    }
+
+    fn who(&mut self, (key, owner): Who<'_>) -> &mut Self {
+        self.bytes(key).bytes(owner)
+    }
+
+    fn option(&mut self, name: &str, number: u64) -> &mut Self {
+        self.text(name).number(number)
+    }
+
+    fn token(&mut self, name: &str, token: Option<Token>) -> &mut Self {
+        if let Some(token) = token {
+            self.option(name, token.get());
+        }
+        self
     }
 }
 
-fn array(out: &mut Vec<u8>, count: usize) {
-    out.push(b'*');
-    line(out, count);
-}
-
-fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.push(b'$');
-    line(out, bytes.len());
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn line(out: &mut Vec<u8>, number: usize) {
+fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
     let (digits, first) = decimal(number as u64);
+    out.push(kind);
     out.extend_from_slice(&digits[first..]);
     out.extend_from_slice(b"\r\n");
 }
@@ -326,60 +229,42 @@ mod tests {
         let who = (b"k".as_slice(), b"o".as_slice());
         let lease = Lease::new(Duration::from_secs(1)).unwrap();
         let token = Token::new(7);
-        let acquire = |mode, wait, fence, upgrade| Command::Acquire {
-            who,
+        let some = Some(token);
+        let acquire = |mode, fence, upgrade| Verb::Acquire {
             mode,
             lease,
-            wait,
             fence,
             upgrade,
         };
+        let of = |verb| text(Command::Of(who, verb));
         assert_eq!(
-            text(acquire(Mode::Write, None, None, None)),
+            of(acquire(Mode::Write, None, None)),
             "LOCK.ACQUIRE k o 1000 HOLDS 1"
         );
-        let wait = Some(Wait {
-            limit: 0,
-            mailbox: b"box",
-        });
+        let queue = Command::Queue(who, acquire(Mode::Read, some, some), (0, b"box"));
         assert_eq!(
-            text(acquire(Mode::Read, wait, Some(token), Some(token))),
-            "LOCK.RLOCK k o 1000 HOLDS 1 WAIT 0 MAIL box FENCE 7 TOKEN 7"
+            text(queue),
+            "LOCK.RLOCK k o 1000 HOLDS 1 FENCE 7 TOKEN 7 WAIT 0 MAIL box"
         );
-        let token = Some(token);
+        assert_eq!(of(Verb::Release), "LOCK.RELEASE k o ALL");
         assert_eq!(
-            text(Command::Release { who, token }),
-            "LOCK.RELEASE k o ALL TOKEN 7"
+            of(Verb::ReleaseMode(Mode::Write, token)),
+            "LOCK.RELEASE k o WRITE HOLDS 0 TOKEN 7"
         );
-        assert_eq!(
-            text(Command::Leave { who, late: true }),
-            "LOCK.LEAVE k o FOR 60000"
-        );
-        assert_eq!(
-            text(Command::Renew { who, lease, token }),
-            "LOCK.RENEW k o 1000 TOKEN 7"
-        );
-        let (mailbox, after) = (b"box".as_slice(), Some((3, 4)));
-        assert_eq!(
-            text(Command::Mail {
-                mailbox,
-                after,
-                wait: 9
-            }),
-            "LOCK.MAIL box AFTER 3 4 WAIT 9"
-        );
+        assert_eq!(of(Verb::Leave { late: false }), "LOCK.LEAVE k o");
+        assert_eq!(of(Verb::Leave { late: true }), "LOCK.LEAVE k o FOR 60000");
+        assert_eq!(of(Verb::Renew(lease, some)), "LOCK.RENEW k o 1000 TOKEN 7");
+        assert_eq!(of(Verb::Fence(token)), "LOCK.FENCE k o 7");
+        let mail = Command::Mail(b"box", Some((3, 4)), 9);
+        assert_eq!(text(mail), "LOCK.MAIL box AFTER 3 4 WAIT 9");
         let command = [b"SET".to_vec(), b"x".to_vec(), b"1".to_vec()];
-        let guard = Command::Guard {
-            who,
-            token: Token::new(7),
-            command: &command,
-        };
+        let guard = Command::Guard(who, token, &command);
         assert_eq!(text(guard), "LOCK.GUARD k o 7 SET x 1");
+        assert_eq!(text(Command::Top(5)), "LOCK.TOP COUNT 5");
         assert_eq!(text(Command::Plain(&[b"PING"])), "PING");
-        assert_eq!(
-            (guard.key(), Command::Top { count: 1 }.key()),
-            (Some(who.0), None)
-        );
+        let long = [b"x".as_slice(); 12];
+        assert_eq!(text(Command::Plain(&long)), ["x"; 12].join(" "));
+        assert_eq!((guard.key(), Command::Top(1).key()), (Some(who.0), None));
     }
 
     #[test]

@@ -4,10 +4,34 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::proto::reply::{Reply, unexpected};
-use crate::value::error::Error;
-use crate::value::mode::Mode;
-use crate::value::token::Token;
+use crate::proto::{Reply, unexpected};
+use crate::value::{Error, Mode, Token};
+
+/// What a reply can be read as.
+pub(crate) trait Read: Sized {
+    fn read(reply: Reply) -> Result<Self, Error>;
+}
+
+/// Types whose fields are those of a map, by the same names.
+macro_rules! maps {
+    ($($(#[$about:meta])* pub struct $name:ident {
+        $($(#[$what:meta])* pub $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$what])* pub $field: $type,)*
+        }
+
+        impl Read for $name {
+            fn read(reply: Reply) -> Result<$name, Error> {
+                let mut fields = Fields::read(reply)?;
+                Ok($name { $($field: fields.get(stringify!($field))?,)* })
+            }
+        }
+    )*};
+}
 
 /// What one server has answered.
 ///
@@ -31,6 +55,7 @@ pub struct ServerAnswer<T> {
     pub answer: Result<T, Error>,
 }
 
+maps! {
 /// A lock as the server sees it.
 ///
 /// ```
@@ -46,8 +71,6 @@ pub struct ServerAnswer<T> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LockInfo {
     /// How it is held; `None` where requests wait though nobody is known to hold, as after a failover.
     pub mode: Option<Mode>,
@@ -75,8 +98,6 @@ pub struct LockInfo {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct HoldInfo {
     /// The owner's name.
     pub owner: Vec<u8>,
@@ -106,8 +127,6 @@ pub struct HoldInfo {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct WaiterInfo {
     /// The owner's name.
     pub owner: Vec<u8>,
@@ -133,8 +152,6 @@ pub struct WaiterInfo {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct TopEntry {
     /// The key.
     pub key: Vec<u8>,
@@ -149,6 +166,7 @@ pub struct TopEntry {
     /// How long the first of them has waited.
     pub oldest: Duration,
 }
+}
 
 #[cfg(feature = "blocking")]
 impl<T> ServerAnswer<T> {
@@ -161,78 +179,15 @@ impl<T> ServerAnswer<T> {
     }
 }
 
-impl LockInfo {
-    pub(crate) fn parse(value: Reply) -> Result<Option<LockInfo>, Error> {
-        if value == Reply::Nil {
-            return Ok(None);
-        }
-        let mut map = Fields::of(value)?;
-        Ok(Some(LockInfo {
-            mode: map.mode("mode")?,
-            holders: map.number("holders")?,
-            waiters: map.number("waiters")?,
-            holds: map.list("holds", HoldInfo::parse)?,
-            queue: map.list("queue", WaiterInfo::parse)?,
-        }))
-    }
-}
-
-impl HoldInfo {
-    fn parse(value: Reply) -> Result<HoldInfo, Error> {
-        let mut map = Fields::of(value)?;
-        Ok(HoldInfo {
-            owner: map.bytes("owner")?,
-            write: map.number("write")?,
-            read: map.number("read")?,
-            token: Token::new(map.number("token")?),
-            lease: map.millis("lease")?,
-            held: map.millis("held")?,
-            client: map.number("client")?,
-        })
-    }
-}
-
-impl WaiterInfo {
-    fn parse(value: Reply) -> Result<WaiterInfo, Error> {
-        let mut map = Fields::of(value)?;
-        let left = map.take("left")?;
-        Ok(WaiterInfo {
-            owner: map.bytes("owner")?,
-            mode: map.mode("mode")?.unwrap_or(Mode::Write),
-            lease: map.millis("lease")?,
-            waited: map.millis("waited")?,
-            left: match left {
-                Reply::Int(ms) => u64::try_from(ms).ok().map(Duration::from_millis),
-                other => return Err(unexpected(&other)),
-            },
-            client: map.number("client")?,
-        })
-    }
-}
-
 impl TopEntry {
     /// The first `count` of what one server, or several, have listed.
-    pub(crate) fn parse(replies: Vec<Reply>, count: usize) -> Result<Vec<TopEntry>, Error> {
-        let lists = replies.into_iter().map(TopEntry::parse_one);
+    pub(crate) fn first(replies: Vec<Reply>, count: usize) -> Result<Vec<TopEntry>, Error> {
+        let lists = replies.into_iter().map(Read::read);
         let lists: Vec<Vec<TopEntry>> = lists.collect::<Result<_, _>>()?;
         let mut entries = lists.concat();
         entries.sort_by_key(|entry: &TopEntry| Reverse((entry.waiters, entry.oldest)));
         entries.truncate(count);
         Ok(entries)
-    }
-
-    fn parse_one(reply: Reply) -> Result<Vec<TopEntry>, Error> {
-        list(reply, |value| {
-            let mut map = Fields::of(value)?;
-            Ok(TopEntry {
-                key: map.bytes("key")?,
-                db: map.number("db")?,
-                mode: map.mode("mode")?,
-                holders: map.number("holders")?,
-                waiters: map.number("waiters")?,
-                oldest: map.millis("oldest")?,
-            })
-        })
     }
 }
 
@@ -240,69 +195,62 @@ impl TopEntry {
 pub(crate) struct Fields(HashMap<Vec<u8>, Reply>);
 
 impl Fields {
-    pub(crate) fn of(reply: Reply) -> Result<Fields, Error> {
-        let Reply::Array(flat) = reply else {
-            return Err(unexpected(&reply));
-        };
-        let mut flat = flat.into_iter();
-        let mut fields = HashMap::new();
-        while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
-            fields.insert(bytes(name)?, value);
-        }
-        Ok(Fields(fields))
-    }
-
-    fn take(&mut self, name: &str) -> Result<Reply, Error> {
+    pub(crate) fn get<T: Read>(&mut self, name: &str) -> Result<T, Error> {
         let missing = || unexpected(&Reply::Error(format!("no field {name:?}")));
-        self.0.remove(name.as_bytes()).ok_or_else(missing)
+        T::read(self.0.remove(name.as_bytes()).ok_or_else(missing)?)
     }
+}
 
-    pub(crate) fn bytes(&mut self, name: &str) -> Result<Vec<u8>, Error> {
-        bytes(self.take(name)?)
-    }
+/// How each kind of value is read: what it looks like, and what it becomes.
+macro_rules! reads {
+    ($($type:ty: $($pattern:pat => $value:expr),+;)*) => {$(
+        impl Read for $type {
+            fn read(reply: Reply) -> Result<$type, Error> {
+                match reply {
+                    $($pattern => Ok($value),)+
+                    other => Err(unexpected(&other)),
+                }
+            }
+        }
+    )*};
+}
 
-    pub(crate) fn text(&mut self, name: &str) -> Result<String, Error> {
-        Ok(String::from_utf8_lossy(&self.bytes(name)?).into_owned())
-    }
+reads! {
+    Vec<u8>: Reply::Text(bytes) => bytes;
+    u64: Reply::Int(number) => u64::try_from(number).unwrap_or(0);
+    Duration: Reply::Int(ms) => Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    // Below zero: there is no limit.
+    Option<Duration>: Reply::Int(ms) => u64::try_from(ms).ok().map(Duration::from_millis);
+    Token: Reply::Int(number @ 1..) => Token::new(number.unsigned_abs());
+    Option<Mode>: Reply::Text(mode) => match mode.as_slice() {
+        b"write" => Some(Mode::Write),
+        b"read" => Some(Mode::Read),
+        _ => None,
+    };
+    Mode: Reply::Text(mode) => if mode == b"read" { Mode::Read } else { Mode::Write };
+    Fields: Reply::Array(flat) => {
+        let (mut fields, mut flat) = (HashMap::new(), flat.into_iter());
+        while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
+            fields.insert(Read::read(name)?, value);
+        }
+        Fields(fields)
+    };
+}
 
-    pub(crate) fn number(&mut self, name: &str) -> Result<u64, Error> {
-        match self.take(name)? {
-            Reply::Int(n) => Ok(u64::try_from(n).unwrap_or(0)),
+impl<T: Read> Read for Vec<T> {
+    fn read(reply: Reply) -> Result<Vec<T>, Error> {
+        match reply {
+            Reply::Array(items) => items.into_iter().map(T::read).collect(),
             other => Err(unexpected(&other)),
         }
     }
+}
 
-    pub(crate) fn millis(&mut self, name: &str) -> Result<Duration, Error> {
-        Ok(Duration::from_millis(self.number(name)?))
-    }
-
-    fn mode(&mut self, name: &str) -> Result<Option<Mode>, Error> {
-        match self.bytes(name)?.as_slice() {
-            b"write" => Ok(Some(Mode::Write)),
-            b"read" => Ok(Some(Mode::Read)),
-            _ => Ok(None),
+impl Read for Option<LockInfo> {
+    fn read(reply: Reply) -> Result<Option<LockInfo>, Error> {
+        match reply {
+            Reply::Nil => Ok(None),
+            map => LockInfo::read(map).map(Some),
         }
-    }
-
-    fn list<T>(
-        &mut self,
-        name: &str,
-        parse: impl FnMut(Reply) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        list(self.take(name)?, parse)
-    }
-}
-
-fn list<T>(reply: Reply, parse: impl FnMut(Reply) -> Result<T, Error>) -> Result<Vec<T>, Error> {
-    match reply {
-        Reply::Array(items) => items.into_iter().map(parse).collect(),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn bytes(reply: Reply) -> Result<Vec<u8>, Error> {
-    match reply {
-        Reply::Text(bytes) => Ok(bytes),
-        other => Err(unexpected(&other)),
     }
 }

@@ -8,26 +8,16 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::proto::command::Command;
-use crate::proto::info::Fields;
-use crate::proto::reply::{Failure, Reply, unexpected};
-use crate::value::clock::BootInstant;
-use crate::value::error::Error;
-use crate::value::token::Token;
+use crate::proto::{Answer, Command, Failure, Fields, Read, Reply, unexpected};
+use crate::value::{BootInstant, ConnectionError, Error};
 
-/// What became of a request that waits.
-#[derive(Debug, Clone)]
-pub(crate) enum Decision {
-    /// Granted at `since` at the earliest, by this machine's clock.
-    Granted { token: Token, since: BootInstant },
-    /// The wait is over, or there is nothing to be upgraded.
-    Denied,
-    /// The error line that a blocked request would have got.
-    Refused(String),
-    /// Its box is gone, and it with it.
-    NewBox,
-    /// Nobody can be asked.
-    Unreachable(Failure),
+/// What was decided of a request that waits: as if it had been answered so by one that was sent then.
+pub(crate) type Decision = (Answer, BootInstant);
+
+/// The box is gone: what waited there waits no more, or was granted and given back.
+pub(crate) fn forgotten() -> Answer {
+    let error = "the server has forgotten what waited there";
+    Err(Failure::Unknown(ConnectionError::new(error)))
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +77,7 @@ impl Mailbox {
     /// What was decided; otherwise the waker is woken then.
     pub(crate) fn poll(&mut self, owner: &[u8], waker: &Waker) -> Poll<Decision> {
         let Some(waiting) = self.waiting.get_mut(owner) else {
-            return Poll::Ready(Decision::NewBox);
+            return Poll::Ready((forgotten(), BootInstant::default()));
         };
         match waiting.decision.take() {
             Some(decision) => Poll::Ready(decision),
@@ -100,11 +90,8 @@ impl Mailbox {
 
     /// What collects the next letters, waiting up to `wait` for them.
     pub(crate) fn collect(&self, wait: Duration) -> Command<'_> {
-        Command::Mail {
-            mailbox: &self.name,
-            after: self.since.map(|since| (since, self.read)),
-            wait: wait.as_millis() as u64,
-        }
+        let after = self.since.map(|since| (since, self.read));
+        Command::Mail(&self.name, after, wait.as_millis() as u64)
     }
 
     /// The reply to what was sent at `sent`. Returns whom to wake, and what was granted to nobody.
@@ -118,86 +105,71 @@ impl Mailbox {
         if self.since != Some(since) {
             (self.since, self.read) = (Some(since), 0);
         }
-        for letter in letters {
-            let letter = Letter::parse(letter, sent + waited)?;
-            if letter.number <= self.read {
+        for mut letter in letters {
+            let number = letter.get("number")?;
+            if number <= self.read {
                 continue;
             }
-            self.read = letter.number;
-            match self.waiting.get_mut(letter.owner.as_slice()) {
-                Some(waiting) => decide(waiting, letter.decision, &mut wakers),
-                None if matches!(letter.decision, Decision::Granted { .. }) => {
-                    unwanted.push((letter.key, letter.owner));
-                }
+            self.read = number;
+            let (key, owner): (_, Vec<u8>) = (letter.get("key")?, letter.get("owner")?);
+            let decision = decision(&mut letter, sent + waited)?;
+            match self.waiting.get_mut(&*owner) {
+                Some(waiting) => decide(waiting, decision, &mut wakers),
+                None if matches!(decision.0, Ok(Reply::Int(_))) => unwanted.push((key, owner)),
                 None => {}
             }
         }
         for waiting in self.waiting.values_mut() {
-            if waiting.decision.is_none() && waiting.since.is_some_and(|it| it != since) {
-                decide(waiting, Decision::NewBox, &mut wakers);
+            if waiting.since.is_some_and(|it| it != since) {
+                decide(waiting, (forgotten(), sent), &mut wakers);
             }
         }
         Ok((wakers, unwanted))
     }
 
-    /// Nobody answers, or the box is refused: what everybody who waits is told. Returns whom to wake.
-    pub(crate) fn fail(&mut self, decision: &Decision) -> Vec<Waker> {
+    /// Nobody collects any more: what everybody who waits is told. Returns whom to wake.
+    pub(crate) fn fail(&mut self, answer: &Answer) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for waiting in self.waiting.values_mut() {
-            if waiting.decision.is_none() {
-                decide(waiting, decision.clone(), &mut wakers);
-            }
+            let decision = (answer.clone(), BootInstant::default());
+            decide(waiting, decision, &mut wakers);
         }
         wakers
     }
 }
 
 fn decide(waiting: &mut Waiting, decision: Decision, wakers: &mut Vec<Waker>) {
-    waiting.decision = Some(decision);
+    waiting.decision.get_or_insert(decision);
     wakers.extend(waiting.waker.take());
 }
 
 /// `[since, waited, letters]`.
-fn envelope(reply: Reply) -> Result<(u64, Duration, Vec<Reply>), Error> {
-    let Reply::Array(mut parts) = reply else {
-        return Err(unexpected(&reply));
+fn envelope(reply: Reply) -> Result<(u64, Duration, Vec<Fields>), Error> {
+    match reply {
+        Reply::Array(parts) => match <[Reply; 3]>::try_from(parts) {
+            Ok([since, waited, letters]) => {
+                Ok((u64::read(since)?, Read::read(waited)?, Read::read(letters)?))
+            }
+            Err(parts) => Err(unexpected(&Reply::Array(parts))),
+        },
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What a letter says; `told` is when it was written at the earliest, by this machine's clock.
+fn decision(letter: &mut Fields, told: BootInstant) -> Result<Decision, Error> {
+    let answer = match letter.get::<Vec<u8>>("result")?.as_slice() {
+        b"granted" => {
+            let answer = Reply::Int(letter.get::<u64>("token")? as i64);
+            return Ok((Ok(answer), told.back(letter.get("age")?)));
+        }
+        b"refused" => {
+            let line: Vec<u8> = letter.get("error")?;
+            Reply::Error(String::from_utf8_lossy(&line).into_owned())
+        }
+        _ => Reply::Nil,
     };
-    match (parts.pop(), parts.pop(), parts.pop()) {
-        (Some(Reply::Array(letters)), Some(Reply::Int(waited)), Some(Reply::Int(since))) => Ok((
-            since.unsigned_abs(),
-            Duration::from_millis(waited.unsigned_abs()),
-            letters,
-        )),
-        _ => Err(unexpected(&Reply::Array(parts))),
-    }
-}
-
-struct Letter {
-    number: u64,
-    key: Vec<u8>,
-    owner: Vec<u8>,
-    decision: Decision,
-}
-
-impl Letter {
-    /// `told`: when the reply was written at the earliest, by this machine's clock.
-    fn parse(reply: Reply, told: BootInstant) -> Result<Letter, Error> {
-        let mut fields = Fields::of(reply)?;
-        let decision = match fields.bytes("result")?.as_slice() {
-            b"granted" => Decision::Granted {
-                token: Token::new(fields.number("token")?),
-                since: told.back(fields.millis("age")?),
-            },
-            b"refused" => Decision::Refused(fields.text("error")?),
-            _ => Decision::Denied,
-        };
-        Ok(Letter {
-            number: fields.number("number")?,
-            key: fields.bytes("key")?,
-            owner: fields.bytes("owner")?,
-            decision,
-        })
-    }
+    Ok((Ok(answer), told))
 }
 
 #[cfg(test)]
@@ -242,7 +214,7 @@ mod tests {
 
     fn decided(mailbox: &mut Mailbox, owner: &str) -> String {
         match mailbox.poll(owner.as_bytes(), Waker::noop()) {
-            Poll::Ready(decision) => format!("{decision:?}"),
+            Poll::Ready(decision) => format!("{:?}", decision.0),
             Poll::Pending => "pending".to_owned(),
         }
     }
@@ -252,7 +224,7 @@ mod tests {
         let (mut mailbox, sent) = (mailbox(&["a"]), BootInstant::now());
         let mail = mail(1, 700, &[granted(5, "a", 200)]);
         mailbox.on_mail(mail, sent).unwrap();
-        let Poll::Ready(Decision::Granted { since, .. }) = mailbox.poll(b"a", Waker::noop()) else {
+        let Poll::Ready((Ok(Reply::Int(5)), since)) = mailbox.poll(b"a", Waker::noop()) else {
             panic!();
         };
         assert_eq!(since, sent + Duration::from_millis(500));
@@ -264,17 +236,14 @@ mod tests {
         let letters = [granted(5, "a", 0), granted(6, "b", 0)];
         let (_, unwanted) = mailbox.on_mail(mail(1, 0, &letters), now).unwrap();
         assert_eq!(unwanted, [(b"k".to_vec(), b"b".to_vec())]);
-        assert!(decided(&mut mailbox, "a").starts_with("Granted"));
+        assert_eq!(decided(&mut mailbox, "a"), "Ok(5)");
         mailbox.forget(b"a");
         // The reply that forgets them is lost: they are told again.
         let (_, unwanted) = mailbox.on_mail(mail(1, 0, &letters), now).unwrap();
         assert!(unwanted.is_empty());
         assert!(matches!(
             mailbox.collect(Duration::ZERO),
-            Command::Mail {
-                after: Some((1, 6)),
-                ..
-            }
+            Command::Mail(_, Some((1, 6)), _)
         ));
     }
 
@@ -286,7 +255,7 @@ mod tests {
             mailbox.queued(owner.as_bytes(), &reply);
         }
         mailbox.on_mail(mail(2, 0, &[]), now).unwrap();
-        assert_eq!(decided(&mut mailbox, "old"), "NewBox");
+        assert!(decided(&mut mailbox, "old").contains("forgotten"));
         assert_eq!(decided(&mut mailbox, "new"), "pending");
         assert_eq!(decided(&mut mailbox, "asking"), "pending");
     }
@@ -297,10 +266,10 @@ mod tests {
         let refused = letter(2, "b", "refused", &[("error", text("DEADLOCK x"))]);
         let letters = [letter(1, "a", "denied", &[]), refused];
         mailbox.on_mail(mail(9, 0, &letters), now).unwrap();
-        assert_eq!(decided(&mut mailbox, "a"), "Denied");
-        assert_eq!(decided(&mut mailbox, "b"), "Refused(\"DEADLOCK x\")");
-        mailbox.fail(&Decision::Unreachable(Failure::Gone));
-        assert!(decided(&mut mailbox, "c").starts_with("Unreachable"));
+        assert_eq!(decided(&mut mailbox, "a"), "Ok(nil)");
+        assert_eq!(decided(&mut mailbox, "b"), "Ok((DEADLOCK x))");
+        mailbox.fail(&Err(Failure::Gone));
+        assert!(decided(&mut mailbox, "c").starts_with("Err"));
         assert!(mailbox.on_mail(Reply::Nil, now).is_err());
     }
 }

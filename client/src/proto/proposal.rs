@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use crate::value::clock::BootInstant;
-use crate::value::token::Token;
+use crate::value::{BootInstant, Token};
 
 /// For how long an estimate is built upon: this machine's clock and theirs do not run alike.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -1,28 +1,27 @@
-//! The votes of a quorum, and the one token that is made of theirs.
+//! The votes of one server or a quorum on one name, and the one token that is made of theirs.
 //!
 //! The lock is won when a majority has granted it, has agreed on a token, and the lease has not run out meanwhile. The token
 //! is no smaller than what any server of that majority granted, and is met by a majority before the lock counts as taken; so
 //! a later majority contains a server that exceeds it. One round trip if all have granted what was proposed to them;
-//! otherwise it is written back.
+//! otherwise it is written back. One server is a majority of one.
 
-use crate::proto::hold::{Share, Shares};
-use crate::value::clock::BootInstant;
-use crate::value::error::Error;
-use crate::value::lease::Lease;
-use crate::value::token::Token;
+use std::ops::{Deref, DerefMut};
+
+use crate::proto::{Answer, Failure, Reply, checked, refusal, token};
+use crate::value::{BootInstant, Error, Lease, NodeReason, Token};
 
 /// A server whose token is further ahead of the others' than that counts as failed, in microseconds.
 const AHEAD: u64 = 1_000_000;
 
-/// What one server has said.
+/// What one server has said of a name.
 #[derive(Debug, Clone)]
 pub(crate) enum Vote {
-    /// Not asked, in this round.
+    /// Not asked, in this round, or it has said since that there is nothing.
     Unasked,
     /// Asked, and not heard of.
     Pending,
-    Granted(Granted),
-    /// Others hold the lock there.
+    Held(Held),
+    /// Others hold the lock there, or it has said that there is nothing.
     Busy,
     /// Asked, and nobody knows what became of it: it may be granted yet, or has been.
     Unknown(Error),
@@ -34,12 +33,71 @@ pub(crate) enum Vote {
 
 /// One server's grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Granted {
+pub(crate) struct Held {
     pub(crate) token: Token,
-    /// From when its lease counts.
-    pub(crate) since: BootInstant,
     /// When the server made the token, as far as that can be told from here.
     pub(crate) made: BootInstant,
+    /// How long it may be believed in.
+    pub(crate) until: BootInstant,
+}
+
+impl Vote {
+    /// A grant that counts from `since`.
+    pub(crate) fn granted(token: Token, since: BootInstant, lease: Lease) -> Vote {
+        Vote::Held(Held {
+            token,
+            made: since,
+            until: lease.believed_until(since),
+        })
+    }
+
+    /// What the answer to a request says that was sent at `sent`.
+    pub(crate) fn of(answer: Answer, sent: BootInstant, lease: Lease, server: &str) -> Vote {
+        match answer {
+            Ok(Reply::Error(line)) => Vote::Failed(refusal(line, server)),
+            Err(failure @ Failure::NotSent(_)) => Vote::Failed(failure.error(server)),
+            answer => match checked(answer, server).and_then(token) {
+                Ok(Some(token)) => Vote::granted(token, sent, lease),
+                Ok(None) => Vote::Busy,
+                Err(error) => Vote::Unknown(error),
+            },
+        }
+    }
+
+    /// The token that it is held by there, if it is.
+    pub(crate) fn token(&self) -> Option<Token> {
+        match self {
+            Vote::Held(held) => Some(held.token),
+            _ => None,
+        }
+    }
+
+    fn until(&self) -> Option<BootInstant> {
+        match self {
+            Vote::Held(held) => Some(held.until),
+            _ => None,
+        }
+    }
+
+    /// Whether there may be something of the name, and whether something of it may arrive late.
+    pub(crate) fn may_be_there(&self) -> Option<bool> {
+        match self {
+            Vote::Unasked | Vote::Busy | Vote::Failed(_) => None,
+            Vote::Held(_) | Vote::Ahead => Some(false),
+            Vote::Pending | Vote::Unknown(_) => Some(true),
+        }
+    }
+
+    /// Why it is no grant.
+    pub(crate) fn reason(&self) -> Option<NodeReason> {
+        match self {
+            Vote::Held(_) | Vote::Unasked => None,
+            Vote::Busy => Some(NodeReason::Busy),
+            Vote::Ahead => Some(NodeReason::Ahead),
+            Vote::Pending => Some(NodeReason::Silent),
+            Vote::Unknown(error) | Vote::Failed(error) => Some(NodeReason::of(error.clone())),
+        }
+    }
 }
 
 /// What follows from the votes.
@@ -54,44 +112,45 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// The votes for one name.
+/// The votes for one name. One server's needs no list.
 #[derive(Debug, Clone)]
-pub(crate) struct Round {
-    pub(crate) votes: Vec<Vote>,
-    lease: Lease,
+pub(crate) enum Round {
+    One(Vote),
+    Many(Box<[Vote]>),
 }
 
 impl Round {
-    pub(crate) fn new(servers: usize, lease: Lease) -> Round {
-        Round {
-            votes: vec![Vote::Unasked; servers],
-            lease,
+    pub(crate) fn new(servers: usize) -> Round {
+        match servers {
+            1 => Round::One(Vote::Unasked),
+            servers => Round::Many(vec![Vote::Unasked; servers].into()),
         }
     }
 
     pub(crate) fn majority(&self) -> usize {
-        self.votes.len() / 2 + 1
+        self.len() / 2 + 1
     }
 
-    /// A server has granted the request that was sent at `since`.
-    pub(crate) fn on_granted(&mut self, server: usize, token: Token, since: BootInstant) {
-        let made = since;
-        self.votes[server] = Vote::Granted(Granted { token, since, made });
-    }
-
-    /// A server has renewed its grant, by a request that was sent at `sent`.
-    pub(crate) fn on_renewed(&mut self, server: usize, answer: Option<Token>, sent: BootInstant) {
-        match (&mut self.votes[server], answer) {
-            (Vote::Granted(granted), Some(_)) => granted.since = granted.since.max(sent),
-            (vote, None) => *vote = Vote::Busy,
+    /// A server has renewed its grant: it may be believed in until then.
+    pub(crate) fn on_renewed(&mut self, server: usize, answer: Option<Token>, until: BootInstant) {
+        let vote = &mut self[server];
+        match (&mut *vote, answer) {
+            (_, None) => *vote = Vote::Busy,
+            (Vote::Held(held), Some(token)) => {
+                (held.token, held.until) = (token, held.until.max(until));
+            }
+            (Vote::Unknown(_) | Vote::Pending | Vote::Ahead, Some(token)) => {
+                let made = BootInstant::default();
+                *vote = Vote::Held(Held { token, made, until });
+            }
             _ => {}
         }
     }
 
     /// A server has raised its grant to a token, or has not.
     pub(crate) fn on_raised(&mut self, server: usize, answer: Result<Option<Token>, Error>) {
-        match (&mut self.votes[server], answer) {
-            (Vote::Granted(granted), Ok(Some(token))) => granted.token = granted.token.max(token),
+        match (&mut self[server], answer) {
+            (Vote::Held(held), Ok(Some(token))) => held.token = held.token.max(token),
             (vote, Ok(_)) => *vote = Vote::Busy,
             (vote, Err(error)) => *vote = Vote::Unknown(error),
         }
@@ -99,27 +158,30 @@ impl Round {
 
     /// What follows at this moment.
     pub(crate) fn outcome(&mut self, now: BootInstant) -> Outcome {
-        for server in self.ahead(now) {
-            self.votes[server] = Vote::Ahead;
-        }
-        let majority = self.majority();
-        if self.granted().count() < majority {
+        self.set_aside_who_is_ahead(now);
+        let (majority, held) = (self.majority(), self.held().count());
+        if held < majority {
             let pending = self.pending().count();
-            return match self.granted().count() + pending >= majority {
-                true if pending > 0 => Outcome::Open,
-                _ => Outcome::Lost,
+            return match held + pending >= majority && pending > 0 {
+                true => Outcome::Open,
+                false => Outcome::Lost,
             };
         }
         // The lease may have run out while the others were asked: then nothing was won.
-        if now >= self.believed_until() {
+        if self.until().is_none_or(|until| now >= until) {
             return Outcome::Lost;
         }
-        let tokens = || self.granted().map(|(_, granted)| granted.token);
-        let token = majority_token(tokens(), majority);
-        if tokens().filter(|it| *it >= token).count() >= majority {
+        if let Round::One(Vote::Held(held)) = self {
+            return Outcome::Won(held.token);
+        }
+        let mut tokens: Vec<Token> = self.held().map(|(_, held)| held.token).collect();
+        tokens.sort_unstable();
+        // The smallest that is no smaller than those of some majority.
+        let token = tokens[majority - 1];
+        if tokens.iter().filter(|it| **it >= token).count() >= majority {
             return Outcome::Won(token);
         }
-        let below = self.granted().filter(|(_, it)| it.token < token);
+        let below = self.held().filter(|(_, it)| it.token < token);
         Outcome::Raise(token, below.map(|(server, _)| server).collect())
     }
 
@@ -127,81 +189,106 @@ impl Round {
     pub(crate) fn proposal(&self, proposed: Option<Token>) -> Option<Token> {
         let proposed = proposed?;
         let limit = Token::new(proposed.get().saturating_add(AHEAD));
-        let tokens = self.granted().map(|(_, granted)| granted.token);
-        tokens
-            .filter(|token| *token <= limit)
-            .chain([proposed])
-            .max()
+        let tokens = self.held().map(|(_, held)| held.token);
+        let near = tokens.filter(|token| *token <= limit);
+        near.chain([proposed]).max()
     }
 
-    pub(crate) fn granted(&self) -> impl Iterator<Item = (usize, &Granted)> {
-        let votes = self.votes.iter().enumerate();
+    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &Held)> {
+        let votes = self.iter().enumerate();
         votes.filter_map(|(server, vote)| match vote {
-            Vote::Granted(granted) => Some((server, granted)),
+            Vote::Held(held) => Some((server, held)),
             _ => None,
         })
+    }
+
+    pub(crate) fn those(&self, fit: fn(&Vote) -> bool) -> impl Iterator<Item = usize> {
+        let votes = self.iter().enumerate();
+        votes.filter_map(move |(server, vote)| fit(vote).then_some(server))
     }
 
     /// Those that have said something of the lock that may be relied on.
     pub(crate) fn answered(&self) -> impl Iterator<Item = usize> {
-        let votes = self.votes.iter().enumerate();
-        votes.filter_map(|(server, vote)| match vote {
-            Vote::Granted(_) | Vote::Busy => Some(server),
-            _ => None,
-        })
+        self.those(|vote| matches!(vote, Vote::Held(_) | Vote::Busy))
     }
 
     pub(crate) fn pending(&self) -> impl Iterator<Item = usize> {
-        let votes = self.votes.iter().enumerate();
-        votes.filter_map(|(server, vote)| matches!(vote, Vote::Pending).then_some(server))
+        self.those(|vote| matches!(vote, Vote::Pending))
     }
 
-    /// Where the hold is: those that have not met the token are there, too, for all that is known.
-    pub(crate) fn shares(&self) -> Shares {
-        let share = |vote: &Vote| match vote {
-            Vote::Granted(granted) => Share::Held {
-                token: granted.token,
-                until: self.lease.believed_until(granted.since),
-            },
-            Vote::Busy | Vote::Unasked | Vote::Failed(_) => Share::None,
-            Vote::Pending | Vote::Unknown(_) | Vote::Ahead => Share::Unknown,
+    /// Whether so many have nothing of it that the others are no majority.
+    pub(crate) fn is_denied(&self) -> bool {
+        let none = self.those(|vote| vote.may_be_there().is_none());
+        none.count() > self.len() - self.majority()
+    }
+
+    /// Until when the majority that is held longest may be believed in, if there is one.
+    pub(crate) fn until(&self) -> Option<BootInstant> {
+        match self {
+            Round::One(vote) => vote.until(),
+            Round::Many(votes) => {
+                let mut until: Vec<BootInstant> = votes.iter().filter_map(Vote::until).collect();
+                until.sort_unstable_by(|a, b| b.cmp(a));
+                until.get(self.majority() - 1).copied()
+            }
+        }
+    }
+
+    /// Where to queue: on the first server that has answered, if any is held by others.
+    pub(crate) fn first_in_line(&self) -> Option<usize> {
+        let is_there = |vote: &Vote| match vote {
+            Vote::Held(_) | Vote::Busy => true,
+            // Its connection was closed, and is opened again.
+            Vote::Unknown(Error::Connection { error, .. }) => !error.is_timeout(),
+            _ => false,
         };
-        Shares::Many(self.votes.iter().map(share).collect())
+        let first = self.iter().position(is_there)?;
+        let is_busy = self.iter().any(|vote| matches!(vote, Vote::Busy));
+        is_busy.then_some(first)
     }
 
-    /// Until when the majority that is held longest may be believed in.
-    fn believed_until(&self) -> BootInstant {
-        let mut since: Vec<BootInstant> = self.granted().map(|(_, it)| it.since).collect();
-        since.sort_unstable_by(|a, b| b.cmp(a));
-        let oldest = since.get(self.majority() - 1).copied();
-        oldest.map_or(BootInstant::default(), |it| self.lease.believed_until(it))
-    }
-
-    /// The servers whose tokens are far ahead of the others', the time between their grants taken into account: what the
-    /// lower half says is what goes. Of two who disagree, the one that is ahead is not believed.
-    fn ahead(&self, now: BootInstant) -> Vec<usize> {
-        let clock = |granted: &Granted| {
-            let age = now.since(granted.made).as_micros();
-            let age = u64::try_from(age).unwrap_or(u64::MAX / 2);
-            // What the server would grant now.
-            granted.token.get().saturating_add(age)
+    /// Sets aside the servers whose tokens are far ahead of the others', the time between their grants taken into account:
+    /// what the lower half says is what goes. Of two who disagree, the one that is ahead is not believed.
+    fn set_aside_who_is_ahead(&mut self, now: BootInstant) {
+        let Round::Many(votes) = self else { return };
+        // What the server would grant now.
+        let clock = |vote: &Vote| match vote {
+            Vote::Held(held) => {
+                let age = u64::try_from(now.since(held.made).as_micros());
+                Some(held.token.get().saturating_add(age.unwrap_or(u64::MAX / 2)))
+            }
+            _ => None,
         };
-        let mut clocks: Vec<u64> = self.granted().map(|(_, it)| clock(it)).collect();
+        let mut clocks: Vec<u64> = votes.iter().filter_map(clock).collect();
         clocks.sort_unstable();
         let Some(middle) = clocks.get(clocks.len().saturating_sub(1) / 2) else {
-            return Vec::new();
+            return;
         };
-        let limit = middle.saturating_add(AHEAD);
-        let far = self.granted().filter(|(_, it)| clock(it) > limit);
-        far.map(|(server, _)| server).collect()
+        let limit = Some(middle.saturating_add(AHEAD));
+        for vote in votes.iter_mut().filter(|vote| clock(vote) > limit) {
+            *vote = Vote::Ahead;
+        }
     }
 }
 
-/// The smallest token that is no smaller than those of some majority.
-fn majority_token(tokens: impl Iterator<Item = Token>, majority: usize) -> Token {
-    let mut tokens: Vec<Token> = tokens.collect();
-    tokens.sort_unstable();
-    tokens[majority - 1]
+impl Deref for Round {
+    type Target = [Vote];
+
+    fn deref(&self) -> &[Vote] {
+        match self {
+            Round::One(vote) => std::slice::from_ref(vote),
+            Round::Many(votes) => votes,
+        }
+    }
+}
+
+impl DerefMut for Round {
+    fn deref_mut(&mut self) -> &mut [Vote] {
+        match self {
+            Round::One(vote) => std::slice::from_mut(vote),
+            Round::Many(votes) => votes,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -212,10 +299,18 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
+    fn lease() -> Lease {
+        Lease::new(Duration::from_secs(10)).unwrap()
+    }
+
     fn round(servers: usize) -> Round {
-        let mut round = Round::new(servers, Lease::new(Duration::from_secs(10)).unwrap());
-        round.votes.fill(Vote::Pending);
+        let mut round = Round::new(servers);
+        round.fill(Vote::Pending);
         round
+    }
+
+    fn grant(round: &mut Round, server: usize, token: u64, since: BootInstant) {
+        round[server] = Vote::granted(Token::new(token), since, lease());
     }
 
     /// Grants of so many microseconds, each made so many seconds ago.
@@ -224,22 +319,29 @@ mod tests {
         let mut round = round(votes.len());
         for (server, (token, age)) in votes.iter().enumerate() {
             let made = now.back(Duration::from_secs(*age));
-            let (token, since) = (Token::new(*token), now);
-            round.votes[server] = Vote::Granted(Granted { token, since, made });
+            let (token, until) = (Token::new(*token), lease().believed_until(now));
+            round[server] = Vote::Held(Held { token, made, until });
         }
         (round, now)
     }
 
     fn ahead(votes: &[(u64, u64)]) -> Vec<usize> {
-        let (round, now) = grants(votes);
-        round.ahead(now)
+        let (mut round, now) = grants(votes);
+        round.set_aside_who_is_ahead(now);
+        round.those(|vote| matches!(vote, Vote::Ahead)).collect()
     }
 
     #[test]
     fn the_token_of_a_majority_leaves_out_the_largest() {
-        let token =
-            |tokens: &[u64]| majority_token(tokens.iter().copied().map(Token::new), 3).get();
-        assert_eq!(token(&[5, 9, 7]), 9);
+        let token = |tokens: &[u64]| {
+            let votes: Vec<(u64, u64)> = tokens.iter().map(|token| (*token, 0)).collect();
+            let (mut round, now) = grants(&votes);
+            match round.outcome(now) {
+                Outcome::Won(token) | Outcome::Raise(token, _) => token.get(),
+                lost => panic!("{lost:?}"),
+            }
+        };
+        assert_eq!(token(&[5, 9, 7]), 7);
         assert_eq!(token(&[5, 9, 7, 100, 6]), 7);
     }
 
@@ -247,17 +349,17 @@ mod tests {
     fn one_proposed_token_wins_at_once_and_different_ones_are_written_back() {
         let now = BootInstant::now();
         let mut round = round(3);
-        round.on_granted(0, Token::new(7), now);
+        grant(&mut round, 0, 7, now);
         assert_eq!(round.outcome(now), Outcome::Open);
-        round.on_granted(2, Token::new(7), now);
+        grant(&mut round, 2, 7, now);
         assert_eq!(round.clone().outcome(now), Outcome::Won(Token::new(7)));
-        round.on_granted(2, Token::new(9), now);
+        grant(&mut round, 2, 9, now);
         assert_eq!(round.outcome(now), Outcome::Raise(Token::new(9), vec![0]));
         let mut raised = round.clone();
         raised.on_raised(0, Ok(Some(Token::new(9))));
         assert_eq!(raised.outcome(now), Outcome::Won(Token::new(9)));
         round.on_raised(0, Ok(None));
-        round.votes[1] = Vote::Busy;
+        round[1] = Vote::Busy;
         assert_eq!(round.outcome(now), Outcome::Lost);
     }
 
@@ -265,17 +367,18 @@ mod tests {
     fn what_is_won_after_its_lease_is_not_won() {
         let now = BootInstant::now();
         let mut round = round(3);
-        round.on_granted(0, Token::new(7), now);
-        round.on_granted(1, Token::new(7), now);
+        grant(&mut round, 0, 7, now);
+        grant(&mut round, 1, 7, now);
         let late = now + Duration::from_millis(9898);
+        let renewed = lease().believed_until(now + Duration::from_secs(1));
         assert_eq!(round.clone().outcome(late), Outcome::Lost);
-        round.on_renewed(0, Some(Token::new(7)), now + Duration::from_secs(1));
+        round.on_renewed(0, Some(Token::new(7)), renewed);
         assert_eq!(
             round.clone().outcome(late),
             Outcome::Lost,
             "only one of two"
         );
-        round.on_renewed(1, Some(Token::new(7)), now + Duration::from_secs(1));
+        round.on_renewed(1, Some(Token::new(7)), renewed);
         assert_eq!(round.outcome(late), Outcome::Won(Token::new(7)));
     }
 
@@ -284,10 +387,10 @@ mod tests {
         let now = BootInstant::now();
         let mut round = round(5);
         for server in 0..2 {
-            round.votes[server] = Vote::Busy;
+            round[server] = Vote::Busy;
             assert_eq!(round.outcome(now), Outcome::Open);
         }
-        round.votes[2] = Vote::Unknown(Error::Closed);
+        round[2] = Vote::Unknown(Error::Closed);
         assert_eq!(round.outcome(now), Outcome::Lost);
     }
 

@@ -1,7 +1,6 @@
 //! Redis Cluster: which slot a key has, and which node a slot.
 
-#[cfg(any(feature = "cluster", test))]
-use crate::proto::reply::Reply;
+use crate::proto::Reply;
 
 pub(crate) const SLOTS: u16 = 16384;
 
@@ -35,7 +34,6 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// Where a request belongs, by an error line; `now`: for this one time (`ASK`).
-#[cfg(any(feature = "cluster", test))]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Redirection {
     pub(crate) slot: u16,
@@ -44,7 +42,6 @@ pub(crate) struct Redirection {
 }
 
 /// Reads `MOVED slot host:port` and `ASK slot host:port`.
-#[cfg(any(feature = "cluster", test))]
 pub(crate) fn redirection(line: &str) -> Option<Redirection> {
     let mut words = line.split(' ');
     let once = match words.next()? {
@@ -61,7 +58,6 @@ pub(crate) fn redirection(line: &str) -> Option<Redirection> {
 
 /// The primaries in a reply to `CLUSTER SLOTS`, `[[from, to, [host, port, …], …], …]`: their slots, and addresses
 /// (`host:port`; the host is empty where the node does not know its own).
-#[cfg(any(feature = "cluster", test))]
 pub(crate) fn primaries(reply: &Reply) -> Option<Vec<(u16, u16, String)>> {
     let Reply::Array(ranges) = reply else {
         return None;

@@ -1,208 +1,205 @@
 //! Acquiring: in the caller's future. What has to be undone is armed before a request is sent; dropped at any point, the
 //! name is left.
+//!
+//! Redlock is the same over several servers. All are asked at once, a majority decides, and a round that fails is left
+//! everywhere. Where others hold the lock clients queue in the order of the servers, and never on one that comes before one
+//! they have. On one server, they queue on that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::acquire::{Acquisition, Grant, Next, Patience, Terms};
-use crate::proto::hold::{Belief, Share, Shares};
-use crate::run::attempt::Attempt;
-use crate::run::core::Core;
-use crate::run::hold::Hold;
-use crate::run::owner::Owner;
-use crate::run::release::{Part, drop_part};
-use crate::run::{change, quorum, renew, trace};
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, Loss};
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
-use crate::value::name::Names;
+use crate::proto::{Acquisition, Belief, Name, Next, Outcome, Terms, Vote};
+use crate::run::{Ballot, Calls, Core, Guard, Hold, Owner, change, trace};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
 
-/// What a lock is asked for with.
-#[derive(Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) core: &'a Arc<Core>,
-    pub(crate) key: &'a Arc<[u8]>,
-    pub(crate) owner: Option<&'a Owner>,
-    pub(crate) mode: Mode,
-    pub(crate) lease: Lease,
-    pub(crate) patience: Patience,
+/// A server may take this part of a lease to answer.
+const SHARE: u32 = 4;
+
+/// What is asked for, but for the mode.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) lease: Duration,
+    pub(crate) wait: Option<Duration>,
     pub(crate) renews: bool,
     pub(crate) reentrant: bool,
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// Takes a lock, or enters one again.
-pub(crate) async fn acquire(request: Request<'_>) -> Result<Arc<Hold>, Error> {
+impl Request {
+    pub(crate) fn new(key: &[u8]) -> Request {
+        Request {
+            key: key.into(),
+            owner: None,
+            lease: Lease::DEFAULT,
+            wait: None,
+            renews: true,
+            reentrant: false,
+            max_hold: None,
+        }
+    }
+}
+
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    request: &Request,
+    mode: Mode,
+    wait: Option<Duration>,
+) -> Result<Guard, Error> {
     let started = BootInstant::now();
-    let result = match request.owner {
-        None => acquire_anew(&request, &request.core.names).await,
-        Some(owner) => acquire_for(&request, owner).await,
+    let terms = Terms {
+        mode,
+        lease: Lease::new(request.lease)?,
+        wait,
+        fails_over: core.servers[0].fails_over(),
+    };
+    let result = match &request.owner {
+        None => acquire_anew(core, request, &core.names, terms).await,
+        Some(owner) => acquire_for(core, request, owner, terms).await,
     };
     match &result {
-        Ok(hold) => {
-            let token = hold.with(|state| state.belief.token);
-            trace::granted(request.key, request.mode, token, started.elapsed());
-        }
-        Err(error) => trace::refused(request.key, request.mode, error),
+        Ok(guard) => trace::granted(&request.key, mode, guard.token(), started.elapsed()),
+        Err(error) => trace::refused(&request.key, mode, error),
     }
     result
 }
 
-/// For a task, which has one request and one hold for a key.
-async fn acquire_for(request: &Request<'_>, owner: &Owner) -> Result<Arc<Hold>, Error> {
-    let place = owner.place(request.core.id, request.key);
-    let _asking = place.ask(request.reentrant).ok_or(Error::AlreadyHeld)?;
-    let mut turn = place.turn.lock().await;
+/// Takes a lock for a named task, which may have it already.
+async fn acquire_for(
+    core: &Arc<Core>,
+    request: &Request,
+    owner: &Owner,
+    terms: Terms,
+) -> Result<Guard, Error> {
+    let place = owner.place(core.id, &request.key);
+    let mut turn = match request.reentrant {
+        true => place.lock().await,
+        false => place.try_lock().map_err(|_| Error::AlreadyHeld)?,
+    };
     if let Some(hold) = turn.upgrade()
         && hold.loss().is_none()
     {
         if !request.reentrant {
             return Err(Error::AlreadyHeld);
         }
-        match enter(request, &hold).await {
+        match enter(request, &hold, terms).await {
             // It was given back meanwhile.
             Err(Error::Lost(Loss::Released)) => {}
-            entered => return entered.map(|()| hold),
+            entered => return entered,
         }
     }
-    let hold = acquire_anew(request, owner.names()).await?;
-    *turn = Arc::downgrade(&hold);
-    Ok(hold)
+    let guard = acquire_anew(core, request, owner.names(), terms).await?;
+    *turn = Arc::downgrade(&guard.hold);
+    Ok(guard)
 }
 
 /// Enters a hold again: that is counted here, the servers see one hold.
-async fn enter(request: &Request<'_>, hold: &Arc<Hold>) -> Result<(), Error> {
+async fn enter(request: &Request, hold: &Arc<Hold>, terms: Terms) -> Result<Guard, Error> {
     let _turn = hold.turn.lock().await;
-    if request.mode == Mode::Write && !hold.with(|state| state.wire.write) {
-        change::upgrade(hold, request.patience).await?;
+    if terms.mode == Mode::Write {
+        change::upgrade(hold, terms.wait).await?;
     }
     let cap = request.max_hold.map(|max| BootInstant::now() + max);
-    hold.with(|state| {
-        if let Some(loss) = state.belief.loss(BootInstant::now()) {
-            return Err(Error::Lost(loss));
-        }
-        state.guards += 1;
-        state.writers += u32::from(request.mode == Mode::Write);
-        state.renewing += u32::from(request.renews);
-        state.belief.limit(cap);
-        Ok(())
-    })?;
-    hold.reschedule();
-    let entered = Entered {
-        hold,
-        request,
-        is_done: false,
-    };
+    let guard = Guard::of(hold, (terms.mode, request.renews), cap)?;
     // That it is still there, and for as long as is asked for, is for the servers to say.
-    renew::renew(hold, Some(request.lease)).await?;
-    entered.done();
-    Ok(())
+    change::renew(hold, Some(terms.lease)).await?;
+    Ok(guard)
 }
 
-/// A part of a hold that no guard has yet.
-struct Entered<'a> {
-    hold: &'a Arc<Hold>,
-    request: &'a Request<'a>,
-    is_done: bool,
-}
-
-impl Entered<'_> {
-    fn done(mut self) {
-        self.is_done = true;
-    }
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        if !self.is_done {
-            let part = Part {
-                mode: self.request.mode,
-                renews: self.request.renews,
-            };
-            drop_part(self.hold, part);
-        }
-    }
-}
-
-async fn acquire_anew(request: &Request<'_>, names: &Names) -> Result<Arc<Hold>, Error> {
-    let core = request.core;
-    core.check_open()?;
-    let lease = request
-        .max_hold
-        .map_or(request.lease, |max| request.lease.limited(max));
-    let terms = Terms {
-        mode: request.mode,
-        lease,
-        patience: request.patience,
-        fails_over: core.servers[0].fails_over(),
-    };
-    let hold = |owner, token, shares, since| {
-        let cap = request.max_hold.map(|max| since + max);
-        let belief = Belief::new(token, shares, lease, cap);
-        let names = (request.key.clone(), owner);
-        Hold::new(core.clone(), names, belief, request.mode, request.renews)
-    };
-    let hold = match core.is_quorum() {
-        false => {
-            let (owner, Grant { token, since }) =
-                acquire_on_one(core, request.key, names, terms).await?;
-            let until = lease.believed_until(since);
-            hold(
-                owner,
-                token,
-                Shares::One(Share::Held { token, until }),
-                since,
-            )
-        }
-        true => {
-            let won = quorum::acquire(core, request.key, names, terms).await?;
-            let hold = hold(won.owner, won.token, won.shares, won.since);
-            quorum::learn(&hold, won.late);
-            hold
-        }
-    };
-    // Closed meanwhile: what is not given back now would never be.
-    if let Err(error) = core.check_open() {
-        hold.give_back();
-        return Err(error);
-    }
-    Ok(hold)
-}
-
-async fn acquire_on_one(
+async fn acquire_anew(
     core: &Arc<Core>,
+    request: &Request,
+    names: &Names,
+    mut terms: Terms,
+) -> Result<Guard, Error> {
+    if let Some(max) = request.max_hold {
+        terms.lease = terms.lease.limited(max);
+    }
+    let Terms { mode, lease, .. } = terms;
+    check_lease(core, lease)?;
+    let (ballot, token) = win(core, &request.key, names, terms).await?;
+    let (name, round, late) = ballot.won(token);
+    let since = round.held().map(|(_, held)| held.made).min();
+    let cap = since.zip(request.max_hold).map(|(since, max)| since + max);
+    let belief = Belief::new(token, round, lease, cap);
+    let hold = Hold::new(core.clone(), name, belief, mode);
+    if late.count() > 0 {
+        core.runtime().spawn(learn(hold.clone(), lease, late));
+    }
+    let guard = Guard::of(&hold, (mode, request.renews), None)?;
+    // Closed meanwhile: what is not given back now would never be.
+    core.check_open().map(|()| guard)
+}
+
+/// A lease must not run out while servers answer.
+fn check_lease(core: &Core, lease: Lease) -> Result<(), Error> {
+    let (limit, lease) = (core.limits.answer, lease.duration());
+    match core.is_quorum() && limit.saturating_mul(SHARE) > lease {
+        false => Ok(()),
+        true => Err(Error::Invalid(format!(
+            "a lease over a quorum is at least {SHARE} times what one server may take to answer, {limit:?}, not {lease:?}"
+        ))),
+    }
+}
+
+async fn win<'a>(
+    core: &'a Arc<Core>,
     key: &Arc<[u8]>,
     names: &Names,
     terms: Terms,
-) -> Result<(Arc<[u8]>, Grant), Error> {
-    let server = &core.servers[0];
+) -> Result<(Ballot<'a>, Token), Error> {
     let mut acquisition = Acquisition::new(terms, BootInstant::now());
+    let always = (!core.is_quorum()).then_some(0);
+    let mut queues = always;
     loop {
-        server.prepare().await;
+        core.servers[0].prepare().await;
         core.check_open()?;
-        let attempt = Attempt::new(core, 0, key, names.next(), terms.lease);
-        let mut next = attempt.ask_by(&mut acquisition, terms, None).await;
-        if let Next::Confirm(grant) = next {
-            let sent = BootInstant::now();
-            let answer = attempt.renew(grant.token).await;
-            let now = BootInstant::now();
-            next = acquisition.on_confirmation(grant, (answer, sent), &server.name, now);
+        let (began, owner) = (BootInstant::now(), names.next());
+        let key = key.clone();
+        let mut ballot = Ballot::new(core, Name { key, owner }, terms);
+        let outcome = match queues {
+            None => ballot.ask((0..core.servers.len()).collect()).await,
+            Some(first) => {
+                let (outcome, last) = ballot.queue(first, &mut acquisition).await;
+                queues = Some(last);
+                outcome
+            }
+        };
+        if let Outcome::Won(token) = outcome {
+            return Ok((ballot, token));
         }
+        let random = uuid::Uuid::new_v4().as_u128() as u32;
+        let luck = (began.elapsed(), f64::from(random) / f64::from(u32::MAX));
+        let next = acquisition.after(&ballot.round, queues, luck, BootInstant::now());
+        queues = always;
         match next {
-            Next::Granted(grant) => return Ok((attempt.settled(), grant)),
-            Next::Again { leave, pause } => {
-                attempt.end(leave);
+            Next::Again(pause) => {
+                drop(ballot);
                 core.pause(pause).await;
-                if terms.patience != Patience::None && acquisition.is_over(BootInstant::now()) {
-                    return Err(acquisition.waited(BootInstant::now()));
+                if !core.is_quorum() {
+                    acquisition.check_limit(BootInstant::now())?;
                 }
             }
-            Next::Failed { leave, error } => {
-                attempt.end(leave);
-                return Err(error);
+            Next::Queue(first) => queues = Some(first),
+            Next::Failed(error) => return Err(error),
+            Next::NoQuorum => {
+                let granted = ballot.round.held().count();
+                return Err(core.error_of(&ballot.round, granted));
             }
-            Next::AwaitLetter | Next::Confirm(_) => unreachable!("a letter has been awaited"),
         }
+    }
+}
+
+/// Takes in what the others say of a lock that was won without them.
+async fn learn(hold: Arc<Hold>, lease: Lease, mut late: Calls) {
+    while let Some((server, (sent, answer))) = late.next().await {
+        let vote = Vote::of(answer, sent, lease, &hold.core.servers[server].name);
+        hold.with(|state| {
+            let is_open = state.belief.round[server].may_be_there() == Some(true);
+            if is_open && matches!(vote, Vote::Held(_) | Vote::Busy) {
+                state.belief.set(server, vote);
+            }
+        });
     }
 }

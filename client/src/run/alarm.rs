@@ -1,24 +1,25 @@
 //! Wakes whoever waits for a moment, on whatever runtime, or none: the client's may not run, and others may have no timers.
 
-use std::sync::{Condvar, Mutex, Once};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::task::Waker;
 
-use crate::proto::agenda::Agenda;
-use crate::value::clock::{BootInstant, LOOK};
-use crate::value::sync::lock;
+use crate::proto::Agenda;
+use crate::value::{BootInstant, LOOK, lock};
 
 static DUE: Mutex<Option<Agenda<Waker>>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
-/// Wakes it then, from a thread of this process that does nothing else.
+/// Wakes it then, from a thread of this process that does nothing else. A process that was forked has none of its parent's.
 pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
-    static THREAD: Once = Once::new();
+    static RUNS_IN: AtomicU32 = AtomicU32::new(0);
     lock(&DUE).get_or_insert_default().add(when, waker);
-    THREAD.call_once(|| {
+    let process = std::process::id();
+    if RUNS_IN.swap(process, Ordering::Relaxed) != process {
         let thread = std::thread::Builder::new().name("mortise-alarm".to_owned());
         // Where there can be no thread, renewal tells of a loss as long as its runtime runs.
         let _ = thread.spawn(run);
-    });
+    }
     CHANGED.notify_one();
 }
 

@@ -1,23 +1,16 @@
-//! Changes of a hold: upgrades and downgrades. They only ever change a hold that is there; one whose
-//! outcome is not known ends it.
+//! Changes of a hold: upgrades, downgrades, renewals by hand and its release. They only ever change a hold that is there; one whose outcome is not known
+//! ends it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::proto::acquire::{Acquisition, Next, Patience, Terms};
-use crate::proto::command::Command;
-use crate::proto::hold::Share;
-use crate::proto::reply::{Answer, Failure, Reply, checked};
-use crate::run::attempt::Attempt;
-use crate::run::hold::Hold;
-use crate::run::renew::{joint_error, renew};
-use crate::run::upkeep::renewed;
-use crate::value::clock::BootInstant;
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::mode::Mode;
+use crate::proto::{Acquisition, Outcome, Round, Terms, Verb, Vote};
+use crate::run::{Ballot, Call, Calls, Hold};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released};
 
-/// A change that is on its way. Dropped before its outcome is known, it ends the hold.
+/// An upgrade that is on its way. Dropped before it is settled, nobody knows what became of it.
 struct Changing<'a> {
     hold: &'a Arc<Hold>,
     is_settled: bool,
@@ -42,7 +35,7 @@ impl Drop for Changing<'_> {
     fn drop(&mut self) {
         self.hold.with(|state| {
             state.belief.changing = false;
-            state.renewing = state.renewing.saturating_sub(1);
+            state.renewing -= 1;
             if !self.is_settled {
                 state.belief.lose(Loss::Unknown);
             }
@@ -50,94 +43,69 @@ impl Drop for Changing<'_> {
     }
 }
 
-/// What one server says to an upgrade.
-enum Change {
-    Done,
-    /// Others read.
-    Busy,
-    Refused(Error),
-    /// The hold is not there.
-    Gone,
-    Unknown(Error),
-}
-
-/// Makes a hold that reads one that writes, too. Its turn is the caller's.
-pub(crate) async fn upgrade(hold: &Arc<Hold>, patience: Patience) -> Result<(), ChangeFailed> {
-    let none_left = |error| ChangeFailed { error, left: None };
-    if let Some(loss) = hold.loss() {
-        return Err(none_left(Error::Lost(loss)));
-    }
-    if hold.with(|state| state.wire.write) {
+/// Makes a hold that reads one that writes, unless it does.
+pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<(), ChangeFailed> {
+    let now = BootInstant::now();
+    let gone = |error| ChangeFailed { error, left: None };
+    let (writes, lease, token, round) = hold.with(|state| {
+        let lease = match state.belief.loss(now) {
+            Some(loss) => Err(gone(Error::Lost(loss))),
+            None => state
+                .belief
+                .ask_lease(None, now)
+                .ok_or(gone(Error::NotHeld)),
+        };
+        let belief = &state.belief;
+        lease.map(|lease| (state.writes, lease, belief.token, belief.round.clone()))
+    })?;
+    if writes {
         return Ok(());
     }
-    let started = BootInstant::now();
-    let end = patience.end(started);
-    let mut changing = Changing::begin(hold);
-    let servers: Vec<usize> = hold.with(|state| state.belief.renewals().map(|it| it.0).collect());
-    let is_quorum = hold.core.is_quorum();
-    // Over a quorum all are tried at once, and those that others read are waited for one after the other.
-    let at_once = if is_quorum { Patience::None } else { patience };
-    let tried = servers
-        .iter()
-        .map(|server| upgrade_at(hold, *server, at_once));
-    let mut changes: Vec<(usize, Change)> =
-        servers.iter().copied().zip(join_all(tried).await).collect();
-    let majority = hold.core.majority();
-    let done = |changes: &[(usize, Change)]| {
-        changes
-            .iter()
-            .filter(|it| matches!(it.1, Change::Done))
-            .count()
+    let terms = Terms {
+        mode: Mode::Write,
+        lease,
+        wait,
+        fails_over: false,
     };
-    for at in 0..changes.len() {
-        let is_busy = matches!(changes[at].1, Change::Busy);
-        if done(&changes) >= majority || !is_quorum || patience == Patience::None {
-            break;
-        }
-        if is_busy {
-            let left = end.map_or(Patience::Forever, |end| Patience::Limit(end.remaining()));
-            changes[at].1 = upgrade_at(hold, changes[at].0, left).await;
-        }
-    }
-    let granted = done(&changes);
-    let is_won = granted >= majority && settle_token(hold).await;
-    let mut failed = Vec::new();
-    for (server, change) in changes {
-        match change {
-            Change::Done if !is_won => give_back_write(hold, server).await,
-            Change::Done => {}
-            Change::Busy => failed.push((server, busy(started))),
-            Change::Refused(error) => failed.push((server, error)),
-            Change::Gone => hold.with(|state| state.belief.forget(server, Share::None)),
-            Change::Unknown(error) => {
-                end_at(hold, server);
-                failed.push((server, error));
+    let mut acquisition = Acquisition::new(terms, now);
+    let mut changing = Changing::begin(hold);
+    let mut ballot = Ballot::new(&hold.core, hold.name.clone(), terms).to_change(token, round);
+    let outcome = ask_to_write(hold, &mut ballot, &mut acquisition).await;
+    let granted = ballot.round.held().count();
+    let mut error = hold.core.error_of(&ballot.round, granted);
+    let is_won = matches!(outcome, Outcome::Won(_));
+    let is_busy = ballot.round.iter().any(|it| matches!(it, Vote::Busy));
+    for server in 0..ballot.round.len() {
+        let vote = std::mem::replace(&mut ballot.round[server], Vote::Unasked);
+        match vote {
+            Vote::Held(_) | Vote::Ahead => {
+                hold.with(|state| state.belief.set(server, vote));
+                if !is_won && !matches!(give_back_write(hold, server).await, Vote::Held(_)) {
+                    leave_at(hold, server);
+                }
             }
+            Vote::Unknown(_) | Vote::Pending => leave_at(hold, server),
+            Vote::Busy | Vote::Failed(_) | Vote::Unasked => {}
         }
     }
     changing.is_settled = true;
     drop(changing);
-    if is_won {
-        hold.with(|state| state.wire.write = true);
-        return hold
-            .loss()
-            .map_or(Ok(()), |loss| Err(none_left(Error::Lost(loss))));
+    if let Outcome::Won(token) = outcome {
+        hold.with(|state| (state.writes, state.belief.token) = (true, token));
+        return match hold.loss() {
+            Some(loss) => Err(gone(Error::Lost(loss))),
+            None => Ok(()),
+        };
     }
-    let is_busy = failed
-        .iter()
-        .any(|(_, error)| matches!(error, Error::Busy { .. }));
-    let error = match is_busy {
-        true => busy(started),
-        false => joint_error(hold, granted, failed),
-    };
-    // An answer of null may mean that nothing is held: the servers are asked.
     if is_busy {
+        error = acquisition.busy(BootInstant::now());
+        // An answer of null may mean that nothing is held: the servers are asked.
         let _ = renew(hold, None).await;
     }
     Err(match hold.loss() {
-        Some(Loss::Denied) => none_left(Error::NotHeld),
-        Some(Loss::Unknown) => none_left(error),
-        Some(loss) => none_left(Error::Lost(loss)),
+        Some(Loss::Denied) => gone(Error::NotHeld),
+        Some(Loss::Unknown) => gone(error),
+        Some(loss) => gone(Error::Lost(loss)),
         None => ChangeFailed {
             error,
             left: Some(Mode::Read),
@@ -145,200 +113,113 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, patience: Patience) -> Result<(), 
     })
 }
 
-fn busy(started: BootInstant) -> Error {
-    Error::Busy {
-        waited: started.elapsed(),
+/// Over a quorum all are tried at once, and those that others read are waited for one after the other.
+async fn ask_to_write(
+    hold: &Hold,
+    ballot: &mut Ballot<'_>,
+    acquisition: &mut Acquisition,
+) -> Outcome {
+    let servers = hold.servers();
+    let is_quorum = hold.core.is_quorum();
+    if is_quorum {
+        ballot.ask(servers.clone()).await;
+        ballot.count_all().await;
     }
+    for server in servers {
+        let waits = !is_quorum || acquisition.waits();
+        let is_open = matches!(ballot.round[server], Vote::Busy | Vote::Unasked);
+        if waits && is_open && !matches!(ballot.agree().await, Outcome::Won(_)) {
+            ballot.wait_on(server, acquisition).await;
+        }
+    }
+    ballot.agree().await
 }
 
 /// What a server has of a hold is not known: it is left there, and with it the whole hold where that leaves too little.
-fn end_at(hold: &Arc<Hold>, server: usize) {
+fn leave_at(hold: &Hold, server: usize) {
     let lease = hold.with(|state| {
-        state.belief.forget(server, Share::None);
-        if state.belief.known_loss() == Some(Loss::Denied) {
-            state.belief.reason(Loss::Unknown);
-        }
-        state.belief.longest_lease()
+        state.belief.lose_at(server);
+        state.belief.longest
     });
-    hold.core.leave(server, hold.names(), lease, true);
+    hold.core.leave(server, &hold.name, lease, true);
 }
 
-async fn upgrade_at(hold: &Arc<Hold>, server: usize, patience: Patience) -> Change {
-    let now = BootInstant::now();
-    let core = &hold.core;
+/// Gives the write part of a hold back.
+async fn give_back_write(hold: &Hold, server: usize) -> Vote {
+    let token = hold.with(|state| state.belief.round[server].token());
+    match token {
+        Some(token) => ask(hold, server, Verb::ReleaseMode(Mode::Write, token)).await,
+        None => Vote::Unknown(Error::NotHeld),
+    }
+}
+
+/// Has a server make a writer a reader.
+async fn read_at(hold: &Hold, server: usize) -> Vote {
     let asked = hold.with(|state| {
-        let token = match state.belief.shares.all()[server] {
-            Share::Held { token, .. } => token,
-            _ => state.belief.token,
-        };
-        state.belief.lease_now(now).map(|lease| (lease, token))
+        let lease = state.belief.ask_lease(None, BootInstant::now())?;
+        Some((lease, state.belief.round[server].token()?))
     });
     let Some((lease, token)) = asked else {
-        return Change::Gone;
+        // What it has is not known.
+        return Vote::Unknown(Error::NotHeld);
     };
-    let terms = Terms {
-        mode: Mode::Write,
+    let verb = Verb::Acquire {
+        mode: Mode::Read,
         lease,
-        patience,
-        fails_over: false,
+        fence: None,
+        upgrade: Some(token),
     };
-    let attempt = Attempt::new(core, server, &hold.key, hold.owner.clone(), lease);
-    let mut acquisition = Acquisition::new(terms, now);
-    let change = loop {
-        match attempt.ask_by(&mut acquisition, terms, Some(token)).await {
-            Next::Granted(grant) | Next::Confirm(grant) => {
-                hold.with(|state| {
-                    state.belief.on_granted(server, grant.token, grant.since);
-                    if !core.is_quorum() {
-                        state.belief.token = grant.token;
-                    }
-                });
-                break Change::Done;
-            }
-            // Whoever was sent away may ask again: it is the same request.
-            Next::Again {
-                leave: false,
-                pause,
-            } => core.pause(pause).await,
-            Next::Again { leave: true, .. } => {
-                break Change::Unknown(acquisition.waited(BootInstant::now()));
-            }
-            Next::Failed {
-                leave: false,
-                error: Error::Busy { .. },
-            } => break Change::Busy,
-            Next::Failed {
-                leave: false,
-                error,
-            } => break Change::Refused(error),
-            Next::Failed { leave: true, error } => break Change::Unknown(error),
-            Next::AwaitLetter => unreachable!("a letter has been awaited"),
-        }
-    };
-    attempt.settled();
-    change
-}
-
-/// Makes the tokens of the servers one, over a quorum.
-async fn settle_token(hold: &Arc<Hold>) -> bool {
-    let core = &hold.core;
-    if !core.is_quorum() {
-        return true;
-    }
-    let majority = core.majority();
-    let old = hold.with(|state| state.belief.token);
-    let newer = hold.with(|state| {
-        let held = state.belief.shares.all().iter().enumerate();
-        let newer = held.filter_map(|(server, share)| match share {
-            Share::Held { token, .. } if *token > old => Some((server, *token)),
-            _ => None,
-        });
-        newer.collect::<Vec<_>>()
-    });
-    let Some(token) = newer
-        .iter()
-        .map(|it| it.1)
-        .max()
-        .filter(|_| newer.len() >= majority)
-    else {
-        return false;
-    };
-    let below = newer.iter().filter(|it| it.1 < token).map(|it| it.0);
-    let raising = below.map(|server| async move {
-        let who = hold.who();
-        let answer = core.servers[server]
-            .call(&Command::Fence { who, token })
-            .await;
-        matches!(renewed(answer, ""), Ok(Some(raised)) if raised >= token).then_some(server)
-    });
-    let raised: Vec<usize> = join_all(raising).await.into_iter().flatten().collect();
-    let met = newer.iter().filter(|it| it.1 >= token).count() + raised.len();
-    hold.with(|state| {
-        for server in raised {
-            state.belief.raise(server, token);
-        }
-        if met >= majority {
-            state.belief.token = token;
-        }
-    });
-    met >= majority
-}
-
-/// Gives the write part of a hold back where too few servers have granted it.
-async fn give_back_write(hold: &Arc<Hold>, server: usize) {
-    if !matches!(
-        release_mode(hold, server).await,
-        Change::Done | Change::Gone
-    ) {
-        end_at(hold, server);
+    match ask(hold, server, verb).await {
+        Vote::Held(_) => give_back_write(hold, server).await,
+        vote => vote,
     }
 }
 
-async fn release_mode(hold: &Arc<Hold>, server: usize) -> Change {
-    let share = hold.with(|state| state.belief.shares.all()[server]);
-    let Share::Held { token, .. } = share else {
-        return Change::Gone;
-    };
-    let command = Command::ReleaseMode {
-        who: hold.who(),
-        mode: Mode::Write,
-        token,
-    };
-    let server = &hold.core.servers[server];
-    change_of(server.call(&command).await, &server.name)
-}
-
-fn change_of(answer: Answer, server: &str) -> Change {
-    match answer {
-        Ok(Reply::Error(line)) => Change::Refused(crate::proto::reply::refusal(line, server)),
-        Ok(Reply::Nil) => Change::Gone,
-        Ok(_) => Change::Done,
-        // Never sent: everything is as it was.
-        Err(failure @ Failure::NotSent(_)) => Change::Refused(failure.error(server)),
-        answer => match checked(answer, server) {
-            Err(error) => Change::Unknown(error),
-            Ok(_) => Change::Done,
-        },
-    }
+async fn ask(hold: &Hold, server: usize, verb: Verb) -> Vote {
+    let (lease, server) = (
+        hold.with(|it| it.belief.longest),
+        &hold.core.servers[server],
+    );
+    let (sent, answer) = Call::new(server, &hold.name, verb).await;
+    Vote::of(answer, sent, lease, &server.name)
 }
 
 /// Makes a hold that writes, and whose guards read, one that reads; to its end, whether or not that is waited for.
 pub(crate) fn downgrade(
     hold: &Arc<Hold>,
 ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-    let task = hold.core.runtime.spawn(downgrade_in_turn(hold.clone()));
-    async move { task.await.unwrap_or(Err(Error::Closed)) }
+    let is_due = hold.with(|state| state.is_to_read());
+    let task = is_due.then(|| hold.core.runtime().spawn(downgrade_in_turn(hold.clone())));
+    async move {
+        match task {
+            Some(task) => task.await.unwrap_or(Err(Error::Closed)),
+            None => Ok(()),
+        }
+    }
 }
 
 async fn downgrade_in_turn(hold: Arc<Hold>) -> Result<(), Error> {
     let _turn = hold.turn.lock().await;
-    let (is_due, servers) = hold.with(|state| {
-        let is_due = state.guards > 0 && state.writers == 0 && state.wire.write;
-        (
-            is_due,
-            state.belief.renewals().map(|it| it.0).collect::<Vec<_>>(),
-        )
-    });
-    if !is_due {
+    let servers = match hold.with(|state| state.is_to_read()) {
+        true => hold.servers(),
+        false => Vec::new(),
+    };
+    if servers.is_empty() {
         return Ok(());
     }
-    let changing = servers.iter().map(|server| downgrade_at(&hold, *server));
-    let (mut done, mut failed) = (0, Vec::new());
-    for (server, change) in servers.iter().copied().zip(join_all(changing).await) {
-        match change {
-            Change::Done => done += 1,
-            Change::Gone => hold.with(|state| state.belief.forget(server, Share::None)),
-            Change::Busy => {}
-            Change::Refused(error) => failed.push((server, error)),
-            Change::Unknown(error) => {
-                end_at(&hold, server);
-                failed.push((server, error));
-            }
+    let votes = join_all(servers.iter().map(|server| read_at(&hold, *server))).await;
+    let mut round = Round::new(hold.core.servers.len());
+    for (server, vote) in servers.into_iter().zip(votes) {
+        match vote {
+            Vote::Busy => hold.with(|state| state.belief.set(server, Vote::Busy)),
+            Vote::Unknown(_) => leave_at(&hold, server),
+            _ => {}
         }
+        round[server] = vote;
     }
-    let majority = hold.core.majority();
-    if done >= majority {
-        hold.with(|state| (state.wire.write, state.wire.read) = (false, true));
+    let done = round.held().count();
+    if done >= round.majority() {
+        hold.with(|state| state.writes = false);
         return Ok(());
     }
     match hold.loss() {
@@ -346,40 +227,78 @@ async fn downgrade_in_turn(hold: Arc<Hold>) -> Result<(), Error> {
         Some(Loss::Unknown) | None => {}
         Some(loss) => return Err(Error::Lost(loss)),
     }
-    let still_writes = failed.len();
-    if still_writes < majority {
+    let failed = round.those(|vote| matches!(vote, Vote::Failed(_) | Vote::Unknown(_)));
+    if failed.count() < round.majority() {
         hold.lose(Loss::Unknown);
     }
-    Err(joint_error(&hold, done, failed))
+    Err(hold.core.error_of(&round, done))
 }
 
-async fn downgrade_at(hold: &Arc<Hold>, server: usize) -> Change {
-    let (share, lease, reads) = hold.with(|state| {
-        let share = state.belief.shares.all()[server];
-        (
-            share,
-            state.belief.lease_now(BootInstant::now()),
-            state.wire.read,
-        )
-    });
-    let (Share::Held { token, .. }, Some(lease)) = (share, lease) else {
-        // What it has is not known.
-        return Change::Unknown(Error::NotHeld);
-    };
-    if !reads {
-        let command = Command::Acquire {
-            who: hold.who(),
-            mode: Mode::Read,
-            lease,
-            wait: None,
-            fence: None,
-            upgrade: Some(token),
-        };
-        let answer = hold.core.servers[server].call(&command).await;
-        match change_of(answer, &hold.core.servers[server].name) {
-            Change::Done => {}
-            other => return other,
+/// Renews a hold now, by its own lease or another.
+pub(crate) async fn renew(hold: &Hold, lease: Option<Lease>) -> Result<(), Error> {
+    let core = &hold.core;
+    let now = BootInstant::now();
+    let renewals = hold.with(|state| match state.belief.loss(now) {
+        Some(loss) => Err(Error::Lost(loss)),
+        None => {
+            let lease = state.belief.ask_lease(lease, now);
+            let lease = lease.ok_or(Error::Lost(Loss::HoldLimit))?;
+            Ok(state.belief.renewals(lease).collect::<Vec<_>>())
+        }
+    })?;
+    let mut calls = Calls::default();
+    for (number, renewal) in renewals.iter().enumerate() {
+        let verb = Verb::Renew(renewal.lease, renewal.token);
+        let call = Call::new(&core.servers[renewal.server], &hold.name, verb);
+        calls.add(number, call.repeated());
+    }
+    let (mut round, mut confirmed) = (Round::new(core.servers.len()), 0);
+    while let Some((number, answer)) = calls.next().await {
+        match hold.on_renewed(renewals[number], answer) {
+            Ok(is_held) => confirmed += usize::from(is_held),
+            Err(error) => round[renewals[number].server] = Vote::Unknown(error),
+        }
+        match hold.loss() {
+            Some(Loss::Denied) => return Err(Error::NotHeld),
+            Some(loss) => return Err(Error::Lost(loss)),
+            None if confirmed >= core.majority() => return Ok(()),
+            None => {}
         }
     }
-    release_mode(hold, server).await
+    let is_refused = |vote: &Vote| !matches!(vote, Vote::Unknown(error) if !matches!(error, Error::Refused { .. }));
+    if round.iter().all(is_refused) {
+        hold.with(|state| state.belief.forget_lease());
+    }
+    Err(core.error_of(&round, confirmed))
+}
+
+/// Gives a hold back, whoever shares it.
+pub(crate) async fn release(hold: &Hold) -> Result<Released, Error> {
+    let mut releasing = hold.release();
+    if releasing.count() == 0 {
+        return Ok(Released::Lost);
+    }
+    let mut round = Round::new(hold.core.servers.len());
+    let (all, majority) = (round.len(), round.majority());
+    // Where it is not, there is nothing to be released.
+    let (mut held, mut lost, mut unknown) = (0, all - releasing.count(), 0);
+    while let Some((server, released)) = releasing.next().await {
+        match released {
+            Ok(Released::Held) => held += 1,
+            Ok(Released::Lost) => lost += 1,
+            Ok(Released::Unknown) => unknown += 1,
+            // It is said again in the background.
+            Err(error) => round[server] = Vote::Unknown(error),
+        }
+        if held >= majority {
+            return Ok(Released::Held);
+        }
+        if lost > all - majority {
+            return Ok(Released::Lost);
+        }
+    }
+    match held + lost + unknown >= majority {
+        true => Ok(Released::Unknown),
+        false => Err(hold.core.error_of(&round, held)),
+    }
 }

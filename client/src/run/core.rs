@@ -4,38 +4,31 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
-use uuid::Uuid;
+use tokio::task::JoinSet;
 
 use crate::net::connection::Limits;
 use crate::net::dial::Identities;
 use crate::net::peer::Peer;
 use crate::net::server::Server;
-use crate::proto::proposal::Proposal;
-use crate::proto::slots;
-use crate::run::leave::Leave;
-use crate::run::mail::{Mail, Returns};
-use crate::run::upkeep::Upkeep;
-use crate::value::error::Error;
-use crate::value::lease::Lease;
-use crate::value::name::Names;
-use crate::value::sync::lock;
+use crate::proto::{Name, Proposal, Round, Vote};
+use crate::run::{Janitor, Leave, Mail, Schedule};
+use crate::value::{Error, Lease, Names, NodeFailure, lock};
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
-pub(crate) struct Core {
+pub struct Core {
     /// Tells clients apart where an owner is used with several.
     pub(crate) id: u64,
     /// In the order in which requests queue.
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) limits: Limits,
     pub(crate) names: Names,
-    pub(crate) upkeep: Arc<Upkeep>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) janitor: Arc<Janitor>,
     pub(crate) proposal: Mutex<Proposal>,
     pub(crate) identities: Arc<Identities>,
-    /// Where everything runs that must go on when its caller does not.
-    pub(crate) runtime: Handle,
-    is_cluster: bool,
     /// By the number of the process that serves it.
     mail: Mutex<HashMap<u64, Arc<Mail>>>,
     is_closed: AtomicBool,
@@ -51,14 +44,13 @@ impl Core {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new(Core {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            is_cluster: servers.iter().any(Server::is_cluster),
             servers: servers.into_iter().map(Arc::new).collect(),
             limits,
             names: Names::of_client(),
-            upkeep: Arc::default(),
+            schedule: Schedule::new(runtime.clone()),
+            janitor: Janitor::new(runtime),
             proposal: Mutex::default(),
             identities,
-            runtime,
             mail: Mutex::default(),
             is_closed: AtomicBool::new(false),
         })
@@ -73,6 +65,11 @@ impl Core {
         self.servers.len() > 1
     }
 
+    /// Where everything runs that must go on when its caller does not.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.janitor.runtime
+    }
+
     /// An error once the client is closed.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match self.is_closed.load(Ordering::Acquire) {
@@ -84,71 +81,60 @@ impl Core {
     /// The letters of a process that serves `key`.
     pub(crate) fn mail(&self, server: usize, peer: &Arc<Peer>, key: &[u8]) -> Arc<Mail> {
         let mut all = lock(&self.mail);
+        let server = &self.servers[server];
         if let Some(mail) = all.get(&peer.id)
-            && !(self.is_cluster && mail.is_over())
+            && !(server.is_cluster() && mail.is_over())
         {
             return mail.clone();
         }
-        let name = match self.servers[server].is_cluster() {
-            // Routed like a key: to where this one is.
-            true => format!("{{{}}}{}", slots::tag(slots::slot(key)), Uuid::new_v4()),
-            false => Uuid::new_v4().to_string(),
-        };
-        let name = name.into_bytes().into();
-        let mail = Mail::new(self.servers[server].clone(), peer.clone(), name);
-        let mail = Arc::new(mail);
+        let mail = Mail::new(server.clone(), peer.clone(), self.janitor.clone(), key);
         all.insert(peer.id, mail.clone());
         mail
     }
 
-    /// What does the grants that nobody wants any more.
-    pub(crate) fn returns(&self, server: usize) -> Returns {
-        let (upkeep, runtime) = (self.upkeep.clone(), self.runtime.clone());
-        let server = self.servers[server].clone();
-        Box::new(move |(key, owner)| {
-            let names = (key.into(), owner.into());
-            let leave = Leave::new(server.clone(), names, Lease::DEFAULT, true);
-            upkeep.leave(leave, &runtime);
-        })
+    /// Leaves a name on a server, as long as a hold of this lease may live there.
+    pub(crate) fn leave(&self, server: usize, name: &Name, lease: Lease, late: bool) {
+        let (server, lease) = (&self.servers[server], lease.duration());
+        let how = (false, late);
+        drop(Leave::new(&self.janitor, server, name.clone(), lease, how));
     }
 
-    /// Leaves a name on a server, as long as a hold of this lease may live there.
-    pub(crate) fn leave(
-        &self,
-        server: usize,
-        (key, owner): (Arc<[u8]>, Arc<[u8]>),
-        lease: Lease,
-        late: bool,
-    ) {
-        let leave = Leave::new(
-            self.servers[server].clone(),
-            (key, owner),
-            lease.duration(),
-            late,
-        );
-        self.upkeep.leave(leave, &self.runtime);
+    /// Why too few servers have granted something.
+    pub(crate) fn error_of(&self, round: &Round, granted: usize) -> Error {
+        let failure = |(server, vote): (&Arc<Server>, &Vote)| {
+            let server = server.name.clone();
+            vote.reason().map(|reason| NodeFailure { server, reason })
+        };
+        match round {
+            Round::One(Vote::Unknown(error) | Vote::Failed(error)) => error.clone(),
+            Round::One(_) => Error::NotHeld,
+            Round::Many(votes) => Error::NoQuorum {
+                needed: self.majority(),
+                granted,
+                nodes: self.servers.iter().zip(votes).filter_map(failure).collect(),
+            },
+        }
     }
 
     /// Gives back what is held, and resolves when everything is said.
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        for hold in self.upkeep.holds() {
+        for hold in self.schedule.all() {
             hold.close();
         }
-        self.upkeep.said().await;
+        self.janitor.all_said().await;
     }
 
-    /// Resolves after a pause.
-    pub(crate) async fn pause(&self, pause: std::time::Duration) {
+    /// Resolves after a pause, on whatever runtime.
+    pub(crate) async fn pause(&self, pause: Duration) {
         if !pause.is_zero() {
-            self.upkeep.sleep(pause, &self.runtime).await;
+            let mut timer = JoinSet::new();
+            timer.spawn_on(
+                async move { tokio::time::sleep(pause).await },
+                self.runtime(),
+            );
+            timer.join_next().await;
         }
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.upkeep.client_dropped();
     }
 }
 
@@ -157,7 +143,6 @@ impl fmt::Debug for Core {
         f.debug_struct("Core")
             .field("servers", &self.servers)
             .field("limits", &self.limits)
-            .field("upkeep", &self.upkeep)
             .field("is_closed", &self.is_closed)
             .finish_non_exhaustive()
     }

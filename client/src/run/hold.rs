@@ -6,25 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::net::server::Server;
-use crate::proto::agenda::Slot;
-use crate::proto::command::Who;
-use crate::proto::hold::{Belief, Share};
-use crate::run::core::Core;
-use crate::run::leave::Leave;
-use crate::run::upkeep::{Kept, Renewal};
-use crate::run::{alarm, trace};
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, Loss};
-use crate::value::mode::Mode;
-use crate::value::sync::lock;
-use crate::value::token::Token;
+use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, Vote, checked, token};
+use crate::run::{Answers, Call, Calls, Core, Due, Failed, Leave, alarm, trace};
+use crate::value::{BootInstant, Error, Loss, Mode, lock};
+
+/// A renewal may take a third of the lease, so that a dead connection is found out while there is time for another; and that
+/// at least.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(250);
 
 /// A hold; several guards may share it.
 pub(crate) struct Hold {
     pub(crate) core: Arc<Core>,
-    pub(crate) key: Arc<[u8]>,
-    pub(crate) owner: Arc<[u8]>,
+    pub(crate) name: Name,
     /// Locked while it is changed, so that one change follows the other.
     pub(crate) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -36,8 +29,8 @@ pub(crate) struct State {
     pub(crate) guards: u32,
     pub(crate) writers: u32,
     pub(crate) renewing: u32,
-    /// What the servers have it for.
-    pub(crate) wire: Modes,
+    /// The servers have it for writing.
+    pub(crate) writes: bool,
     watchers: Vec<Waker>,
     slot: Option<Slot>,
     /// The renewals that are on their way, one bit for each server.
@@ -45,54 +38,26 @@ pub(crate) struct State {
     is_told: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Modes {
-    pub(crate) write: bool,
-    pub(crate) read: bool,
-}
-
-impl Modes {
-    pub(crate) fn of(mode: Mode) -> Modes {
-        Modes {
-            write: mode == Mode::Write,
-            read: mode == Mode::Read,
-        }
-    }
-}
-
 impl Hold {
-    /// A hold that was granted, with one guard.
-    pub(crate) fn new(
-        core: Arc<Core>,
-        (key, owner): (Arc<[u8]>, Arc<[u8]>),
-        belief: Belief,
-        mode: Mode,
-        renews: bool,
-    ) -> Arc<Hold> {
-        let hold = Arc::new(Hold {
+    /// A hold that was granted, and has no guard yet.
+    pub(crate) fn new(core: Arc<Core>, name: Name, belief: Belief, mode: Mode) -> Arc<Hold> {
+        let state = State {
+            belief,
+            guards: 0,
+            writers: 0,
+            renewing: 0,
+            writes: mode == Mode::Write,
+            watchers: Vec::new(),
+            slot: None,
+            in_flight: 0,
+            is_told: false,
+        };
+        Arc::new(Hold {
             core,
-            key,
-            owner,
+            name,
             turn: tokio::sync::Mutex::const_new(()),
-            state: Mutex::new(State {
-                belief,
-                guards: 1,
-                writers: u32::from(mode == Mode::Write),
-                renewing: u32::from(renews),
-                wire: Modes::of(mode),
-                watchers: Vec::new(),
-                slot: None,
-                in_flight: 0,
-                is_told: false,
-            }),
-        });
-        let due = lock(&hold.state).due();
-        hold.core.upkeep.keep(hold.clone(), due, &hold.core.runtime);
-        hold
-    }
-
-    pub(crate) fn who(&self) -> Who<'_> {
-        (&self.key, &self.owner)
+            state: Mutex::new(state),
+        })
     }
 
     /// Looks at, or changes, what is known; who waits for a loss is told of one.
@@ -108,12 +73,12 @@ impl Hold {
         let (slot, token) = (state.slot.take(), state.belief.token);
         drop(state);
         if let Some(slot) = slot {
-            self.core.upkeep.forget(slot);
+            self.core.schedule.remove(slot);
         }
-        trace::over(&self.key, token, loss);
+        trace::over(&self.name.key, token, loss);
         if loss != Loss::Released {
             // Whatever is left of it keeps nobody out.
-            self.leave(loss == Loss::Unknown);
+            drop(self.leave((false, loss == Loss::Unknown)));
         }
         // Not under the lock: a waker may ask whether the lock is held.
         watchers.into_iter().for_each(Waker::wake);
@@ -121,12 +86,7 @@ impl Hold {
     }
 
     pub(crate) fn loss(&self) -> Option<Loss> {
-        self.with(|state| {
-            state
-                .belief
-                .known_loss()
-                .or(state.belief.loss(BootInstant::now()))
-        })
+        self.with(|state| state.belief.loss(BootInstant::now()))
     }
 
     pub(crate) fn lose(&self, loss: Loss) {
@@ -134,57 +94,60 @@ impl Hold {
     }
 
     /// Leaves it on all servers that may have it.
-    fn leave(&self, late: bool) {
-        let (shares, lease) = {
+    fn leave(&self, (is_held, late): (bool, bool)) -> Calls<Leave> {
+        let (round, lease) = {
             let state = lock(&self.state);
-            (state.belief.shares.clone(), state.belief.longest_lease())
+            (state.belief.round.clone(), state.belief.longest.duration())
         };
-        for (server, share) in shares.all().iter().enumerate() {
-            if *share != Share::None {
-                let late = late || *share == Share::Unknown;
-                self.core.leave(server, self.names(), lease, late);
+        let mut leaves = Calls::default();
+        for (server, vote) in round.iter().enumerate() {
+            if let Some(may_come_late) = vote.may_be_there() {
+                let how = (is_held, late || may_come_late);
+                let (janitor, target) = (&self.core.janitor, &self.core.servers[server]);
+                let leave = Leave::new(janitor, target, self.name.clone(), lease, how);
+                leaves.add(server, leave);
             }
         }
+        leaves
     }
 
-    /// Gives it back, whoever shares it, without waiting.
-    pub(crate) fn give_back(&self) {
-        for said in self.send_release() {
-            self.core.upkeep.leave(said, &self.core.runtime);
-        }
-    }
-
-    /// Sends its release to every server that may have it. Nothing, where it is over already.
-    pub(crate) fn send_release(&self) -> Vec<Leave> {
-        let (was_lost, shares, lease) = self.with(|state| {
-            let was_lost = state.belief.loss(BootInstant::now()).is_some();
+    /// Sends its release to every server that may have it, whoever shares it; nothing, where it is over already. Dropped, the
+    /// rest is said in the background.
+    pub(crate) fn release(&self) -> Calls<Leave> {
+        let was_lost = self.with(|state| {
+            let loss = state.belief.loss(BootInstant::now());
             state.belief.lose(Loss::Released);
-            let lease = state.belief.longest_lease();
-            (was_lost, state.belief.shares.clone(), lease)
+            loss.is_some()
         });
-        if was_lost {
-            return Vec::new();
+        match was_lost {
+            true => Calls::default(),
+            false => self.leave((true, false)),
         }
-        let shares = shares.all().iter().enumerate();
-        let had = shares.filter(|(_, share)| **share != Share::None);
-        had.map(|(server, share)| {
-            let server = self.core.servers[server].clone();
-            let late = *share == Share::Unknown;
-            Leave::new(server, self.names(), lease.duration(), late).release()
-        })
-        .collect()
     }
 
-    pub(crate) fn names(&self) -> (Arc<[u8]>, Arc<[u8]>) {
-        (self.key.clone(), self.owner.clone())
-    }
-
-    /// Has the agenda look by the time that the next renewal is due.
-    pub(crate) fn reschedule(&self) {
+    /// Has it looked at by the time that the next renewal is due.
+    pub(crate) fn reschedule(self: &Arc<Self>) {
         let (slot, due) = self.with(|state| (state.slot, state.due()));
-        if let Some(slot) = slot.filter(|slot| due < slot.0) {
-            self.core.upkeep.hasten(slot, due, &self.core.runtime);
+        if slot.is_none_or(|slot| due < slot.0) {
+            self.core.schedule.add(self.clone(), due, slot);
         }
+    }
+
+    /// The servers that may have it.
+    pub(crate) fn servers(&self) -> Vec<usize> {
+        let there = |vote: &Vote| vote.may_be_there().is_some();
+        self.with(|state| state.belief.round.those(there).collect())
+    }
+
+    /// A server's answer to a renewal.
+    pub(crate) fn on_renewed(
+        &self,
+        renewal: Renewal,
+        (sent, answer): (BootInstant, Answer),
+    ) -> Result<bool, Error> {
+        let answer = checked(answer, &self.core.servers[renewal.server].name).and_then(token)?;
+        self.with(|state| state.belief.on_renewed(renewal, sent, answer));
+        Ok(answer.is_some())
     }
 
     /// Resolves with the reason once it is lost, on whatever runtime it is awaited.
@@ -197,6 +160,11 @@ impl Hold {
 }
 
 impl State {
+    /// The servers have it for writing, and its guards only read.
+    pub(crate) fn is_to_read(&self) -> bool {
+        self.guards > 0 && self.writers == 0 && self.writes
+    }
+
     /// When it is to be looked at next.
     fn due(&self) -> BootInstant {
         let deadline = self.belief.deadline();
@@ -205,52 +173,52 @@ impl State {
             _ => self.belief.next_renewal().min(deadline),
         }
     }
+
+    /// What is to be renewed now, and when it is to be looked at next; `None` if it is over.
+    fn look(&mut self, now: BootInstant) -> Option<(Vec<Renewal>, BootInstant)> {
+        if self.belief.loss(now).is_some() {
+            self.slot = None;
+            return None;
+        }
+        let due = self.due();
+        let lease = self.belief.ask_lease(None, now);
+        let Some(lease) = lease.filter(|_| due <= now && self.renewing > 0) else {
+            return Some((Vec::new(), due.max(now + Duration::from_millis(1))));
+        };
+        let mut renewals: Vec<Renewal> = self.belief.renewals(lease).collect();
+        renewals.retain(|renewal| self.in_flight & (1 << renewal.server) == 0);
+        for renewal in &renewals {
+            self.in_flight |= 1 << renewal.server;
+        }
+        let again = now + self.belief.retry_pause();
+        Some((renewals, again.min(self.belief.deadline())))
+    }
 }
 
-impl Kept for Hold {
-    fn look(&self, now: BootInstant) -> Option<(Vec<Renewal>, BootInstant)> {
-        self.with(|state| {
-            if state.belief.loss(now).is_some() {
-                state.slot = None;
-                return None;
-            }
-            let due = state.due();
-            let lease = state.belief.lease_now(now);
-            let Some(lease) = lease.filter(|_| due <= now && state.renewing > 0) else {
-                return Some((Vec::new(), due.max(now + Duration::from_millis(1))));
-            };
-            let mut renewals = Vec::new();
-            for (server, token) in state.belief.renewals() {
-                if state.in_flight & (1 << server) == 0 {
-                    renewals.push(Renewal {
-                        server,
-                        lease,
-                        token,
-                        sent: now,
-                    });
-                }
-            }
-            for renewal in &renewals {
-                state.in_flight |= 1 << renewal.server;
-            }
-            let again = now + state.belief.retry_pause();
-            Some((renewals, again.min(state.belief.deadline())))
-        })
-    }
-
-    fn on_renewed(&self, renewal: &Renewal, answer: Result<Option<Token>, Error>) {
-        self.with(|state| {
-            state.in_flight &= !(1 << renewal.server);
-            let Ok(answer) = answer else { return };
-            // One that was asked by a token which a change has replaced meanwhile says nothing.
-            let is_stale = answer.is_none()
-                && renewal.token.is_some()
-                && (state.belief.changing || !state.belief.has_at(renewal.server, renewal.token));
-            if !is_stale && state.belief.known_loss().is_none() {
-                let lease = (renewal.lease, renewal.sent);
-                state.belief.on_renewed(renewal.server, lease, answer);
-            }
-        });
+impl Due for Hold {
+    fn look(self: Arc<Self>, now: BootInstant, answers: &mut Answers) -> Option<BootInstant> {
+        let (renewals, next) = self.with(|state| state.look(now))?;
+        for renewal in renewals {
+            let Renewal {
+                server,
+                lease,
+                token,
+            } = renewal;
+            let limit = lease.renewal_period().max(SHORTEST_LIMIT);
+            let target = &self.core.servers[server];
+            let call = Call::within(limit, target, &self.name, Verb::Renew(lease, token));
+            let hold = self.clone();
+            answers.push(Box::pin(async move {
+                let answer = call.await;
+                lock(&hold.state).in_flight &= !(1 << server);
+                let failed: Failed = match hold.on_renewed(renewal, answer) {
+                    Ok(_) => None,
+                    Err(error) => Some((hold.core.servers[server].name.clone(), error)),
+                };
+                failed
+            }));
+        }
+        Some(next)
     }
 
     fn moved(&self, slot: Slot) {
@@ -260,16 +228,8 @@ impl Kept for Hold {
         }
     }
 
-    fn who(&self) -> Who<'_> {
-        Hold::who(self)
-    }
-
-    fn server(&self, number: usize) -> &Arc<Server> {
-        &self.core.servers[number]
-    }
-
     fn close(&self) {
-        self.give_back();
+        drop(self.release());
     }
 }
 
@@ -307,8 +267,8 @@ impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = lock(&self.state);
         f.debug_struct("Hold")
-            .field("key", &String::from_utf8_lossy(&self.key))
-            .field("owner", &String::from_utf8_lossy(&self.owner))
+            .field("key", &String::from_utf8_lossy(&self.name.key))
+            .field("owner", &String::from_utf8_lossy(&self.name.owner))
             .field("belief", &state.belief)
             .field("guards", &state.guards)
             .finish_non_exhaustive()

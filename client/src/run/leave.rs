@@ -1,109 +1,142 @@
 //! Leaving a name: said to a server until it has answered, or no hold of that name can be there any more.
 
+use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::net::Pending;
-use crate::net::peer::Route;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
 use crate::net::server::Server;
-use crate::proto::command::Command;
-use crate::proto::reply::{Reply, checked};
-use crate::value::clock::BootInstant;
-use crate::value::error::Error;
+use crate::proto::{Name, Reply, Verb, checked};
+use crate::run::{Call, trace};
+use crate::value::{BootInstant, Error, Released};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// A name to be left at a server.
+/// Says what nobody waits for to the end.
 #[derive(Debug)]
+pub(crate) struct Janitor {
+    pub(crate) runtime: Handle,
+    unsaid: watch::Sender<usize>,
+}
+
+impl Janitor {
+    pub(crate) fn new(runtime: Handle) -> Arc<Janitor> {
+        let unsaid = watch::Sender::new(0);
+        Arc::new(Janitor { runtime, unsaid })
+    }
+
+    /// Resolves when everything that was to be said is said, or has been given up.
+    pub(crate) async fn all_said(&self) {
+        let _ = self.unsaid.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// A name that is left; resolves to what the server says that there was. Dropped before it does, the janitor goes on.
 pub(crate) struct Leave {
-    pub(crate) server: Arc<Server>,
-    pub(crate) key: Arc<[u8]>,
-    owner: Arc<[u8]>,
+    janitor: Arc<Janitor>,
+    server: Arc<Server>,
+    name: Name,
     /// Something of it may arrive yet.
-    pub(crate) late: bool,
+    late: bool,
     /// When its lease has ended whatever is said.
     until: BootInstant,
-    /// A release of it that is on its way, which will do if it is answered.
-    pub(crate) said: Option<(Route, Pending)>,
-    /// After a failure.
-    pause: Duration,
+    /// What is on its way.
+    call: Option<Call>,
+    /// It was said before, for all that is known.
+    is_repeated: bool,
+    is_answered: bool,
+    /// The janitor has it.
+    is_handed_over: bool,
 }
 
 impl Leave {
-    /// To be said for as long as a lease may last.
+    /// Sends the first word, about what may be there for `lease`: a release will do for a hold that nobody doubts.
     pub(crate) fn new(
-        server: Arc<Server>,
-        (key, owner): (Arc<[u8]>, Arc<[u8]>),
+        janitor: &Arc<Janitor>,
+        server: &Arc<Server>,
+        name: Name,
         lease: Duration,
-        late: bool,
+        (is_held, late): (bool, bool),
     ) -> Leave {
+        let is_repeated = late || !is_held;
+        let verb = match is_repeated {
+            true => Verb::Leave { late },
+            false => Verb::Release,
+        };
         Leave {
-            server,
-            key,
-            owner,
+            janitor: janitor.clone(),
+            server: server.clone(),
+            call: Some(Call::new(server, &name, verb)),
+            name,
             late,
             until: BootInstant::now() + lease,
-            said: None,
-            pause: FIRST_PAUSE,
+            is_repeated,
+            is_answered: false,
+            is_handed_over: false,
         }
     }
 
-    /// Sends the first word: a release will do for a hold that is there, for all that is known.
-    pub(crate) fn release(mut self) -> Leave {
-        if self.late {
-            self.say();
-            return self;
-        }
-        let route = self.server.route(&self.key);
-        let who = (&*self.key, &*self.owner);
-        let command = Command::Release { who, token: None };
-        let pending = route.send(&command, BootInstant::now());
-        self.said = Some((route, pending));
-        self
-    }
-
-    pub(crate) fn say(&mut self) {
-        let route = self.server.route(&self.key);
-        let pending = self.send(&route);
-        self.said = Some((route, pending));
-    }
-
-    fn send(&self, route: &Route) -> Pending {
-        let who = (&*self.key, &*self.owner);
-        let late = self.late;
-        route.send(&Command::Leave { who, late }, BootInstant::now())
-    }
-
-    /// The answer, once it is there; an error is why it is to be said again.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Reply, Error>> {
-        loop {
-            let Some((route, pending)) = &mut self.said else {
-                return Poll::Ready(Err(Error::Closed));
-            };
-            let Poll::Ready(answer) = pending.poll_take(context) else {
-                return Poll::Pending;
-            };
-            if let Some(route) = self.server.redirected(route, &answer) {
-                let pending = self.send(&route);
-                self.said = Some((route, pending));
-                continue;
+    async fn go_on(mut self) {
+        let mut pause = FIRST_PAUSE;
+        while let Err(error) = (&mut self).await {
+            let is_in_vain = matches!(error, Error::NoModule { .. } | Error::Closed);
+            if is_in_vain || BootInstant::now() >= self.until {
+                return trace::abandoned(&self.server.name, &self.name.key, &error);
             }
-            return Poll::Ready(checked(answer, &self.server.name));
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
+}
 
-    /// Whether there is nothing left that could be said, or anybody who could be told.
-    pub(crate) fn is_in_vain(&self, error: &Error) -> bool {
-        let is_final = matches!(error, Error::NoModule { .. } | Error::Closed);
-        is_final || BootInstant::now() >= self.until
+impl Future for Leave {
+    type Output = Result<Released, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            let verb = Verb::Leave { late: this.late };
+            let say = || Call::new(&this.server, &this.name, verb);
+            let (_, answer) = ready!(Pin::new(this.call.get_or_insert_with(say)).poll(context));
+            this.call = None;
+            let was_repeated = mem::replace(&mut this.is_repeated, true);
+            let answer = match checked(answer, &this.server.name) {
+                // Any number left, or one that was left: it was held until now.
+                Ok(Reply::Int(left)) if left > 0 || !was_repeated => Ok(Released::Held),
+                Ok(_) if was_repeated => Ok(Released::Unknown),
+                Ok(_) => Ok(Released::Lost),
+                Err(Error::Connection { error, .. }) if !error.is_timeout() && !was_repeated => {
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            this.is_answered = answer.is_ok();
+            return Poll::Ready(answer);
+        }
     }
+}
 
-    /// How long after a failure it is said again.
-    pub(crate) fn next_pause(&mut self) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
-        pause
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let unsaid = &self.janitor.unsaid;
+        if self.is_handed_over {
+            unsaid.send_modify(|count| *count -= 1);
+        } else if !self.is_answered {
+            unsaid.send_modify(|count| *count += 1);
+            let left = Leave {
+                janitor: self.janitor.clone(),
+                server: self.server.clone(),
+                name: self.name.clone(),
+                call: self.call.take(),
+                is_handed_over: true,
+                ..*self
+            };
+            self.janitor.runtime.spawn(left.go_on());
+        }
     }
 }

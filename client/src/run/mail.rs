@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use uuid::Uuid;
 
 use crate::net::peer::{Peer, Route};
 use crate::net::server::Server;
-use crate::proto::mailbox::{Decision, Mailbox, Unwanted};
-use crate::proto::reply::{Answer, Failure, Reply};
-use crate::value::clock::BootInstant;
-use crate::value::sync::lock;
+use crate::proto::{Answer, Decision, Failure, Mailbox, Name, Reply, Unwanted, forgotten, slots};
+use crate::run::{Janitor, Leave};
+use crate::value::{BootInstant, Lease, lock};
 
 /// How long one call waits for letters. A connection that has died is found out after that, and the time of an answer.
 const WAIT: Duration = Duration::from_secs(1);
@@ -22,6 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Mail {
     server: Arc<Server>,
     peer: Arc<Peer>,
+    janitor: Arc<Janitor>,
     /// The box's name.
     pub(crate) name: Box<[u8]>,
     state: Mutex<State>,
@@ -34,22 +34,33 @@ struct State {
     is_over: bool,
 }
 
-/// What does the grants that nobody wants any more: leaves them.
-pub(crate) type Returns = Box<dyn Fn(Unwanted) + Send + Sync>;
-
 impl Mail {
-    pub(crate) fn new(server: Arc<Server>, peer: Arc<Peer>, name: Box<[u8]>) -> Mail {
+    /// A box at a process that serves `key`.
+    pub(crate) fn new(
+        server: Arc<Server>,
+        peer: Arc<Peer>,
+        janitor: Arc<Janitor>,
+        key: &[u8],
+    ) -> Arc<Mail> {
+        let uuid = Uuid::new_v4();
+        let name = match server.is_cluster() {
+            // Routed like a key: to where this one is.
+            true => format!("{{{}}}{uuid}", slots::tag(slots::slot(key))),
+            false => uuid.to_string(),
+        };
+        let name: Box<[u8]> = name.into_bytes().into();
         let state = State {
             mailbox: Mailbox::new(name.clone()),
             is_collecting: false,
             is_over: false,
         };
-        Mail {
+        Arc::new(Mail {
             server,
             peer,
+            janitor,
             name,
             state: Mutex::new(state),
-        }
+        })
     }
 
     /// The box is not served there any more.
@@ -66,13 +77,18 @@ impl Mail {
         }
     }
 
-    async fn collect(end: End, returns: Returns) {
+    async fn collect(end: End) {
         let mail = &end.0;
         let mut failures = 0;
         while let Some((pending, sent)) = mail.ask() {
             let answer = pending.await;
-            let read = mail.read(answer, sent, &mut failures);
-            read.into_iter().for_each(&returns);
+            for (key, owner) in mail.read(answer, sent, &mut failures) {
+                // Granted to nobody who wants it any more.
+                let (key, owner) = (key.into(), owner.into());
+                let (name, lease) = (Name { key, owner }, Lease::DEFAULT);
+                let (janitor, how) = (&mail.janitor, (false, true));
+                drop(Leave::new(janitor, &mail.server, name, lease, how));
+            }
             if failures > 1 {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -95,46 +111,34 @@ impl Mail {
     fn read(&self, answer: Answer, sent: BootInstant, failures: &mut u32) -> Vec<Unwanted> {
         let route = Route::to(self.peer.clone());
         let is_elsewhere = self.server.redirected(&route, &answer).is_some();
+        *failures += 1;
         let told = match answer {
             Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => {
                 lock(&self.state).is_over = is_elsewhere;
-                *failures += 1;
-                Some(Decision::NewBox)
+                forgotten()
             }
             // Another call of ours is newer, or its connection was told to give up.
-            Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => {
-                *failures += 1;
-                None
-            }
-            Ok(Reply::Error(line)) => {
-                *failures += 1;
-                Some(Decision::Refused(line))
-            }
-            Ok(reply) => {
-                *failures = 0;
-                let read = lock(&self.state).mailbox.on_mail(reply, sent);
-                match read {
-                    Ok((wakers, unwanted)) => {
-                        wakers.into_iter().for_each(Waker::wake);
-                        return unwanted;
-                    }
-                    Err(error) => Some(Decision::Refused(format!("ERR {error}"))),
+            Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => return Vec::new(),
+            Ok(Reply::Error(line)) => Ok(Reply::Error(line)),
+            Ok(reply) => match lock(&self.state).mailbox.on_mail(reply, sent) {
+                Ok((wakers, unwanted)) => {
+                    *failures = 0;
+                    wakers.into_iter().for_each(Waker::wake);
+                    return unwanted;
                 }
-            }
-            Err(failure) => {
-                *failures += 1;
-                // Once more on a new connection: the boxes outlive the old one.
-                let is_final = *failures > 1 || matches!(failure, Failure::Gone);
-                is_final.then_some(Decision::Unreachable(failure))
-            }
+                Err(error) => Ok(Reply::Error(format!("ERR {error}"))),
+            },
+            Err(Failure::Gone) => Err(Failure::Gone),
+            // Once more on a new connection: the boxes outlive the old one.
+            Err(_) if *failures == 1 => return Vec::new(),
+            // What was asked for waits there, or has been granted.
+            Err(Failure::NotSent(error) | Failure::Unknown(error)) => Err(Failure::Unknown(error)),
         };
-        if let Some(told) = told {
-            self.fail(&told);
-        }
+        self.fail(&told);
         Vec::new()
     }
 
-    fn fail(&self, told: &Decision) {
+    fn fail(&self, told: &Answer) {
         let wakers = lock(&self.state).mailbox.fail(told);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -149,7 +153,7 @@ impl Drop for End {
         if state.is_collecting {
             state.is_collecting = false;
             drop(state);
-            self.0.fail(&Decision::Unreachable(Failure::Gone));
+            self.0.fail(&Err(Failure::Gone));
         }
     }
 }
@@ -163,12 +167,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// The request waits, as this reply says: what is decided of it.
-    pub(crate) async fn decision(
-        &self,
-        queued: &Reply,
-        runtime: &Handle,
-        returns: impl FnOnce() -> Returns,
-    ) -> Decision {
+    pub(crate) async fn decision(&self, queued: &Reply) -> Decision {
         let mail = &self.mail;
         let begins = {
             let mut state = lock(&mail.state);
@@ -176,7 +175,8 @@ impl Entry {
             !std::mem::replace(&mut state.is_collecting, true)
         };
         if begins {
-            runtime.spawn(Mail::collect(End(mail.clone()), returns()));
+            let runtime = &mail.janitor.runtime;
+            runtime.spawn(Mail::collect(End(mail.clone())));
         }
         poll_fn(|context| {
             let mut state = lock(&mail.state);

@@ -1,18 +1,31 @@
 //! The driver: sends what `proto` asks for and feeds it the answers. An acquisition runs in its caller's future; what goes on
-//! without one (letters, renewals, what is left to undo) has a task for each server that is waited on, and one for the rest.
+//! without one (letters, renewals, what is left to undo) has tasks of its own.
 
 pub(crate) mod acquire;
-pub(crate) mod alarm;
-pub(crate) mod attempt;
-pub(crate) mod ballot;
+mod alarm;
+mod ballot;
+pub(crate) mod call;
 pub(crate) mod change;
 pub(crate) mod core;
+pub(crate) mod guard;
+pub(crate) mod held;
 pub(crate) mod hold;
-pub(crate) mod leave;
-pub(crate) mod mail;
+mod leave;
+mod mail;
 pub(crate) mod owner;
-pub(crate) mod quorum;
-pub(crate) mod release;
-pub(crate) mod renew;
-pub(crate) mod trace;
-pub(crate) mod upkeep;
+
+mod schedule;
+mod trace;
+
+pub(crate) use acquire::Request;
+pub(crate) use ballot::Ballot;
+pub(crate) use call::{Call, Calls, REDIRECTIONS};
+pub(crate) use core::Core;
+pub(crate) use guard::Guard;
+pub(crate) use held::Held;
+pub(crate) use hold::Hold;
+pub(crate) use leave::{Janitor, Leave};
+pub(crate) use mail::Mail;
+pub(crate) use owner::Owner;
+
+pub(crate) use schedule::{Answers, Due, Failed, Schedule};

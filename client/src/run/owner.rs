@@ -2,15 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use uuid::Uuid;
 
-use crate::run::hold::Hold;
-use crate::value::error::Error;
-use crate::value::name::{LONGEST_TASK, Names};
-use crate::value::sync::lock;
+use crate::run::Hold;
+use crate::value::{Error, LONGEST_TASK, Names, lock};
 
 /// One task that acquires locks.
 ///
@@ -42,18 +39,8 @@ struct Task {
     places: Mutex<Places>,
 }
 
-/// What an owner has going on with one key.
-#[derive(Debug, Default)]
-pub(crate) struct Place {
-    /// Locked while the owner asks for the key; the hold that it has.
-    pub(crate) turn: tokio::sync::Mutex<Weak<Hold>>,
-    /// How many callers ask.
-    asking: AtomicUsize,
-}
-
-/// A caller who asks.
-#[derive(Debug)]
-pub(crate) struct Asking<'a>(&'a AtomicUsize);
+/// What an owner has going on with one key: locked while it asks for the key; the hold that it has.
+pub(crate) type Place = tokio::sync::Mutex<Weak<Hold>>;
 
 #[derive(Default)]
 struct Places {
@@ -137,7 +124,7 @@ impl Owner {
         let mut places = lock(&self.task.places);
         if places.by_key.len() >= 2 * places.used.max(FEW) {
             // One that nobody else knows has nothing going on.
-            places.by_key.retain(|_, place| place.is_used());
+            places.by_key.retain(|_, place| is_used(place));
             places.used = places.by_key.len();
         }
         let place = places.by_key.entry((core, key.clone()));
@@ -145,30 +132,13 @@ impl Owner {
     }
 }
 
-impl Place {
-    /// Takes note that somebody asks for the lock; `None` if somebody does already, and is not to be joined.
-    pub(crate) fn ask(&self, joins: bool) -> Option<Asking<'_>> {
-        let more = |asking| (joins || asking == 0).then_some(asking + 1);
-        let asked = self
-            .asking
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        asked.ok().map(|_| Asking(&self.asking))
-    }
-
-    /// Whether anybody else than the owner knows it, or there is a hold.
-    fn is_used(self: &Arc<Self>) -> bool {
-        let is_live = || {
-            let hold = self.turn.try_lock();
-            hold.map_or(true, |hold| hold.strong_count() > 0)
-        };
-        Arc::strong_count(self) > 1 || is_live()
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// Whether anybody else than the owner knows it, or there is a hold.
+fn is_used(place: &Arc<Place>) -> bool {
+    let is_live = || {
+        let hold = place.try_lock();
+        hold.map_or(true, |hold| hold.strong_count() > 0)
+    };
+    Arc::strong_count(place) > 1 || is_live()
 }
 
 impl Default for Owner {

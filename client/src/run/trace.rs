@@ -4,9 +4,7 @@
 
 use std::time::Duration;
 
-use crate::value::error::{Error, Loss};
-use crate::value::mode::Mode;
-use crate::value::token::Token;
+use crate::value::{Error, Loss, Mode, Token};
 
 #[cfg(feature = "tracing")]
 fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {

@@ -1,6 +1,7 @@
 //! What can go wrong, told apart.
 
 use std::fmt;
+use std::io::{Error as IoError, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +23,11 @@ use crate::value::mode::Mode;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Others held the lock for as long as the request was willing to wait.
+    #[error("the lock is held by others; gave up after {waited:?}")]
     Busy {
         /// How long it waited.
         waited: Duration,
@@ -33,16 +35,26 @@ pub enum Error {
     /// Waiting would have closed a cycle: somebody who stands in the way waits for this owner. Nothing was queued.
     ///
     /// Found only between acquisitions that name an [`Owner`](crate::Owner). The text is the server's and names the keys.
+    #[error("waiting would be a deadlock: {0}")]
     Deadlock(String),
     /// This [`Owner`](crate::Owner) holds the key or is acquiring it, and [`Lock::reentrant`](crate::Lock::reentrant)
     /// was not asked for. A guard that was dropped, released or lost does not count, nor does an acquisition that was
     /// dropped or has failed.
+    #[error(
+        "this owner holds the key or is acquiring it already; ask for re-entry with `reentrant()`"
+    )]
     AlreadyHeld,
     /// The hold is over: its lease may have run out, or the server has said so. See [`Loss`] for why.
+    #[error("the lock is lost: {0}")]
     Lost(Loss),
     /// The server says that this owner does not hold the lock. The guard is lost from then on.
+    #[error("the server says that this owner does not hold the lock")]
     NotHeld,
     /// No majority of the servers granted the request.
+    #[error(
+        "{granted} of the servers agreed, {needed} are needed{}",
+        reasons(nodes)
+    )]
     NoQuorum {
         /// How many servers make a majority.
         needed: usize,
@@ -52,11 +64,15 @@ pub enum Error {
         nodes: Vec<NodeFailure>,
     },
     /// The server does not have the module. The text says how to load it.
+    #[error(
+        "{server} does not have the mortise module: start it with `--loadmodule /path/to/libmortise.so`, or put `loadmodule /path/to/libmortise.so` into its configuration"
+    )]
     NoModule {
         /// The server's address.
         server: String,
     },
     /// The server refused the command.
+    #[error("the server refused the command: {code} {message}")]
     Refused {
         /// The first word of the error line: `WRONGTYPE`, `NOREPLICAS`, `MAXWAITERS`, …
         code: String,
@@ -64,19 +80,27 @@ pub enum Error {
         message: String,
     },
     /// An argument is out of range.
+    #[error("{0}")]
     Invalid(String),
     /// The server could not be reached, or did not answer in time.
+    #[error("could not talk to {server}: {error}")]
     Connection {
         /// The server's address.
         server: String,
         /// What went wrong.
+        #[source]
         error: ConnectionError,
     },
     /// The background thread of the blocking client cannot be started.
+    #[error("the background thread of the blocking client cannot be started: {0}")]
     NoThread(String),
     /// The client was built outside of a tokio runtime, and none was named.
+    #[error(
+        "there is no tokio runtime here: build the client inside of one, or name one with `runtime(…)`"
+    )]
     NoRuntime,
     /// The client was closed, or the runtime that it was built in is gone.
+    #[error("the client was closed, or the runtime that it was built in is gone")]
     Closed,
 }
 
@@ -93,7 +117,8 @@ pub enum Error {
 /// }
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
 pub struct ConnectionError {
     text: Arc<str>,
     timeout: bool,
@@ -101,18 +126,13 @@ pub struct ConnectionError {
 
 impl ConnectionError {
     pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
-        ConnectionError {
-            text: text.into(),
-            timeout: false,
-        }
+        let (text, timeout) = (text.into(), false);
+        ConnectionError { text, timeout }
     }
 
     /// No answer, or no connection, within `limit`.
     pub(crate) fn silence(what: &str, limit: Duration) -> ConnectionError {
-        ConnectionError {
-            text: format!("{what} within {limit:?}").into(),
-            timeout: true,
-        }
+        IoError::new(ErrorKind::TimedOut, format!("{what} within {limit:?}")).into()
     }
 
     /// Whether there was no answer in time, rather than a refusal or a broken connection.
@@ -128,19 +148,11 @@ impl ConnectionError {
     }
 }
 
-impl fmt::Display for ConnectionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for ConnectionError {}
-
-impl From<std::io::Error> for ConnectionError {
-    fn from(error: std::io::Error) -> ConnectionError {
+impl From<IoError> for ConnectionError {
+    fn from(error: IoError) -> ConnectionError {
         ConnectionError {
             text: error.to_string().into(),
-            timeout: error.kind() == std::io::ErrorKind::TimedOut,
+            timeout: error.kind() == ErrorKind::TimedOut,
         }
     }
 }
@@ -160,10 +172,12 @@ impl From<std::io::Error> for ConnectionError {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{error} ({})", left.map_or("nothing is held any more".into(), |mode| format!("still held to {mode}")))]
 #[non_exhaustive]
 pub struct ChangeFailed {
     /// Why.
+    #[source]
     pub error: Error,
     /// How the lock is held now; `None` where the guard is lost.
     pub left: Option<Mode>,
@@ -179,21 +193,6 @@ impl From<Error> for ChangeFailed {
     /// Nothing is left.
     fn from(error: Error) -> ChangeFailed {
         ChangeFailed { error, left: None }
-    }
-}
-
-impl fmt::Display for ChangeFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.left {
-            Some(mode) => write!(f, "{} (still held to {mode})", self.error),
-            None => write!(f, "{} (nothing is held any more)", self.error),
-        }
-    }
-}
-
-impl std::error::Error for ChangeFailed {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
     }
 }
 
@@ -213,19 +212,24 @@ impl std::error::Error for ChangeFailed {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
     /// The lease may have run out: no renewal was confirmed in time, or none was asked for.
+    #[error("its lease may have run out")]
     Expired,
     /// The server said that the owner no longer holds it: the key was deleted, or the lease ran out there.
+    #[error("the server says that this owner does not hold it any more")]
     Denied,
     /// The limit on the total time of the hold was reached: [`Lock::max_hold`](crate::Lock::max_hold).
+    #[error("it was held for as long as it may be")]
     HoldLimit,
     /// The guard was given back, so there is nothing left to lose.
+    #[error("it was released")]
     Released,
     /// What became of a change of it, an upgrade, is not known: it was not answered, or cancelled. A hold whose state is
     /// unknown is not kept.
+    #[error("what became of a change of it is not known")]
     Unknown,
 }
 
@@ -261,17 +265,21 @@ pub struct NodeFailure {
 ///
 /// assert_eq!(NodeReason::Silent.to_string(), "no answer in time");
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeReason {
     /// Somebody else holds the lock there.
+    #[error("held by others")]
     Busy,
     /// It did not answer within the time allowed for one server.
+    #[error("no answer in time")]
     Silent,
     /// It granted the lock with a token more than a second ahead of the other servers': its clock is wrong, or theirs
     /// are. It would take everybody's tokens along.
+    #[error("its tokens are more than a second ahead")]
     Ahead,
     /// It answered with an error, or could not be reached.
+    #[error("{0}")]
     Failed(Box<Error>),
 }
 
@@ -294,25 +302,6 @@ impl Error {
     /// ```
     pub fn is_busy(&self) -> bool {
         matches!(self, Error::Busy { .. })
-    }
-
-    /// The variant's name.
-    fn name(&self) -> &'static str {
-        match self {
-            Error::Busy { .. } => "Busy",
-            Error::Deadlock(_) => "Deadlock",
-            Error::AlreadyHeld => "AlreadyHeld",
-            Error::Lost(_) => "Lost",
-            Error::NotHeld => "NotHeld",
-            Error::NoQuorum { .. } => "NoQuorum",
-            Error::NoModule { .. } => "NoModule",
-            Error::Refused { .. } => "Refused",
-            Error::Invalid(_) => "Invalid",
-            Error::Connection { .. } => "Connection",
-            Error::NoThread(_) => "NoThread",
-            Error::NoRuntime => "NoRuntime",
-            Error::Closed => "Closed",
-        }
     }
 
     /// Whether trying again later may help without anything being changed.
@@ -338,95 +327,20 @@ impl Error {
 
 /// Whether the code of an error speaks of a state that passes by itself: a failover, a migration, a load.
 pub(crate) fn is_passing(code: &str) -> bool {
-    const PASSING: [&str; 10] = [
-        "UNBLOCKED",
-        "READONLY",
-        "MOVED",
-        "ASK",
-        "CLUSTERDOWN",
-        "LOADING",
-        "MASTERDOWN",
-        "TRYAGAIN",
-        "NOREPLICAS",
-        "BUSY",
-    ];
-    PASSING.contains(&code)
+    let passing =
+        "UNBLOCKED READONLY MOVED ASK CLUSTERDOWN LOADING MASTERDOWN TRYAGAIN NOREPLICAS BUSY";
+    passing.split(' ').any(|it| it == code)
 }
 
-/// The variant and the text for people: what `main` shows of an error that it returns is this, and it is to tell what to do.
+fn reasons(nodes: &[NodeFailure]) -> String {
+    let reason = |node: &NodeFailure| format!("; {}: {}", node.server, node.reason);
+    nodes.iter().map(reason).collect()
+}
+
+/// The text for people: what `main` shows of an error that it returns is this, and it is to tell what to do.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {self}", self.name())
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Busy { waited } => {
-                write!(f, "the lock is held by others; gave up after {waited:?}")
-            }
-            Error::Deadlock(line) => {
-                let text = line.strip_prefix("DEADLOCK ").unwrap_or(line);
-                write!(f, "waiting would be a deadlock: {text}")
-            }
-            Error::AlreadyHeld => f.write_str(
-                "this owner holds the key or is acquiring it already; ask for re-entry with `reentrant()`",
-            ),
-            Error::Lost(loss) => write!(f, "the lock is lost: {loss}"),
-            Error::NotHeld => f.write_str("the server says that this owner does not hold the lock"),
-            Error::NoQuorum {
-                needed,
-                granted,
-                nodes,
-            } => {
-                write!(f, "{granted} of the servers agreed, {needed} are needed")?;
-                for node in nodes {
-                    write!(f, "; {}: {}", node.server, node.reason)?;
-                }
-                Ok(())
-            }
-            Error::NoModule { server } => write!(
-                f,
-                "{server} does not have the mortise module: start it with `--loadmodule /path/to/libmortise.so`, or \
-                 put `loadmodule /path/to/libmortise.so` into its configuration"
-            ),
-            Error::Refused { code, message } => {
-                write!(f, "the server refused the command: {code} {message}")
-            }
-            Error::Invalid(text) => f.write_str(text),
-            Error::Connection { server, error } => write!(f, "could not talk to {server}: {error}"),
-            Error::NoThread(why) => {
-                write!(f, "the background thread of the blocking client cannot be started: {why}")
-            }
-            Error::NoRuntime => f.write_str(
-                "there is no tokio runtime here: build the client inside of one, or name one with `runtime(…)`",
-            ),
-            Error::Closed => {
-                f.write_str("the client was closed, or the runtime that it was built in is gone")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Connection { error, .. } => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Loss::Expired => "its lease may have run out",
-            Loss::Denied => "the server says that this owner does not hold it any more",
-            Loss::HoldLimit => "it was held for as long as it may be",
-            Loss::Released => "it was released",
-            Loss::Unknown => "what became of a change of it is not known",
-        })
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -435,21 +349,6 @@ impl NodeReason {
         match &error {
             Error::Connection { error: silence, .. } if silence.is_timeout() => NodeReason::Silent,
             _ => NodeReason::Failed(Box::new(error)),
-        }
-    }
-}
-
-impl fmt::Display for NodeReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NodeReason::Busy => f.write_str("held by others"),
-            NodeReason::Silent => f.write_str("no answer in time"),
-            NodeReason::Ahead => f.write_str("its tokens are more than a second ahead"),
-            NodeReason::Failed(error) => match &**error {
-                // Said beside the server's name.
-                Error::Connection { error, .. } => write!(f, "could not talk to it: {error}"),
-                error => error.fmt(f),
-            },
         }
     }
 }

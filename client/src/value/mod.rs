@@ -8,3 +8,14 @@ pub(crate) mod name;
 pub(crate) mod released;
 pub(crate) mod sync;
 pub(crate) mod token;
+
+pub(crate) use clock::{BootInstant, LOOK};
+pub(crate) use error::{
+    ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason, is_passing,
+};
+pub(crate) use lease::Lease;
+pub(crate) use mode::Mode;
+pub(crate) use name::{LONGEST_TASK, Names};
+pub(crate) use released::Released;
+pub(crate) use sync::lock;
+pub(crate) use token::Token;

@@ -36,7 +36,7 @@ impl Names {
     pub(crate) fn of_task(name: &[u8]) -> Names {
         let mut prefix = [name, b"##"].concat();
         let random = Uuid::new_v4().as_u128() as u64;
-        base62(random % 62_u64.pow(8), &mut prefix);
+        prefix.extend(base62(random % 62_u64.pow(8)));
         prefix.push(b'.');
         Names::beginning(prefix)
     }
@@ -50,31 +50,20 @@ impl Names {
 
     /// A name that nobody has had.
     pub(crate) fn next(&self) -> Arc<[u8]> {
-        let mut name = [0; LONGEST];
-        let kept = self.prefix.len();
-        name[..kept].copy_from_slice(&self.prefix);
-        let mut number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut digits = [0; 11];
-        let mut first = digits.len();
-        loop {
-            first -= 1;
-            digits[first] = DIGITS[(number % 62) as usize];
-            number /= 62;
-            if number == 0 {
-                break;
-            }
+        let (mut name, mut end) = ([0; LONGEST], self.prefix.len());
+        name[..end].copy_from_slice(&self.prefix);
+        for digit in base62(self.next.fetch_add(1, Ordering::Relaxed)) {
+            name[end] = digit;
+            end += 1;
         }
-        let end = kept + digits.len() - first;
-        name[kept..end].copy_from_slice(&digits[first..]);
         name[..end].into()
     }
 }
 
-fn base62(mut number: u64, out: &mut Vec<u8>) {
-    while number > 0 {
-        out.push(DIGITS[(number % 62) as usize]);
-        number /= 62;
-    }
+/// The digits of a number, at least one, the last one first.
+fn base62(number: u64) -> impl Iterator<Item = u8> {
+    let higher = |number: &u64| Some(number / 62).filter(|it| *it > 0);
+    std::iter::successors(Some(number), higher).map(|number| DIGITS[(number % 62) as usize])
 }
 
 #[cfg(test)]

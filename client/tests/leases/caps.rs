@@ -6,7 +6,7 @@ use mortise_client::{BootInstant, Client, Error, Loss, Owner};
 use mortise_harness::Server;
 
 use crate::support::quorum::Servers;
-use crate::support::{PATIENCE, await_waiters, client, ms};
+use crate::support::{PATIENCE, await_waiters, client, eventually, ms};
 
 /// What the lease of a hold may exceed its limit by, so that it is believed in until then.
 const DRIFT: Duration = Duration::from_millis(40);
@@ -38,8 +38,6 @@ async fn a_server_keeps_a_lock_whose_holder_died_no_longer_than_it_may_be_held()
     assert!(lease_of(&client, "k").await <= ms(3000) + DRIFT);
     let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
     await_waiters(&client, "k", 1).await;
-    // Long enough for the grant to be confirmed by a renewal.
-    tokio::time::sleep(ms(500)).await;
     first.release().await.unwrap();
     let next = next.await.unwrap();
     assert!(lease_of(&client, "k").await <= ms(3000) + DRIFT);
@@ -64,7 +62,8 @@ async fn an_upgrade_asks_for_no_more_than_is_left_of_the_hold() {
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(5000));
     let mut guard = lock.read().await.unwrap();
-    tokio::time::sleep(ms(500)).await;
+    let is_later = async || guard.deadline().remaining() <= ms(4500);
+    eventually("a part of the hold is over", is_later).await;
     guard.upgrade().await.unwrap();
     assert!(lease_of(&client, "k").await <= ms(4500) + 2 * DRIFT);
     assert!(guard.deadline().remaining() <= ms(4500));

@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{self, LATE, PATIENCE, await_free, client, client_of, ms};
+use crate::support::{self, LATE, PATIENCE, await_free, client, client_of, eventually, ms};
 
 /// A client that does not give up a request within any lease in these tests.
 async fn patient_client(url: &str) -> Client {
@@ -24,9 +24,12 @@ async fn a_guard_is_renewed_for_as_long_as_it_lives() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
-    let token = guard.token();
-    tokio::time::sleep(ms(2000)).await;
-    assert!(guard.is_valid() && guard.token() == token);
+    let (token, first) = (guard.token(), guard.deadline());
+    eventually("it outlives its first lease", async || {
+        assert!(guard.is_valid() && guard.token() == token);
+        first.elapsed() > ms(900)
+    })
+    .await;
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }
 
@@ -70,7 +73,7 @@ async fn a_guard_of_a_frozen_server_is_lost_at_the_deadline() {
     assert!(guard.deadline().elapsed() < LATE && !guard.is_valid());
     server.cont_signal();
     // Once lost, always lost, though the server may still have had it.
-    tokio::time::sleep(ms(100)).await;
+    await_free(&client, "k").await;
     assert_eq!(guard.loss(), Some(Loss::Expired));
 }
 
@@ -80,10 +83,13 @@ async fn a_guard_outlives_a_connection_that_is_cut() {
     let proxy = Proxy::of(&server).await;
     let client = client_of(&proxy.url()).await;
     let guard = client.lock("k").lease(ms(1500)).acquire().await.unwrap();
+    let first = guard.deadline();
     proxy.set(Traffic::Cut);
-    tokio::time::sleep(ms(600)).await;
+    let is_overdue = async || first.remaining() < ms(900);
+    eventually("a renewal has failed", is_overdue).await;
     proxy.set(Traffic::Flows);
-    tokio::time::sleep(ms(1500)).await;
+    let is_over = async || first.remaining().is_zero();
+    eventually("the first lease is over", is_over).await;
     assert!(guard.is_valid());
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }

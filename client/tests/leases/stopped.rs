@@ -2,15 +2,17 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use mortise_client::BootInstant;
-use mortise_harness::Server;
+use mortise_harness::{Server, cmd, eventually, int};
 use tokio::runtime::Runtime;
 
-use crate::support::{client_of, ms};
+use crate::support::client_of;
 
 /// The environment variable that makes [`holder_process`] a holder.
 const HOLDER: &str = "MORTISE_TEST_HOLDER";
+const LEASE: Duration = Duration::from_millis(600);
 
 #[test]
 fn a_process_stopped_for_longer_than_its_lease_knows_on_waking_that_it_has_lost() {
@@ -43,7 +45,11 @@ fn a_process_stopped_for_longer_than_its_lease_knows_on_waking_that_it_has_lost(
         assert!(sent.unwrap().success());
     };
     signal("-STOP");
-    std::thread::sleep(ms(1200));
+    let stopped = BootInstant::now();
+    eventually("its lease is over", || {
+        let holds = int(&cmd!(server.connect(), "EXISTS", "k"));
+        holds == 0 && stopped.elapsed() > LEASE
+    });
     signal("-CONT");
     assert_eq!(answer("after the gap"), "after the gap: false");
     holder.stdin.take().unwrap().flush().unwrap();
@@ -58,24 +64,23 @@ fn holder_process() {
     let Ok(url) = std::env::var(HOLDER) else {
         return;
     };
-    let lease = ms(600);
     let runtime = Runtime::new().unwrap();
     let guard = runtime.block_on(async {
         let client = client_of(&url).await;
-        client.lock("k").lease(lease).acquire().await.unwrap()
+        client.lock("k").lease(LEASE).acquire().await.unwrap()
     });
     println!("holding");
     let mut last = BootInstant::now();
     loop {
         let before = BootInstant::now();
         let valid = guard.is_valid();
-        let stopped = BootInstant::now().since(last) > lease;
+        let stopped = BootInstant::now().since(last) > LEASE;
         if !valid {
             assert!(stopped, "lost without having been stopped");
             println!("after the gap: false");
             return;
         }
-        if before.since(last) > lease {
+        if before.since(last) > LEASE {
             println!("after the gap: true");
             return;
         }

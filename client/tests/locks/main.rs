@@ -7,6 +7,8 @@ mod cancellation_points;
 mod changes;
 mod closing;
 mod examples;
+#[cfg(all(feature = "blocking", unix))]
+mod forking;
 mod guarding;
 mod inspection;
 mod modes;

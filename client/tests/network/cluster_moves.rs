@@ -9,7 +9,7 @@ use mortise_harness::{
 };
 use tokio::task::JoinHandle;
 
-use crate::support::{await_free, await_waiters};
+use crate::support::{PATIENCE, await_free, await_waiters, ms};
 
 const KEY: &str = "key";
 
@@ -104,4 +104,36 @@ async fn when_its_slot_moves_the_holder_keeps_its_lock_and_the_waiter_asks_again
     migrate(KEY, from, to);
     end_migration(slot, from, to);
     scene.go_on_at(to).await;
+}
+
+/// While a slot is on its way a request goes to the old node first, and from there to the new one. Whichever of them hangs,
+/// what is given up there has gone when its name is left, and not only when its lease is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_is_given_up_while_its_slot_moves_leaves_nothing() {
+    let cluster = Cluster::start(3, node);
+    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
+    begin_migration(slot, from, to);
+    let connect = async || {
+        let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
+        Client::connect(seeds).await.unwrap()
+    };
+    let other = connect().await;
+    for hangs in [from, to] {
+        let client = connect().await;
+        // Both nodes are connected to by then.
+        assert!(client.info(KEY).await.unwrap().is_none());
+        let lock = client.lock(KEY).lease(Duration::from_secs(600));
+        hangs.stop_signal();
+        let given_up = tokio::time::timeout(ms(500), lock.try_acquire()).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+        hangs.cont_signal();
+        let closed = tokio::time::timeout(PATIENCE, client.close()).await;
+        closed.expect("what was given up is left");
+        assert!(other.info(KEY).await.unwrap().is_none());
+        let guard = other.lock(KEY).try_acquire().await.unwrap();
+        let guard = guard.expect("nobody holds it");
+        assert_eq!(guard.release().await.unwrap(), Released::Held);
+    }
+    end_migration(slot, from, to);
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 pub(crate) mod dropping;
+#[cfg(unix)]
+pub(crate) mod fork;
 pub(crate) mod proxy;
 pub(crate) mod quorum;
 

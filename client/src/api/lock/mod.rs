@@ -5,10 +5,8 @@ mod take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::acquire::Patience;
-use crate::run::core::Core;
-use crate::run::owner::Owner;
-use crate::value::lease::Lease;
+use crate::api::settings::setters;
+use crate::run::{Core, Owner, Request};
 
 /// A lock by its key, with the terms on which to take it. From [`Locks::lock`](crate::Locks::lock).
 ///
@@ -39,36 +37,12 @@ use crate::value::lease::Lease;
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock {
     core: Arc<Core>,
-    key: Arc<[u8]>,
-    owner: Option<Owner>,
-    lease: Duration,
-    patience: Patience,
-    renew: bool,
-    reentrant: bool,
-    max_hold: Option<Duration>,
+    request: Request,
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, key: &[u8]) -> Lock {
-        Lock {
-            core,
-            key: key.into(),
-            owner: None,
-            lease: Lease::DEFAULT,
-            patience: Patience::Forever,
-            renew: true,
-            reentrant: false,
-            max_hold: None,
-        }
-    }
-
-    /// The same lock, taken from elsewhere.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn on(&self, core: Arc<Core>) -> Lock {
-        Lock {
-            core,
-            ..self.clone()
-        }
+    pub(crate) fn of(core: Arc<Core>, request: Request) -> Lock {
+        Lock { core, request }
     }
 
     /// The key.
@@ -84,9 +58,11 @@ impl Lock {
     /// # }
     /// ```
     pub fn key(&self) -> &[u8] {
-        &self.key
+        &self.request.key
     }
+}
 
+setters! { Lock {
     /// How long the lock stays taken if its holder dies: 10 seconds unless set, at least a millisecond, in whole
     /// milliseconds. A holder that lives renews it at a third of that.
     ///
@@ -99,10 +75,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lease(mut self, lease: Duration) -> Lock {
-        self.lease = lease;
-        self
-    }
+    lease(lease: Duration) => .request.lease = lease;
 
     /// Waits up to `limit` for others to leave; zero does not wait. Without it, there is no limit.
     ///
@@ -121,10 +94,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait(mut self, limit: Duration) -> Lock {
-        self.patience = Patience::of(limit);
-        self
-    }
+    wait(limit: Duration) => .request.wait = Some(limit);
 
     /// Waits without limit for others to leave, as is the default.
     ///
@@ -138,10 +108,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait_forever(mut self) -> Lock {
-        self.patience = Patience::Forever;
-        self
-    }
+    wait_forever() => .request.wait = None;
 
     /// Takes the lock as `owner`, so that deadlocks are found between owners. Without it, every acquisition is made by a
     /// new owner.
@@ -162,10 +129,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn owner(mut self, owner: &Owner) -> Lock {
-        self.owner = Some(owner.clone());
-        self
-    }
+    owner(owner: &Owner) => .request.owner = Some(owner.clone());
 
     /// Lets an owner that holds the lock take it again; it is free when every guard is released. Means something only
     /// together with [`owner`](Lock::owner).
@@ -187,10 +151,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn reentrant(mut self) -> Lock {
-        self.reentrant = true;
-        self
-    }
+    reentrant() => .request.reentrant = true;
 
     /// Whether to renew in the background; `true` unless set. Without it the lock is lost when its lease is over, unless
     /// [`Guard::renew`](crate::Guard::renew) is called.
@@ -210,10 +171,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn auto_renew(mut self, renew: bool) -> Lock {
-        self.renew = renew;
-        self
-    }
+    auto_renew(renew: bool) => .request.renews = renew;
 
     /// The longest time to hold the lock, however often it is renewed: a holder that is stuck loses it then, and one that
     /// dies keeps others out no longer, be its lease longer. Over a quorum it is subject to the same least as a lease.
@@ -232,8 +190,5 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn max_hold(mut self, limit: Duration) -> Lock {
-        self.max_hold = Some(limit);
-        self
-    }
-}
+    max_hold(limit: Duration) => .request.max_hold = Some(limit);
+} }

@@ -1,14 +1,10 @@
 //! Taking a lock.
 
-use crate::api::guard::Guard;
-use crate::api::held::Held;
+use std::time::Duration;
+
 use crate::api::lock::Lock;
-use crate::proto::acquire::Patience;
-use crate::run::acquire::{self, Request};
-use crate::run::release::Part;
-use crate::value::error::Error;
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
+use crate::run::{Guard, Held, acquire};
+use crate::value::{Error, Mode};
 
 impl Lock {
     /// Takes the lock for writing: alone.
@@ -35,7 +31,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        self.take(Mode::Write, self.patience).await
+        self.take(Mode::Write, self.request.wait).await
     }
 
     /// Takes the lock for writing if it is free now; `None` if others hold it or queue for it.
@@ -127,7 +123,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn read(&self) -> Result<Guard, Error> {
-        self.take(Mode::Read, self.patience).await
+        self.take(Mode::Read, self.request.wait).await
     }
 
     /// Takes the lock for reading if no writer holds it or queues for it now.
@@ -201,27 +197,14 @@ impl Lock {
     }
 
     async fn try_take(&self, mode: Mode) -> Result<Option<Guard>, Error> {
-        match self.take(mode, Patience::None).await {
+        match self.take(mode, Some(Duration::ZERO)).await {
             Ok(guard) => Ok(Some(guard)),
             Err(Error::Busy { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn take(&self, mode: Mode, patience: Patience) -> Result<Guard, Error> {
-        let request = Request {
-            core: &self.core,
-            key: &self.key,
-            owner: self.owner.as_ref(),
-            mode,
-            lease: Lease::new(self.lease)?,
-            patience,
-            renews: self.renew,
-            reentrant: self.reentrant,
-            max_hold: self.max_hold,
-        };
-        let renews = self.renew;
-        let hold = acquire::acquire(request).await?;
-        Ok(Guard::new(hold, Part { mode, renews }))
+    async fn take(&self, mode: Mode, wait: Option<Duration>) -> Result<Guard, Error> {
+        acquire::acquire(&self.core, &self.request, mode, wait).await
     }
 }

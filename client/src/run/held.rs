@@ -3,11 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::run::hold::Hold;
-use crate::value::clock::BootInstant;
-use crate::value::error::{Error, Loss};
-use crate::value::mode::Mode;
-use crate::value::token::Token;
+use crate::run::Hold;
+use crate::value::{BootInstant, Error, Loss, Mode, Token};
 
 /// A view of a lock that is held: what to check, and what to hand on. It does not keep the lock.
 ///
@@ -46,7 +43,7 @@ impl Held {
     /// # }
     /// ```
     pub fn key(&self) -> &[u8] {
-        &self.hold.key
+        &self.hold.name.key
     }
 
     /// The owner's name as the server knows it.
@@ -63,7 +60,7 @@ impl Held {
     /// # }
     /// ```
     pub fn owner(&self) -> &[u8] {
-        &self.hold.owner
+        &self.hold.name.owner
     }
 
     /// How the lock is held.

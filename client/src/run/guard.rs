@@ -1,4 +1,4 @@
-//! Guards: a lock that is held, for as long as that may be believed.
+//! Guards: a lock that is held, for as long as that may be believed. Each is a part of a hold.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,15 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::api::held::Held;
-use crate::proto::acquire::Patience;
-use crate::run::hold::Hold;
-use crate::run::release::Part;
-use crate::run::{change, release, renew};
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::lease::Lease;
-use crate::value::mode::Mode;
-use crate::value::released::Released;
+use crate::run::{Held, Hold, change};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released};
 
 /// A lock that is held.
 ///
@@ -50,28 +43,53 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Arc<Hold>, part: Part) -> Guard {
-        Guard {
-            held: Held {
-                hold,
-                mode: part.mode,
-            },
-            renews: part.renews,
+    /// One of a hold, which ends by then.
+    pub(crate) fn of(
+        hold: &Arc<Hold>,
+        (mode, renews): (Mode, bool),
+        cap: Option<BootInstant>,
+    ) -> Result<Guard, Error> {
+        hold.with(|state| {
+            if let Some(loss) = state.belief.loss(BootInstant::now()) {
+                return Err(Error::Lost(loss));
+            }
+            state.guards += 1;
+            state.writers += u32::from(mode == Mode::Write);
+            state.renewing += u32::from(renews);
+            state.belief.limit(cap);
+            Ok(())
+        })?;
+        hold.reschedule();
+        let hold = hold.clone();
+        Ok(Guard {
+            held: Held { hold, mode },
+            renews,
             is_released: false,
-        }
+        })
     }
 
-    /// How long an answer may take.
+    /// Takes it off its hold; `true` if it was the last one.
+    fn take_off(&mut self) -> bool {
+        self.is_released = true;
+        self.hold.with(|state| {
+            state.guards -= 1;
+            state.renewing -= u32::from(self.renews);
+            state.writers -= u32::from(self.mode == Mode::Write);
+            state.guards == 0
+        })
+    }
+
+    fn set_mode(&mut self, mode: Mode) {
+        self.held.mode = mode;
+        self.hold.with(|state| match mode {
+            Mode::Write => state.writers += 1,
+            Mode::Read => state.writers -= 1,
+        });
+    }
+
     #[cfg(feature = "blocking")]
     pub(crate) fn answer_limit(&self) -> Duration {
-        self.held.hold.core.limits.answer
-    }
-
-    fn part(&self) -> Part {
-        Part {
-            mode: self.held.mode,
-            renews: self.renews,
-        }
+        self.hold.core.limits.answer
     }
 
     /// A view of this lock for others to check.
@@ -115,7 +133,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<(), Error> {
-        renew::renew(&self.held.hold, None).await
+        change::renew(&self.hold, None).await
     }
 
     /// Renews the lock now, until at least `lease` from now. A renewal never shortens a lease.
@@ -141,7 +159,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew_for(&self, lease: Duration) -> Result<(), Error> {
-        renew::renew(&self.held.hold, Some(Lease::new(lease)?)).await
+        change::renew(&self.hold, Some(Lease::new(lease)?)).await
     }
 
     /// Gives the lock back and tells whether it was still held. Allowed whatever is believed about it.
@@ -165,8 +183,14 @@ impl Guard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<Released, Error> {
-        self.is_released = true;
-        release::release(self.held.hold.clone(), self.part()).await
+        if self.take_off() {
+            return change::release(&self.hold).await;
+        }
+        let changed = change::downgrade(&self.hold).await;
+        match self.loss() {
+            Some(_) => Ok(Released::Lost),
+            None => changed.map(|()| Released::Held),
+        }
     }
 
     /// Runs `work` until it ends or the lock is lost, and releases.
@@ -221,7 +245,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade(&mut self) -> Result<(), ChangeFailed> {
-        self.become_writer(Patience::Forever).await
+        self.become_writer(None).await
     }
 
     /// Like [`upgrade`](Guard::upgrade), but waits up to `limit`; zero does not wait at all.
@@ -247,16 +271,15 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade_within(&mut self, limit: Duration) -> Result<(), ChangeFailed> {
-        self.become_writer(Patience::of(limit)).await
+        self.become_writer(Some(limit)).await
     }
 
-    async fn become_writer(&mut self, patience: Patience) -> Result<(), ChangeFailed> {
-        let hold = &self.held.hold;
+    async fn become_writer(&mut self, wait: Option<Duration>) -> Result<(), ChangeFailed> {
+        let hold = self.hold.clone();
         let _turn = hold.turn.lock().await;
-        change::upgrade(hold, patience).await?;
-        if self.held.mode == Mode::Read {
-            hold.with(|state| state.writers += 1);
-            self.held.mode = Mode::Write;
+        change::upgrade(&hold, wait).await?;
+        if self.mode == Mode::Read {
+            self.set_mode(Mode::Write);
         }
         Ok(())
     }
@@ -284,28 +307,19 @@ impl Guard {
     /// # }
     /// ```
     pub async fn downgrade(&mut self) -> Result<(), ChangeFailed> {
-        let lost = |loss| ChangeFailed {
-            error: Error::Lost(loss),
-            left: None,
-        };
-        if let Some(loss) = self.loss() {
-            return Err(lost(loss));
-        }
-        let hold = &self.held.hold;
-        if self.held.mode == Mode::Read {
+        let gone = |error| ChangeFailed { error, left: None };
+        self.check()?;
+        if self.mode == Mode::Read {
             return Ok(());
         }
         // Before anything is sent: what is believed is never more than what is held.
-        self.held.mode = Mode::Read;
-        hold.with(|state| state.writers -= 1);
-        let changed = change::downgrade(hold).await;
-        match (changed, hold.loss()) {
-            (Ok(()), None) => Ok(()),
-            (Ok(()), Some(loss)) => Err(lost(loss)),
-            (Err(error), Some(_)) => Err(ChangeFailed { error, left: None }),
-            (Err(error), None) => {
-                hold.with(|state| state.writers += 1);
-                self.held.mode = Mode::Write;
+        self.set_mode(Mode::Read);
+        let changed = change::downgrade(&self.hold).await;
+        match (changed, self.check()) {
+            (Ok(()), held) => held.map(drop).map_err(gone),
+            (Err(error), Err(_)) => Err(gone(error)),
+            (Err(error), Ok(_)) => {
+                self.set_mode(Mode::Write);
                 let left = Some(Mode::Write);
                 Err(ChangeFailed { error, left })
             }
@@ -315,8 +329,11 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.is_released {
-            release::drop_part(&self.held.hold, self.part());
+        if self.is_released {
+        } else if self.take_off() {
+            drop(self.hold.release());
+        } else {
+            drop(change::downgrade(&self.hold));
         }
     }
 }
@@ -331,6 +348,6 @@ impl Deref for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.write(f.debug_struct("Guard"))
+        self.write(f.debug_struct("Guard"))
     }
 }

@@ -1,0 +1,109 @@
+//! What clients of one server and of a quorum are made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+
+use crate::api::server::Server;
+use crate::net::connection::Limits;
+use crate::net::dial::{Identities, Identity};
+use crate::proto::{Command, Round, Vote, checked};
+use crate::run::{Calls, Core};
+use crate::value::{BootInstant, Error};
+
+/// Methods that set a field and return what they set it of.
+macro_rules! setters {
+    ($of:ident { $($(#[$about:meta])* $name:ident($($value:ident: $type:ty)?) => $(.$field:tt)+ = $to:expr;)* }) => {
+        impl $of {
+            $($(#[$about])* pub fn $name(mut self $(, $value: $type)?) -> $of {
+                self$(.$field)+ = $to;
+                self
+            })*
+        }
+    };
+}
+
+pub(crate) use setters;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    servers: Vec<Server>,
+    pub(crate) limits: Limits,
+    pub(crate) given: Option<MultiplexedConnection>,
+    pub(crate) runtime: Option<Handle>,
+}
+
+impl Settings {
+    pub(crate) fn new(servers: Vec<Server>, limits: Limits) -> Settings {
+        Settings {
+            servers,
+            limits,
+            given: None,
+            runtime: None,
+        }
+    }
+
+    pub(crate) fn build(self) -> Result<Arc<Core>, Error> {
+        let here = || Handle::try_current().map_err(|_| Error::NoRuntime);
+        let runtime = self.runtime.map_or_else(here, Ok)?;
+        let identities = Arc::<Identities>::default();
+        let (limits, mut given, count) = (self.limits, self.given, self.servers.len());
+        let servers = self.servers.into_iter().enumerate();
+        let servers = servers.map(|(number, server)| {
+            let of = identities.clone();
+            let identity = (count > 1).then_some(Identity { of, number });
+            server.at((given.take(), identity), limits, runtime.clone())
+        });
+        let servers = servers.collect();
+        Ok(Core::new(servers, limits, identities.clone(), runtime))
+    }
+
+    /// The same, where a majority is there and has the module.
+    pub(crate) async fn connect(self) -> Result<Arc<Core>, Error> {
+        // Until a first answer, connecting may take as long as was allowed.
+        let patience = match self.limits.impatient {
+            true => self.limits.connect,
+            false => Duration::ZERO,
+        };
+        let core = self.build()?;
+        let mut round = Round::new(core.servers.len());
+        let mut asking = Calls::default();
+        for server in 0..core.servers.len() {
+            asking.add(server, Box::pin(find_module(&core, server, patience)));
+        }
+        let mut there = 0;
+        while let Some((server, answer)) = asking.next().await {
+            match answer {
+                Ok(()) => there += 1,
+                Err(error) => round[server] = Vote::Failed(error),
+            }
+            if let Some((one, twin)) = core.identities.twins() {
+                return Err(Error::Invalid(format!(
+                    "{} and {} are the same server, which would vote twice",
+                    core.servers[one].name, core.servers[twin].name
+                )));
+            }
+            if there >= core.majority() {
+                return Ok(core.clone());
+            }
+        }
+        Err(core.error_of(&round, there))
+    }
+}
+
+/// Looks for the module until there is an answer, or connecting has taken too long.
+async fn find_module(core: &Core, server: usize, patience: Duration) -> Result<(), Error> {
+    let (server, end) = (&core.servers[server], BootInstant::now() + patience);
+    loop {
+        // Of nobody's: whatever the lock, the answer is short.
+        let answer = server.call(&Command::Info(b"mortise")).await;
+        match checked(answer, &server.name) {
+            Err(Error::Connection { error, .. })
+                if error.is_timeout() && !end.remaining().is_zero() => {}
+            found => return found.map(drop),
+        }
+        core.pause(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,128 @@
+//! One request about a name: sent at once, so that nothing that is sent after it arrives before it; resolves to its answer,
+//! wherever the key is by then.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::net::Pending;
+use crate::net::peer::Route;
+use crate::net::server::Server;
+use crate::proto::{Answer, Command, Failure, Name, Verb};
+use crate::value::BootInstant;
+
+/// So often a request is sent elsewhere.
+pub(crate) const REDIRECTIONS: u32 = 8;
+
+/// A request on its way; resolves to when it was sent and what was answered.
+pub(crate) struct Call {
+    server: Arc<Server>,
+    name: Name,
+    verb: Verb,
+    route: Route,
+    pending: Pending,
+    sent: BootInstant,
+    limit: Duration,
+    redirections: u32,
+    /// Whether it is sent once more where its connection breaks.
+    repeats: bool,
+}
+
+impl Call {
+    pub(crate) fn new(server: &Arc<Server>, name: &Name, verb: Verb) -> Call {
+        Call::within(Duration::MAX, server, name, verb)
+    }
+
+    /// The same where the answer is of no use after `limit`.
+    pub(crate) fn within(limit: Duration, server: &Arc<Server>, name: &Name, verb: Verb) -> Call {
+        let (route, sent) = (server.route(&name.key), BootInstant::now());
+        let pending = route.send_within(limit, &Command::Of(name.who(), verb), sent);
+        Call {
+            server: server.clone(),
+            name: name.clone(),
+            verb,
+            route,
+            pending,
+            sent,
+            limit,
+            redirections: 0,
+            repeats: false,
+        }
+    }
+
+    pub(crate) fn repeated(mut self) -> Call {
+        self.repeats = true;
+        self
+    }
+
+    fn send_again(&mut self, route: Route) {
+        self.sent = BootInstant::now();
+        let command = Command::Of(self.name.who(), self.verb);
+        self.pending = route.send_within(self.limit, &command, self.sent);
+        self.route = route;
+    }
+}
+
+impl Future for Call {
+    type Output = (BootInstant, Answer);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let answer = ready!(self.pending.poll_take(context));
+            let elsewhere = self.server.redirected(&self.route, &answer);
+            match (elsewhere, &answer) {
+                (Some(route), _) if self.redirections < REDIRECTIONS => {
+                    self.redirections += 1;
+                    self.send_again(route);
+                }
+                (_, Err(Failure::Unknown(error))) if self.repeats && !error.is_timeout() => {
+                    self.repeats = false;
+                    let route = self.server.route(&self.name.key);
+                    self.send_again(route);
+                }
+                _ => return Poll::Ready((self.sent, answer)),
+            }
+        }
+    }
+}
+
+/// What several servers are asked at the same time, by their numbers.
+pub(crate) struct Calls<F = Call>(Vec<(usize, F)>);
+
+impl<F> Default for Calls<F> {
+    fn default() -> Calls<F> {
+        Calls(Vec::new())
+    }
+}
+
+impl<F: Future + Unpin> Calls<F> {
+    pub(crate) fn add(&mut self, server: usize, call: F) {
+        self.0.push((server, call));
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The next answer; `None` after the last.
+    pub(crate) async fn next(&mut self) -> Option<(usize, F::Output)> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<(usize, F::Output)>> {
+        for at in 0..self.0.len() {
+            if let Poll::Ready(output) = Pin::new(&mut self.0[at].1).poll(context) {
+                return Poll::Ready(Some((self.0.swap_remove(at).0, output)));
+            }
+        }
+        match self.0.is_empty() {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+}
