@@ -3,138 +3,14 @@
 use std::sync::Arc;
 
 use crate::api::builder::Builder;
-use crate::api::client::{Answers, info_on_each, top_on_each};
 use crate::api::quorum::QuorumBuilder;
 use crate::api::server::IntoServer;
 use crate::blocking::guard::Guard;
 use crate::blocking::lock::Lock;
+use crate::blocking::locks::{Locks, sealed};
 use crate::blocking::park::{Cores, wait};
 use crate::proto::{LockInfo, Reply, ServerAnswer, TopEntry};
-use crate::run::Core;
 use crate::value::Error;
-
-/// Whatever locks can be taken from: a [`Client`] or a [`Quorum`]; see [`crate::Locks`].
-///
-/// ```no_run
-/// use mortise_client::Error;
-/// use mortise_client::blocking::{Client, Locks};
-///
-/// fn job(locks: &impl Locks) -> Result<(), Error> {
-///     locks.lock("job").run(|held| Ok(println!("as number {}", held.token())))
-/// }
-///
-/// # fn main() -> Result<(), Error> {
-/// job(&Client::connect("redis://127.0.0.1/")?)
-/// # }
-/// ```
-pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
-    /// As [`crate::Locks::lock_of`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::Locks;
-    ///
-    /// let lock = client.lock_of(b"stock:42");
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn lock_of(&self, key: &[u8]) -> Lock {
-        Lock::new(self.cores().clone(), key)
-    }
-
-    /// As [`crate::Locks::info_on_each`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::Locks;
-    ///
-    /// assert!(matches!(client.info_on_each(b"nobody's")[0].answer, Ok(None)));
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        each(self.cores(), |core| info_on_each(core, key.to_vec()))
-    }
-
-    /// As [`crate::Locks::top_on_each`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::Locks;
-    ///
-    /// assert_eq!(client.top_on_each(10).len(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        each(self.cores(), |core| top_on_each(core, count))
-    }
-
-    /// As [`crate::Locks::lock`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::{Lock, Locks};
-    ///
-    /// fn stock(locks: &impl Locks, number: u32) -> Lock {
-    ///     locks.lock(format!("stock:{number}"))
-    /// }
-    /// let lock = stock(&client, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn lock(&self, key: impl AsRef<[u8]>) -> Lock
-    where
-        Self: Sized,
-    {
-        self.lock_of(key.as_ref())
-    }
-}
-
-mod sealed {
-    use std::sync::Arc;
-
-    use crate::blocking::park::Cores;
-
-    /// Others cannot implement it: it may grow.
-    pub trait Locks {
-        fn cores(&self) -> &Arc<Cores>;
-    }
-
-    impl Locks for super::Client {
-        fn cores(&self) -> &Arc<Cores> {
-            &self.0
-        }
-    }
-
-    impl Locks for super::Quorum {
-        fn cores(&self) -> &Arc<Cores> {
-            &self.0
-        }
-    }
-}
-
-impl Locks for Client {}
-impl Locks for Quorum {}
-
-fn each<T>(cores: &Cores, ask: impl FnOnce(Arc<Core>) -> Answers<T>) -> Vec<ServerAnswer<T>> {
-    match cores.get() {
-        Ok(core) => wait(ask(core)),
-        Err(error) => vec![ServerAnswer::failed(error)],
-    }
-}
 
 /// A client of one server; see [`crate::Client`].
 ///
@@ -171,6 +47,21 @@ pub struct Client(Arc<Cores>);
 #[derive(Debug, Clone)]
 #[doc(alias = "redlock")]
 pub struct Quorum(Arc<Cores>);
+
+impl Locks for Client {}
+impl Locks for Quorum {}
+
+impl sealed::Locks for Client {
+    fn cores(&self) -> &Arc<Cores> {
+        &self.0
+    }
+}
+
+impl sealed::Locks for Quorum {
+    fn cores(&self) -> &Arc<Cores> {
+        &self.0
+    }
+}
 
 impl Client {
     /// Connects to a server.

@@ -24,8 +24,10 @@
 mod client;
 mod guard;
 mod lock;
+mod locks;
 mod park;
 
-pub use client::{Client, Locks, Quorum};
+pub use client::{Client, Quorum};
 pub use guard::Guard;
 pub use lock::Lock;
+pub use locks::Locks;

@@ -1,7 +1,9 @@
 //! `rediss://`: certificates that are right, of another authority, and of another host.
 
+use std::time::Duration;
+
 use mortise_client::redis::{self, TlsCertificates};
-use mortise_client::{Client, Error, Quorum, Released};
+use mortise_client::{Client, Error, IntoServer, Quorum, Released};
 use mortise_harness::Server;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -10,7 +12,15 @@ use crate::support::{await_waiters, ms};
 /// How often another port is tried.
 const PORT_ATTEMPTS: u32 = 20;
 
+/// A handshake takes long on a busy machine, where nothing is optimized.
+const HANDSHAKE: Duration = Duration::from_secs(20);
+
 type Authority = CertifiedIssuer<'static, KeyPair>;
+
+async fn connect(server: impl IntoServer) -> Result<Client, Error> {
+    let builder = Client::builder(server)?.connect_timeout(HANDSHAKE);
+    builder.connect().await
+}
 
 fn authority() -> Authority {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -73,7 +83,7 @@ fn trusting(authority: &Authority, port: u16) -> redis::Client {
 async fn locks_are_taken_awaited_and_renewed_over_tls() {
     let authority = authority();
     let (server, port) = start(&authority, "127.0.0.1", Server::start());
-    let client = Client::connect(trusting(&authority, port)).await.unwrap();
+    let client = connect(trusting(&authority, port)).await.unwrap();
     let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = client.lock("k");
@@ -89,14 +99,12 @@ async fn locks_are_taken_awaited_and_renewed_over_tls() {
 #[tokio::test]
 async fn a_server_with_a_certificate_of_another_authority_is_a_connection_error_that_says_so() {
     let (_server, port) = start(&authority(), "127.0.0.1", Server::start());
-    let error = Client::connect(trusting(&authority(), port))
-        .await
-        .unwrap_err();
+    let error = connect(trusting(&authority(), port)).await.unwrap_err();
     assert!(matches!(error, Error::Connection { .. }), "{error:?}");
 
     assert!(error.to_string().contains("certificate"), "{error}");
     // Nor does the system trust it, which is who is asked where nothing else is said.
-    let error = Client::connect(format!("rediss://127.0.0.1:{port}/"))
+    let error = connect(format!("rediss://127.0.0.1:{port}/"))
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Connection { .. }), "{error:?}");
@@ -108,9 +116,7 @@ async fn a_server_with_a_certificate_of_another_authority_is_a_connection_error_
 async fn a_certificate_for_another_host_is_a_connection_error_that_says_so() {
     let authority = authority();
     let (_server, port) = start(&authority, "locks.example", Server::start());
-    let error = Client::connect(trusting(&authority, port))
-        .await
-        .unwrap_err();
+    let error = connect(trusting(&authority, port)).await.unwrap_err();
     assert!(matches!(error, Error::Connection { .. }), "{error:?}");
 
     assert!(error.to_string().contains("certificate"), "{error}");
@@ -131,9 +137,7 @@ async fn a_server_without_the_module_is_told_apart_over_tls_too() {
         "127.0.0.1",
         Server::builder().without_module().start(),
     );
-    let error = Client::connect(trusting(&authority, port))
-        .await
-        .unwrap_err();
+    let error = connect(trusting(&authority, port)).await.unwrap_err();
     assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
 }
 
@@ -145,7 +149,7 @@ async fn a_quorum_over_tls() {
         .collect();
     let clients = servers.iter().map(|(_, port)| trusting(&authority, *port));
     let quorum = Quorum::builder(clients).unwrap().node_timeout(ms(10_000));
-    let quorum = quorum.connect().await.unwrap();
+    let quorum = quorum.connect_timeout(HANDSHAKE).connect().await.unwrap();
     let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }
