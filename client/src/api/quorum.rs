@@ -26,7 +26,7 @@ use crate::value::Error;
 /// owners, and there are no semaphores, because they would not be safe: [why](crate#what-it-does-not-do).
 ///
 /// Tokens are made of the servers' clocks, so these have to agree: a server whose token is more than a second ahead of the
-/// others' counts as failed ([`NodeReason::Ahead`]), and if only two answer, nobody can tell which of them is right.
+/// others' counts as failed ([`NodeReason::Ahead`](crate::NodeReason::Ahead)), and if only two answer, nobody can tell which of them is right.
 ///
 /// All clients of the same locks must name the servers in the same order: that is the order in which they queue.
 ///
