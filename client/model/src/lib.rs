@@ -20,10 +20,10 @@
 #![cfg(test)]
 
 // The client's own code: its votes, tokens and beliefs are what is checked.
-#[allow(dead_code, unexpected_cfgs, unreachable_pub)]
+#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
 #[path = "../../src/proto/mod.rs"]
 mod proto;
-#[allow(dead_code, unexpected_cfgs, unreachable_pub)]
+#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
 #[path = "../../src/value/mod.rs"]
 mod value;
 

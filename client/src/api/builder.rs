@@ -76,7 +76,7 @@ impl Client {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "settings do nothing until they are built"]
-pub struct Builder(Settings);
+pub struct Builder(pub(crate) Settings);
 
 setters! { Builder {
     /// How long opening a connection may take: 2 seconds unless set.
@@ -149,12 +149,6 @@ impl Builder {
         };
         let servers = vec![server.into_server()?];
         Ok(Builder(Settings::new(servers, limits)))
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn without_connection(mut self) -> Builder {
-        self.0.given = None;
-        self
     }
 
     /// A client that connects when it is first used.

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use crate::api::lock::Lock;
 use crate::net::server::Server;
 use crate::proto::{Command, LockInfo, Read, Reply, ServerAnswer, TopEntry, checked};
-use crate::run::{Core, Guard};
+use crate::run::{Core, Guard, Request};
 use crate::value::{Error, Loss};
 
 /// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
@@ -39,7 +39,7 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # }
     /// ```
     fn lock_of(&self, key: &[u8]) -> Lock {
-        Lock::new(self.core().clone(), key)
+        Lock::of(self.core().clone(), Request::new(key))
     }
 
     /// Who holds a lock and who waits for it, at most 100 of each, as each server sees it: one answer from one server,

@@ -172,7 +172,7 @@ impl sealed::Locks for Quorum {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "settings do nothing until they are built"]
-pub struct QuorumBuilder(Settings);
+pub struct QuorumBuilder(pub(crate) Settings);
 
 setters! { QuorumBuilder {
     /// How long one server may take to answer before the others make do without it: 50 ms unless set. It should be small

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use crate::api::builder::Builder;
-use crate::api::client::sealed::Locks as _;
 use crate::api::client::{Answers, info_on_each, top_on_each};
 use crate::api::quorum::QuorumBuilder;
 use crate::api::server::IntoServer;
 use crate::blocking::guard::Guard;
 use crate::blocking::lock::Lock;
-use crate::blocking::park::{Cores, background, wait};
-use crate::proto::info::{LockInfo, ServerAnswer, TopEntry};
-use crate::proto::reply::Reply;
-use crate::run::core::Core;
-use crate::value::error::Error;
+use crate::blocking::park::{Cores, wait};
+use crate::proto::{LockInfo, Reply, ServerAnswer, TopEntry};
+use crate::run::Core;
+use crate::value::Error;
 
 /// Whatever locks can be taken from: a [`Client`] or a [`Quorum`]; see [`crate::Locks`].
 ///
@@ -216,8 +214,7 @@ impl Client {
     /// # }
     /// ```
     pub fn connect_with(settings: Builder) -> Result<Client, Error> {
-        let made = wait(settings.clone().runtime(background()?).connect())?;
-        Ok(Client::of(made, settings))
+        Cores::connect(settings.0).map(Client)
     }
 
     /// A client with settings of your own that connects when it is first used; see [`Builder::build`].
@@ -233,8 +230,7 @@ impl Client {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: Builder) -> Result<Client, Error> {
-        let made = settings.clone().runtime(background()?).build()?;
-        Ok(Client::of(made, settings))
+        Cores::build(settings.0).map(Client)
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -325,8 +321,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn connect_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        let made = wait(settings.clone().runtime(background()?).connect())?;
-        Ok(Quorum::of(made, settings))
+        Cores::connect(settings.0).map(Quorum)
     }
 
     /// A quorum with settings of your own that connects when it is first used; see [`QuorumBuilder::build`].
@@ -342,8 +337,7 @@ impl Quorum {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        let made = settings.clone().runtime(background()?).build()?;
-        Ok(Quorum::of(made, settings))
+        Cores::build(settings.0).map(Quorum)
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -420,13 +414,6 @@ impl Client {
     fn inner(&self) -> Result<crate::Client, Error> {
         self.0.get().map(crate::Client::new)
     }
-
-    fn of(made: crate::Client, settings: Builder) -> Client {
-        // A connection that was given is the parent's.
-        let settings = settings.without_connection();
-        let make = move || settings.clone().runtime(background()?).build();
-        Client(Cores::new(made.core(), move || Ok(make()?.core().clone())))
-    }
 }
 
 impl Quorum {
@@ -440,10 +427,5 @@ impl Quorum {
     /// ```
     pub fn close(&self) {
         self.0.close();
-    }
-
-    fn of(made: crate::Quorum, settings: QuorumBuilder) -> Quorum {
-        let make = move || settings.clone().runtime(background()?).build();
-        Quorum(Cores::new(made.core(), move || Ok(make()?.core().clone())))
     }
 }

@@ -5,9 +5,8 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::blocking::park::{wait, wait_until};
-use crate::run::held::Held;
-use crate::value::error::{ChangeFailed, Error, Loss};
-use crate::value::released::Released;
+use crate::run::Held;
+use crate::value::{ChangeFailed, Error, Loss, Released};
 
 /// A lock that is held; see [`crate::Guard`].
 ///

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::settings::setters;
 use crate::blocking::guard::Guard;
 use crate::blocking::park::{Cores, wait};
-use crate::run::held::Held;
-use crate::run::owner::Owner;
-use crate::value::error::{Error, Loss};
-use crate::value::released::Released;
+use crate::run::{Held, Owner, Request};
+use crate::value::{Error, Loss, Released};
 
 /// A lock by its key, with the terms on which to take it; see [`crate::Lock`].
 ///
@@ -44,26 +43,20 @@ use crate::value::released::Released;
 #[derive(Debug, Clone)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock {
-    lock: crate::Lock,
     cores: Arc<Cores>,
+    request: Request,
 }
 
 impl Lock {
     pub(super) fn new(cores: Arc<Cores>, key: &[u8]) -> Lock {
-        let lock = crate::Lock::new(cores.any(), key);
-        Lock { lock, cores }
-    }
-
-    fn with(self, change: impl FnOnce(crate::Lock) -> crate::Lock) -> Lock {
-        Lock {
-            lock: change(self.lock),
-            cores: self.cores,
-        }
+        let request = Request::new(key);
+        Lock { cores, request }
     }
 
     /// The lock in this process.
     fn here(&self) -> Result<crate::Lock, Error> {
-        Ok(self.lock.on(self.cores.get()?))
+        let core = self.cores.get()?;
+        Ok(crate::Lock::of(core, self.request.clone()))
     }
 
     /// As [`crate::Lock::key`].
@@ -84,8 +77,11 @@ impl Lock {
     /// # }
     /// ```
     pub fn key(&self) -> &[u8] {
-        self.lock.key()
+        &self.request.key
     }
+}
+
+setters! { Lock {
 
     /// As [`crate::Lock::lease`].
     ///
@@ -100,9 +96,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lease(self, lease: Duration) -> Lock {
-        self.with(|lock| lock.lease(lease))
-    }
+    lease(lease: Duration) => .request.lease = lease;
 
     /// As [`crate::Lock::wait`].
     ///
@@ -119,9 +113,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait(self, limit: Duration) -> Lock {
-        self.with(|lock| lock.wait(limit))
-    }
+    wait(limit: Duration) => .request.wait = Some(limit);
 
     /// As [`crate::Lock::wait_forever`].
     ///
@@ -134,9 +126,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait_forever(self) -> Lock {
-        self.with(|lock| lock.wait_forever())
-    }
+    wait_forever() => .request.wait = None;
 
     /// As [`crate::Lock::owner`].
     ///
@@ -151,9 +141,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn owner(self, owner: &Owner) -> Lock {
-        self.with(|lock| lock.owner(owner))
-    }
+    owner(owner: &Owner) => .request.owner = Some(owner.clone());
 
     /// As [`crate::Lock::reentrant`].
     ///
@@ -168,9 +156,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn reentrant(self) -> Lock {
-        self.with(|lock| lock.reentrant())
-    }
+    reentrant() => .request.reentrant = true;
 
     /// As [`crate::Lock::auto_renew`].
     ///
@@ -183,9 +169,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn auto_renew(self, renew: bool) -> Lock {
-        self.with(|lock| lock.auto_renew(renew))
-    }
+    auto_renew(renew: bool) => .request.renews = renew;
 
     /// As [`crate::Lock::max_hold`].
     ///
@@ -200,10 +184,10 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn max_hold(self, limit: Duration) -> Lock {
-        self.with(|lock| lock.max_hold(limit))
-    }
+    max_hold(limit: Duration) => .request.max_hold = Some(limit);
+} }
 
+impl Lock {
     /// As [`crate::Lock::acquire`].
     ///
     /// # Errors

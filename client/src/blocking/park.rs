@@ -1,6 +1,5 @@
 //! Where the blocking API's work is done, and how a thread waits for it.
 
-use std::fmt;
 use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -10,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use crate::run::core::Core;
-use crate::value::error::Error;
-use crate::value::sync::lock;
+use crate::api::settings::Settings;
+use crate::run::Core;
+use crate::value::{Error, lock};
 
 /// One value for each process: a process that was forked makes its own, and does not touch its parent's, whose threads and
 /// sockets it does not have.
+#[derive(Debug)]
 struct PerProcess<T>(Mutex<Option<(u32, T)>>);
 
 impl<T: Clone> PerProcess<T> {
@@ -33,10 +33,10 @@ impl<T: Clone> PerProcess<T> {
     }
 }
 
-/// The runtime that all blocking clients of this process share.
-pub(super) fn background() -> Result<Handle, Error> {
+/// The settings, with the runtime that all blocking clients of this process share.
+fn settled(settings: &Settings) -> Result<Settings, Error> {
     static RUNTIME: PerProcess<Handle> = PerProcess(Mutex::new(None));
-    RUNTIME.get(|| {
+    let runtime = RUNTIME.get(|| {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let builder = builder.worker_threads(1).thread_name("mortise");
         let runtime = builder.enable_all().build();
@@ -44,49 +44,44 @@ pub(super) fn background() -> Result<Handle, Error> {
         let handle = runtime.handle().clone();
         mem::forget(runtime);
         Ok(handle)
-    })
+    });
+    let mut settings = settings.clone();
+    settings.runtime = Some(runtime?);
+    Ok(settings)
 }
 
 /// Where locks are taken from, in each process anew.
+#[derive(Debug)]
 pub struct Cores {
     made: PerProcess<Arc<Core>>,
-    make: Box<dyn Fn() -> Result<Arc<Core>, Error> + Send + Sync>,
+    settings: Settings,
 }
 
 impl Cores {
-    /// `made` is of this process; `make` is for those that are forked from it.
-    pub(super) fn new(
-        made: &Arc<Core>,
-        make: impl Fn() -> Result<Arc<Core>, Error> + Send + Sync + 'static,
-    ) -> Arc<Cores> {
-        let made = Mutex::new(Some((std::process::id(), made.clone())));
-        Arc::new(Cores {
-            made: PerProcess(made),
-            make: Box::new(make),
-        })
+    pub(super) fn connect(settings: Settings) -> Result<Arc<Cores>, Error> {
+        Ok(Cores::of(wait(settled(&settings)?.connect())?, settings))
     }
 
-    /// Those made last, by this process or its parent.
-    pub(super) fn any(&self) -> Arc<Core> {
-        let made = lock(&self.made.0);
-        made.as_ref().expect("made from the beginning").1.clone()
+    pub(super) fn build(settings: Settings) -> Result<Arc<Cores>, Error> {
+        Ok(Cores::of(settled(&settings)?.build()?, settings))
+    }
+
+    fn of(core: Arc<Core>, mut settings: Settings) -> Arc<Cores> {
+        // A connection that was given is this process's alone.
+        settings.given = None;
+        let made = PerProcess(Mutex::new(Some((std::process::id(), core))));
+        Arc::new(Cores { made, settings })
     }
 
     /// This process's.
     pub(super) fn get(&self) -> Result<Arc<Core>, Error> {
-        self.made.get(&self.make)
+        self.made.get(|| settled(&self.settings)?.build())
     }
 
     pub(super) fn close(&self) {
         if let Ok(core) = self.get() {
             wait(core.close());
         }
-    }
-}
-
-impl fmt::Debug for Cores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.any().fmt(f)
     }
 }
 

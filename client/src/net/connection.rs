@@ -13,11 +13,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::proto::command::Command;
-use crate::proto::reply::{Answer, Failure, Reply};
-use crate::value::clock::BootInstant;
-use crate::value::error::ConnectionError;
-use crate::value::sync::lock;
+use crate::proto::{Answer, Command, Failure, Reply};
+use crate::value::{BootInstant, ConnectionError, lock};
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]

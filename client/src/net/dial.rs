@@ -15,11 +15,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 #[cfg(not(simulated))]
 use tokio::net::TcpStream;
 
-use crate::proto::reply::{Reply, parse};
+use crate::proto::Reply;
+use crate::proto::reply::parse;
 #[cfg(simulated)]
 use crate::simulated::TcpStream;
-use crate::value::error::ConnectionError;
-use crate::value::sync::lock;
+use crate::value::{ConnectionError, lock};
 
 /// One server's address, and what it asks of those who connect.
 pub(crate) type Address = ConnectionInfo;

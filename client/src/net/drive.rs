@@ -19,9 +19,8 @@ use tokio::time::{sleep, timeout};
 use super::connection::{Connection, Limits};
 use super::dial::{Dial, Link, ask, receive};
 use super::task;
-use crate::proto::reply::Failure;
-use crate::value::clock::{BootInstant, LOOK};
-use crate::value::error::ConnectionError;
+use crate::proto::Failure;
+use crate::value::{BootInstant, ConnectionError, LOOK};
 
 /// What one look at the socket takes in.
 const CHUNK: usize = 16 * 1024;

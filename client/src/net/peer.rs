@@ -10,9 +10,8 @@ use tokio::runtime::Handle;
 use super::connection::{Limits, Pending};
 use super::dial::Dial;
 use super::drive::Driven;
-use crate::proto::command::Command;
-use crate::value::clock::BootInstant;
-use crate::value::sync::lock;
+use crate::proto::Command;
+use crate::value::{BootInstant, lock};
 
 #[derive(Debug)]
 pub(crate) struct Peer {

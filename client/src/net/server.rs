@@ -13,12 +13,9 @@ use tokio::runtime::Handle;
 use super::connection::Limits;
 use super::dial::{Address, Dial, Way};
 use super::peer::{Peer, Route};
-use crate::proto::command::Command;
-use crate::proto::reply::{Answer, Failure, Reply};
 use crate::proto::slots::{self, SLOTS};
-use crate::value::clock::BootInstant;
-use crate::value::error::ConnectionError;
-use crate::value::sync::lock;
+use crate::proto::{Answer, Command, Failure, Reply};
+use crate::value::{BootInstant, ConnectionError, lock};
 
 /// One server.
 #[derive(Debug)]

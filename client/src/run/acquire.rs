@@ -29,6 +29,20 @@ pub(crate) struct Request {
     pub(crate) max_hold: Option<Duration>,
 }
 
+impl Request {
+    pub(crate) fn new(key: &[u8]) -> Request {
+        Request {
+            key: key.into(),
+            owner: None,
+            lease: Lease::DEFAULT,
+            wait: None,
+            renews: true,
+            reentrant: false,
+            max_hold: None,
+        }
+    }
+}
+
 pub(crate) async fn acquire(
     core: &Arc<Core>,
     request: &Request,

@@ -47,7 +47,7 @@ impl<'a> Ballot<'a> {
     }
 
     /// On more for a hold that is there; what is to be left of it is not for this to say.
-    pub(crate) fn to_change(mut self, token: Token, round: Round) -> Ballot<'a> {
+    pub(crate) fn changing(mut self, token: Token, round: Round) -> Ballot<'a> {
         self.upgrade = Some((token, round));
         self.is_settled = true;
         self

@@ -71,7 +71,7 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
     };
     let mut acquisition = Acquisition::new(terms, now);
     let mut changing = Changing::begin(hold);
-    let mut ballot = Ballot::new(&hold.core, hold.name.clone(), terms).to_change(token, round);
+    let mut ballot = Ballot::new(&hold.core, hold.name.clone(), terms).changing(token, round);
     let outcome = ask_to_write(hold, &mut ballot, &mut acquisition).await;
     let granted = ballot.round.held().count();
     let mut error = hold.core.error_of(&ballot.round, granted);

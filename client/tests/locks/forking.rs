@@ -35,7 +35,11 @@ fn forking_process() {
     let lock = client.lock("a").lease(ms(60_000)).wait(ms(20_000));
     let guard = lock.acquire().unwrap();
     // Its thread that watches deadlines is there, too.
-    let watched = client.lock("watched").max_hold(ms(10)).acquire().unwrap();
+    let watched = client
+        .lock("watched")
+        .max_hold(ms(1_000))
+        .acquire()
+        .unwrap();
     assert_eq!(watched.lost(), Loss::HoldLimit);
 
     let copied = client.lock("copied").lease(ms(60_000)).acquire().unwrap();
@@ -50,7 +54,7 @@ fn forking_process() {
         mine.renew().unwrap();
         assert_eq!(mine.release().unwrap(), Released::Held);
 
-        let brief = other.clone().max_hold(ms(10)).acquire().unwrap();
+        let brief = other.clone().max_hold(ms(1_000)).acquire().unwrap();
         assert_eq!(brief.lost(), Loss::HoldLimit);
 
         assert!(matches!(held.renew(), Err(Error::Closed)));

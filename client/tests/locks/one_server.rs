@@ -281,7 +281,7 @@ async fn a_connection_that_died_while_idle_is_replaced() {
     assert!(
         client
             .lock("k")
-            .wait(ms(5))
+            .wait(ms(500))
             .acquire()
             .await
             .unwrap_err()

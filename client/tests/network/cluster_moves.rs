@@ -9,7 +9,7 @@ use mortise_harness::{
 };
 use tokio::task::JoinHandle;
 
-use crate::support::{await_free, await_waiters, ms};
+use crate::support::{PATIENCE, await_free, await_waiters, ms};
 
 const KEY: &str = "key";
 
@@ -128,7 +128,8 @@ async fn an_acquire_that_is_given_up_while_its_slot_moves_leaves_nothing() {
         let given_up = tokio::time::timeout(ms(500), lock.try_acquire()).await;
         assert!(given_up.is_err(), "{given_up:?}");
         hangs.cont_signal();
-        client.close().await;
+        let closed = tokio::time::timeout(PATIENCE, client.close()).await;
+        closed.expect("what was given up is left");
         assert!(other.info(KEY).await.unwrap().is_none());
         let guard = other.lock(KEY).try_acquire().await.unwrap();
         let guard = guard.expect("nobody holds it");

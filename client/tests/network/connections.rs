@@ -180,7 +180,10 @@ mod sentinel {
             (replicas.len() == 1).then_some(())
         });
         let sentinel = SentinelClient::build(vec![url], "locks", None, SentinelServerType::Master);
-        let client = Client::connect(sentinel.unwrap()).await.unwrap();
+        let client = Client::builder(sentinel.unwrap()).unwrap().build().unwrap();
+        // A primary that is late with its answers counts as down for a moment.
+        let is_up = async || client.info("k").await.is_ok();
+        support::eventually("the sentinel names the primary", is_up).await;
         exercise(&client, "k").await;
         primary.sigkill();
         // The failover happens while this asks.

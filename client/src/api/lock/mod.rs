@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::api::settings::setters;
 use crate::run::{Core, Owner, Request};
-use crate::value::Lease;
 
 /// A lock by its key, with the terms on which to take it. From [`Locks::lock`](crate::Locks::lock).
 ///
@@ -42,23 +41,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, key: &[u8]) -> Lock {
-        let request = Request {
-            key: key.into(),
-            owner: None,
-            lease: Lease::DEFAULT,
-            wait: None,
-            renews: true,
-            reentrant: false,
-            max_hold: None,
-        };
-        Lock { core, request }
-    }
-
-    /// The same lock, taken from elsewhere.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn on(&self, core: Arc<Core>) -> Lock {
-        let request = self.request.clone();
+    pub(crate) fn of(core: Arc<Core>, request: Request) -> Lock {
         Lock { core, request }
     }
 
