@@ -1,6 +1,7 @@
 """Locks that the server knows, for threads. The class has the methods of `redis.lock.Lock`; `mortise_lock.asyncio` has its twin."""
 import atexit
 import functools
+import inspect
 import itertools
 import math
 import os
@@ -262,41 +263,95 @@ def own_connection(pool, mail):
     })
 
 
-class Wire:
-    """One connection that all threads share, made anew after any trouble."""
+class BaseWire:
+    """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline."""
 
     def __init__(self, connect):
-        self.connect, self.connection, self.mutex, self.failures, self.cause = connect, None, threading.Lock(), 0, None
+        self.connect, self.connection, self.jobs = connect, None, []
 
-    def call(self, commands):
-        failures, sent = self.failures, False
-        with self.mutex:
-            if failures != self.failures:  # it broke while this request waited for its turn
-                raise Unanswered(self.cause, sent)
-            try:
-                self.connection = self.connection or self.connect()
-                self.connection.connect()
-                sent = True
-                self.connection.send_packed_command(self.connection.pack_commands(commands), check_health=False)
-                return [self.read() for _ in commands]
-            except Exception as error:
-                self.failures, self.cause = self.failures + 1, error
-                self.hang_up()
-                raise Unanswered(error, sent) from None
-            except BaseException:  # an interrupt
-                self.hang_up()
-                raise
-
-    def read(self):
+    async def exchange(self, batch):
+        error = Unanswered(None, False)
         try:
-            return self.connection.read_response(disable_decoding=True)
+            self.connection = self.connection or self.connect()
+            await settled(self.connection.connect())
+            error.sent = True
+            commands = [command for job in batch for command in job.commands]
+            await settled(self.connection.send_packed_command(self.connection.pack_commands(commands), check_health=False))
+            for job in batch:
+                job.outcome = [await self.read() for _ in job.commands]
+                job.turn.set()
+        except BaseException as cause:
+            error.cause = cause
+            await self.hang_up()
+            if not isinstance(cause, Exception):
+                raise
+        finally:
+            for job in batch:
+                job.outcome = job.outcome or error
+                job.turn.set()
+
+    async def read(self):
+        try:
+            return await settled(self.connection.read_response(disable_decoding=True))
         except ResponseError as error:
             return error
 
-    def hang_up(self):
+    async def hang_up(self):
         connection, self.connection = self.connection, None
         if connection is not None:
-            connection.disconnect()
+            await settled(connection.disconnect())
+
+
+class Job:
+    """Commands on their way. Who gets the `turn` without an outcome carries what has gathered."""
+
+    def __init__(self, commands, turn):
+        self.commands, self.turn, self.outcome = commands, turn, None
+
+    def result(self):
+        if isinstance(self.outcome, Unanswered):
+            raise self.outcome
+        return self.outcome
+
+
+async def settled(answer):
+    """What redis-py's connections for threads answer at once, those for asyncio have to be awaited for."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+class Wire(BaseWire):
+    """The same for threads: who finds it free carries."""
+
+    def __init__(self, connect):
+        super().__init__(connect)
+        self.mutex, self.busy = threading.Lock(), False
+
+    def call(self, commands):
+        job = Job(commands, threading.Event())
+        with self.mutex:
+            if not self.busy:
+                job.turn.set()
+            self.busy = True
+            self.jobs.append(job)
+        try:
+            self.finish(job)
+        except BaseException:  # an interrupt: somebody has to take the turn that may come to this job
+            threading.Thread(target=self.finish, args=(job,), daemon=True).start()
+            raise
+        return job.result()
+
+    def finish(self, job):
+        job.turn.wait()
+        if job.outcome is None:
+            with self.mutex:
+                batch, self.jobs = self.jobs, []
+            try:
+                in_thread(self.exchange)(batch)
+            finally:
+                with self.mutex:
+                    self.busy = bool(self.jobs)
+                    for following in self.jobs[:1]:
+                        following.turn.set()
 
 
 class Session(rules.Session):
@@ -327,7 +382,7 @@ class Session(rules.Session):
     async def close(self, ms):
         said = await super().close(ms)
         for wire in list(self.wires.values()):
-            wire.hang_up()
+            await wire.hang_up()
         return said
 
 

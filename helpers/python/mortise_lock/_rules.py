@@ -19,7 +19,7 @@ from redis.exceptions import AskError, ConnectionError, LockError, MovedError, R
 log = logging.getLogger("mortise_lock")
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
-LINGER = 2_000  # ms for which background work stays without any
+TICK = 1_000  # ms after which background work looks about at the latest
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
          "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
@@ -109,13 +109,14 @@ class Hold:
 class Worker:
     """Work in the background, that starts when there is some and ends a while after there is none."""
 
-    def __init__(self, session, work):
-        self.session, self.work, self.event, self.running = session, work, session.event(), False
+    def __init__(self, session, work, load):
+        self.session, self.work, self.load, self.event, self.running = session, work, load, session.event(), False
 
-    def wake(self):
+    def wake(self, urgent=True):
         with self.session.mutex:
-            self.event.set()
             start, self.running = not self.running, True
+            if urgent:
+                self.event.set()
         if start:
             self.session.spawn(self.run)
 
@@ -126,10 +127,10 @@ class Worker:
                 await self.work()
             except Exception:
                 log.exception("a lock's background work failed; it goes on")
-                await self.session.pause(1_000)
-            await self.session.wait(self.event, LINGER)
+                await self.session.pause(TICK)
+            await self.session.wait(self.event, TICK)
             with self.session.mutex:
-                self.running = self.event.is_set()
+                self.running = self.event.is_set() or self.load()
 
 
 class Node:
@@ -138,7 +139,8 @@ class Node:
     def __init__(self, session, address):
         self.session, self.address = session, address
         self.queued, self.holds, self.unknown = set(), set(), set()
-        self.listener, self.keeper = Worker(session, self.listen), Worker(session, self.keep)
+        self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
+        self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.unknown))
         self.new_box()
 
     def new_box(self):
@@ -163,7 +165,7 @@ class Node:
 
     async def listen(self):
         """Collects the letters of all that wait at this node."""
-        while self.queued and not self.session.closed:
+        while self.listener.load():
             sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
             try:
                 reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
@@ -206,7 +208,7 @@ class Node:
     async def keep(self):
         """Renews what is held, and leaves what is not known: both in one pipeline."""
         pause = 20
-        while self.holds or self.unknown:
+        while self.keeper.load():
             sent, holds, unknown = now(), list(self.holds), list(self.unknown)[:1000]
             for hold in holds:
                 if sent >= hold.until:
@@ -227,7 +229,7 @@ class Node:
                 pause = min(pause * 2, 500) if any(failed) else 20
             elif holds:
                 next_at = min(min(hold.renew_at if sent < hold.last else math.inf, hold.until) for hold in holds)
-                if await self.session.wait(self.keeper.event, max(1, min(next_at - sent, 1_000))):
+                if await self.session.wait(self.keeper.event, max(1, min(next_at - sent, TICK))):
                     self.keeper.event.clear()
 
     def renewed(self, hold, reply, sent):
@@ -257,7 +259,7 @@ class Node:
 
     def hold(self, hold):
         self.holds.add(hold)
-        self.keeper.wake()
+        self.keeper.wake(urgent=hold.renew_at < now() + TICK)
 
     def leave(self, hold):
         self.unknown.add(hold)

@@ -1,11 +1,8 @@
 """Locks that the server knows, for asyncio. The class has the methods of `redis.asyncio.lock.Lock`."""
 import asyncio
 import math
-from types import SimpleNamespace
 
-from redis.exceptions import ResponseError
-
-from . import BaseLock, DeadlockError, LockError, LockNotOwnedError, RefusedError, own_connection, session_of
+from . import BaseLock, BaseWire, DeadlockError, Job, LockError, LockNotOwnedError, RefusedError, own_connection, session_of
 from . import _rules as rules
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
@@ -37,18 +34,18 @@ async def close(redis, timeout=2.0) -> bool:
     return session is None or await session.close(timeout * 1000)
 
 
-class Wire:
-    """One connection that all tasks share. A task of its own carries all that has gathered, in one pipeline."""
+class Wire(BaseWire):
+    """One connection that all tasks share. A task of its own carries, which no cancelling ends."""
 
-    def __init__(self, connect):
-        self.connect, self.connection, self.jobs, self.carrier = connect, None, [], None
+    carrier = None
 
     async def call(self, commands):
-        job = SimpleNamespace(commands=commands, done=asyncio.get_running_loop().create_future())
+        job = Job(commands, asyncio.Event())
         self.jobs.append(job)
         if self.carrier is None:
             self.carrier = asyncio.create_task(self.carry())
-        return await job.done
+        await job.turn.wait()
+        return job.result()
 
     async def carry(self):
         try:
@@ -57,41 +54,6 @@ class Wire:
                 await self.exchange(batch)
         finally:
             self.carrier = None
-            for job in self.jobs:
-                job.done.cancel()
-
-    async def exchange(self, batch):
-        cause, sent = asyncio.CancelledError(), False
-        try:
-            self.connection = self.connection or self.connect()
-            await self.connection.connect()
-            sent = True
-            commands = [command for job in batch for command in job.commands]
-            await self.connection.send_packed_command(self.connection.pack_commands(commands), check_health=False)
-            for job in batch:
-                replies = [await self.read() for _ in job.commands]
-                if not job.done.done():
-                    job.done.set_result(replies)
-        except BaseException as error:
-            cause = error
-            await self.hang_up()
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            for job in batch:
-                if not job.done.done():
-                    job.done.set_exception(rules.Unanswered(cause, sent))
-
-    async def read(self):
-        try:
-            return await self.connection.read_response(disable_decoding=True)
-        except ResponseError as error:
-            return error
-
-    async def hang_up(self):
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
 
 
 class Session(rules.Session):
