@@ -101,6 +101,13 @@ pub enum Leaving {
     Letter,
 }
 
+/// Up to where a box was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Told {
+    number: u64,
+    since: Option<Instant>,
+}
+
 /// The box belongs to another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotYours;
@@ -324,6 +331,27 @@ impl Mail {
             .map(|(number, letter)| (*number, letter))
             .collect();
         told.into_iter()
+    }
+
+    /// Up to where the box was told, to be put back by [`Mail::untell`].
+    pub fn told(&self, id: BoxId) -> Told {
+        let found = self.boxes.get(&id);
+        Told {
+            number: found.map_or(0, |found| found.told),
+            since: found.and_then(|found| found.told_since),
+        }
+    }
+
+    /// What was told since `told` went to clients that never read it.
+    pub fn untell(&mut self, id: BoxId, told: Told) {
+        if let Some(found) = self.boxes.get_mut(&id) {
+            found.told = told.number;
+            let next = found.letters.first_key_value();
+            let since = told
+                .since
+                .filter(|_| next.is_some_and(|(next, _)| *next <= told.number));
+            self.set_told_since(id, since);
+        }
     }
 
     /// The box has letters behind `after`.

@@ -13,7 +13,8 @@
 //	defer lock.Unlock()
 //	return sell(held, lock.Token())
 //
-// This file is what a program calls. How a server is asked, waited at and kept informed is in node.go.
+// This file is what a program calls, and what is believed of a lock. How a server is asked, waited at and kept
+// informed is in node.go.
 package mortise
 
 import (
@@ -22,7 +23,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,47 +40,11 @@ var (
 	ErrClosed = errors.New("mortise: the locks are closed")
 )
 
-// Refused is an error that the server answered.
-type Refused struct{ Code, Message string }
-
-func (e *Refused) Error() string { return "mortise: the server refused: " + e.Code + " " + e.Message }
-
-// IsDeadlock says that waiting would have closed a cycle of owners that wait for each other.
-func IsDeadlock(err error) bool {
-	var refused *Refused
-	return errors.As(err, &refused) && refused.Code == "DEADLOCK"
-}
-
-// isOldLock says that the key is no lock of this kind.
-func isOldLock(err error) bool {
-	var refused *Refused
-	return errors.As(err, &refused) && refused.Code == "WRONGTYPE"
-}
-
-// Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. In every
-// command the second word is the key that it is routed by.
-type Client interface {
-	// Do sends the commands in one pipeline and answers as many replies: int64, string, nil, []any or a map,
-	// a *Refused where the server answered an error, any other error where what became of it is not known.
-	Do(ctx context.Context, commands [][]string) []any
-	// Mail sends one command that may block for seconds, over a connection that Do does not use.
-	Mail(ctx context.Context, command []string) any
-	// Node names the server that serves the key: its address in a cluster, else always the same.
-	Node(ctx context.Context, key string) (string, error)
-	// Refresh looks again which server serves which key.
-	Refresh(ctx context.Context)
-	// Close closes the connections; what is in flight ends.
-	Close() error
-}
-
-// NewRefused makes a *Refused of the text of an error reply, which some clients strip of its "ERR".
-func NewRefused(text string) *Refused {
-	code, message, _ := strings.Cut(text, " ")
-	if code != strings.ToUpper(code) {
-		return &Refused{"ERR", text}
-	}
-	return &Refused{code, message}
-}
+const (
+	forever    = 100 * 365 * 24 * time.Hour
+	firstPause = 20 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
 
 // Option says how a lock is taken.
 type Option func(*request)
@@ -90,10 +54,10 @@ type Option func(*request)
 func Lease(d time.Duration) Option { return func(r *request) { r.lease = max(d, time.Millisecond) } }
 
 // Wait limits how long to queue for the lock. Unless told, only the context does.
-func Wait(d time.Duration) Option { return func(r *request) { r.wait = max(d, 0) } }
+func Wait(d time.Duration) Option { return func(r *request) { r.wait = min(max(d, 0), forever) } }
 
 // MaxHold limits how long the lock is held in all: it is lost then, however healthy everything is.
-func MaxHold(d time.Duration) Option { return func(r *request) { r.maxHold = d } }
+func MaxHold(d time.Duration) Option { return func(r *request) { r.maxHold = min(d, forever) } }
 
 // Task names the task that takes the lock, so that a deadlock among tasks that hold several locks is found.
 // The name has to be unique among all programs: begin it with a UUID.
@@ -104,82 +68,78 @@ func Task(name string) Option { return func(r *request) { r.task = name } }
 func OldLocks() Option { return func(r *request) { r.oldLocks = true } }
 
 type request struct {
-	command, key         string
+	command, key, task   string
 	lease, wait, maxHold time.Duration
-	task                 string
 	oldLocks             bool
 }
 
 // Locks takes locks over one client. Make one for the program and share it.
 type Locks struct {
-	client Client
-	uuid   string
-	count  atomic.Uint64
-
-	mu        sync.Mutex
-	nodes     map[string]*node
-	holds     map[*Lock]struct{}
-	jobs      int           // what Close waits for: acquisitions, unlocks and names to leave
-	quiet     chan struct{} // there are no jobs any more, and none come
-	refreshed time.Duration
-	answered  atomic.Bool   // a server has ever answered
-	period    time.Duration // how often the keeper looks
-	hurry     chan struct{} // it has to look more often
+	client   Client
+	uuid     string
+	count    atomic.Uint64
+	refresh  atomic.Int64 // when the servers were looked for
+	jobs     atomic.Int64 // what Close waits for: acquisitions, locks and names to leave
+	answered atomic.Bool  // a server ever has
 
 	ended   context.Context // nothing is taken any more
-	end     context.CancelCauseFunc
+	end     context.CancelFunc
 	stopped context.Context // nothing is sent any more
 	stop    context.CancelFunc
+
+	mu     sync.Mutex // of all below, of every node and of every lock
+	nodes  map[string]*node
+	holds  map[*Lock]struct{}
+	keeper *time.Timer
+	look   time.Duration // when the keeper does
 }
 
 // New makes locks over the client. Close ends them, and the client.
 func New(client Client) *Locks {
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
-	l := &Locks{
-		client: client, uuid: hex.EncodeToString(id), nodes: map[string]*node{}, holds: map[*Lock]struct{}{},
-		quiet: make(chan struct{}), hurry: make(chan struct{}, 1),
-	}
-	l.ended, l.end = context.WithCancelCause(context.Background())
+	l := &Locks{client: client, uuid: random(), nodes: map[string]*node{}, holds: map[*Lock]struct{}{}}
+	l.ended, l.end = context.WithCancel(context.Background())
 	l.stopped, l.stop = context.WithCancel(context.Background())
-	go l.keep()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keeper = time.AfterFunc(time.Second, l.keep)
+	l.look = now() + time.Second
 	return l
 }
 
 // Lock takes the lock to write, nobody else in. The context that it answers is cancelled when the lock is lost or
 // unlocked, and when ctx ends. Ending ctx also ends the wait; nothing stays behind then.
 func (l *Locks) Lock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.acquire(ctx, "LOCK.WLOCK", key, options)
+	return l.acquire(ctx, request{command: "LOCK.WLOCK", key: key, wait: forever}, options)
 }
 
 // RLock takes the lock to read, beside other readers.
 func (l *Locks) RLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.acquire(ctx, "LOCK.RLOCK", key, options)
+	return l.acquire(ctx, request{command: "LOCK.RLOCK", key: key, wait: forever}, options)
 }
 
 // TryLock takes the lock to write if that is possible at once, else it answers ErrBusy.
 func (l *Locks) TryLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.acquire(ctx, "LOCK.WLOCK", key, append(options[:len(options):len(options)], Wait(0)))
+	return l.Lock(ctx, key, append(options[:len(options):len(options)], Wait(0))...)
 }
 
 // TryRLock takes the lock to read if that is possible at once, else it answers ErrBusy.
 func (l *Locks) TryRLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.acquire(ctx, "LOCK.RLOCK", key, append(options[:len(options):len(options)], Wait(0)))
+	return l.RLock(ctx, key, append(options[:len(options):len(options)], Wait(0))...)
 }
 
 // Close unlocks what is held, ends what waits, and returns when the servers know, or when ctx ends: what they do
 // not know by then goes with its lease. It closes the client.
 func (l *Locks) Close(ctx context.Context) error {
-	l.end(ErrClosed)
+	l.end()
 	l.mu.Lock()
 	for lock := range l.holds {
 		go lock.Unlock()
 	}
-	l.settleQuiet()
 	l.mu.Unlock()
+	l.job(0)
 	var err error
 	select {
-	case <-l.quiet:
+	case <-l.stopped.Done():
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -187,104 +147,87 @@ func (l *Locks) Close(ctx context.Context) error {
 	return errors.Join(err, l.client.Close())
 }
 
-// settleQuiet tells Close that all is said, if it is. l.mu is held.
-func (l *Locks) settleQuiet() {
-	if l.ended.Err() != nil && l.jobs == 0 && len(l.holds) == 0 {
-		select {
-		case <-l.quiet:
-		default:
-			close(l.quiet)
-		}
+// job counts what Close waits for.
+func (l *Locks) job(more int64) {
+	if l.jobs.Add(more) == 0 && l.ended.Err() != nil {
+		l.stop()
 	}
 }
 
-func (l *Locks) job(more int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.jobs += more
-	l.settleQuiet()
-}
-
-func (l *Locks) acquire(ctx context.Context, command, key string, options []Option) (*Lock, context.Context, error) {
-	r := request{command: command, key: key, lease: 30 * time.Second, wait: forever}
+func (l *Locks) acquire(ctx context.Context, r request, options []Option) (*Lock, context.Context, error) {
+	r.lease, r.maxHold = 30*time.Second, forever
 	for _, option := range options {
 		option(&r)
 	}
 	l.job(+1)
 	defer l.job(-1)
-	begun := now()
+	waiting, cancel := context.WithTimeoutCause(ctx, r.wait+2*timeout, errUnsure)
+	defer cancel()
+	defer context.AfterFunc(l.ended, cancel)()
+	end := now() + r.wait
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		left := r.wait
-		if left != forever {
-			left = max(left-(now()-begun), 0)
+		left := max(end-now(), 0)
+		lock, err := l.attempt(waiting, &r, left)
+		if err == nil {
+			if held := lock.start(ctx); held != nil {
+				return lock, held, nil
+			}
 		}
-		lock, held, err := l.attempt(ctx, &r, left)
-		old := r.oldLocks && isOldLock(err)
-		if err == nil || l.over(ctx) != nil || !l.answered.Load() || !old && !passing(err) || left <= pause {
-			if old && l.over(ctx) == nil {
+		if over := l.over(ctx); over != nil {
+			return nil, nil, over
+		}
+		old := r.oldLocks && isRefused(err, "WRONGTYPE")
+		if !l.answered.Load() || !old && !passing(err) || left <= pause {
+			if old {
 				err = ErrBusy
 			}
-			return lock, held, err
+			return nil, nil, err
 		}
-		sleep(pause, ctx.Done(), l.ended.Done())
-		l.refresh(ctx)
+		sleep(waiting, pause)
+		l.lookForServers(waiting)
 	}
 }
 
 // attempt asks once, under a name that was never used before: what becomes of it is known, or the name is left.
-func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*Lock, context.Context, error) {
-	if err := l.over(ctx); err != nil {
-		return nil, nil, err
-	}
+func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*Lock, error) {
 	n, err := l.node(ctx, r.key)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	owner := l.name(r.task)
-	command := []string{r.command, r.key, owner, millis(r.lease), "HOLDS", "1"}
+	k := &Lock{locks: l, node: n, request: r, owner: l.name(r.task)}
+	command := words(r.command, k.key, k.owner, k.lease, "HOLDS", 1)
 	var letter *pending
 	if left > 0 {
-		letter = n.expect(ctx, owner)
+		letter = n.expect(ctx, k.owner)
 		defer letter.forget()
-		limit := "0" // none
-		if left != forever {
-			limit = millis(left)
-		}
-		command = append(command, "WAIT", limit, "MAIL", letter.box.name)
+		command = append(command, words("WAIT", left, "MAIL", letter.box.name)...)
 	}
 	sent := now()
-	token, begun, err := n.grant(ctx, command, letter, left)
+	token, begun, err := n.grant(ctx, command, letter)
 	if err == nil && token == 0 {
-		return nil, nil, ErrBusy
+		return nil, ErrBusy
 	}
-	var refused *Refused
-	if errors.As(err, &refused) {
-		return nil, nil, err // an error changes nothing
-	}
-	lock := &Lock{locks: l, node: n, key: r.key, owner: owner, lease: r.lease, token: token, limit: forever}
-	if r.maxHold > 0 {
-		lock.limit = now() + r.maxHold
+	if isRefused(err, "") {
+		return nil, err // an error changes nothing
 	}
 	if err == nil {
-		lock.extend(max(sent, begun))
-		err = lock.confirm(ctx)
-	}
-	if err == nil {
-		err = l.over(ctx)
+		k.token, k.limit = token, now()+r.maxHold
+		k.extend(max(sent, begun))
+		err = k.confirm(ctx)
 	}
 	if err != nil {
-		l.leave(r.key, owner)
-		return nil, nil, err
+		l.leave(k.key, k.owner)
+		return nil, err
 	}
-	return lock, lock.start(ctx), nil
+	return k, nil
 }
 
 // over says why nothing more is to be taken, if so.
 func (l *Locks) over(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if l.ended.Err() != nil {
+		return ErrClosed
 	}
-	return context.Cause(l.ended)
+	return ctx.Err()
 }
 
 func (l *Locks) name(task string) string {
@@ -295,22 +238,25 @@ func (l *Locks) name(task string) string {
 	return l.uuid + ":" + count
 }
 
+func random() string {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
 // Lock is a lock that is held, until Unlock or until it is lost.
 type Lock struct {
-	locks      *Locks
-	node       *node // that granted it
-	key, owner string
-	lease      time.Duration
-	token      int64
-	limit      time.Duration // of MaxHold, on the clock of now()
+	*request
+	locks *Locks
+	owner string
+	token int64
+	limit time.Duration // of MaxHold, on the clock of now()
 
-	mu      sync.Mutex
-	until   time.Duration // it is believed until then
-	asked   time.Duration // when the server was last asked with success
-	renewal bool          // one is on its way
-	over    error         // ErrLost or ErrUnlocked
-	cancel  context.CancelCauseFunc
-	alarm   *time.Timer
+	node   *node         // that granted it, or where it has moved to
+	until  time.Duration // it is believed until then
+	next   time.Duration // when it is to be renewed
+	over   error         // ErrLost or ErrUnlocked
+	cancel context.CancelCauseFunc
 }
 
 // Key is the key of the lock.
@@ -332,12 +278,9 @@ func (k *Lock) Guard(words ...any) []any {
 
 // Check answers the token if the lock is held at this moment, else ErrLost or ErrUnlocked.
 func (k *Lock) Check() (int64, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.over == nil && now() >= k.until {
-		k.finish(ErrLost)
-	}
-	return k.token, k.over
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	return k.token, k.state()
 }
 
 // Unlock gives the lock back. It answers nil if the lock was held to the last moment, else ErrLost. It takes no
@@ -346,23 +289,68 @@ func (k *Lock) Check() (int64, error) {
 func (k *Lock) Unlock() error {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
-	_, over := k.Check()
-	k.mu.Lock()
-	first := k.finish(ErrUnlocked)
-	k.mu.Unlock()
-	switch {
-	case over == ErrLost:
+	k.locks.mu.Lock()
+	over, n := k.state(), k.node
+	k.finish(ErrUnlocked)
+	k.locks.mu.Unlock()
+	switch over {
+	case ErrLost:
 		return ErrLost
-	case !first:
+	case ErrUnlocked:
 		return nil
 	}
-	switch (<-k.at().send("LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", decimal(k.token))).(type) {
-	case int64:
-		return nil
+	switch n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token).(type) {
 	case nil:
 		return ErrLost
-	default:
+	case error:
 		k.locks.leave(k.key, k.owner)
+	}
+	return nil
+}
+
+// start makes the lock the caller's, if the locks are not closed.
+func (k *Lock) start(ctx context.Context) (held context.Context) {
+	l := k.locks
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over(ctx) != nil {
+		l.leave(k.key, k.owner)
 		return nil
 	}
+	l.job(+1)
+	l.holds[k] = struct{}{}
+	held, k.cancel = context.WithCancelCause(ctx)
+	k.keep()
+	return held
+}
+
+// extend believes the lock until a lease after begun, less what clocks may differ by. A new belief only.
+func (k *Lock) extend(begun time.Duration) {
+	k.until = min(max(k.until, begun+k.lease-k.lease/100-2*time.Millisecond), k.limit)
+	k.next = begun + k.lease/3
+	if k.until == k.limit {
+		k.next = forever
+	}
+}
+
+// state is why the lock is not held at this moment, if so. The mutex is held.
+func (k *Lock) state() error {
+	if now() >= k.until {
+		k.finish(ErrLost)
+	}
+	return k.over
+}
+
+// finish ends the lock, if it has not ended. A belief that has ended is never taken up again. The mutex is held.
+func (k *Lock) finish(why error) {
+	if k.over != nil {
+		return
+	}
+	if why == ErrLost {
+		k.locks.leave(k.key, k.owner)
+	}
+	k.over = why
+	k.cancel(why)
+	delete(k.locks.holds, k)
+	k.locks.job(-1)
 }

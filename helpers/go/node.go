@@ -4,33 +4,95 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
 // A server: what it is asked goes out in pipelines of one connection, what it answers later comes by mail over a
-// second one, whatever the number of locks.
+// second one, whatever the number of locks. What is held is renewed, and a name that is not wanted any more is left.
 
-var (
-	// errUnsure says that a request's outcome is not known, or came too late to be of use.
-	errUnsure = errors.New("mortise: the server lost the request, or answered too late")
+const (
+	// timeout is how long a server may take to answer a command.
+	timeout = time.Second
+	// mailWait is how long one request for letters waits.
+	mailWait = 2 * time.Second
+	// away is for how long what still arrives under a name that was left changes nothing.
+	away = time.Minute
 	// mostCommands is how many go out in one pipeline.
 	mostCommands = 512
 )
 
+var (
+	// errUnsure says that a request's outcome is not known, or came too late to be of use.
+	errUnsure = errors.New("mortise: the server lost the request, or answered too late")
+	// errNoMail says that the server does not let this user wait. Whether the request is gone is not known.
+	errNoMail = errors.New("mortise: no mail")
+)
+
+// Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. In every
+// command the second word is the key that it is routed by.
+type Client interface {
+	// Do sends the commands in one pipeline and answers as many replies: int64, string, nil, []any or a map,
+	// a *Refused where the server answered an error, any other error where what became of it is not known.
+	Do(ctx context.Context, commands [][]string) []any
+	// Mail sends one command that may block for seconds, over a connection that Do does not use.
+	Mail(ctx context.Context, command []string) any
+	// Node names the server that serves the key: its address in a cluster, else always the same.
+	Node(ctx context.Context, key string) (string, error)
+	// Refresh looks again which server serves which key.
+	Refresh(ctx context.Context)
+	// Close closes the connections; what is in flight ends.
+	Close() error
+}
+
+// Refused is an error that the server answered.
+type Refused struct{ Code, Message string }
+
+func (e *Refused) Error() string { return "mortise: the server refused: " + e.Code + " " + e.Message }
+
+// NewRefused makes a *Refused of the text of an error reply, which some clients strip of its "ERR".
+func NewRefused(text string) *Refused {
+	code, message, _ := strings.Cut(text, " ")
+	if code != strings.ToUpper(code) {
+		return &Refused{"ERR", text}
+	}
+	return &Refused{code, message}
+}
+
+// IsDeadlock says that waiting would have closed a cycle of owners that wait for each other.
+func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
+
+// isRefused says that the server answered an error, of that code if there is one.
+func isRefused(err error, code string) bool {
+	var refused *Refused
+	return errors.As(err, &refused) && (code == "" || refused.Code == code)
+}
+
+// passing says that what a server or a connection said may be over soon: a failover, a slot that moves, a break.
+func passing(err error) bool {
+	var refused *Refused
+	if !errors.As(err, &refused) {
+		return err != ErrBusy && !errors.Is(err, errNoMail)
+	}
+	switch refused.Code {
+	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":
+		return true
+	}
+	return false
+}
+
 type node struct {
 	locks *Locks
 	name  string
-
-	mu      sync.Mutex
-	queue   []command
-	sending bool
-	box     *box
+	queue []command
+	sends bool
+	box   *box
 }
 
 type command struct {
 	words []string
-	reply chan any
+	reply func(any)
 }
 
 // node is the server that serves the key now.
@@ -41,85 +103,74 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.nodes[name]
-	if n == nil {
-		n = &node{locks: l, name: name}
-		l.nodes[name] = n
+	if l.nodes[name] == nil {
+		l.nodes[name] = &node{locks: l, name: name}
 	}
-	return n, nil
+	return l.nodes[name], nil
 }
 
-// refresh looks for the servers again, ten times a second at most.
-func (l *Locks) refresh(ctx context.Context) {
-	l.mu.Lock()
-	soon := l.refreshed != 0 && now() < l.refreshed+100*time.Millisecond
-	if !soon {
-		l.refreshed = now()
-	}
-	l.mu.Unlock()
-	if !soon {
+// lookForServers asks which server serves which key now, ten times a second at most.
+func (l *Locks) lookForServers(ctx context.Context) {
+	last, at := l.refresh.Load(), int64(now())
+	if at > last+int64(100*time.Millisecond) && l.refresh.CompareAndSwap(last, at) {
 		l.client.Refresh(ctx)
 	}
 }
 
-// send has the command sent. It never blocks, and there always is a reply: an error where the server has none.
-func (n *node) send(words ...string) <-chan any {
-	reply := make(chan any, 1)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.queue = append(n.queue, command{words, reply})
-	if !n.sending {
-		n.sending = true
+// send has the command sent, and its reply told: an error where the server has none. The mutex is held.
+func (n *node) send(reply func(any), args ...any) {
+	n.queue = append(n.queue, command{words(args...), reply})
+	if !n.sends {
+		n.sends = true
 		go n.pump()
 	}
-	return reply
 }
 
 // pump sends what is queued, then what was queued meanwhile, until there is nothing.
 func (n *node) pump() {
 	for {
-		n.mu.Lock()
+		n.locks.mu.Lock()
 		batch := n.queue[:min(len(n.queue), mostCommands)]
 		n.queue = n.queue[len(batch):]
-		n.sending = len(batch) > 0
-		n.mu.Unlock()
+		n.sends = len(batch) > 0
+		n.locks.mu.Unlock()
 		if len(batch) == 0 {
 			return
 		}
-		words := make([][]string, len(batch))
+		commands := make([][]string, len(batch))
 		for i, c := range batch {
-			words[i] = c.words
+			commands[i] = c.words
 		}
 		ctx, cancel := context.WithTimeout(n.locks.stopped, timeout)
-		replies := n.locks.client.Do(ctx, words)
+		replies := n.locks.client.Do(ctx, commands)
 		cancel()
 		for i, c := range batch {
-			err, _ := replies[i].(error)
-			var refused *Refused
-			if err == nil || errors.As(err, &refused) {
+			if err, failed := replies[i].(error); !failed || isRefused(err, "") {
 				n.locks.answered.Store(true)
 			}
-			c.reply <- replies[i]
+			c.reply(replies[i])
 		}
 	}
 }
 
 // call sends the command and awaits its reply until ctx ends.
-func (n *node) call(ctx context.Context, words ...string) any {
+func (n *node) call(ctx context.Context, args ...any) any {
+	replies := make(chan any, 1)
+	n.locks.mu.Lock()
+	n.send(func(reply any) { replies <- reply }, args...)
+	n.locks.mu.Unlock()
 	select {
-	case reply := <-n.send(words...):
+	case reply := <-replies:
 		return reply
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-n.locks.ended.Done():
-		return ErrClosed
+		return context.Cause(ctx)
 	}
 }
 
 // grant sends a request and awaits what becomes of it: the token and when its lease began, if that is known; or no
 // token, for denied.
-func (n *node) grant(ctx context.Context, words []string, p *pending, left time.Duration) (int64, time.Duration, error) {
-	switch reply := n.call(ctx, words...).(type) {
+func (n *node) grant(ctx context.Context, request []string, p *pending) (int64, time.Duration, error) {
+	switch reply := n.call(ctx, request).(type) {
 	case int64:
 		return reply, 0, nil
 	case nil:
@@ -127,41 +178,147 @@ func (n *node) grant(ctx context.Context, words []string, p *pending, left time.
 	case error:
 		return 0, 0, reply
 	case []any:
-		p.queued(reply)
-	}
-	var late <-chan time.Time
-	if left != forever {
-		late = time.After(left + 2*timeout)
+		since, _ := reply[len(reply)-1].(int64)
+		p.since.Store(since)
 	}
 	select {
 	case answer := <-p.answer:
 		return answer.token, answer.begun, answer.err
-	case <-late:
-		return 0, 0, errUnsure
 	case <-ctx.Done():
-		return 0, 0, ctx.Err()
-	case <-n.locks.ended.Done():
-		return 0, 0, ErrClosed
+		return 0, 0, context.Cause(ctx)
 	}
+}
+
+// confirm asks once more where more than half of the lease has gone by the time the grant is known.
+func (k *Lock) confirm(ctx context.Context) error {
+	if k.until-now() > k.lease/2 || k.until == k.limit {
+		return nil
+	}
+	sent := now()
+	reply := k.node.call(ctx, "LOCK.RENEW", k.key, k.owner, k.lease, "TOKEN", k.token)
+	if err, failed := reply.(error); failed {
+		return err
+	}
+	if reply != any(k.token) || now() >= k.until {
+		return errUnsure
+	}
+	k.extend(sent)
+	return nil
+}
+
+// keep renews what is due, all of one server together, and notices what is lost. It looks once a second at least:
+// time in which the machine slept counts.
+func (l *Locks) keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look = now() + time.Second
+	for k := range l.holds {
+		if k.state() != nil {
+			continue
+		}
+		if sent := now(); sent >= k.next-k.lease/12 {
+			k.next = forever
+			k.node.send(func(reply any) { k.renewed(sent, reply) }, "LOCK.RENEW", k.key, k.owner, k.lease, "TOKEN", k.token)
+		}
+		l.look = min(l.look, k.next, k.until)
+	}
+	l.keeper.Reset(l.look - now())
+}
+
+// keep has the keeper look in time for this lock. The mutex is held.
+func (k *Lock) keep() {
+	if at := min(k.next, k.until); at < k.locks.look {
+		k.locks.look = at
+		k.locks.keeper.Reset(at - now())
+	}
+}
+
+// renewed hears what became of a renewal. An error says nothing: it is tried again until the lock is lost.
+func (k *Lock) renewed(sent time.Duration, reply any) {
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	_, failed := reply.(error)
+	switch {
+	case k.state() != nil:
+		return
+	case failed:
+		k.next = now() + k.lease/6
+		go k.follow()
+	case reply != any(k.token):
+		k.finish(ErrLost)
+		return
+	default:
+		k.extend(sent)
+	}
+	k.keep()
+}
+
+// follow looks where the lock is: in a cluster its slot may move.
+func (k *Lock) follow() {
+	k.locks.lookForServers(k.locks.stopped)
+	if n, err := k.locks.node(k.locks.stopped, k.key); err == nil {
+		k.locks.mu.Lock()
+		defer k.locks.mu.Unlock()
+		k.node = n
+	}
+}
+
+// leave says, until it is answered, that nothing is wanted under that name any more.
+func (l *Locks) leave(key, owner string) {
+	l.job(+1)
+	go func() {
+		defer l.job(-1)
+		for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
+			n, err := l.node(l.stopped, key)
+			if err == nil {
+				if err, _ = n.call(l.stopped, "LOCK.LEAVE", key, owner, "FOR", away).(error); err == nil || !passing(err) {
+					return
+				}
+			}
+			sleep(l.stopped, pause)
+			l.lookForServers(l.stopped)
+		}
+	}()
+}
+
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+}
+
+// words are those of a command; times in milliseconds, rounded up: a wait of 0 would be one without limit.
+func words(args ...any) []string {
+	words := make([]string, 0, len(args))
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case []string:
+			words = append(words, arg...)
+		case time.Duration:
+			words = append(words, fmt.Sprint(int64((arg+time.Millisecond-1)/time.Millisecond)))
+		default:
+			words = append(words, fmt.Sprint(arg))
+		}
+	}
+	return words
 }
 
 // box is where a server puts the answers of this program's requests. It lives while it is of use.
 type box struct {
-	node *node
-	name string
-
-	mu      sync.Mutex
-	pending map[string]*pending
-	since   int64 // tells this box from an earlier one of the same name
-	after   int64 // the last letter that was read
-	used    time.Duration
+	node    *node
+	name    string
+	since   int64               // tells this box from an earlier one of the same name
+	after   int64               // the last letter that was read
+	idle    int                 // for how many rounds nobody has waited
+	pending map[string]*pending // by owner
 }
 
 // pending is a request that waits for a letter.
 type pending struct {
 	box    *box
 	owner  string
-	since  int64
+	since  atomic.Int64 // of the box that the server put it to
 	answer chan answer
 }
 
@@ -173,105 +330,22 @@ type answer struct {
 
 // expect awaits letters for the owner, before its request is sent: a letter may come before the request's reply.
 func (n *node) expect(ctx context.Context, owner string) *pending {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.box == nil || n.box.misplaced(ctx) {
-		n.box = &box{node: n, name: n.boxName(ctx), pending: map[string]*pending{}}
+	name := n.boxName(ctx)
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	if n.box == nil || n.box.name != name {
+		n.box = &box{node: n, name: name, pending: map[string]*pending{}}
 		go n.box.listen()
 	}
 	p := &pending{box: n.box, owner: owner, answer: make(chan answer, 1)}
-	p.box.mu.Lock()
-	defer p.box.mu.Unlock()
 	p.box.pending[owner] = p
 	return p
 }
 
-// boxName makes up a name that is routed to this server, as in a cluster the box has to be where the locks are.
-func (n *node) boxName(ctx context.Context) string {
-	for i := 0; ; i++ {
-		name := fmt.Sprintf("{%s}", n.locks.name(""))
-		if at, err := n.locks.client.Node(ctx, name); err != nil || at == n.name || i > 100000 {
-			return name
-		}
-	}
-}
-
-func (b *box) misplaced(ctx context.Context) bool {
-	at, err := b.node.locks.client.Node(ctx, b.name)
-	return err == nil && at != b.node.name
-}
-
-// queued hears which box the server put the request to.
-func (p *pending) queued(reply []any) {
-	p.box.mu.Lock()
-	defer p.box.mu.Unlock()
-	if len(reply) > 1 {
-		p.since, _ = reply[1].(int64)
-	}
-}
-
 func (p *pending) forget() {
-	p.box.mu.Lock()
-	defer p.box.mu.Unlock()
+	p.box.node.locks.mu.Lock()
+	defer p.box.node.locks.mu.Unlock()
 	delete(p.box.pending, p.owner)
-}
-
-// listen collects letters until nobody has waited for any for a while, or the box is not where the locks are.
-func (b *box) listen() {
-	l, pause := b.node.locks, firstPause
-	for {
-		words := []string{"LOCK.MAIL", b.name, "WAIT", "2000"}
-		if b.since != 0 {
-			words = append(words, "AFTER", decimal(b.since), decimal(b.after))
-		}
-		sent := now()
-		ctx, cancel := context.WithTimeout(l.stopped, 2*time.Second+timeout)
-		reply := l.client.Mail(ctx, words)
-		cancel()
-		if mail, ok := reply.([]any); ok && len(mail) == 3 {
-			b.read(sent, mail)
-			pause = firstPause
-		} else {
-			if err, _ := reply.(error); err != nil && !passing(err) {
-				b.giveUp(&noMail{err})
-			}
-			sleep(pause, l.stopped.Done(), nil)
-			pause = min(2*pause, lastPause)
-			l.refresh(l.stopped)
-		}
-		if b.ends() {
-			return
-		}
-	}
-}
-
-// ends says whether the box is of no use any more, and if so takes it out of it.
-func (b *box) ends() bool {
-	l, away := b.node.locks, b.misplaced(b.node.locks.stopped)
-	b.node.mu.Lock()
-	defer b.node.mu.Unlock()
-	b.mu.Lock()
-	if len(b.pending) > 0 || b.used == 0 {
-		b.used = now()
-	}
-	ends := away || l.stopped.Err() != nil || now()-b.used > 10*time.Second
-	b.mu.Unlock()
-	if ends {
-		if b.node.box == b {
-			b.node.box = nil
-		}
-		b.giveUp(errUnsure)
-	}
-	return ends
-}
-
-// giveUp tells all who wait that nothing will come.
-func (b *box) giveUp(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.pending {
-		p.tell(answer{err: err})
-	}
 }
 
 func (p *pending) tell(a answer) {
@@ -281,14 +355,82 @@ func (p *pending) tell(a answer) {
 	}
 }
 
+// boxName is the box's, or a new one where that is not routed to this server: in a cluster it has to be where the locks are.
+func (n *node) boxName(ctx context.Context) string {
+	n.locks.mu.Lock()
+	name := "{" + random() + "}"
+	if n.box != nil {
+		name = n.box.name
+	}
+	n.locks.mu.Unlock()
+	for range 100_000 {
+		if at, err := n.locks.client.Node(ctx, name); err != nil || at == n.name {
+			break
+		}
+		name = "{" + random() + "}"
+	}
+	return name
+}
+
+// listen collects letters while anybody waits for them, or did lately.
+func (b *box) listen() {
+	l, pause := b.node.locks, firstPause
+	for b.isOfUse() {
+		command := words("LOCK.MAIL", b.name, "WAIT", mailWait)
+		if b.since != 0 {
+			command = append(command, words("AFTER", b.since, b.after)...)
+		}
+		sent := now()
+		ctx, cancel := context.WithTimeout(l.stopped, mailWait+timeout)
+		reply := l.client.Mail(ctx, command)
+		cancel()
+		if mail, ok := reply.([]any); ok && len(mail) == 3 {
+			b.read(sent, mail)
+			pause = firstPause
+			continue
+		}
+		if err, _ := reply.(error); err != nil && !passing(err) {
+			b.giveUp(fmt.Errorf("%w: %v", errNoMail, err))
+		}
+		sleep(l.stopped, pause)
+		pause = min(2*pause, lastPause)
+		l.lookForServers(l.stopped)
+	}
+	b.giveUp(errUnsure)
+}
+
+func (b *box) isOfUse() bool {
+	name := b.node.boxName(b.node.locks.stopped)
+	b.node.locks.mu.Lock()
+	defer b.node.locks.mu.Unlock()
+	if b.idle++; len(b.pending) > 0 {
+		b.idle = 0
+	}
+	if name == b.name && b.idle < 6 && b.node.locks.stopped.Err() == nil {
+		return true
+	}
+	if b.node.box == b {
+		b.node.box = nil
+	}
+	return false
+}
+
+// giveUp tells all who wait that nothing will come.
+func (b *box) giveUp(err error) {
+	b.node.locks.mu.Lock()
+	defer b.node.locks.mu.Unlock()
+	for _, p := range b.pending {
+		p.tell(answer{err: err})
+	}
+}
+
 // read hands letters out. A request that was made to another box than this is gone.
 func (b *box) read(sent time.Duration, mail []any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	since, _ := mail[0].(int64)
+	b.node.locks.mu.Lock()
+	defer b.node.locks.mu.Unlock()
+	b.since, _ = mail[0].(int64)
 	waited, _ := mail[1].(int64)
 	letters, _ := mail[2].([]any)
-	b.since = since
 	for _, l := range letters {
 		letter := fields(l)
 		number, _ := letter["number"].(int64)
@@ -297,11 +439,11 @@ func (b *box) read(sent time.Duration, mail []any) {
 		}
 		b.after = number
 		owner, _ := letter["owner"].(string)
-		age, _ := letter["age"].(int64)
 		var a answer
 		switch letter["result"] {
 		case "granted":
 			a.token, _ = letter["token"].(int64)
+			age, _ := letter["age"].(int64)
 			a.begun = sent + time.Duration(waited-age)*time.Millisecond
 		case "refused":
 			text, _ := letter["error"].(string)
@@ -315,7 +457,7 @@ func (b *box) read(sent time.Duration, mail []any) {
 		}
 	}
 	for _, p := range b.pending {
-		if p.since != 0 && p.since != since {
+		if since := p.since.Load(); since != 0 && since != b.since {
 			p.tell(answer{err: errUnsure})
 		}
 	}
@@ -337,23 +479,4 @@ func fields(reply any) map[string]any {
 		}
 	}
 	return read
-}
-
-// noMail says that the server does not let this user wait by mail. The request it was for is not known to be gone.
-type noMail struct{ cause error }
-
-func (e *noMail) Error() string { return "mortise: no mail: " + e.cause.Error() }
-
-// passing says that what a server or a connection said may be over soon: a failover, a slot that moves, a break.
-func passing(err error) bool {
-	var refused *Refused
-	if !errors.As(err, &refused) {
-		_, hopeless := err.(*noMail)
-		return !hopeless && err != ErrBusy
-	}
-	switch refused.Code {
-	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":
-		return true
-	}
-	return false
 }

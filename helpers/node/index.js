@@ -112,7 +112,8 @@ export class Lock {
 /** The locks of one server or cluster. */
 export class Locks {
   asked = new Map();
-  closed = false;
+  closed = false; // nothing is taken any more
+  ended = false; // nothing is sent any more
   #nodes = new Map();
   #id = randomUUID();
   #count = 0;
@@ -279,8 +280,10 @@ export class Locks {
     const nodes = [...this.#nodes.values()];
     for (const ticket of this.asked.values()) ticket.settle(new Again("", { cause: new Error("closed") }));
     for (const node of nodes) for (const lock of node.holds) lock.lose();
-    for (const end = now() + ms; nodes.some((node) => node.debts.size > 0) && now() < end; ) await pause(5);
-    const said = nodes.every((node) => node.debts.size === 0);
+    const isSaid = () => this.asked.size === 0 && nodes.every((node) => node.debts.size === 0);
+    for (const end = now() + ms; !isSaid() && now() < end; ) await pause(5);
+    const said = isSaid();
+    this.ended = true; // what is left from now on goes with its lease
     for (const node of nodes) node.debts.clear();
     await Promise.all(nodes.flatMap((node) => [node.wire.close(), node.ear.close()]));
     return said;

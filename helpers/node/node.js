@@ -236,6 +236,7 @@ export class Node {
   }
 
   leave(key, owner) {
+    if (this.locks.ended) return;
     this.debts.set(owner, ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]);
     this.keep();
   }

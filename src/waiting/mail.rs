@@ -21,6 +21,7 @@ use crate::ffi::{Blocked, Context};
 use crate::state::{ROOM_KEPT, State, Swap};
 use crate::time::clock;
 use crate::turn::timers;
+use crate::waiting::tellings::Tellings;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::waiters::{self, Answer};
 
@@ -34,6 +35,7 @@ const UNFORGOTTEN: u64 = 10;
 pub(crate) struct Post {
     mail: RefCell<Mail>,
     readers: RefCell<Readers>,
+    tellings: RefCell<Tellings>,
     /// Where the numbers of boxes and letters come from.
     numbers: RefCell<TokenClock>,
     /// How long the server has read no commands, in milliseconds.
@@ -366,7 +368,9 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: Call) {
     let now = clock::now_micros();
     let listened = post.listened(Instant::from_millis(now / 1_000));
     let mut mail = post.mail.borrow_mut();
+    let before = mail.told(id);
     let letters = mail.tell(id, call.count, listened);
+    let is_told = letters.len() > 0;
     ctx.reply_array(3);
     ctx.reply_integer(id.0 as i64);
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);
@@ -374,6 +378,27 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: Call) {
     for (number, letter) in letters {
         reply_letter(ctx, number, letter, now);
     }
+    // Whatever runs in a script or a transaction has another client's id, or none.
+    if is_told && !ctx.denies_blocking() && undelivered::watch(ctx, ctx.state()) {
+        let mut tellings = post.tellings.borrow_mut();
+        tellings.add(&mail, id, before, ctx.client_id());
+    }
+}
+
+/// The event loop slept: who was told letters has them.
+pub(crate) fn on_slept(state: &State) {
+    state.post.tellings.borrow_mut().on_slept();
+}
+
+/// `client` was told letters since the event loop slept.
+pub(crate) fn was_told(state: &State, client: u64) -> bool {
+    state.post.tellings.borrow().knows(client)
+}
+
+/// `client` is being closed, and has not read what it was told since the event loop slept.
+pub(crate) fn on_closed(state: &State, client: u64) {
+    let mut tellings = state.post.tellings.borrow_mut();
+    tellings.on_closed(&mut state.post.mail.borrow_mut(), client);
 }
 
 fn reply_letter(ctx: &Context<'_>, number: u64, letter: &Letter, now: u64) {

@@ -4,6 +4,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod mail;
+mod tellings;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;
 

@@ -83,14 +83,19 @@ pub(crate) fn told(ctx: &Context<'_>, state: &State, id: WaiterId, client: u64) 
     let before = undelivered.told.insert(client, id);
     before.and_then(|before| undelivered.land(before));
     drop(undelivered);
+    if !watch(ctx, state) {
+        on_slept(state);
+    }
+    true
+}
+
+/// The server tells of clients that close, and of the event loop, from now on. False if it cannot.
+pub(crate) fn watch(ctx: &Context<'_>, state: &State) -> bool {
     if !state.watches_clients.get() {
         state.watches_clients.set(ctx.watch_clients());
     }
     state.watched_clients.set(true);
-    if !state.watches_clients.get() {
-        on_slept(state);
-    }
-    true
+    state.watches_clients.get()
 }
 
 /// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
@@ -123,6 +128,7 @@ pub(crate) fn stop_watching(ctx: &Context<'_>, state: &State) {
 
 /// The event loop slept: who was told has been told.
 pub(crate) fn on_slept(state: &State) {
+    mail::on_slept(state);
     let mut undelivered = state.undelivered.borrow_mut();
     if undelivered.told.is_empty() {
         return;
@@ -136,12 +142,19 @@ pub(crate) fn on_slept(state: &State) {
 /// A client is being closed.
 pub(crate) fn on_closed(ctx: &Context<'_>, state: &State, client: u64) {
     let told = state.undelivered.borrow_mut().told.remove(&client);
-    let Some(id) = told else { return };
-    if ctx.closes_after_reply(client) {
-        state.undelivered.borrow_mut().land(id);
+    if told.is_none() && !mail::was_told(state, client) {
         return;
     }
-    lost(state, id);
+    let reads_replies = ctx.closes_after_reply(client);
+    if !reads_replies {
+        mail::on_closed(state, client);
+    }
+    let Some(id) = told else { return };
+    if reads_replies {
+        state.undelivered.borrow_mut().land(id);
+    } else {
+        lost(state, id);
+    }
 }
 
 /// The server has done with the client of `id`, who was not told.

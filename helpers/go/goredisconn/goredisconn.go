@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"mortise.example/mortise"
+	"mortise"
 )
 
 // client has connections of its own, with the settings of the program's client: it shares no pool that could be

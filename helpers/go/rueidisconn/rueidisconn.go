@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"mortise.example/mortise"
+	"mortise"
 )
 
 type client struct {
