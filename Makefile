@@ -66,8 +66,12 @@ interop: build ## Run the other languages' lock libraries, and all together: mak
 	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)
 
 .PHONY: bench
-bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"]
+bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS=peers]
+ifeq ($(firstword $(ARGS)),peers)
+	@WITHOUT="$(WITHOUT)" benches/peers/run $(wordlist 2,$(words $(ARGS)),$(ARGS))
+else
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
+endif
 
 .PHONY: fmt
 fmt: ## Format the code
