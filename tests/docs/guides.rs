@@ -3,14 +3,30 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const GUIDES: [&str; 7] = [
+const GUIDES: [&str; 18] = [
     "README.md",
     "CONTRIBUTING.md",
+    "benches/peers/README.md",
     "client/README.md",
+    "docs/clients.md",
     "docs/commands.md",
-    "docs/guarantees.md",
     "docs/design.md",
+    "docs/guarantees.md",
+    "docs/migrating.md",
+    "docs/migrating/redislock.md",
+    "docs/migrating/redisson.md",
+    "docs/migrating/redsync.md",
+    "docs/migrating/rueidislock.md",
     "docs/numbers.md",
+    "helpers/go/README.md",
+    "helpers/java/README.md",
+    "helpers/node/README.md",
+    "helpers/python/README.md",
+];
+
+/// What stands first in the path of a file that a guide names.
+const FOLDERS: [&str; 8] = [
+    "benches/", "client/", "core/", "docs/", "helpers/", "scripts/", "src/", "tests/",
 ];
 
 fn root() -> &'static Path {
@@ -53,9 +69,7 @@ fn every_test_that_a_guide_names_is_there() {
     let mut names = 0;
     for guide in GUIDES {
         for word in code_words(guide) {
-            let is_path = ["tests/", "client/", "core/", "src/", "docs/", "scripts/"]
-                .iter()
-                .any(|dir| word.starts_with(dir));
+            let is_path = FOLDERS.iter().any(|folder| word.starts_with(folder));
             // The names of tests are sentences.
             let is_test = word.matches('_').count() >= 4
                 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
