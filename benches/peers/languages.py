@@ -68,7 +68,7 @@ def python():
     if not VENV.exists():
         run(ROOT, "python3", "-m", "venv", str(VENV))
     pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
-    run(HERE / "python", *pip, "install", "--quiet", "-r", "requirements.txt", "--editable", str(ROOT / "helpers/python"))
+    run(HERE / "python", *pip, "install", "--quiet", "-r", "requirements.txt", str(ROOT / "helpers/python"))
     return [f"{p['name']} {p['version']}" for p in json.loads(run(ROOT, *pip, "list", "--format", "json")) if p["name"] == "redis"]
 
 
@@ -78,18 +78,23 @@ def node():
     return [f"{name} {tree[name]['version']}" for name in ("ioredis", "redlock", "redlock-universal")]
 
 
+BUILDERS = {"java": java, "go": go, "python": python, "node": node}
+
+
+def build(language):
+    """Builds a language's driver. The line that says which versions it has."""
+    found = subprocess.run(["./interop", "toolchain"], cwd=ROOT / "helpers" / language, capture_output=True, text=True)
+    if found.returncode != 0:
+        raise SystemExit(f"{language}: missing here: {found.stderr.strip()}. To leave it out: WITHOUT={language}")
+    return f"{found.stdout.strip()}: {', '.join(BUILDERS[language]())}"
+
+
 def prepare(without):
     """The libraries whose languages are not left out, ready to run, and the lines that say which versions they are."""
-    builders = {"java": java, "go": go, "python": python, "node": node}
-    unknown = set(without) - set(builders)
+    unknown = set(without) - set(BUILDERS)
     if unknown:
-        raise SystemExit(f"WITHOUT names {unknown.pop()}; the languages are {', '.join(builders)}")
-    versions = []
-    for language in (language for language in builders if language not in without):
-        found = subprocess.run(["./interop", "toolchain"], cwd=ROOT / "helpers" / language, capture_output=True, text=True)
-        if found.returncode != 0:
-            raise SystemExit(f"{language}: missing here: {found.stderr.strip()}. Without it: make bench ARGS=peers WITHOUT={language}")
-        versions.append(f"{found.stdout.strip()}: {', '.join(builders[language]())}")
+        raise SystemExit(f"WITHOUT names {unknown.pop()}; the languages are {', '.join(BUILDERS)}")
+    versions = [build(language) for language in BUILDERS if language not in without]
     if without:
         versions.append(f"left out: {', '.join(without)}")
     return [library for library in LIBRARIES if library.language not in without], versions

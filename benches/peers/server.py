@@ -32,6 +32,11 @@ class Server:
             raise SystemExit(f"{SERVER} does not start")
         self.replies = self.socket.makefile("rb")
 
+    def say(self, words):
+        """A command whose reply is one line."""
+        self.socket.sendall(f"{words}\r\n".encode())
+        return self.replies.readline()
+
     def info(self):
         self.socket.sendall(b"INFO\r\n")
         length = int(self.replies.readline()[1:])

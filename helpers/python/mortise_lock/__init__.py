@@ -1,5 +1,6 @@
 """Locks that the server knows, for threads. The class has the methods of `redis.lock.Lock`; `mortise_lock.asyncio` has its twin."""
 import atexit
+import collections
 import functools
 import inspect
 import itertools
@@ -130,29 +131,26 @@ class BaseLock:
     async def _holds(self, session):
         """Who holds, by the server: (owner, token, ms left). None where something else than such a lock has the key."""
         reply = (await session.ask("LOCK.INFO", self._key, "COUNT", 2**31 - 1))[1]
-        if isinstance(reply, Exception):
-            if code(reply) == "WRONGTYPE":
-                return None
+        if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
             raise reply
-        holds = map(fields, fields(reply)["holds"] if reply else [])
-        return [(hold["owner"], hold["token"], hold["lease"]) for hold in holds]
+        holds = map(fields, fields(reply)["holds"] if isinstance(reply, (dict, list)) else [])
+        return None if isinstance(reply, Exception) else [(hold["owner"], hold["token"], hold["lease"]) for hold in holds]
 
     async def _mine(self, session):
         """The hold of this lock's token, also where another process took it."""
-        for owner, fence, left in (await self._holds(session)) or [] if self._token is not None else []:
-            if self._hold is not None and not self._hold.over.is_set() and owner == self._hold.owner:
-                return self._hold
-            if self._hold is None and self._bytes(self._token) in (owner, owner.rpartition(b"##")[0]):
+        if self._hold is not None:
+            return self._hold if self._hold.owner in [owner for owner, _, _ in await self._holds(session) or []] else None
+        for owner, fence, left in await self._holds(session) or []:
+            if self._bytes(self._token) in (owner, owner.rpartition(b"##")[0]):
                 self.local.hold = Hold(self._key, owner, left, session.event)
                 self.local.hold.granted(fence, now())
-                return self._hold
-        return None
+        return self._hold
 
     async def locked(self) -> bool:
         return await self._holds(await self._session()) != []
 
     async def owned(self) -> bool:
-        return await self._mine(await self._session()) is not None
+        return self._token is not None and await self._mine(await self._session()) is not None
 
     async def release(self) -> None:
         if self._token is None:
@@ -267,10 +265,10 @@ class BaseWire:
     """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline."""
 
     def __init__(self, connect):
-        self.connect, self.connection, self.jobs = connect, None, []
+        self.connect, self.connection, self.jobs = connect, None, collections.deque()
 
-    async def exchange(self, batch):
-        error = Unanswered(None, False)
+    async def exchange(self):
+        batch, error = [self.jobs.popleft() for _ in range(len(self.jobs))], Unanswered(None, False)
         try:
             self.connection = self.connection or self.connect()
             await settled(self.connection.connect())
@@ -279,7 +277,7 @@ class BaseWire:
             await settled(self.connection.send_packed_command(self.connection.pack_commands(commands), check_health=False))
             for job in batch:
                 job.outcome = [await self.read() for _ in job.commands]
-                job.turn.set()
+                job.done.set()
         except BaseException as cause:
             error.cause = cause
             await self.hang_up()
@@ -288,7 +286,7 @@ class BaseWire:
         finally:
             for job in batch:
                 job.outcome = job.outcome or error
-                job.turn.set()
+                job.done.set()
 
     async def read(self):
         try:
@@ -303,10 +301,10 @@ class BaseWire:
 
 
 class Job:
-    """Commands on their way. Who gets the `turn` without an outcome carries what has gathered."""
+    """Commands on their way."""
 
-    def __init__(self, commands, turn):
-        self.commands, self.turn, self.outcome = commands, turn, None
+    def __init__(self, commands, done):
+        self.commands, self.done, self.outcome = commands, done, None
 
     def result(self):
         if isinstance(self.outcome, Unanswered):
@@ -320,38 +318,19 @@ async def settled(answer):
 
 
 class Wire(BaseWire):
-    """The same for threads: who finds it free carries."""
+    """The same for threads: whose turn it is carries what all have to say."""
 
     def __init__(self, connect):
         super().__init__(connect)
-        self.mutex, self.busy = threading.Lock(), False
+        self.mutex = threading.Lock()
 
     def call(self, commands):
         job = Job(commands, threading.Event())
+        self.jobs.append(job)
         with self.mutex:
-            if not self.busy:
-                job.turn.set()
-            self.busy = True
-            self.jobs.append(job)
-        try:
-            self.finish(job)
-        except BaseException:  # an interrupt: somebody has to take the turn that may come to this job
-            threading.Thread(target=self.finish, args=(job,), daemon=True).start()
-            raise
+            if job.outcome is None:
+                in_thread(self.exchange)()
         return job.result()
-
-    def finish(self, job):
-        job.turn.wait()
-        if job.outcome is None:
-            with self.mutex:
-                batch, self.jobs = self.jobs, []
-            try:
-                in_thread(self.exchange)(batch)
-            finally:
-                with self.mutex:
-                    self.busy = bool(self.jobs)
-                    for following in self.jobs[:1]:
-                        following.turn.set()
 
 
 class Session(rules.Session):

@@ -44,14 +44,13 @@ class Wire(BaseWire):
         self.jobs.append(job)
         if self.carrier is None:
             self.carrier = asyncio.create_task(self.carry())
-        await job.turn.wait()
+        await job.done.wait()
         return job.result()
 
     async def carry(self):
         try:
             while self.jobs:
-                batch, self.jobs = self.jobs, []
-                await self.exchange(batch)
+                await self.exchange()
         finally:
             self.carrier = None
 
