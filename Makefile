@@ -65,6 +65,10 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 interop: build ## Run the other languages' lock libraries, and all together: make interop [WITHOUT="java go"]
 	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)
 
+.PHONY: pages
+pages: build ## Try what docs/migrating shows of Go and Java beside the old libraries: make pages [WITHOUT=java]
+	@WITHOUT="$(WITHOUT)" benches/peers/pages
+
 .PHONY: bench
 bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS=peers]
 ifeq ($(firstword $(ARGS)),peers)

@@ -1,4 +1,4 @@
-//! What the guides say is true: every test and every file that they name is there.
+//! What the guides say is true: every test and every file that they name is there, and every program in them is run by a test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,4 +86,41 @@ fn every_test_that_a_guide_names_is_there() {
         }
     }
     assert!(names > 20, "only {names} found");
+}
+
+/// Who runs the programs of a language that guides show, as they stand there.
+const RUNNERS: [(&str, &[&str]); 4] = [
+    (
+        "python",
+        &[
+            "tests/docs/python.rs",
+            "helpers/python/tests/test_guides.py",
+        ],
+    ),
+    ("js", &["helpers/node/test/examples.test.js"]),
+    ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
+    (
+        "java",
+        &[
+            "helpers/java/src/test/java/mortise/ReadmeTest.java",
+            "benches/peers/pages",
+        ],
+    ),
+];
+
+#[test]
+fn every_program_in_a_guide_is_run_by_a_test() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let mut programs = 0;
+    for guide in GUIDES {
+        let page = Path::new(guide).file_stem().unwrap().to_str().unwrap();
+        for (language, runners) in RUNNERS {
+            if read(guide).contains(&format!("```{language}\n")) {
+                let runs = runners.iter().any(|runner| read(runner).contains(page));
+                assert!(runs, "nobody runs the {language} in {guide}");
+                programs += 1;
+            }
+        }
+    }
+    assert!(programs >= 10, "only {programs} found");
 }
