@@ -11,7 +11,7 @@ import weakref
 from types import SimpleNamespace
 
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, LockError, LockNotOwnedError, ResponseError, TimeoutError
+from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from . import _rules as rules
@@ -70,7 +70,6 @@ class BaseLock:
         wait = 0 if not blocking else math.inf if limit is None else max(0, limit * 1000)
         end, failing, hold = now() + wait, None, None
         for tries in itertools.count(1):
-            pause = 20
             try:
                 hold = await self._attempt(session, end - now() if wait else 0, task)
                 break
@@ -79,14 +78,15 @@ class BaseLock:
                 if wait == 0:
                     last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
                 else:
-                    last_try = now() + pause >= (failing + PATIENCE if failing and limit is None else end)
+                    last_try = now() + 20 >= (failing + PATIENCE if failing and limit is None else end)
                 if session.closed or last_try or isinstance(cause, AuthenticationError):
                     if cause is not None:
                         raise cause
                     break
-                if failing:
-                    await session.refresh(session.node(self._key))
-                    pause = min(20 * 2 ** min(tries, 5), max(20, end - now()))
+                if not failing:
+                    continue
+                await session.refresh(session.node(self._key))
+                pause = min(20 * 2 ** min(tries, 5), max(20, end - now()))
             except RefusedError as error:  # something that is no lock of this kind has the key
                 if code(error) != "WRONGTYPE" or poll is None:
                     raise
@@ -264,6 +264,8 @@ def own_connection(pool, mail):
 class BaseWire:
     """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline."""
 
+    disconnecting = {}  # how
+
     def __init__(self, connect):
         self.connect, self.connection, self.jobs = connect, None, collections.deque()
 
@@ -279,7 +281,7 @@ class BaseWire:
                 job.outcome = [await self.read() for _ in job.commands]
                 job.done.set()
         except BaseException as cause:
-            error.cause = cause
+            error.cause = cause if isinstance(cause, Exception) else ConnectionError("interrupted")
             await self.hang_up()
             if not isinstance(cause, Exception):
                 raise
@@ -297,7 +299,7 @@ class BaseWire:
     async def hang_up(self):
         connection, self.connection = self.connection, None
         if connection is not None:
-            await settled(connection.disconnect())
+            await settled(connection.disconnect(**self.disconnecting))
 
 
 class Job:

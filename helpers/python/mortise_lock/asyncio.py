@@ -37,7 +37,7 @@ async def close(redis, timeout=2.0) -> bool:
 class Wire(BaseWire):
     """One connection that all tasks share. A task of its own carries, which no cancelling ends."""
 
-    carrier = None
+    carrier, disconnecting = None, {"nowait": True}
 
     async def call(self, commands):
         job = Job(commands, asyncio.Event())
