@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortise_harness::{
-    Server, cmd, command, eventually, eventually_within, granted, holders_of, mail, queue,
+    Server, cmd, command, eventually, eventually_within, granted, hold_of, holders_of, mail, queue,
     queue_of, send, try_cmd, wait_for_sync, waiter,
 };
 
@@ -58,6 +58,19 @@ fn an_untold_grant_is_given_back_with_the_box_and_a_told_one_stays() {
     goes(&server);
     assert_eq!(holders_of(&mut a, "told"), ["b"]);
     assert_eq!(holders_of(&mut a, "untold"), ["d"]);
+}
+
+#[test]
+fn an_untold_grant_by_which_a_command_was_guarded_stays() {
+    let server = short_lived();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    let token = hold_of(&mut a, "key", "b").expect("a hold").token;
+    cmd!(a, "LOCK.GUARD", "key", "b", token, "SET", "data", "1");
+    goes(&server);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
 }
 
 #[test]

@@ -20,13 +20,14 @@ mod waiters;
 use std::rc::Rc;
 
 pub use deadlock::Wait;
-pub use keys::{KeyId, WaitingKeys};
+pub use keys::WaitingKeys;
 pub use waiter::{Changed, Decided, Settled, Verdict, Waiter, WaiterId};
 
 use keys::Keys;
 use tree::NIL;
-use waiters::{Place, Waiters};
+use waiters::{Position, Waiters};
 
+use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
 use crate::types::{Instant, Lease};
@@ -62,20 +63,20 @@ impl Queues {
         Some(Queue { queues: self, key })
     }
 
-    /// Every key where somebody waits, with its queue.
+    /// Every key with waiters, with its queue.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Rc<[u8]>, Queue<'_>)> {
         self.keys
             .iter()
             .map(|(key, node)| (node.id.db, &node.id.name, Queue { queues: self, key }))
     }
 
-    /// The keys of database `db` where somebody waits.
+    /// The keys of database `db` with waiters.
     pub fn keys_of(&self, db: u32) -> impl Iterator<Item = &Rc<[u8]>> {
         let ids = self.keys.iter().map(|(_, node)| &node.id);
         ids.filter(move |id| id.db == db).map(|id| &id.name)
     }
 
-    /// The keys where somebody waits, to be walked a few at a time.
+    /// The keys with waiters, to be walked a few at a time.
     pub fn waiting_keys(&self) -> WaitingKeys<'_> {
         WaitingKeys(&self.keys)
     }
@@ -141,7 +142,7 @@ impl Queues {
             found.push(node.waiter.id);
             at = self
                 .waiters
-                .request_from(task, key, owner, node.place().behind());
+                .request_from(task, key, owner, node.position().behind());
         }
         found
     }
@@ -186,7 +187,7 @@ impl Queues {
     }
 }
 
-/// Who holds the keys where somebody waits.
+/// Who holds the keys with waiters.
 impl Queues {
     /// What is known of the lock of a key with waiters: who holds it, and when it loses its first
     /// hold. Settling sees to it by itself; this is for a waiter that has begun to wait, because no
@@ -241,7 +242,7 @@ impl<'a> Queue<'a> {
 
     /// The waiters, the next one first.
     pub fn iter(self) -> impl Iterator<Item = &'a Waiter> {
-        let mut at = self.first_from(Place::FIRST);
+        let mut at = self.first_from(Position::FIRST);
         let waiters = &self.queues.waiters;
         std::iter::from_fn(move || {
             let found = (at != NIL).then(|| &waiters.node(at).waiter)?;
@@ -252,7 +253,7 @@ impl<'a> Queue<'a> {
 
     /// Since when the one waits that has waited longest.
     pub fn oldest(self) -> Option<Instant> {
-        let firsts = [Place::FIRST, Place::LINE].map(|place| self.first_from(place));
+        let firsts = [Position::FIRST, Position::LINE].map(|position| self.first_from(position));
         let firsts = firsts.into_iter().filter(|first| *first != NIL);
         let since = firsts.map(|first| self.queues.waiters.node(first).waiter.since);
         since.min()
@@ -263,8 +264,8 @@ impl<'a> Queue<'a> {
         self.queues.keys.held(self.key)
     }
 
-    fn first_from(self, place: Place) -> u32 {
+    fn first_from(self, position: Position) -> u32 {
         let line = self.queues.keys.node(self.key).line;
-        self.queues.waiters.line_from(line, place)
+        self.queues.waiters.line_from(line, position)
     }
 }
