@@ -75,7 +75,7 @@ public final class LettuceClient implements Client {
     @Override
     public void refresh() {
         if (cluster != null) {
-            cluster.refreshPartitions();
+            cluster.refreshPartitionsAsync();
         }
     }
 
