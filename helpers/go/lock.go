@@ -50,6 +50,7 @@ func (k *Lock) Check() (int64, error) {
 func (k *Lock) Unlock() error {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
+	k.follow()
 	k.locks.mu.Lock()
 	over, n := k.state(), k.node
 	k.finish(ErrUnlocked)
@@ -170,7 +171,10 @@ func (k *Lock) renewed(sent time.Duration, reply any) {
 		return
 	case failed:
 		k.next = now() + k.lease/6
-		go k.follow()
+		go func() {
+			k.locks.lookForServers(k.locks.stopped)
+			k.follow()
+		}()
 	case reply != any(k.token):
 		k.finish(ErrLost)
 		return
@@ -182,7 +186,6 @@ func (k *Lock) renewed(sent time.Duration, reply any) {
 
 // follow looks where the lock is: in a cluster its slot may move.
 func (k *Lock) follow() {
-	k.locks.lookForServers(k.locks.stopped)
 	if n, err := k.locks.node(k.locks.stopped, k.key); err == nil {
 		k.locks.mu.Lock()
 		defer k.locks.mu.Unlock()

@@ -194,16 +194,21 @@ type answer struct {
 
 // expect awaits letters for the owner, before its request is sent: a letter may come before the request's reply.
 func (n *node) expect(ctx context.Context, owner string) *pending {
-	box := n.boxName(ctx)
-	n.locks.mu.Lock()
-	defer n.locks.mu.Unlock()
-	if n.box != box {
-		n.box = box
-		go n.listen(box)
+	for {
+		seen, box := n.boxName(ctx)
+		n.locks.mu.Lock()
+		if n.box != seen { // somebody else was faster
+			n.locks.mu.Unlock()
+			continue
+		}
+		if n.box = box; box != seen {
+			go n.listen(box)
+		}
+		p := &pending{node: n, box: box, owner: owner, answer: make(chan answer, 1)}
+		n.pending[owner] = p
+		n.locks.mu.Unlock()
+		return p
 	}
-	p := &pending{node: n, box: box, owner: owner, answer: make(chan answer, 1)}
-	n.pending[owner] = p
-	return p
 }
 
 func (p *pending) forget() {
@@ -212,20 +217,22 @@ func (p *pending) forget() {
 	delete(p.node.pending, p.owner)
 }
 
-// boxName is the box, or a new one where that is not routed to this server: in a cluster it has to be where the locks are.
-func (n *node) boxName(ctx context.Context) string {
+// boxName is the box, and it again or a new one where it is not routed to this server: in a cluster it has to be where
+// the locks are.
+func (n *node) boxName(ctx context.Context) (now, routed string) {
 	n.locks.mu.Lock()
-	box := n.box
+	now = n.box
 	n.locks.mu.Unlock()
+	routed = now
 	for range 100_000 {
-		if box != "" {
-			if at, err := n.locks.client.Node(ctx, box); err != nil || at == n.name {
+		if routed != "" {
+			if at, err := n.locks.client.Node(ctx, routed); err != nil || at == n.name {
 				break
 			}
 		}
-		box = "{" + random() + "}"
+		routed = "{" + random() + "}"
 	}
-	return box
+	return now, routed
 }
 
 // listen collects letters while anybody waits for them, or did lately.
@@ -258,7 +265,7 @@ func (n *node) listen(box string) {
 
 // isOfUse says whether the box is, and if not takes it out of it.
 func (n *node) isOfUse(box string, used *time.Duration) bool {
-	routed := n.boxName(n.locks.stopped)
+	_, routed := n.boxName(n.locks.stopped)
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	if len(n.pending) > 0 {

@@ -92,6 +92,7 @@ public final class Held implements AutoCloseable {
 
     /** Sends the release, once: null if the lock is over already. What is not answered is left. */
     CompletableFuture<Object> release() {
+        follow();
         return locks.get(() -> {
             if (!state()) {
                 return null;
@@ -110,6 +111,7 @@ public final class Held implements AutoCloseable {
 
     /** Keeps a read hold only: waiting readers get in. */
     void downgrade() {
+        follow();
         node.send("LOCK.RLOCK", key, owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token);
         Object reply = node.send("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token).join();
         if (!Long.valueOf(1).equals(reply)) {
@@ -120,6 +122,7 @@ public final class Held implements AutoCloseable {
 
     /** Adds a write hold to the read hold. Where it is not known whether that came about, all is lost. */
     boolean upgrade(long left, boolean interruptible) throws InterruptedException {
+        follow();
         locks.with(() -> upgrading = true);
         try {
             var words = new ArrayList<>(List.of("LOCK.WLOCK", key, owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token));
@@ -184,7 +187,6 @@ public final class Held implements AutoCloseable {
         } else if (reply instanceof LockException) {
             renewal = Clock.now() + lease / 6;
             locks.refresh();
-            locks.janitor.execute(this::follow);
         } else if (reply instanceof Long now && (now == token || upgrading && now > token)) {
             extend(sent);
         } else {
@@ -193,10 +195,14 @@ public final class Held implements AutoCloseable {
         locks.lookBy(nextLook());
     }
 
-    /** Looks where the lock is: in a cluster its slot may move. */
-    private void follow() {
-        Node now = locks.node(key);
-        locks.with(() -> node = now);
+    /** Looks where the lock is: in a cluster its slot may move, and Sentinel may name another primary. */
+    void follow() {
+        try {
+            Node now = locks.node(key);
+            locks.with(() -> node = now);
+        } catch (LockException e) {
+            // Nobody knows now.
+        }
     }
 
     /** Whether it is held at this moment. */

@@ -11,6 +11,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
@@ -39,16 +40,16 @@ public final class Locks implements AutoCloseable {
 
     final Client client;
     volatile boolean answered; // a server ever has
-    private final String uuid = UUID.randomUUID().toString();
+    final String uuid = UUID.randomUUID().toString();
     private final AtomicLong count = new AtomicLong();
     private final AtomicLong jobs = new AtomicLong(); // what close waits for: acquisitions, holds, names to leave
     private final AtomicLong refreshed = new AtomicLong();
-    private final ThreadLocal<Map<String, ThreadLock.Hold>> threads = ThreadLocal.withInitial(HashMap::new);
+    final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
     private final CompletableFuture<Void> closing = new CompletableFuture<>(); // nothing is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
     // What a client may keep waiting is the janitor's; the keeper has to be in time.
     private final ScheduledThreadPoolExecutor keeper = executor("mortise-keeper");
-    final ScheduledThreadPoolExecutor janitor = executor("mortise-janitor");
+    private final ScheduledThreadPoolExecutor janitor = executor("mortise-janitor");
 
     private final ReentrantLock mutex = new ReentrantLock(); // of all below, of every node and of every hold
     private final Map<String, Node> nodes = new HashMap<>();
@@ -152,14 +153,6 @@ public final class Locks implements AutoCloseable {
             return this;
         }
 
-        /** As a {@link ThreadLock} takes it: the thread is the task, so threads that wait for each other are a deadlock. */
-        Request forThread(boolean read, Duration lease, long wait, boolean interruptible) {
-            this.read = read;
-            this.wait = wait;
-            this.interruptible = interruptible;
-            return lease(lease).task(uuid + "-" + Thread.currentThread().getId());
-        }
-
         /**
          * Takes the lock. A thread that is interrupted waits no longer, and leaves nothing behind.
          *
@@ -242,20 +235,13 @@ public final class Locks implements AutoCloseable {
         return task == null ? uuid + ":" + number : task + "##" + uuid.substring(0, 13) + number;
     }
 
-    /** What this thread holds, by key. */
-    Map<String, ThreadLock.Hold> ofThread() {
-        return threads.get();
-    }
-
     /** Renews what is due, all of one server together, and notices what is lost; looks once a second at least. */
     private void keep() {
         Clock.look();
+        holds.forEach(Held::follow);
         with(() -> {
-            lookAt = Clock.now() + 1000;
-            holds.forEach(held -> lookAt = Math.min(lookAt, held.keep()));
-            long next = lookAt;
             lookAt = Long.MAX_VALUE;
-            lookBy(next);
+            lookBy(holds.stream().mapToLong(Held::keep).reduce(Clock.now() + 1000, Math::min));
         });
     }
 
@@ -310,7 +296,7 @@ public final class Locks implements AutoCloseable {
                 } finally {
                     refreshed.set(Clock.now());
                 }
-            });
+            }).start();
         }
     }
 
@@ -323,14 +309,6 @@ public final class Locks implements AutoCloseable {
 
     boolean isClosing() {
         return closing.isDone();
-    }
-
-    void pause(long millis) {
-        try {
-            Node.await(stopped, millis, false);
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e); // is not thrown
-        }
     }
 
     boolean isStopped() {
@@ -359,20 +337,13 @@ public final class Locks implements AutoCloseable {
         return Math.min(FOREVER, d.plusNanos(999_999).toMillis());
     }
 
-    static void daemon(String name, Runnable run) {
+    static Thread daemon(String name, Runnable run) {
         var thread = new Thread(run, name);
         thread.setDaemon(true);
-        thread.start();
+        return thread;
     }
 
     private static ScheduledThreadPoolExecutor executor(String name) {
-        var executor = new ScheduledThreadPoolExecutor(1, run -> {
-            var thread = new Thread(run, name);
-            thread.setDaemon(true);
-            return thread;
-        });
-        executor.setRemoveOnCancelPolicy(true);
-        executor.setRejectedExecutionHandler((run, e) -> { }); // closed
-        return executor;
+        return new ScheduledThreadPoolExecutor(1, run -> daemon(name, run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
     }
 }

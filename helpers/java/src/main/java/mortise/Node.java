@@ -9,6 +9,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -16,6 +17,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Predicate;
 
 /**
@@ -45,7 +47,7 @@ final class Node {
     Node(Locks locks, String name) {
         this.locks = locks;
         this.name = name;
-        Locks.daemon("mortise-commands " + name, this::pump);
+        Locks.daemon("mortise-commands " + name, this::pump).start();
     }
 
     /** Has the command sent. Never blocks; there always is a reply: a LockException where the server has none. */
@@ -153,21 +155,27 @@ final class Node {
 
     /** Awaits letters for the owner, before its request is sent: a letter may come before the request's reply. */
     private Pending expect(String owner) {
-        String name = boxName();
-        return locks.get(() -> {
-            if (!name.equals(box)) {
-                box = name;
-                Locks.daemon("mortise-mail " + this.name, () -> listen(name));
+        while (true) {
+            String seen = locks.get(() -> box);
+            String name = servedName(seen);
+            Pending letter = locks.get(() -> {
+                if (!Objects.equals(box, seen)) {
+                    return null; // somebody else was faster
+                } else if (!name.equals(seen)) {
+                    box = name;
+                    Locks.daemon("mortise-mail " + this.name, () -> listen(name)).start();
+                }
+                pending.put(owner, new Pending(name, owner));
+                return pending.get(owner);
+            });
+            if (letter != null) {
+                return letter;
             }
-            var letter = new Pending(name, owner);
-            pending.put(owner, letter);
-            return letter;
-        });
+        }
     }
 
-    /** The box, or a new one where its name is not routed to this server: in a cluster it has to be where the locks are. */
-    private String boxName() {
-        String box = locks.get(() -> this.box);
+    /** That name, or a new one where it is not routed to this server: in a cluster a box has to be where the locks are. */
+    private String servedName(String box) {
         for (int i = 0; box == null || i < 100_000 && !isServed(box); i++) {
             box = "{" + UUID.randomUUID() + "}";
         }
@@ -217,7 +225,7 @@ final class Node {
                 giveUp(p -> p.box.equals(box), new LockException("no mail from the server: " + refused.getMessage(), refused));
             }
             locks.refresh();
-            locks.pause(pause);
+            LockSupport.parkNanos(pause * 1_000_000);
             pause = Math.min(2 * pause, Locks.LAST_PAUSE);
         }
         giveUp(p -> p.box.equals(box), new LockException.Unanswered("the server does not serve this lock any more", null));

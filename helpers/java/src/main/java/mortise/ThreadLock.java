@@ -72,14 +72,14 @@ public final class ThreadLock implements Lock {
         if (interruptible && Thread.interrupted()) {
             throw new InterruptedException();
         }
-        Hold hold = locks.ofThread().get(key);
+        Hold hold = locks.ofThread.get().get(key);
         if (hold == null) {
             try {
-                hold = new Hold(locks.take(key).forThread(read, lease, wait, interruptible).acquire());
+                hold = new Hold(request(wait, interruptible).acquire());
             } catch (LockException.Busy e) {
                 return false;
             }
-            locks.ofThread().put(key, hold);
+            locks.ofThread.get().put(key, hold);
         } else {
             hold.held.check();
             if (!read && hold.writes == 0 && !hold.held.upgrade(wait, interruptible)) {
@@ -88,6 +88,15 @@ public final class ThreadLock implements Lock {
         }
         count(hold, +1);
         return true;
+    }
+
+    /** The thread is the task, so threads that wait for each other are a deadlock. */
+    private Locks.Request request(long wait, boolean interruptible) {
+        Locks.Request request = locks.take(key).lease(lease).task(locks.uuid + "-" + Thread.currentThread().getId());
+        request.read = read;
+        request.wait = wait;
+        request.interruptible = interruptible;
+        return request;
     }
 
     /** How often the thread holds it in this mode, after that many more. */
@@ -101,7 +110,7 @@ public final class ThreadLock implements Lock {
         Hold hold = ofThread();
         int left = count(hold, -1);
         if (hold.reads + hold.writes == 0) {
-            locks.ofThread().remove(key);
+            locks.ofThread.get().remove(key);
             hold.held.unlock();
             return;
         }
@@ -113,7 +122,7 @@ public final class ThreadLock implements Lock {
 
     /** What this thread holds, in this mode. */
     private Hold ofThread() {
-        Hold hold = locks.ofThread().get(key);
+        Hold hold = locks.ofThread.get().get(key);
         if (hold == null || count(hold, 0) == 0) {
             throw new IllegalMonitorStateException("this thread does not hold the lock " + key);
         }
@@ -128,13 +137,13 @@ public final class ThreadLock implements Lock {
 
     /** The fencing token of what this thread holds, if that is held at this moment: see {@link Held#token}. */
     public long token() {
-        Hold hold = locks.ofThread().get(key);
+        Hold hold = locks.ofThread.get().get(key);
         return (hold == null ? ofThread() : hold).held.check();
     }
 
     /** Whether this thread holds the lock in this mode at this moment. */
     public boolean isHeldByCurrentThread() {
-        Hold hold = locks.ofThread().get(key);
+        Hold hold = locks.ofThread.get().get(key);
         return hold != null && count(hold, 0) > 0 && hold.held.isHeld();
     }
 }
