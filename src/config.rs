@@ -1,7 +1,49 @@
 //! The settings: `lock.max-lease`, `lock.max-waiters`, `lock.max-queued`, `lock.mail-timeout`, `lock.grace`.
 
-use crate::ffi::Setting;
-use crate::state::STATE;
+use std::cell::Cell;
+
+use crate::ffi::{Context, MainThread, Setting};
+
+struct Values {
+    max_lease: Cell<u64>,
+    max_waiters: Cell<u64>,
+    max_queued: Cell<u64>,
+    mail_timeout: Cell<u64>,
+    grace: Cell<u64>,
+}
+
+static VALUES: MainThread<Values> = MainThread::new(Values {
+    max_lease: Cell::new(0),
+    max_waiters: Cell::new(0),
+    max_queued: Cell::new(0),
+    mail_timeout: Cell::new(0),
+    grace: Cell::new(0),
+});
+
+/// `lock.max-lease`, in milliseconds.
+pub(crate) fn max_lease(ctx: &Context<'_>) -> u64 {
+    VALUES.get(ctx).max_lease.get()
+}
+
+/// `lock.max-waiters`.
+pub(crate) fn max_waiters(ctx: &Context<'_>) -> u64 {
+    VALUES.get(ctx).max_waiters.get()
+}
+
+/// `lock.max-queued`.
+pub(crate) fn max_queued(ctx: &Context<'_>) -> u64 {
+    VALUES.get(ctx).max_queued.get()
+}
+
+/// `lock.mail-timeout`, in milliseconds.
+pub(crate) fn mail_timeout(ctx: &Context<'_>) -> u64 {
+    VALUES.get(ctx).mail_timeout.get()
+}
+
+/// `lock.grace`, in milliseconds.
+pub(crate) fn grace(ctx: &Context<'_>) -> u64 {
+    VALUES.get(ctx).grace.get()
+}
 
 /// The longest lease that can be configured: ten years, in milliseconds.
 const LONGEST: i64 = 10 * 365 * 86_400_000;
@@ -12,39 +54,39 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: 86_400_000,
         min: 1,
         max: LONGEST,
-        get: || STATE.with(|state| state.max_lease.get() as i64),
-        set: |value| STATE.with(|state| state.max_lease.set(value as u64)),
+        get: |ctx| max_lease(ctx) as i64,
+        set: |ctx, value| VALUES.get(ctx).max_lease.set(value as u64),
     },
     Setting {
         name: c"max-waiters",
         default: 10_000,
         min: 0,
         max: 1_000_000,
-        get: || STATE.with(|state| state.max_waiters.get() as i64),
-        set: |value| STATE.with(|state| state.max_waiters.set(value as u64)),
+        get: |ctx| max_waiters(ctx) as i64,
+        set: |ctx, value| VALUES.get(ctx).max_waiters.set(value as u64),
     },
     Setting {
         name: c"max-queued",
         default: 500_000,
         min: 0,
         max: 10_000_000,
-        get: || STATE.with(|state| state.max_queued.get() as i64),
-        set: |value| STATE.with(|state| state.max_queued.set(value as u64)),
+        get: |ctx| max_queued(ctx) as i64,
+        set: |ctx, value| VALUES.get(ctx).max_queued.set(value as u64),
     },
     Setting {
         name: c"mail-timeout",
         default: 5_000,
         min: 100,
         max: 60_000,
-        get: || STATE.with(|state| state.mail_timeout.get() as i64),
-        set: |value| STATE.with(|state| state.mail_timeout.set(value as u64)),
+        get: |ctx| mail_timeout(ctx) as i64,
+        set: |ctx, value| VALUES.get(ctx).mail_timeout.set(value as u64),
     },
     Setting {
         name: c"grace",
         default: 0,
         min: 0,
         max: LONGEST,
-        get: || STATE.with(|state| state.grace_ms.get() as i64),
-        set: |value| STATE.with(|state| state.grace_ms.set(value as u64)),
+        get: |ctx| grace(ctx) as i64,
+        set: |ctx, value| VALUES.get(ctx).grace.set(value as u64),
     },
 ];

@@ -1,65 +1,77 @@
 //! `INFO lock`.
 
 use crate::ffi::{Context, InfoWriter};
-use crate::keys::leases::Table;
-use crate::state::{self, STATE, State};
-use crate::time::clock;
-use crate::time::failover;
+use crate::keys::{arrivals, dirty, leases, tokens};
+use crate::time::failover::{self, Leases};
+use crate::time::{clock, grace, lateness};
+use crate::totals;
+use crate::turn::slice;
+use crate::waiting::{left, post, queue, readers, waiters};
 
-pub(crate) fn write(info: &InfoWriter) {
-    STATE.with(|state| {
-        let now = clock::now();
-        let tables = state.leases.borrow();
-        let totals = &state.totals;
-        let [boxes, letters, requests] = state.post.counts();
-        for (field, value) in [
-            ("locks", tables.iter().map(Table::locks).sum()),
-            ("holders", tables.iter().map(Table::holders).sum()),
-            ("waiters", state.queues.borrow().len() as u64),
-            ("waiters_by_mail", requests),
-            ("boxes", boxes),
-            ("letters", letters),
-            ("left", state.left.borrow().len() as u64),
-            ("blocked_clients", state.waiters.borrow().len() as u64),
-            ("held_back", state.dirty.borrow().held_back() as u64),
-            ("marked", marked(state)),
-            ("total_grants", totals.grants.get()),
-            ("total_reentries", totals.reentries.get()),
-            ("total_handoffs", totals.handoffs.get()),
-            ("total_releases", totals.releases.get()),
-            ("total_renewals", totals.renewals.get()),
-            ("total_expiries", totals.expiries.get()),
-            ("total_timeouts", totals.timeouts.get()),
-            ("total_deadlocks", totals.deadlocks.get()),
-            ("total_denied", totals.denied.get()),
-            ("total_evictions", totals.evictions.get()),
-            ("longest_stretch_us", state.longest_stretch.get()),
-            ("grace_left_ms", state.grace.left(now)),
-            (
-                "replicas_late",
-                u64::from(state.grace.heartbeats.are_late(now)),
-            ),
-            ("suspect_left_ms", state.lateness.suspect_ms(now)),
-            ("last_token", state::last_token()),
-        ] {
-            info.number(field, value);
+pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
+    let now = clock::now();
+    let [locks, holders] = leases::count(ctx);
+    let totals = totals::get(ctx);
+    let [boxes, letters, requests] = post::get(ctx).counts();
+    for (field, value) in [
+        ("locks", locks),
+        ("holders", holders),
+        ("waiters", queue::all(ctx).borrow().len() as u64),
+        ("waiters_by_mail", requests),
+        ("boxes", boxes),
+        ("letters", letters),
+        ("left", left::all(ctx).borrow().len() as u64),
+        (
+            "blocked_clients",
+            (waiters::len(ctx) + readers::len(ctx)) as u64,
+        ),
+        ("held_back", held_back(ctx)),
+        ("marked", marked(ctx)),
+        ("total_grants", totals.grants.get()),
+        ("total_reentries", totals.reentries.get()),
+        ("total_handoffs", totals.handoffs.get()),
+        ("total_releases", totals.releases.get()),
+        ("total_renewals", totals.renewals.get()),
+        ("total_expiries", totals.expiries.get()),
+        ("total_timeouts", totals.timeouts.get()),
+        ("total_deadlocks", totals.deadlocks.get()),
+        ("total_denied", totals.denied.get()),
+        ("total_evictions", totals.evictions.get()),
+        ("longest_stretch_us", slice::longest_stretch(ctx)),
+        ("grace_left_ms", grace::get(ctx).left(now)),
+        (
+            "replicas_late",
+            u64::from(grace::get(ctx).heartbeats.are_late(now)),
+        ),
+        ("suspect_left_ms", lateness::get(ctx).suspect_ms(now)),
+        ("last_token", tokens::last(ctx)),
+    ] {
+        info.number(field, value);
+    }
+    for (what, times) in [
+        ("wait", totals::wait_times(ctx).borrow()),
+        ("hold", totals::hold_times(ctx).borrow()),
+    ] {
+        for percent in [50, 95, 99] {
+            info.number(&format!("{what}_ms_p{percent}"), times.percentile(percent));
         }
-        for (what, times) in [
-            ("wait", state.wait_times.borrow()),
-            ("hold", state.hold_times.borrow()),
-        ] {
-            for percent in [50, 95, 99] {
-                info.number(&format!("{what}_ms_p{percent}"), times.percentile(percent));
-            }
-            info.number(&format!("{what}_ms_max"), times.max());
-        }
-        let missing = Context::with_detached(|ctx| failover::missing(ctx, state, now));
-        info.number("failover_safe", u64::from(missing.is_empty()));
-        info.text("failover_missing", &missing.join("; "));
-    });
+        info.number(&format!("{what}_ms_max"), times.max());
+    }
+    let running = Leases {
+        granted: leases::last_deadline(ctx),
+        awaited: queue::all(ctx).borrow().longest_lease(),
+    };
+    let missing = failover::missing(ctx, &running, now);
+    info.number("failover_safe", u64::from(missing.is_empty()));
+    info.text("failover_missing", &missing.join("; "));
 }
 
 /// Keys that are still to be looked at.
-fn marked(state: &State) -> u64 {
-    (state.dirty.borrow().marked() + state.arrivals.borrow().len()) as u64
+fn marked(ctx: &Context<'_>) -> u64 {
+    (dirty::marked(ctx) + arrivals::len(ctx)) as u64
+}
+
+/// How many keys are looked at again when the server accepts writes.
+fn held_back(ctx: &Context<'_>) -> u64 {
+    (dirty::held_back(ctx) + arrivals::held_back(ctx)) as u64
 }

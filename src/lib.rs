@@ -1,29 +1,35 @@
 //! Mortise: locks as a native part of Redis and Valkey.
 //!
-//! Here is only what the module registers. The rules of locking are in `mortise-core`. The rooms:
+//! Here is only what the module registers. The rules of locking are in `mortise-core`. The rooms, each of which uses
+//! those below it alone:
 //!
 //! * `command`: one file a command: parse, ask the core, reply.
-//! * `turn`: the turn of the event loop: what callbacks saw change, timers, and the one place that settles.
+//! * `turn`: the turn of the event loop: the timers, and the one place that settles.
 //! * `waiting`: who waits, and how a waiter is answered.
-//! * `keys`: what a key holds, and what replicas and the AOF hear of it.
-//! * `time`: clocks, the grace, failover.
+//! * `keys`: what a key holds, what replicas and the AOF hear of it, and which keys have changed.
+//! * `time`: clocks, timers, the grace, failover.
 //! * `ffi`: the way in and out, and all that is unsafe.
+//!
+//! Where a lower room needs an answer from above, it is handed in here: see [`ffi::Handlers`] and [`ffi::DataType`].
 
 #![deny(unsafe_code)]
 
 mod command;
 mod config;
+mod data_type;
+mod decimal;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;
 mod info;
 mod keys;
-mod state;
+mod memory;
 mod time;
+mod totals;
 mod turn;
 mod waiting;
 
-use ffi::{Module, command};
+use ffi::{ClientHandlers, EventHandlers, Handlers, Module, command};
 
 /// What the server is told when it loads the module.
 static MODULE: Module = Module {
@@ -41,8 +47,24 @@ static MODULE: Module = Module {
         command::<command::Guard>("write getkeys-api", 1),
         command::<command::Info>("readonly", 1),
         command::<command::Top>("readonly", 0),
-        command::<keys::effect::Apply>("write", 1),
-        command::<turn::settle::Settle>("write no-monitor", 1),
+        command::<command::Apply>("write", 1),
+        command::<command::Settle>("write no-monitor", 1),
     ],
     settings: config::SETTINGS,
+    data_type: ffi::data_type::<data_type::LockType>(),
+    handlers: Handlers {
+        on_load: turn::events::on_load,
+        on_alarm: turn::timers::on_alarm,
+        events: EventHandlers {
+            on_event: turn::events::on_event,
+            on_evicted: keys::evictions::on_evicted,
+        },
+        clients: ClientHandlers {
+            on_reply: waiting::on_reply,
+            on_unblock: waiting::on_unblock,
+            on_disconnect: waiting::on_disconnect,
+            on_freed: waiting::on_freed,
+        },
+        write_info: info::write,
+    },
 };

@@ -23,7 +23,7 @@
 //! }
 //! ```
 //!
-//! The server decides: queue, hand-off and leases are in the module. Whoever waits stands in the server's queue, first come,
+//! The server decides: queue, hand-off and leases are in the module. A waiter stands in the server's queue, first come,
 //! first served; nobody polls, and one connection collects the answers of all tasks that wait. This crate keeps time and tells the truth about it. A server without the module is told
 //! apart at once ([`Error::NoModule`], with how to load it).
 //!

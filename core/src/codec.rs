@@ -10,163 +10,21 @@
 //! boot-time clock and the wall clock of the writer, a hold carries what was left of its lease, and
 //! [`Arrival`] says which of these the reader may trust. Version 1 did not tell the machine.
 
+mod effect;
+mod error;
 mod reader;
+mod stamp;
 
-use std::fmt;
-use std::num::NonZeroU64;
+pub use effect::{Effect, Fact, Heartbeat};
+pub use error::{DecodeError, VERSION};
+pub use stamp::{Arrival, BootId, MachineId, Stamp};
+
+use reader::{MAX_MILLIS, Reader};
 
 use crate::lock::Lock;
 use crate::owner::OwnerRef;
 use crate::stake::Stake;
 use crate::types::Instant;
-
-use reader::Reader;
-
-/// The version written. Older ones are read for ever; newer ones are refused.
-pub const VERSION: u8 = 2;
-
-/// Which boot of which machine: the kernel's boot id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct BootId(pub [u8; 16]);
-
-/// Which machine, across its boots: a number that no other machine has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MachineId(pub NonZeroU64);
-
-/// When and where bytes were written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// The machine and boot.
-    pub boot_id: BootId,
-    /// The machine whose wall clock it is; `None` where that cannot be told.
-    pub machine: Option<MachineId>,
-    /// Its boot-time clock.
-    pub boot: Instant,
-    /// Its wall clock, milliseconds since 1970.
-    pub wall_ms: u64,
-}
-
-/// How the bytes reached the reader, and so what tells how much of a lease is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// Straight from a live server (effect on a replica, full sync, RESTORE, slot import): the
-    /// remaining time counts from receipt, so that skewed clocks cannot shorten a lease.
-    Live,
-    /// From a file, after a pause of unknown length: by the boot-time clock if this is the same
-    /// boot, by the wall clock if it is the same machine, else as from a live server; and never
-    /// more than remained. A file may have come from a primary on another machine.
-    File,
-    /// From a file of what is, or may be, a replica, in which another machine's stamps are to be
-    /// expected: the same, but the wall clock is not trusted at all.
-    ReplicaFile,
-}
-
-impl Arrival {
-    /// How much of `remaining` milliseconds is left `here`, of bytes stamped `written`.
-    fn left(self, remaining: u64, written: &Written, here: &Stamp) -> u64 {
-        let stamp = &written.stamp;
-        let passed = match self {
-            Self::Live => 0,
-            _ if stamp.boot_id == here.boot_id => here.boot.millis_since(stamp.boot),
-            Self::File if written.shows_clock_of(here) => {
-                here.wall_ms.saturating_sub(stamp.wall_ms)
-            }
-            Self::File | Self::ReplicaFile => 0,
-        };
-        remaining.saturating_sub(passed)
-    }
-}
-
-/// A stamp as it was read.
-struct Written {
-    stamp: Stamp,
-    /// It is of a version that tells the machine, or that it cannot.
-    tells_machine: bool,
-}
-
-impl Written {
-    /// Its wall clock is the one `here`. What does not tell is believed to be from here.
-    fn shows_clock_of(&self, here: &Stamp) -> bool {
-        !self.tells_machine || (here.machine.is_some() && self.stamp.machine == here.machine)
-    }
-}
-
-/// Why bytes were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// Written by a newer version.
-    Newer(u8),
-    /// They end too early.
-    Short,
-    /// Something follows the end.
-    Long,
-    /// A number or a length is out of its bounds.
-    OutOfBounds,
-    /// The holds could not stand beside each other.
-    Impossible,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Newer(version) => write!(f, "written by a newer version ({version} > {VERSION})"),
-            Self::Short => f.write_str("cut short"),
-            Self::Long => f.write_str("bytes after the end"),
-            Self::OutOfBounds => f.write_str("a number or length out of its bounds"),
-            Self::Impossible => f.write_str("holds that cannot stand beside each other"),
-        }
-    }
-}
-
-impl std::error::Error for DecodeError {}
-
-/// One fact about one lock, decided by a primary, as replicas and the AOF get it.
-#[derive(Clone, Copy, Debug)]
-pub enum Effect<'a> {
-    /// `owner` holds with `stake`; other holds stay unless they contradict it.
-    Put(OwnerRef<'a>, Stake),
-    /// `owner` holds with `stake`, and nobody else does.
-    Sole(OwnerRef<'a>, Stake),
-    /// `owner` holds nothing any more.
-    Drop(OwnerRef<'a>),
-    /// Nobody holds any more.
-    Free,
-    /// Nothing but the token clock.
-    Clock,
-    /// See [`Heartbeat`].
-    Heartbeat(Heartbeat),
-}
-
-/// What a primary tells its replicas again and again, so that they know how late its data is, and it how late its
-/// replicas are. In an AOF it stands only for the sake of `suspect_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// How long from now on it suspects holds that its own predecessor may have ended, in milliseconds.
-    pub suspect_ms: u64,
-    /// How old the last heartbeat is that every replica of its has acknowledged, in milliseconds; `None` if one has not
-    /// acknowledged any.
-    pub acknowledged_ms: Option<u64>,
-}
-
-/// A decoded [`Effect`], with its deadline on the reader's clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact<'a> {
-    /// See [`Effect::Put`].
-    Put(OwnerRef<'a>, Stake),
-    /// See [`Effect::Sole`].
-    Sole(OwnerRef<'a>, Stake),
-    /// See [`Effect::Drop`].
-    Drop(OwnerRef<'a>),
-    /// See [`Effect::Free`].
-    Free,
-    /// See [`Effect::Clock`].
-    Clock,
-    /// See [`Effect::Heartbeat`].
-    Heartbeat(Heartbeat),
-}
-
-/// A number that bounds every duration read: 2^53 ms.
-const MAX_MILLIS: u64 = 1 << 53;
 
 /// Appends the bytes of `lock` and of the token clock's `last` to `out`.
 pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
@@ -179,10 +37,10 @@ pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
     }
 }
 
-/// The lock that `bytes` describe and the `last` token of whoever wrote them.
+/// The lock that `bytes` describe and the `last` token of the server that wrote them.
 ///
 /// # Errors
-/// [`DecodeError`] for anything but the bytes of a lock that somebody holds.
+/// [`DecodeError`] for anything but the bytes of a lock that is held.
 pub fn decode_lock(
     bytes: &[u8],
     arrival: Arrival,
@@ -242,7 +100,7 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
     }
 }
 
-/// The fact that `bytes` tell and the `last` token of whoever wrote them.
+/// The fact that `bytes` tell and the `last` token of the server that wrote them.
 ///
 /// # Errors
 /// [`DecodeError`] for anything but the bytes of an effect.

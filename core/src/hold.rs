@@ -1,4 +1,4 @@
-//! Where the holds of one lock are kept. No rules here: see `lock.rs`.
+//! Where the holds of one lock are kept. No rules here: see `live.rs`.
 //!
 //! One holder, the common case, lives in the lock itself. Several (they can only be readers) live
 //! in a map by owner, with their deadlines in order beside it, so that everything about one of

@@ -19,8 +19,10 @@
 pub mod codec;
 mod histogram;
 mod hold;
+mod key;
 mod lease;
 mod left;
+mod live;
 mod lock;
 pub mod mail;
 mod observed;
@@ -37,14 +39,16 @@ mod uuid;
 
 pub use histogram::Histogram;
 pub use hold::Holds;
+pub use key::KeyId;
 pub use lease::{LeaseId, LeaseOrder};
 pub use left::Left;
-pub use lock::{Live, Lock};
+pub use live::Live;
+pub use lock::Lock;
 pub use mail::Mail;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
-    Changed, Decided, KeyId, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys,
+    Changed, Decided, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys,
 };
 pub use remains::Remains;
 pub use request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};

@@ -6,140 +6,26 @@
 //!                 └─ the box goes ───────────┴─► the request leaves, an untold grant is given back
 //! ```
 //!
-//! A queue knows nothing of this: it knows a waiter, and whoever answers waiters looks here whether
+//! A queue knows nothing of this: it knows a waiter, and the code that answers waiters looks here whether
 //! the answer is a letter. A letter's number is larger than that of every letter before it, in
 //! whatever box, so what was told of a box is told by one number.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_set, hash_map, hash_set};
-use std::hash::Hash;
+mod leaving;
+mod letter;
+mod mailbox;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
+pub use letter::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Told, Undo, Untold};
+
+use letter::untold;
+use mailbox::{Crowd, Leftover, Mailbox, ROOM_KEPT, entry, give_room_back};
+
+use crate::key::KeyId;
 use crate::owner::{Owner, OwnerRef};
-use crate::queues::KeyId;
 use crate::queues::WaiterId;
-use crate::stake::{Stake, Touched};
-use crate::types::{Instant, Lease, Mode, Token};
-
-/// A box: the number that it got when it came to be, `since` in the contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BoxId(pub u64);
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It holds.
-    Granted {
-        /// The fencing token.
-        token: Token,
-        /// The lease, as it was granted.
-        lease: Lease,
-        /// When.
-        at: Instant,
-        /// How to give it back if nobody is ever told.
-        undo: Undo,
-    },
-    /// Its wait is over, or the read hold that it wanted to upgrade has ended.
-    Denied,
-    /// The error that a blocked request would have got.
-    Refused(Box<str>),
-}
-
-/// What a grant changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undo {
-    /// The hold as the grant left it.
-    pub granted: Touched,
-    /// Its token then.
-    pub token: Token,
-    /// The hold as it was before.
-    pub before: Option<Box<Stake>>,
-}
-
-/// A grant that nobody was told of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Untold {
-    /// Where.
-    pub key: KeyId,
-    /// Whose.
-    pub owner: Owner,
-    /// How to give it back.
-    pub undo: Undo,
-}
-
-/// An answer that is told until it is forgotten.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
-    /// The key that was asked for.
-    pub key: KeyId,
-    /// Who asked.
-    pub owner: Owner,
-    /// For what.
-    pub mode: Mode,
-    /// The answer.
-    pub outcome: Outcome,
-}
-
-/// What became of an answer.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Posted {
-    /// It is a letter in this box.
-    In(BoxId),
-    /// The box has gone: a grant is to be given back.
-    Returned(Option<Untold>),
-    /// The request did not wait by mail.
-    NotByMail(Letter),
-}
-
-/// What leaves with a box that has gone.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Leaving {
-    /// To be taken out of its queue.
-    Request(WaiterId),
-    /// To be given back: nobody was told.
-    Grant(Untold),
-    /// Nothing is to be done for it.
-    Letter,
-}
-
-/// The box belongs to another user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotYours;
-
-#[derive(Debug)]
-struct Mailbox {
-    name: Rc<[u8]>,
-    user: Box<[u8]>,
-    /// When it was asked for last.
-    asked: Instant,
-    /// Since when a letter is told and not forgotten.
-    told_since: Option<Instant>,
-    /// Up to which number letters were told.
-    told: u64,
-    letters: BTreeMap<u64, Letter>,
-    requests: HashSet<WaiterId>,
-}
-
-impl Mailbox {
-    fn len(&self) -> usize {
-        self.requests.len() + self.letters.len()
-    }
-}
-
-/// What has not left yet of a box that has gone.
-#[derive(Debug)]
-struct Leftover {
-    told: u64,
-    letters: BTreeMap<u64, Letter>,
-    requests: hash_set::IntoIter<WaiterId>,
-}
-
-/// Boxes that have gone together, and have not been looked at one by one.
-#[derive(Debug)]
-struct Crowd {
-    boxes: hash_map::IntoIter<BoxId, Mailbox>,
-    names: hash_map::IntoIter<Rc<[u8]>, BoxId>,
-    by_asked: btree_set::IntoIter<(Instant, BoxId)>,
-}
+use crate::types::{Instant, Mode};
 
 /// Every box of a server.
 #[derive(Debug, Default)]
@@ -277,7 +163,7 @@ impl Mail {
         Posted::In(id)
     }
 
-    /// Somebody asks for the letters of the box, and has those up to `after`.
+    /// A reader asks for the letters of the box, and has those up to `after`.
     pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) {
         let Some(found) = self.boxes.get_mut(&id) else {
             return;
@@ -324,6 +210,27 @@ impl Mail {
             .map(|(number, letter)| (*number, letter))
             .collect();
         told.into_iter()
+    }
+
+    /// Up to where the box was told, to be put back by [`Mail::untell`].
+    pub fn told(&self, id: BoxId) -> Told {
+        let found = self.boxes.get(&id);
+        Told {
+            number: found.map_or(0, |found| found.told),
+            since: found.and_then(|found| found.told_since),
+        }
+    }
+
+    /// What was told since `told` went to clients that never read it.
+    pub fn untell(&mut self, id: BoxId, told: Told) {
+        if let Some(found) = self.boxes.get_mut(&id) {
+            found.told = told.number;
+            let next = found.letters.first_key_value();
+            let since = told
+                .since
+                .filter(|_| next.is_some_and(|(next, _)| *next <= told.number));
+            self.set_told_since(id, since);
+        }
     }
 
     /// The box has letters behind `after`.
@@ -396,103 +303,6 @@ impl Mail {
         self.by_asked.first().map(|(asked, _)| *asked)
     }
 
-    /// The box goes. What was in it leaves a piece at a time, see [`Self::next_leaving`].
-    pub fn close(&mut self, id: BoxId) {
-        let Some(gone) = self.boxes.remove(&id) else {
-            return;
-        };
-        self.names.remove(&gone.name);
-        self.by_asked.remove(&(gone.asked, id));
-        if let Some(told_since) = gone.told_since {
-            self.by_told.remove(&(told_since, id));
-        }
-        self.leave(id, gone);
-        give_room_back(&mut self.names);
-        give_room_back(&mut self.boxes);
-    }
-
-    fn leave(&mut self, id: BoxId, gone: Mailbox) {
-        if gone.len() == 0 {
-            return;
-        }
-        let leftover = Leftover {
-            told: gone.told,
-            letters: gone.letters,
-            requests: gone.requests.into_iter(),
-        };
-        self.leaving.insert(id, leftover);
-    }
-
-    /// Every box goes, and nothing is to be given back: this server decides no more.
-    pub fn close_all(&mut self) {
-        self.by_told.clear();
-        self.crowds.push(Crowd {
-            boxes: std::mem::take(&mut self.boxes).into_iter(),
-            names: std::mem::take(&mut self.names).into_iter(),
-            by_asked: std::mem::take(&mut self.by_asked).into_iter(),
-        });
-        for gone in self.leaving.values_mut() {
-            gone.told = u64::MAX;
-        }
-    }
-
-    /// Of a box that has gone not all has left.
-    pub fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty() || !self.crowds.is_empty()
-    }
-
-    /// The next piece of the boxes that have gone; `None` if all has left.
-    pub fn next_leaving(&mut self) -> Option<Leaving> {
-        while let Some(mut first) = self.leaving.first_entry() {
-            let (id, gone) = (*first.key(), first.get_mut());
-            // The last grant first: what it changed was changed by the one before.
-            if let Some((number, letter)) = gone.letters.pop_last() {
-                let told = number <= gone.told;
-                return Some(self.letter_leaves(id, number, letter, told));
-            }
-            if let Some(waiter) = gone.requests.next() {
-                return Some(self.request_leaves(id, waiter));
-            }
-            first.remove();
-        }
-        self.next_of_crowd()
-    }
-
-    fn letter_leaves(&mut self, id: BoxId, number: u64, letter: Letter, told: bool) -> Leaving {
-        self.by_owner.remove(&entry(&letter, id, number));
-        let untold = (!told).then(|| untold(letter)).flatten();
-        let untold = untold.map(|untold| moved(untold, number, &self.swaps));
-        self.count_out(1);
-        untold.map_or(Leaving::Letter, Leaving::Grant)
-    }
-
-    fn request_leaves(&mut self, id: BoxId, waiter: WaiterId) -> Leaving {
-        // It may have been decided meanwhile, or asked again with another box.
-        if self.requests.get(&waiter) != Some(&id) {
-            return Leaving::Letter;
-        }
-        self.requests.remove(&waiter);
-        give_room_back(&mut self.requests);
-        Leaving::Request(waiter)
-    }
-
-    /// One box of those that have gone together is to leave.
-    fn next_of_crowd(&mut self) -> Option<Leaving> {
-        let crowd = self.crowds.last_mut()?;
-        crowd.names.next();
-        crowd.by_asked.next();
-        match crowd.boxes.next() {
-            None => {
-                self.crowds.pop();
-            }
-            Some((id, mut gone)) => {
-                gone.told = u64::MAX;
-                self.leave(id, gone);
-            }
-        }
-        Some(Leaving::Letter)
-    }
-
     /// Two databases have changed places, and with them the locks of which letters tell. `number` is larger than that of
     /// every letter.
     pub fn swap(&mut self, one: u32, other: u32, number: u64) {
@@ -548,43 +358,5 @@ impl Mail {
         if let Some(told_since) = told_since {
             self.by_told.insert((told_since, id));
         }
-    }
-}
-
-/// Of a crowd that has gone, room for so many is kept.
-const ROOM_KEPT: usize = 64;
-
-/// Few are left of what may have been a crowd.
-fn give_room_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
-    if map.len() <= ROOM_KEPT && map.capacity() > 4 * ROOM_KEPT {
-        map.shrink_to(2 * ROOM_KEPT);
-    }
-}
-
-/// Where a letter is found by its owner.
-fn entry(letter: &Letter, id: BoxId, number: u64) -> (Owner, KeyId, BoxId, u64) {
-    (letter.owner.clone(), letter.key.clone(), id, number)
-}
-
-/// Where the lock is now that letter `number` told of.
-fn moved(mut untold: Untold, number: u64, swaps: &[(u64, u32, u32)]) -> Untold {
-    for (_, one, other) in swaps.iter().filter(|(at, _, _)| *at > number) {
-        if untold.key.db == *one {
-            untold.key.db = *other;
-        } else if untold.key.db == *other {
-            untold.key.db = *one;
-        }
-    }
-    untold
-}
-
-fn untold(letter: Letter) -> Option<Untold> {
-    match letter.outcome {
-        Outcome::Granted { undo, .. } => Some(Untold {
-            key: letter.key,
-            owner: letter.owner,
-            undo,
-        }),
-        Outcome::Denied | Outcome::Refused(_) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The readers of one lock, shared between the lock and whoever observes it.
+//! The readers of one lock, shared between the lock and its observers.
 //!
 //! Who knows what a lock looks like without its key at hand (a search that spans keys) keeps an
 //! [`Observed`]. One holder is copied into it. Several are shared, because a copy would cost what
@@ -7,7 +7,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
 use crate::readers::Readers;
 use crate::stake::Stake;
@@ -83,7 +82,7 @@ impl Observed {
         }
     }
 
-    /// Somebody of `owner`'s task other than `except` holds at `now`: an owner that is the same up to
+    /// An owner of `owner`'s task other than `except` holds at `now`: an owner that is the same up to
     /// the last `##`.
     pub fn holds_for_task(
         &self,
@@ -134,30 +133,6 @@ impl Observed {
     }
 }
 
-/// What is seen of a lock at a moment.
-impl Lock {
-    /// How many owners hold at `now`.
-    pub fn live_len(&self, now: Instant) -> usize {
-        self.store.live_len(now)
-    }
-
-    /// The mode it is held in at `now`; `None` if nobody holds.
-    pub fn mode(&self, now: Instant) -> Option<Mode> {
-        // A writer is alone, so the first tells for all.
-        let mode = self.store.first()?.mode();
-        (self.live_len(now) > 0).then_some(mode)
-    }
-
-    /// Who holds, for whoever has to know it without the lock at hand.
-    pub fn observe(&self) -> Observed {
-        self.store.observe()
-    }
-
-    /// Up to `len` of the holds at `now`, by owner in byte order.
-    pub fn live_holds(&self, now: Instant, len: usize) -> Vec<(Owner, Stake)> {
-        self.store.live(now, len)
-    }
-}
 /// So many owners of one task are looked at, at most, to find one whose lease is not over.
 const MOST_OF_A_TASK: usize = 256;
 
@@ -172,7 +147,7 @@ impl ObservedReaders {
         stake.is_some_and(|stake| !stake.is_over(now))
     }
 
-    /// Somebody of `owner`'s task other than `except` holds at `now`. O(log n), and one step for each
+    /// An owner of `owner`'s task other than `except` holds at `now`. O(log n), and one step for each
     /// of the task that is passed by.
     pub fn holds_for_task(
         &self,

@@ -1,4 +1,4 @@
-//! The holds of several owners on one lock, who can only be readers. No rules here: see `lock.rs`.
+//! The holds of several owners on one lock, who can only be readers. No rules here: see `live.rs`.
 //!
 //! A map by owner, and beside it their deadlines in order, so that everything about one of them
 //! stays O(log n). Nothing depends on the order in which they came.

@@ -1,6 +1,6 @@
 //! The slots of a cluster, and keys in the order of their slots.
 
-use crate::queues::KeyId;
+use crate::key::KeyId;
 
 /// How many slots a cluster has.
 pub const SLOTS: u16 = 16_384;

@@ -3,12 +3,15 @@
 use mortise_core::mail::BoxId;
 use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request};
 
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_token, has_left};
 use crate::error::Error;
-use crate::ffi::{Arg, Args, Command, Context};
+use crate::ffi::{Arg, Args, Command, Context, Docs};
+use crate::keys::tokens;
 use crate::time::clock;
+use crate::time::{grace, last_deadline};
+use crate::totals;
 use crate::turn::settle::OpenLock;
 use crate::waiting::blocking;
 use crate::waiting::mail::{self, Mailbox};
@@ -104,6 +107,10 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         wait,
         mailbox,
     } = parse(ctx, args, mode)?;
+    let wall = clock::command_wall();
+    if let Some(fence) = request.fence {
+        check_token(ctx, "FENCE", fence, wall)?;
+    }
     if has_left(ctx, key, request.owner) {
         return Err(Error::Left);
     }
@@ -114,16 +121,12 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
             None
         }
     };
-    let wall = clock::command_wall();
-    if let Some(fence) = request.fence {
-        check_token(ctx, "FENCE", fence, wall)?;
-    }
     let mut lock = OpenLock::open(ctx, key)?;
     let now = lock.now;
     let outcome = acquire(&mut lock, &request, wall);
     if outcome.is_ok() {
         let deadline = now.after(request.lease.as_millis());
-        ctx.state().note_deadline(deadline);
+        last_deadline::note(ctx, deadline);
         lock.announce(request.owner);
     }
     drop(lock);
@@ -131,7 +134,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         Ok(grant) => {
             accepted(ctx, key, &request, mailbox);
             ctx.notify(c"lock.acquire", key);
-            ctx.state().totals.count_grant(grant);
+            totals::get(ctx).count_grant(grant);
             ctx.reply_integer(grant.token().get() as i64);
             Ok(())
         }
@@ -143,7 +146,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
             match mailbox {
                 Some(mailbox) => {
                     let id = blocking::queue(ctx, key.bytes(), &request, how, now, mailbox)?;
-                    mail::withdraw_refusal(ctx.state(), ctx.db(), key.bytes(), &request);
+                    mail::withdraw_refusal(ctx, ctx.db(), key.bytes(), &request);
                     reply_queued(ctx, id);
                     Ok(())
                 }
@@ -171,12 +174,11 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
 /// The request was not refused: its box is there from now on, and what refused it before is not told any more.
 fn accepted(ctx: &Context<'_>, key: Arg<'_>, request: &Request<'_>, mailbox: Option<Mailbox<'_>>) {
     let Some(mailbox) = mailbox else { return };
-    let state = ctx.state();
     // A request that does not wait needs no box.
-    if mailbox.check_room(state, 0).is_ok() {
+    if mailbox.check_room(ctx, 0).is_ok() {
         mailbox.open(ctx, clock::now());
     }
-    mail::withdraw_refusal(state, ctx.db(), key.bytes(), request);
+    mail::withdraw_refusal(ctx, ctx.db(), key.bytes(), request);
 }
 
 fn reply_queued(ctx: &Context<'_>, id: BoxId) {
@@ -186,7 +188,7 @@ fn reply_queued(ctx: &Context<'_>, id: BoxId) {
 }
 
 fn deny(ctx: &Context<'_>) {
-    ctx.state().totals.denied.add_one();
+    totals::get(ctx).denied.add_one();
     ctx.reply_null();
 }
 
@@ -197,8 +199,8 @@ fn acquire(
 ) -> Result<Grant, AcquireError> {
     let now = lock.now;
     let others_wait = lock.has_waiters();
-    let state = lock.ctx.state();
-    if state.grace.forbids_grants(now) {
+    let ctx = lock.ctx;
+    if grace::get(ctx).forbids_grants(now) {
         let missing = request
             .token
             .is_some_and(|token| !lock.adds_to_hold(request.owner, token));
@@ -212,7 +214,7 @@ fn acquire(
         if others_wait && live.hold(request.owner).is_none() && request.token.is_none() {
             return Err(AcquireError::Busy(Busy::Held));
         }
-        live.acquire(request, &mut state.tokens.borrow_mut(), wall)
+        live.acquire(request, &mut tokens::clock(ctx).borrow_mut(), wall)
     })
 }
 

@@ -1,10 +1,11 @@
 //! `LOCK.FENCE key owner token`
 
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_renewable, check_token, has_left, revivable};
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context};
+use crate::ffi::{Args, Command, Context, Docs};
+use crate::keys::tokens;
 use crate::time::clock;
 use crate::turn::settle::OpenLock;
 
@@ -34,7 +35,7 @@ impl Command for Fence {
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;
         let fenced = match revivable(&mut lock, owner) {
-            Some(mut live) => live.fence(owner, token, &mut ctx.state().tokens.borrow_mut(), wall),
+            Some(mut live) => live.fence(owner, token, &mut tokens::clock(ctx).borrow_mut(), wall),
             None => Ok(None),
         };
         if let Ok(Some(_)) = fenced {

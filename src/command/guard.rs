@@ -2,11 +2,11 @@
 //!
 //! For data on the same server a lease is a fence: nothing comes between the look at the hold and the command.
 
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context};
+use crate::ffi::{Args, Command, Context, Docs};
 use crate::turn::settle::OpenLock;
 
 pub(crate) struct Guard;
@@ -18,8 +18,7 @@ impl Command for Guard {
     const CARRIES_AT: Option<usize> = Some(4);
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        let state = ctx.state();
-        if state.guarding.get().is_some() {
+        if ctx.runs_carried_command() {
             return Err(Error::NotInside(Self::NAME));
         }
         check_primary(ctx)?;
@@ -31,8 +30,7 @@ impl Command for Guard {
         }
         let mut lock = OpenLock::open(ctx, key)?;
         check_renewable(ctx, lock.now)?;
-        let hold = revivable(&mut lock, owner).and_then(|live| live.hold(owner));
-        if hold.is_none_or(|hold| hold.token != token) {
+        if !revivable(&mut lock, owner).is_some_and(|mut live| live.confirm(owner, token)) {
             return Err(Error::NotHeld);
         }
         // The command may open this very key.
@@ -41,9 +39,6 @@ impl Command for Guard {
             ctx.reply_integer(token.get() as i64);
             return Ok(());
         }
-        state.guarding.set(Some(ctx.client_id()));
-        let outcome = ctx.run_for_caller(guarded);
-        state.guarding.set(None);
-        outcome
+        ctx.run_for_caller(guarded)
     }
 }

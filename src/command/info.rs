@@ -6,13 +6,13 @@ use std::ffi::CStr;
 
 use mortise_core::{Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
 
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::Parse;
 use crate::error::Error;
-use crate::ffi::{Access, Args, Command, Context, Kind};
+use crate::ffi::{Access, Args, Command, Context, Docs, Kind};
 use crate::keys::leases;
-use crate::state::STATE;
 use crate::time::clock;
+use crate::waiting::queue;
 
 /// How many holds, and how many waiters, are shown unless COUNT says otherwise.
 const SHOWN: usize = 100;
@@ -47,7 +47,7 @@ impl Command for Info {
             && value.lease.get().is_none()
         {
             // RENAME or MOVE brought it here, and only now is its name known: from now on it is swept.
-            leases::follow(ctx.state(), ctx.db(), name.bytes(), value, now);
+            leases::follow(ctx, ctx.db(), name.bytes(), value, now);
         }
         let lock = value.map(|value| &value.lock);
         match wanted {
@@ -55,11 +55,11 @@ impl Command for Info {
                 Some(stake) if !stake.is_over(now) => hold(ctx, wanted, &stake, now),
                 _ => ctx.reply_null(),
             },
-            None => STATE.with(|state| {
-                let queues = state.queues.borrow();
+            None => {
+                let queues = queue::all(ctx).borrow();
                 let queue = queues.get(ctx.db() as u32, name.bytes());
                 whole(ctx, lock, queue, now, count.unwrap_or(SHOWN));
-            }),
+            }
         }
         Ok(())
     }

@@ -1,16 +1,17 @@
 //! `LOCK.LEAVE key owner [FOR ms]`: the owner wants nothing here any more.
 
-use mortise_core::{How, KeyId};
+use mortise_core::How;
 
 use super::check_primary;
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::Parse;
 use super::release::release;
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context};
+use crate::ffi::{Args, Command, Context, Docs};
+use crate::keys::name::key_id;
 use crate::time::clock;
 use crate::turn::settle::OpenLock;
-use crate::waiting;
+use crate::waiting::{self, left};
 
 pub(crate) struct Leave;
 
@@ -30,15 +31,15 @@ impl Command for Leave {
             }
             parse.stay_away_into(&mut stays_away)?;
         }
-        let (state, db) = (ctx.state(), ctx.db() as u32);
+        let db = ctx.db();
         if let Some(ms) = stays_away {
-            let until = clock::now().after(ms);
-            let mut left = state.left.borrow_mut();
-            left.leave(db, key.bytes(), owner, until);
+            // The clock tells whole milliseconds, of which the first one is not whole.
+            let until = clock::now().after(ms + 1);
+            let mut left = left::all(ctx).borrow_mut();
+            left.leave(db as u32, key.bytes(), owner, until);
         }
-        let name = key.bytes().into();
-        // The queue first: opening the key may let somebody in, and that must not be this owner.
-        let waited = waiting::leave(state, &KeyId { db, name }, owner);
+        // The queue first: opening the key may let a waiter in, and that must not be this owner.
+        let waited = waiting::leave(ctx, &key_id(db, key.bytes()), owner);
         let everything = mortise_core::Release {
             owner,
             how: How::All,

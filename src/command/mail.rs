@@ -3,12 +3,13 @@
 //! It names no key: a box is routed like one in a cluster, and is kept in memory alone.
 
 use super::check_primary;
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::Parse;
+use crate::config;
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context};
+use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::clock;
-use crate::waiting::{self, mail};
+use crate::waiting::{blocking, due, mail, readers};
 
 /// How many letters are told unless COUNT says otherwise.
 const TOLD: usize = 100;
@@ -60,39 +61,40 @@ impl Command for Mail {
             wait,
             count,
         } = parse(ctx, args)?;
-        let (state, now) = (ctx.state(), clock::now());
-        let call = mail::Call {
+        let (ctx, now) = (ctx, clock::now());
+        let call = readers::Call {
             arrived: clock::now_micros(),
             count,
         };
         let mailbox = mail::find(ctx, name)?;
-        mailbox.check_room(state, 0)?;
+        mailbox.check_room(ctx, 0)?;
         let after = after.filter(|(since, _)| mailbox.id.is_some_and(|id| id.0 == *since));
         let after = after.map(|(_, number)| number);
         let found = mailbox.id;
-        let has_letters = found.is_some_and(|id| mail::has_letters_after(state, id, after));
+        let has_letters = found.is_some_and(|id| readers::has_letters_after(ctx, id, after));
         let Some(wait) = wait.filter(|_| !has_letters && !ctx.denies_blocking()) else {
             let id = mailbox.open(ctx, now);
-            mail::ask(state, id, after, now);
-            mail::reply(ctx, id, call);
+            readers::ask(ctx, id, after, now);
+            readers::reply(ctx, id, call);
             return Ok(());
         };
         // An older call that waits for this box makes room.
         let others =
-            waiting::blocked(state) - u64::from(found.is_some_and(|id| mail::is_read(state, id)));
-        let max = state.max_waiters.get();
+            blocking::blocked(ctx) - u64::from(found.is_some_and(|id| readers::is_read(ctx, id)));
+        let max = config::max_waiters(ctx);
         if others >= max {
             return Err(Error::MaxWaiters(max));
         }
         let id = mailbox.open(ctx, now);
-        mail::ask(state, id, after, now);
-        let longest = state.mail_timeout.get() / 2;
+        readers::ask(ctx, id, after, now);
+        let longest = config::mail_timeout(ctx) / 2;
         let wait = if wait == 0 {
             longest
         } else {
             wait.min(longest)
         };
-        mail::wait(ctx, id, call, now.after(wait));
+        readers::wait(ctx, id, call, now.after(wait));
+        due::arm(ctx);
         Ok(())
     }
 }

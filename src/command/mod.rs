@@ -1,7 +1,8 @@
 //! The commands, one file each: the arguments, then what is asked of the core, then the reply.
 
 mod acquire;
-pub(crate) mod docs;
+mod apply;
+mod docs;
 mod fence;
 mod guard;
 mod info;
@@ -10,29 +11,34 @@ mod mail;
 mod parse;
 mod release;
 mod renew;
+mod settle;
 mod top;
 
 pub(crate) use acquire::{Acquire, RLock, WLock};
+pub(crate) use apply::Apply;
 pub(crate) use fence::Fence;
 pub(crate) use guard::Guard;
 pub(crate) use info::Info;
 pub(crate) use leave::Leave;
 pub(crate) use mail::Mail;
-pub(crate) use parse::integer;
 pub(crate) use release::Release;
 pub(crate) use renew::Renew;
+pub(crate) use settle::Settle;
 pub(crate) use top::Top;
 
 use mortise_core::{Instant, Live, Micros, OwnerRef, Stake, Token};
 
 use crate::error::Error;
 use crate::ffi::{Arg, Context};
+use crate::keys::tokens;
 use crate::time::{clock, lateness};
+use crate::time::{grace, role};
 use crate::turn::settle::OpenLock;
+use crate::waiting::left;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
 fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
-    if ctx.state().primary.get() {
+    if role::is_primary(ctx) {
         Ok(())
     } else {
         Err(Error::ReadOnly)
@@ -46,30 +52,30 @@ fn check_token(
     token: Token,
     wall: Micros,
 ) -> Result<(), Error> {
-    let checked = ctx.state().tokens.borrow().check(token, wall);
+    let checked = tokens::clock(ctx).borrow().check(token, wall);
     checked.map_err(|error| Error::too_high(argument, Some(token), error))
 }
 
 /// `owner` has left the key for good: what arrives from it changes nothing.
 fn has_left(ctx: &Context<'_>, key: Arg<'_>, owner: OwnerRef<'_>) -> bool {
-    let left = ctx.state().left.borrow();
+    let left = left::all(ctx).borrow();
     !left.is_empty() && left.has_left(ctx.db() as u32, key.bytes(), owner, clock::now())
 }
 
 /// The lock, unless `owner` has nothing there that may be renewed: see [`lateness::may_revive`].
 fn revivable<'l>(lock: &'l mut OpenLock<'_>, owner: OwnerRef<'_>) -> Option<Live<'l>> {
-    let (state, now) = (lock.ctx.state(), lock.now);
+    let (ctx, now) = (lock.ctx, lock.now);
     let live = lock.live()?;
-    if state.lateness.suspect_ms(now) == 0 {
+    if lateness::get(ctx).suspect_ms(now) == 0 {
         return Some(live);
     }
-    let may = |stake: Stake| lateness::may_revive(state, &stake, now);
+    let may = |stake: Stake| lateness::may_revive(ctx, &stake, now);
     live.hold(owner).is_some_and(may).then_some(live)
 }
 
 /// Refuses to renew while another primary may still be granting.
 fn check_renewable(ctx: &Context<'_>, now: Instant) -> Result<(), Error> {
-    match ctx.state().grace.forbids_renewals(now) {
+    match grace::get(ctx).forbids_renewals(now) {
         0 => Ok(()),
         left => Err(Error::TryAgain(left)),
     }

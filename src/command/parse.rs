@@ -2,6 +2,8 @@
 
 use mortise_core::{Count, Lease, OwnerRef, Token};
 
+use crate::config;
+use crate::decimal;
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Context};
 
@@ -13,17 +15,6 @@ const LONGEST_BOX: usize = 64;
 
 /// The longest time for which an owner that has left stays away, in milliseconds.
 const LONGEST_STAY: u64 = 600_000;
-
-/// A plain decimal: digits alone, no sign, no leading zero.
-pub(crate) fn integer(bytes: &[u8]) -> Option<u64> {
-    if bytes.len() > 1 && bytes[0] == b'0' || bytes.is_empty() {
-        return None;
-    }
-    bytes.iter().try_fold(0_u64, |value, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
-}
 
 /// A cursor over the arguments of a command.
 #[derive(Debug)]
@@ -39,7 +30,7 @@ impl<'c> Parse<'c> {
         Self {
             args,
             next: 1,
-            max_lease: ctx.state().max_lease.get(),
+            max_lease: config::max_lease(ctx),
         }
     }
 
@@ -202,19 +193,21 @@ fn bounds(arg: Arg<'_>, argument: &'static str, bounds: String) -> Error {
 }
 
 fn within(arg: Arg<'_>, argument: &'static str, min: u64, max: u64) -> Result<u64, Error> {
-    integer(arg.bytes())
+    decimal::parse(arg.bytes())
         .filter(|value| (min..=max).contains(value))
         .ok_or_else(|| bounds(arg, argument, format!("an integer from {min} to {max}")))
 }
 
 fn token(arg: Arg<'_>, argument: &'static str) -> Result<Token, Error> {
-    integer(arg.bytes()).and_then(Token::new).ok_or_else(|| {
-        bounds(
-            arg,
-            argument,
-            format!("an integer from 1 to {} (below 2^53)", Token::MAX.get()),
-        )
-    })
+    decimal::parse(arg.bytes())
+        .and_then(Token::new)
+        .ok_or_else(|| {
+            bounds(
+                arg,
+                argument,
+                format!("an integer from 1 to {} (below 2^53)", Token::MAX.get()),
+            )
+        })
 }
 
 fn owner(arg: Arg<'_>) -> Result<OwnerRef<'_>, Error> {

@@ -2,11 +2,12 @@
 
 use mortise_core::{How, Mode, ReleaseError, Released};
 
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::{Parse, once};
 use super::{check_primary, has_left};
 use crate::error::Error;
-use crate::ffi::{Arg, Args, Command, Context};
+use crate::ffi::{Arg, Args, Command, Context, Docs};
+use crate::totals;
 use crate::turn::settle::OpenLock;
 
 pub(crate) struct Release;
@@ -67,15 +68,15 @@ pub(super) fn release(
         None => return Err(ReleaseError::NotHeld),
     };
     if released.changed {
-        let state = lock.ctx.state();
+        let ctx = lock.ctx;
         if released.left > 0 {
             lock.announce(release.owner);
         } else {
             lock.announce_end(release.owner);
             let held = lock.now.millis_since(released.since);
-            state.hold_times.borrow_mut().record(held);
+            totals::hold_times(ctx).borrow_mut().record(held);
         }
-        state.totals.releases.add_one();
+        totals::get(ctx).releases.add_one();
         lock.ctx.notify(c"lock.release", lock.name);
     }
     Ok(released)

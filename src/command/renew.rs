@@ -1,10 +1,12 @@
 //! `LOCK.RENEW key owner lease [TOKEN t]`
 
-use super::docs::{self, Docs};
+use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context};
+use crate::ffi::{Args, Command, Context, Docs};
+use crate::time::last_deadline;
+use crate::totals;
 use crate::turn::settle::OpenLock;
 
 pub(crate) struct Renew;
@@ -35,9 +37,9 @@ impl Command for Renew {
             revivable(&mut lock, owner).and_then(|mut live| live.renew(owner, lease, token));
         if renewed.is_some() {
             let deadline = lock.now.after(lease.as_millis());
-            ctx.state().note_deadline(deadline);
+            last_deadline::note(ctx, deadline);
             lock.announce(owner);
-            ctx.state().totals.renewals.add_one();
+            totals::get(ctx).renewals.add_one();
         }
         drop(lock);
         match renewed {

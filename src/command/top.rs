@@ -7,13 +7,13 @@ use std::cmp::Reverse;
 
 use mortise_core::{Instant, Mode};
 
-use super::docs::{self, Docs};
+use super::docs;
 use super::info::mode_name;
 use super::parse::Parse;
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context};
-use crate::state::STATE;
+use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::clock;
+use crate::waiting::queue;
 
 /// How many locks are shown unless COUNT says otherwise.
 const SHOWN: usize = 10;
@@ -44,7 +44,7 @@ impl Command for Top {
             parse.count_into(&mut count)?;
         }
         let now = clock::now();
-        let entries = most_waiters(count.unwrap_or(SHOWN), now);
+        let entries = most_waiters(ctx, count.unwrap_or(SHOWN), now);
         ctx.reply_array(entries.len());
         for entry in entries {
             reply(ctx, &entry, now);
@@ -54,30 +54,28 @@ impl Command for Top {
 }
 
 /// The keys with the most waiters, most first; among equals the one that has waited longest.
-fn most_waiters(count: usize, now: Instant) -> Vec<Entry> {
-    STATE.with(|state| {
-        let queues = state.queues.borrow();
-        let ordered = queues.iter().map(|(db, name, queue)| {
-            let order = (Reverse(queue.len()), queue.oldest(), db, name);
-            (order, queue)
-        });
-        let mut found: Vec<_> = ordered.collect();
-        if count < found.len() {
-            found.select_nth_unstable_by_key(count, |(order, _)| *order);
-            found.truncate(count);
-        }
-        found.sort_unstable_by_key(|(order, _)| *order);
-        let top = found.into_iter();
-        top.map(|((_, oldest, db, name), queue)| Entry {
-            db,
-            name: name.to_vec(),
-            mode: queue.held().mode(now),
-            holders: queue.held().live_len(now),
-            waiters: queue.len(),
-            oldest,
-        })
-        .collect()
+fn most_waiters(ctx: &Context<'_>, count: usize, now: Instant) -> Vec<Entry> {
+    let queues = queue::all(ctx).borrow();
+    let ordered = queues.iter().map(|(db, name, queue)| {
+        let order = (Reverse(queue.len()), queue.oldest(), db, name);
+        (order, queue)
+    });
+    let mut found: Vec<_> = ordered.collect();
+    if count < found.len() {
+        found.select_nth_unstable_by_key(count, |(order, _)| *order);
+        found.truncate(count);
+    }
+    found.sort_unstable_by_key(|(order, _)| *order);
+    let top = found.into_iter();
+    top.map(|((_, oldest, db, name), queue)| Entry {
+        db,
+        name: name.to_vec(),
+        mode: queue.held().mode(now),
+        holders: queue.held().live_len(now),
+        waiters: queue.len(),
+        oldest,
     })
+    .collect()
 }
 
 fn reply(ctx: &Context<'_>, entry: &Entry, now: Instant) {

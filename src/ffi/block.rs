@@ -1,18 +1,49 @@
 //! Blocked clients.
 //!
-//! The server knows only the handle. Who waits for what, and what it is answered, is known to
-//! `crate::waiting`, which also keeps the two rules of the platform: `unblock` is called exactly
-//! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
+//! The server knows only the handle. Who waits for what, and what it is answered, is known above
+//! (see [`ClientHandlers`]), where the two rules of the platform are kept, too: `unblock` is called
+//! exactly once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
 //! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's
 //! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
 
 use std::os::raw::{c_int, c_void};
+use std::sync::OnceLock;
 
 use redis_module::raw;
 
+use super::catch::catch;
 use super::context::Context;
-use super::entry::catch;
-use crate::waiting;
+
+/// What answers the server's questions about blocked clients, see [`answer_with`].
+static ANSWERS: OnceLock<ClientHandlers> = OnceLock::new();
+
+/// What is called for a blocked client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientHandlers {
+    /// The server asks for the reply of a client that was let go.
+    pub(crate) on_reply: fn(&Context<'_>, Blocked),
+    /// CLIENT UNBLOCK: a reply has to be written.
+    pub(crate) on_unblock: fn(&Context<'_>, Blocked),
+    /// The client is gone.
+    pub(crate) on_disconnect: fn(&Context<'_>, Blocked),
+    /// The server has done with the handle.
+    pub(crate) on_freed: fn(&Context<'_>, Blocked),
+}
+
+/// At load time: all that happens to blocked clients is answered by these.
+pub(super) fn answer_with(answers: ClientHandlers) {
+    ANSWERS.get_or_init(|| answers);
+}
+
+fn answer(
+    which: impl Fn(&ClientHandlers) -> fn(&Context<'_>, Blocked),
+    ctx: &Context<'_>,
+    blocked: Blocked,
+) {
+    if let Some(answers) = ANSWERS.get() {
+        which(answers)(ctx, blocked);
+    }
+}
 
 /// A client that the server has blocked for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,9 +83,9 @@ impl Context<'_> {
 }
 
 impl Blocked {
-    /// Lets the client go; the reply is asked for by `waiting::on_reply`. Once for each handle.
+    /// Lets the client go; the reply is asked for by [`ClientHandlers::on_reply`]. Once for each handle.
     pub(crate) fn unblock(self) {
-        // SAFETY: `waiting` calls this once, before the server frees the handle. The private data
+        // SAFETY: `waiting::wake` calls this once, before the server frees the handle. The private data
         // is the handle itself, as a number to find the waiter by.
         unsafe { api!(RedisModule_UnblockClient, self.0, self.0.cast()) };
     }
@@ -74,7 +105,7 @@ unsafe extern "C" fn on_reply(
     catch("replying to a waiter", || {
         // SAFETY: the server's context for this call.
         let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
-        waiting::on_reply(&context, blocked);
+        answer(|answers| answers.on_reply, &context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }
@@ -88,7 +119,7 @@ unsafe extern "C" fn on_timeout(
     catch("unblocking a waiter", || {
         // SAFETY: the server's context for this call.
         let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
-        waiting::on_unblock(&context, blocked);
+        answer(|answers| answers.on_unblock, &context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }
@@ -98,12 +129,21 @@ unsafe extern "C" fn on_disconnect(
     blocked: *mut raw::RedisModuleBlockedClient,
 ) {
     catch("losing a waiter", || {
-        waiting::on_disconnect(Blocked(blocked))
+        // The callback's own context has no client.
+        answer(
+            |answers| answers.on_disconnect,
+            &Context::detached(),
+            Blocked(blocked),
+        );
     });
 }
 
 unsafe extern "C" fn on_freed(_ctx: *mut raw::RedisModuleCtx, handle: *mut c_void) {
     catch("forgetting a waiter", || {
-        waiting::on_freed(Blocked(handle.cast()))
+        answer(
+            |answers| answers.on_freed,
+            &Context::detached(),
+            Blocked(handle.cast()),
+        );
     });
 }

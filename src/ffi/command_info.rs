@@ -6,7 +6,7 @@ use std::ptr;
 
 use redis_module::raw;
 
-use crate::command::docs::{ArgDoc, ArgKind, Docs, KeyAccess};
+use super::docs::{ArgDoc, ArgKind, Docs, KeyAccess};
 
 /// The layout of the structures below, as the server wants to know it.
 static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {

@@ -6,8 +6,8 @@ use std::ptr;
 
 use redis_module::raw;
 
+use super::catch::catch;
 use super::context::Context;
-use super::entry::catch;
 
 /// A whole number that can be configured.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(crate) struct Setting {
     pub(crate) default: i64,
     pub(crate) min: i64,
     pub(crate) max: i64,
-    pub(crate) get: fn() -> i64,
-    pub(crate) set: fn(i64),
+    pub(crate) get: fn(&Context<'_>) -> i64,
+    pub(crate) set: fn(&Context<'_>, i64),
 }
 
 /// Registers `setting` with `default` (the `loadmodule` argument, or its own). False if refused.
@@ -45,7 +45,7 @@ unsafe extern "C" fn get(_name: *const c_char, setting: *mut c_void) -> c_longlo
     let value = catch("CONFIG GET", || {
         // SAFETY: the pointer that `register` passed, to a static.
         let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
-        (setting.get)()
+        (setting.get)(&Context::detached())
     });
     value.unwrap_or(0)
 }
@@ -59,7 +59,7 @@ unsafe extern "C" fn set(
     let done = catch("CONFIG SET", || {
         // SAFETY: the pointer that `register` passed, to a static.
         let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
-        (setting.set)(value);
+        (setting.set)(&Context::detached(), value);
     });
     (match done {
         Some(()) => raw::REDISMODULE_OK,

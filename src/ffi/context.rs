@@ -1,8 +1,6 @@
 //! A call's context: databases, keys, flags, effects, logs.
 
-use std::cell::Cell;
-use std::ffi::{CStr, CString};
-use std::io;
+use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::{ptr, slice};
@@ -10,14 +8,12 @@ use std::{ptr, slice};
 use redis_module::raw;
 
 use super::args::Arg;
-use super::key::{Access, Key};
-use crate::state::{STATE, State};
+use super::log;
 
 /// The context of one call of the server into the module.
 #[derive(Debug)]
 pub(crate) struct Context<'c> {
     ctx: *mut raw::RedisModuleCtx,
-    state: &'static State,
     call: PhantomData<&'c ()>,
 }
 
@@ -30,32 +26,24 @@ pub(crate) enum Refusal {
     SlotElsewhere,
 }
 
-thread_local! {
-    /// For callbacks that get no context of their own. Null until the module has been loaded.
-    static DETACHED: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(ptr::null_mut()) };
-}
-
 impl Context<'_> {
-    /// SAFETY: `ctx` is a context that lives for `'c`.
+    /// SAFETY: `ctx` is a context that lives for `'c`, and this is the server's main thread.
     pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
         Self {
             ctx,
-            state: main_state(),
             call: PhantomData,
         }
     }
 
-    /// What the module knows besides the keys. Looked up once a call, because a thread-local of a
-    /// shared library costs a call of its own each time.
-    pub(crate) fn state(&self) -> &'static State {
-        self.state
-    }
-
     /// The context that is kept from load time on. Its database is whatever was selected last.
+    ///
+    /// # Panics
+    /// On another thread than the server's main one: only there is a context what [`super::MainThread`] takes it for.
     pub(super) fn detached() -> Context<'static> {
+        let ctx = log::detached();
+        assert!(!ctx.is_null(), "not on the main thread");
         Context {
-            ctx: DETACHED.get(),
-            state: main_state(),
+            ctx,
             call: PhantomData,
         }
     }
@@ -63,12 +51,6 @@ impl Context<'_> {
     /// Calls `act` with the context that callbacks use which get none.
     pub(crate) fn with_detached<T>(act: impl FnOnce(&Context<'_>) -> T) -> T {
         act(&Self::detached())
-    }
-
-    /// Makes the detached context.
-    pub(super) fn detach(&self) {
-        // SAFETY: a context of the module's own, never freed.
-        DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext, self.ctx) });
     }
 
     pub(super) fn as_ptr(&self) -> *mut raw::RedisModuleCtx {
@@ -85,58 +67,6 @@ impl Context<'_> {
     pub(crate) fn select(&self, db: i32) {
         // SAFETY: an index out of range is refused by the server.
         unsafe { api!(RedisModule_SelectDb, self.ctx, db) };
-    }
-
-    /// The connection that sent the command; 0 if there is none, or a script stands between.
-    pub(crate) fn client_id(&self) -> u64 {
-        // What LOCK.GUARD runs, the server runs for a client of its own.
-        if let Some(id) = self.state.guarding.get() {
-            return id;
-        }
-        // SAFETY: see the module's head.
-        let id = unsafe { api!(RedisModule_GetClientId, self.ctx) };
-        if self.state.connections.knows(id) {
-            return id;
-        }
-        // A script's client has an id, too, but never that of a connection.
-        if self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0 {
-            return 0;
-        }
-        self.state.connections.learn(id);
-        id
-    }
-
-    /// The ACL user that runs the command, a script's caller in a script; empty where a module runs it for nobody.
-    pub(crate) fn user_name(&self) -> Vec<u8> {
-        // SAFETY: see the module's head. The name is ours to free, after its bytes were copied. Redis 7.0 crashes where
-        // the current user is asked for and there is none.
-        unsafe {
-            let id = api!(RedisModule_GetClientId, self.ctx);
-            let mut name = api!(RedisModule_GetClientUserNameById, self.ctx, id);
-            if name.is_null() && self.has_user() {
-                name = api!(RedisModule_GetCurrentUserName, self.ctx);
-            }
-            if name.is_null() {
-                return Vec::new();
-            }
-            let bytes = Arg::new(name).bytes().to_vec();
-            api!(RedisModule_FreeString, self.ctx, name);
-            bytes
-        }
-    }
-
-    /// The command runs for an ACL user. A call for that user fails early where there is none, and no command has the
-    /// name that it is tried with.
-    fn has_user(&self) -> bool {
-        // SAFETY: the format takes no arguments. Without `E` what fails is null, but a reply would be ours to free.
-        unsafe {
-            let reply = api!(RedisModule_Call, self.ctx, c"".as_ptr(), c"C".as_ptr());
-            if !reply.is_null() {
-                api!(RedisModule_FreeCallReply, reply);
-                return true;
-            }
-        }
-        io::Error::last_os_error().raw_os_error() != Some(libc::ENOTSUP)
     }
 
     pub(super) fn flags(&self) -> c_int {
@@ -184,37 +114,6 @@ impl Context<'_> {
     pub(crate) fn avoid_replication_traffic(&self) -> bool {
         // SAFETY: no arguments.
         unsafe { api!(RedisModule_AvoidReplicaTraffic) != 0 }
-    }
-
-    /// Opens the key.
-    pub(crate) fn open(&self, name: Arg<'_>, access: Access) -> Key<'_> {
-        // SAFETY: the name outlives the call; the key is closed before the context ends, for it
-        // borrows from it.
-        unsafe {
-            Key::new(api!(
-                RedisModule_OpenKey,
-                self.ctx,
-                name.as_ptr(),
-                access.mode()
-            ))
-        }
-    }
-
-    /// Opens a key whose name is not an argument.
-    pub(crate) fn open_named(&self, name: &[u8], access: Access) -> Key<'_> {
-        // SAFETY: the server copies the bytes; the string is freed with the key.
-        unsafe {
-            let name = api!(
-                RedisModule_CreateString,
-                ptr::null_mut(),
-                name.as_ptr().cast(),
-                name.len(),
-            );
-            Key::with_own_name(
-                api!(RedisModule_OpenKey, self.ctx, name, access.mode()),
-                name,
-            )
-        }
     }
 
     /// Sends an effect to the AOF and to every replica.
@@ -352,33 +251,12 @@ impl Context<'_> {
 
     /// Writes a warning to the server's log.
     pub(crate) fn warn(&self, line: &str) {
-        let line = c_string(line);
-        // SAFETY: `%s` takes one C string. A null context is allowed.
-        unsafe {
-            api!(
-                RedisModule_Log,
-                self.ctx,
-                c"warning".as_ptr(),
-                c"%s".as_ptr(),
-                line.as_ptr()
-            );
-        }
+        // SAFETY: the context lives for as long as this does.
+        unsafe { log::warn(self.ctx, line) };
     }
 }
 
-/// The state of the main thread, on which the server calls everything but `free`.
-fn main_state() -> &'static State {
-    // SAFETY: it is never dropped, and the main thread ends with the process. A context holds a
-    // raw pointer and so stays on its thread.
-    STATE.with(|state| unsafe { &*ptr::from_ref::<State>(state) })
-}
-
-/// `text` as a C string; an inner NUL would end it, so it is shown as `?`.
-pub(super) fn c_string(text: &str) -> CString {
-    CString::new(text.replace('\0', "?")).unwrap_or_default()
-}
-
-/// What the server says when a key's slot is somebody else's.
+/// What the server says when a key's slot is another server's.
 const NOT_LOCAL: &[u8] = b"non local key";
 
 /// SAFETY: `reply` is an error reply that lives for the call.

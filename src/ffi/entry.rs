@@ -1,14 +1,14 @@
-//! The way in: commands, and the net under every callback.
+//! The way in for commands.
 
 use std::os::raw::c_int;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_module::raw;
 
 use super::args::Args;
+use super::catch::catch;
 use super::context::Context;
+use super::docs::Docs;
 use super::inner_command;
-use crate::command::docs::Docs;
 use crate::error::Error;
 
 /// A command of the module.
@@ -27,22 +27,6 @@ pub(crate) trait Command {
     /// # Errors
     /// An error is the reply; nothing has been written or changed.
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error>;
-}
-
-/// Runs `body`; a panic becomes a log line and `None`.
-pub(super) fn catch<T>(what: &str, body: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(value) => Some(value),
-        Err(panic) => {
-            let why = panic
-                .downcast_ref::<&str>()
-                .copied()
-                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-                .unwrap_or("no message");
-            Context::detached().warn(&format!("bug: {what} panicked at: {why}"));
-            None
-        }
-    }
 }
 
 /// What the server calls for the command `C`.

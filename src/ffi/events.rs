@@ -1,14 +1,69 @@
-//! Events of the server. They only tell `crate::turn::events`, which only marks.
+//! Events of the server.
 
 use std::os::raw::{c_char, c_int, c_void};
+use std::sync::OnceLock;
 
 use redis_module::raw;
 
 use super::args::Arg;
+use super::catch::catch;
 use super::context::Context;
-use super::entry::catch;
-use crate::state::Swap;
-use crate::turn::events::Event;
+
+/// Two databases that have changed places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Swap(pub(crate) i32, pub(crate) i32);
+
+impl Swap {
+    /// Where what was in `db` is now.
+    pub(crate) fn of(self, db: i32) -> i32 {
+        match db {
+            db if db == self.0 => self.1,
+            db if db == self.1 => self.0,
+            db => db,
+        }
+    }
+}
+
+/// Something happened to the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// It became a primary or a replica.
+    Role { primary: bool },
+    /// The database, or all of them, is about to be emptied.
+    Flush { db: Option<u32> },
+    /// Two databases have changed places.
+    SwapDb(Swap),
+    /// All data is about to come anew, from the primary.
+    Syncing,
+    /// A load is complete.
+    Loaded,
+    /// The periodic tick.
+    Cron,
+    /// A child was forked, to save, to rewrite or to sync a replica.
+    Forked,
+    /// A setting has changed.
+    Config,
+    /// The event loop has slept. Told of for as long as clients are watched.
+    Slept,
+    /// A client is being closed. The same.
+    Closed { client: u64 },
+}
+
+/// What answers events and evictions, see [`answer_with`].
+static ANSWERS: OnceLock<EventHandlers> = OnceLock::new();
+
+/// What is called for what happens to the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventHandlers {
+    pub(crate) on_event: fn(&Context<'_>, Event),
+    /// A key of this name, of whatever type, was evicted.
+    pub(crate) on_evicted: fn(&Context<'_>, &[u8]),
+}
+
+/// At load time: every event is answered by these.
+pub(super) fn answer_with(answers: EventHandlers) {
+    ANSWERS.get_or_init(|| answers);
+}
 
 /// What has to be known of from the start: becoming a primary, the end of a load, time.
 const FROM_THE_START: [u64; 3] = [
@@ -88,8 +143,8 @@ unsafe extern "C" fn on_event(
     catch("an event", || {
         // SAFETY: the server's context for this call; `data` is what it documents for the event.
         let (ctx, event) = unsafe { (Context::new(ctx), decode(event.id, subevent, data)) };
-        if let Some(event) = event {
-            crate::turn::events::on_event(&ctx, event);
+        if let (Some(event), Some(answers)) = (event, ANSWERS.get()) {
+            (answers.on_event)(&ctx, event);
         }
     });
 }
@@ -169,7 +224,9 @@ unsafe extern "C" fn on_evicted(
     catch("an eviction", || {
         // SAFETY: the server's context and the key's name, both for this call.
         let (ctx, key) = unsafe { (Context::new(ctx), Arg::new(key)) };
-        crate::keys::evictions::on_evicted(&ctx, key.bytes());
+        if let Some(answers) = ANSWERS.get() {
+            (answers.on_evicted)(&ctx, key.bytes());
+        }
     });
     raw::REDISMODULE_OK as c_int
 }

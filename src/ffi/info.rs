@@ -1,11 +1,23 @@
 //! The module's part of INFO.
 
 use std::os::raw::c_int;
+use std::sync::OnceLock;
 
 use redis_module::raw;
 
-use super::context::c_string;
-use super::entry::catch;
+use super::catch::catch;
+use super::context::Context;
+use super::log::c_string;
+
+/// What writes the module's part, see [`write_with`].
+static WRITE: OnceLock<Write> = OnceLock::new();
+
+pub(super) type Write = fn(&Context<'_>, &InfoWriter);
+
+/// At load time: the module's part is written by `write`.
+pub(super) fn write_with(write: Write) {
+    WRITE.get_or_init(|| write);
+}
 
 /// Writes the fields of one section.
 #[derive(Debug)]
@@ -45,8 +57,10 @@ pub(super) unsafe extern "C" fn on_info(ctx: *mut raw::RedisModuleInfoCtx, crash
     catch("INFO", || {
         // SAFETY: an empty name makes the section be called after the module: `lock`.
         let wanted = unsafe { api!(RedisModule_InfoAddSection, ctx, c"".as_ptr()) };
-        if wanted == raw::REDISMODULE_OK as c_int {
-            crate::info::write(&InfoWriter { ctx });
+        if wanted == raw::REDISMODULE_OK as c_int
+            && let Some(write) = WRITE.get()
+        {
+            write(&Context::detached(), &InfoWriter { ctx });
         }
     });
 }

@@ -1,15 +1,15 @@
 //! A command that carries another one: which of its arguments are keys, and running the other for the caller.
 
 use std::cell::Cell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::raw::c_int;
 use std::{ptr, slice};
 
 use redis_module::raw;
 
 use super::args::Args;
+use super::catch::catch;
 use super::context::Context;
-use super::entry::catch;
 use crate::error::Error;
 
 /// Where the key of the carrying command itself stands.
@@ -91,27 +91,32 @@ impl Context<'_> {
     /// and replies what it replies. No key of ours may be open, and no borrow held: the command may be one of ours.
     ///
     /// # Errors
-    /// [`Error::UnknownCommand`] for a name that no command can have.
+    /// [`Error::UnknownCommand`] for a name that no command can have; [`Error::NotInside`] for what the server cannot do.
     pub(crate) fn run_for_caller(&self, command: Args<'_>) -> Result<(), Error> {
         let Some(name) = command.get(0) else {
             return Err(Error::Arity);
         };
         let unknown = |_| Error::UnknownCommand(name.bytes().into());
         let name = CString::new(name.bytes()).map_err(unknown)?;
+        if self.breaks_in_script(&name) {
+            return Err(Error::NotInside("WAIT in a script"));
+        }
         let args = command.from(1).as_slice();
         // `E` makes a refusal an error reply, `!` lets through what the command replicates, `C` asks for the caller's
         // rights, `S` refuses what scripts may not call, `M` what needs memory when there is none; `0` is the caller's
         // protocol.
         // SAFETY: the format names a vector with its length. The reply is ours to free, after it has been passed on.
         unsafe {
-            let reply = api!(
-                RedisModule_Call,
-                self.as_ptr(),
-                name.as_ptr(),
-                c"vE!CSM0".as_ptr(),
-                args.as_ptr(),
-                args.len(),
-            );
+            let reply = self.carrying(|| {
+                api!(
+                    RedisModule_Call,
+                    self.as_ptr(),
+                    name.as_ptr(),
+                    c"vE!CSM0".as_ptr(),
+                    args.as_ptr(),
+                    args.len(),
+                )
+            });
             if reply.is_null() {
                 return Err(Error::Bug);
             }
@@ -124,6 +129,17 @@ impl Context<'_> {
             api!(RedisModule_FreeCallReply, reply);
         }
         Ok(())
+    }
+}
+
+impl Context<'_> {
+    /// Valkey 8 stops at an assertion when a script runs WAIT or WAITAOF by way of a module.
+    fn breaks_in_script(&self, name: &CStr) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0
+            && self.is_valkey_8()
+            && self.original_name(name).is_some_and(|name| {
+                name.eq_ignore_ascii_case(b"wait") || name.eq_ignore_ascii_case(b"waitaof")
+            })
     }
 }
 

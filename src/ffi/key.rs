@@ -6,8 +6,10 @@ use std::ptr;
 
 use redis_module::raw;
 
+use super::args::Arg;
+use super::context::Context;
 use super::native_type;
-use crate::keys::value::Value;
+use super::value::Value;
 
 /// What an opened key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,39 @@ pub(crate) struct Key<'c> {
     /// A name that was made for this key and is freed with it, or null.
     own_name: *mut raw::RedisModuleString,
     call: PhantomData<&'c ()>,
+}
+
+impl Context<'_> {
+    /// Opens the key.
+    pub(crate) fn open(&self, name: Arg<'_>, access: Access) -> Key<'_> {
+        // SAFETY: the name outlives the call; the key is closed before the context ends, for it
+        // borrows from it.
+        unsafe {
+            Key::new(api!(
+                RedisModule_OpenKey,
+                self.as_ptr(),
+                name.as_ptr(),
+                access.mode()
+            ))
+        }
+    }
+
+    /// Opens a key whose name is not an argument.
+    pub(crate) fn open_named(&self, name: &[u8], access: Access) -> Key<'_> {
+        // SAFETY: the server copies the bytes; the string is freed with the key.
+        unsafe {
+            let name = api!(
+                RedisModule_CreateString,
+                ptr::null_mut(),
+                name.as_ptr().cast(),
+                name.len(),
+            );
+            Key::with_own_name(
+                api!(RedisModule_OpenKey, self.as_ptr(), name, access.mode()),
+                name,
+            )
+        }
+    }
 }
 
 impl<'c> Key<'c> {
@@ -104,7 +139,7 @@ impl<'c> Key<'c> {
         }
     }
 
-    /// Takes away the time to live that somebody gave the key. True if there was one.
+    /// Takes away the time to live that a client gave the key. True if there was one.
     pub(crate) fn persist(&mut self) -> bool {
         let none = i64::from(raw::REDISMODULE_NO_EXPIRE);
         // SAFETY: the key is open for writing.

@@ -5,8 +5,8 @@
 //! * The server calls the module on its main thread, one call at a time, except `free`, which may
 //!   come on a background thread and touches nothing but the value it is given.
 //! * Function pointers of the API are filled in by the server before the first call. The ones we
-//!   cannot do without are checked at load time (`load::missing`), so `api!` does not fail later.
-//! * No panic crosses into the server: every entry point does all it does inside [`entry::catch`].
+//!   cannot do without are checked at load time (`registration::missing`), so `api!` does not fail later.
+//! * No panic crosses into the server: every entry point does all it does inside [`catch::catch`].
 //!   Only loading makes its context before.
 
 /// Calls a function of the module API.
@@ -18,32 +18,45 @@ macro_rules! api {
 
 mod args;
 mod block;
+mod catch;
+mod client;
 mod clock;
 mod command_info;
 mod config;
 mod context;
+mod docs;
 mod entry;
 mod events;
 mod info;
 mod inner_command;
 mod key;
-mod load;
+mod log;
+mod main_thread;
 mod native_type;
+mod on_load;
+mod registration;
 mod reply;
 mod server_info;
+mod source;
 mod timer;
+mod value;
 
 pub(crate) use args::{Arg, Args};
-pub(crate) use block::Blocked;
+pub(crate) use block::{Blocked, ClientHandlers};
 pub(crate) use clock::{
     boot_id, boot_micros, boot_millis, command_wall_micros, cpu_micros, machine_id, wall_micros,
 };
 pub(crate) use config::Setting;
 pub(crate) use context::{Context, Refusal};
+pub(crate) use docs::{ArgDoc, ArgKind, Docs, KeyAccess};
 pub(crate) use entry::Command;
+pub(crate) use events::{Event, EventHandlers, Swap};
 pub(crate) use info::InfoWriter;
 pub(crate) use key::{Access, Key, Kind};
-pub(crate) use load::{Module, command};
-pub(crate) use native_type::Source;
+pub(crate) use main_thread::MainThread;
+pub(crate) use native_type::DataType;
+pub(crate) use registration::{Handlers, Module, command, data_type};
 pub(crate) use server_info::Replica;
+pub(crate) use source::Source;
 pub(crate) use timer::{Alarm, Timer};
+pub(crate) use value::Value;

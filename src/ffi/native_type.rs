@@ -1,20 +1,60 @@
 //! The data type: what the server calls with values of it.
 
+use std::ffi::CStr;
 use std::os::raw::{c_int, c_void};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{ptr, slice};
 
-use mortise_core::codec::Arrival;
 use redis_module::raw;
 
 use super::args::Arg;
-use super::context::{Context, c_string};
-use super::entry::catch;
-use crate::keys::value::{self, Value};
+use super::catch::catch;
+use super::context::Context;
+use super::log::c_string;
+use super::source::Source;
+use super::value::Value;
+
+/// What the module does with values of its type, and is told of them.
+///
+/// A trait, not a table: the server frees, saves and unlinks locks by the million.
+pub(crate) trait DataType: 'static {
+    /// The command that carries the effects which a lock is rewritten as.
+    const EFFECT: &'static CStr;
+
+    /// For RDB and DUMP.
+    fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8>;
+
+    /// For an AOF without preamble and for slot migration: one effect a hold.
+    fn to_effects(ctx: &Context<'_>, value: &Value, emit: impl FnMut(&[u8]));
+
+    /// From RDB, RESTORE or a full sync.
+    ///
+    /// # Errors
+    /// Why the bytes are refused, for the server's log.
+    fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String>;
+
+    /// A lock that was read from bytes has come to the key. Nothing may be written, replicated or asked for.
+    fn loaded(ctx: &Context<'_>, db: i32, name: &[u8], source: Source);
+
+    /// A lock has come to the key by COPY. The same.
+    fn copied(ctx: &Context<'_>, db: i32, name: &[u8]);
+
+    /// The key lost its lock, or the lock its key (RENAME, MOVE). The same.
+    fn unlinked(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value);
+
+    /// Bytes that the value takes whose key has a name of `name_len` bytes.
+    fn memory(value: &Value, name_len: usize) -> usize;
+
+    /// The last token handed out or seen, 0 for none.
+    fn last_token(ctx: &Context<'_>) -> u64;
+
+    /// Takes over the last token of a file. False if it cannot be one.
+    fn load_last_token(ctx: &Context<'_>, last: u64) -> bool;
+}
 
 /// How `TYPE` names a lock: nine characters, as the server demands.
-const NAME: &std::ffi::CStr = c"mort-lock";
+const NAME: &CStr = c"mort-lock";
 /// The version of the encoding that goes into RDB files beside the codec's own.
 const ENCODING: c_int = 1;
 
@@ -27,28 +67,28 @@ pub(super) fn get() -> *mut raw::RedisModuleType {
 }
 
 /// Makes the type known to the server; false if it refuses.
-pub(super) fn register(ctx: &Context<'_>) -> bool {
+pub(super) fn register<T: DataType>(ctx: &Context<'_>) -> bool {
     let mut methods = raw::RedisModuleTypeMethods {
         version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
-        rdb_load: Some(rdb_load),
-        rdb_save: Some(rdb_save),
-        aof_rewrite: Some(aof_rewrite),
+        rdb_load: Some(rdb_load::<T>),
+        rdb_save: Some(rdb_save::<T>),
+        aof_rewrite: Some(aof_rewrite::<T>),
         mem_usage: None,
         digest: Some(digest),
         free: Some(free),
-        aux_load: Some(aux_load),
+        aux_load: Some(aux_load::<T>),
         // For servers that do not know `aux_save2`.
-        aux_save: Some(aux_save),
+        aux_save: Some(aux_save::<T>),
         aux_save_triggers: raw::REDISMODULE_AUX_BEFORE_RDB as c_int,
         free_effort: None,
         unlink: None,
         copy: None,
         defrag: None,
-        mem_usage2: Some(mem_usage),
+        mem_usage2: Some(mem_usage::<T>),
         free_effort2: Some(free_effort),
-        unlink2: Some(unlink),
-        copy2: Some(copy),
-        aux_save2: Some(aux_save_if_any),
+        unlink2: Some(unlink::<T>),
+        copy2: Some(copy::<T>),
+        aux_save2: Some(aux_save_if_any::<T>),
     };
     // SAFETY: the server copies the methods.
     let created = unsafe {
@@ -70,11 +110,11 @@ unsafe fn borrow<'a>(value: *const c_void) -> &'a Value {
     unsafe { &*value.cast::<Value>() }
 }
 
-unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+unsafe extern "C" fn rdb_save<T: DataType>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     catch("saving a lock", || {
         // SAFETY: a value of ours; the server copies the bytes.
         unsafe {
-            let bytes = value::to_bytes(borrow(value));
+            let bytes = T::to_bytes(&Context::detached(), borrow(value));
             api!(
                 RedisModule_SaveStringBuffer,
                 io,
@@ -85,7 +125,10 @@ unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     });
 }
 
-unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+unsafe extern "C" fn rdb_load<T: DataType>(
+    io: *mut raw::RedisModuleIO,
+    encoding: c_int,
+) -> *mut c_void {
     let loaded = catch("loading a lock", || {
         // SAFETY: the server's context for this load, which stays its own.
         let ctx = unsafe { Context::new(api!(RedisModule_GetContextFromIO, io)) };
@@ -95,7 +138,7 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
         }
         // SAFETY: `io` lives for the call.
         let bytes = unsafe { load_bytes(io) }.ok_or("the bytes of a lock end too early")?;
-        match value::from_bytes(&bytes, source) {
+        match T::from_bytes(&ctx, &bytes, source) {
             Ok(value) => Ok((value, source)),
             Err(error) => Err(format!("a lock: {error}")),
         }
@@ -116,12 +159,7 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
             if !name.is_null() {
                 let db = api!(RedisModule_GetDbIdFromIO, io);
                 let name = Arg::new(name.cast_mut()).bytes();
-                match source {
-                    Source::Client | Source::Sync | Source::Primary | Source::Either => {
-                        crate::turn::arrivals::mark_restored(db, name);
-                    }
-                    Source::File | Source::ReplicaFile => crate::turn::arrivals::mark(db, name),
-                }
+                T::loaded(&Context::detached(), db, name, source);
             }
         }
     });
@@ -143,46 +181,6 @@ unsafe fn refuse(io: *mut raw::RedisModuleIO, why: &str) {
     };
 }
 
-/// Where a value comes from, which tells what of it can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// The server's own files, at start-up or DEBUG RELOAD.
-    File,
-    /// The same of a replica, or of what may be one: its files may have come from its primary.
-    ReplicaFile,
-    /// The primary, in a full sync.
-    Sync,
-    /// A RESTORE that the primary has taken.
-    Primary,
-    /// A client: RESTORE, or MIGRATE from elsewhere.
-    Client,
-    /// A RESTORE on a replica to which clients may write, too: nothing tells whose it is.
-    Either,
-}
-
-impl Source {
-    fn of(ctx: &Context<'_>) -> Self {
-        match (ctx.is_loading(), ctx.is_replica()) {
-            (true, true) if ctx.is_syncing() => Self::Sync,
-            (true, _) if ctx.may_be_replica() => Self::ReplicaFile,
-            (true, _) => Self::File,
-            (false, false) => Self::Client,
-            // The context of a load has no client that could be asked for.
-            (false, true) if ctx.is_read_only_replica() => Self::Primary,
-            (false, true) => Self::Either,
-        }
-    }
-
-    /// What tells how much of a lease is left.
-    pub(crate) fn arrival(self) -> Arrival {
-        match self {
-            Self::File => Arrival::File,
-            Self::ReplicaFile => Arrival::ReplicaFile,
-            Self::Sync | Self::Primary | Self::Client | Self::Either => Arrival::Live,
-        }
-    }
-}
-
 /// SAFETY: `io` lives for the call.
 unsafe fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
     let mut len = 0;
@@ -198,7 +196,7 @@ unsafe fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
     }
 }
 
-unsafe extern "C" fn aof_rewrite(
+unsafe extern "C" fn aof_rewrite<T: DataType>(
     io: *mut raw::RedisModuleIO,
     key: *mut raw::RedisModuleString,
     value: *mut c_void,
@@ -206,8 +204,8 @@ unsafe extern "C" fn aof_rewrite(
     catch("rewriting a lock", || {
         // SAFETY: a value of ours; the format names the key and a buffer with its length.
         unsafe {
-            value::to_effects(borrow(value), |effect| {
-                let (command, format) = (crate::keys::effect::APPLY.as_ptr(), c"sb".as_ptr());
+            T::to_effects(&Context::detached(), borrow(value), |effect| {
+                let (command, format) = (T::EFFECT.as_ptr(), c"sb".as_ptr());
                 api!(
                     RedisModule_EmitAOF,
                     io,
@@ -222,25 +220,35 @@ unsafe extern "C" fn aof_rewrite(
     });
 }
 
-unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
+unsafe extern "C" fn aux_save<T: DataType>(io: *mut raw::RedisModuleIO, _when: c_int) {
     catch("saving the token clock", || {
         // SAFETY: `io` lives for the call.
-        unsafe { api!(RedisModule_SaveUnsigned, io, crate::state::last_token()) };
+        unsafe {
+            api!(
+                RedisModule_SaveUnsigned,
+                io,
+                T::last_token(&Context::detached())
+            )
+        };
     });
 }
 
 /// Writes nothing where there is nothing to tell: such a file loads without the module.
-unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, when: c_int) {
+unsafe extern "C" fn aux_save_if_any<T: DataType>(io: *mut raw::RedisModuleIO, when: c_int) {
     let any = catch("looking at the token clock", || {
-        crate::state::last_token() > 0
+        T::last_token(&Context::detached()) > 0
     });
     if any == Some(true) {
         // SAFETY: passed on.
-        unsafe { aux_save(io, when) };
+        unsafe { aux_save::<T>(io, when) };
     }
 }
 
-unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
+unsafe extern "C" fn aux_load<T: DataType>(
+    io: *mut raw::RedisModuleIO,
+    encoding: c_int,
+    _when: c_int,
+) -> c_int {
     let accepted = catch("loading the token clock", || {
         // SAFETY: `io` lives for the call.
         let (last, failed) = unsafe {
@@ -249,7 +257,8 @@ unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, encoding: c_int, _whe
                 api!(RedisModule_IsIOError, io) != 0,
             )
         };
-        let accepted = !failed && encoding <= ENCODING && crate::state::load_last_token(last);
+        let accepted =
+            !failed && encoding <= ENCODING && T::load_last_token(&Context::detached(), last);
         if !accepted {
             Context::detached().warn("refused: the saved token clock cannot be read");
         }
@@ -269,7 +278,7 @@ unsafe extern "C" fn free(value: *mut c_void) {
     });
 }
 
-unsafe extern "C" fn mem_usage(
+unsafe extern "C" fn mem_usage<T: DataType>(
     ctx: *mut raw::RedisModuleKeyOptCtx,
     value: *const c_void,
     _samples: usize,
@@ -283,7 +292,7 @@ unsafe extern "C" fn mem_usage(
             } else {
                 Arg::new(name.cast_mut()).bytes().len()
             };
-            value::memory(borrow(value), len)
+            T::memory(borrow(value), len)
         }
     });
     usage.unwrap_or(0)
@@ -301,20 +310,24 @@ unsafe extern "C" fn free_effort(
     holds.map_or(1, |holds| holds.max(1))
 }
 
-unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
+unsafe extern "C" fn unlink<T: DataType>(
+    ctx: *mut raw::RedisModuleKeyOptCtx,
+    value: *const c_void,
+) {
     catch("unlinking a lock", || {
         // SAFETY: a value of ours; the name lives for the call.
         unsafe {
             let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::turn::dirty::unlinked(db, Arg::new(name.cast_mut()).bytes(), borrow(value));
+                let name = Arg::new(name.cast_mut()).bytes();
+                T::unlinked(&Context::detached(), db, name, borrow(value));
             }
         }
     });
 }
 
-unsafe extern "C" fn copy(
+unsafe extern "C" fn copy<T: DataType>(
     ctx: *mut raw::RedisModuleKeyOptCtx,
     value: *const c_void,
 ) -> *mut c_void {
@@ -324,7 +337,7 @@ unsafe extern "C" fn copy(
             let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
             let db = api!(RedisModule_GetToDbIdFromOptCtx, ctx);
             if !name.is_null() {
-                crate::turn::arrivals::mark(db, Arg::new(name.cast_mut()).bytes());
+                T::copied(&Context::detached(), db, Arg::new(name.cast_mut()).bytes());
             }
             Value::new(borrow(value).lock.clone())
         }

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_long};
 
-use super::context::{Context, c_string};
+use super::context::Context;
+use super::log::c_string;
 
 impl Context<'_> {
     pub(crate) fn reply_integer(&self, value: i64) {

@@ -7,6 +7,7 @@ use std::slice;
 use redis_module::raw;
 
 use super::context::Context;
+use crate::decimal;
 
 /// A replica as INFO shows it.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ impl Context<'_> {
 
     /// A setting of the server that is a whole number; `None` if it cannot be read.
     pub(crate) fn setting(&self, name: &CStr) -> Option<u64> {
-        crate::command::integer(&self.setting_text(name)?)
+        decimal::parse(&self.setting_text(name)?)
     }
 
     /// A setting of the server as `CONFIG GET` shows it; `None` if it cannot be read.
@@ -66,6 +67,37 @@ impl Context<'_> {
             // SAFETY: the reply is not freed before this returns, and its element goes with it.
             unsafe { text(api!(RedisModule_CallReplyArrayElement, reply, 1)) }
         })
+    }
+
+    /// What the server called a command before its configuration gave it the name `name`; `None` if there is none.
+    pub(super) fn original_name(&self, name: &CStr) -> Option<Vec<u8>> {
+        self.ask(c"COMMAND", &[c"INFO", name], |reply| {
+            // SAFETY: the reply is not freed before this returns, and its elements go with it. An element of what is no
+            // array is null, and so is its text.
+            unsafe {
+                let found = api!(RedisModule_CallReplyArrayElement, reply, 0);
+                if found.is_null() {
+                    return None;
+                }
+                text(api!(RedisModule_CallReplyArrayElement, found, 0))
+            }
+        })
+    }
+
+    /// The server is Valkey 8.0 or 8.1.
+    pub(super) fn is_valkey_8(&self) -> bool {
+        // SAFETY: the data is freed below, once; the text is looked at before.
+        unsafe {
+            let data = api!(RedisModule_GetServerInfo, self.as_ptr(), c"server".as_ptr());
+            let version = api!(
+                RedisModule_ServerInfoGetFieldC,
+                data,
+                c"valkey_version".as_ptr()
+            );
+            let found = !version.is_null() && CStr::from_ptr(version).to_bytes().starts_with(b"8.");
+            api!(RedisModule_FreeServerInfo, self.as_ptr(), data);
+            found
+        }
     }
 
     /// The text of CLUSTER NODES; `None` if it cannot be read.
@@ -136,7 +168,7 @@ impl Context<'_> {
                 let text = api!(RedisModule_ServerInfoGetFieldC, data, field.as_ptr());
                 if !text.is_null() {
                     let text = CStr::from_ptr(text).to_bytes();
-                    *number = crate::command::integer(text).unwrap_or(0);
+                    *number = decimal::parse(text).unwrap_or(0);
                 }
             }
             for index in 0.. {

@@ -1,12 +1,13 @@
-//! Timers of the server. They compare wall-clock time: whoever is woken re-checks its deadline.
+//! Timers of the server. They compare wall-clock time: what is woken re-checks its deadline.
 
 use std::os::raw::c_void;
 use std::ptr;
+use std::sync::OnceLock;
 
 use redis_module::raw;
 
+use super::catch::catch;
 use super::context::Context;
-use super::entry::catch;
 
 /// What a timer wakes. Passed as a number, so that no pointer has to be kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,14 @@ pub(crate) enum Alarm {
     Due,
     /// Between two slices: work that has no hurry.
     Background,
+}
+
+/// What answers alarms, see [`answer_with`].
+static ANSWER: OnceLock<fn(&Context<'_>, Alarm)> = OnceLock::new();
+
+/// At load time: every alarm is answered by `answer`.
+pub(super) fn answer_with(answer: fn(&Context<'_>, Alarm)) {
+    ANSWER.get_or_init(|| answer);
 }
 
 /// A timer that was started.
@@ -56,17 +65,21 @@ impl Context<'_> {
     }
 }
 
+impl Alarm {
+    /// The one that was passed to the server as this number.
+    fn of(number: usize) -> Self {
+        let all = [Self::Sweep, Self::Due, Self::Background];
+        let found = all.into_iter().find(|alarm| *alarm as usize == number);
+        found.unwrap_or(Self::EndOfTurn)
+    }
+}
+
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
     catch("a timer", || {
         // SAFETY: the server's context for this call.
         let ctx = unsafe { Context::new(ctx) };
-        match data.addr() {
-            number if number == Alarm::Sweep as usize => crate::turn::timers::on_sweep(&ctx),
-            number if number == Alarm::Due as usize => crate::turn::timers::on_due(&ctx),
-            number if number == Alarm::Background as usize => {
-                crate::turn::timers::on_background(&ctx);
-            }
-            _ => crate::turn::timers::on_end_of_turn(&ctx),
+        if let Some(answer) = ANSWER.get() {
+            answer(&ctx, Alarm::of(data.addr()));
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Locks that the server evicts: a lock that goes is free, whoever holds it, so it is counted and
+//! Locks that the server evicts: a lock that goes is free though it is held, so it is counted and
 //! said in the log.
 //!
 //! Locks carry no TTL, so only the `allkeys-*` policies can take them. A subscription to evictions
@@ -6,51 +6,76 @@
 //! is in force. The event comes after the value has gone, and right after the type's `unlink`, which
 //! tells what it was.
 
+use std::cell::{Cell, RefCell};
+
 use mortise_core::Lock;
 
-use crate::ffi::Context;
-use crate::state::{STATE, State};
-use crate::turn::timers;
+use crate::ffi::{Context, MainThread};
+use crate::keys::name::Name;
+use crate::time::alarms;
+use crate::totals;
+
+/// The setting that allows evictions is still to be looked at.
+static POLICY_UNKNOWN: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
+/// The server tells of evictions.
+static WATCHED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
+/// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
+/// evictions are watched.
+static LAST_UNLINKED: MainThread<RefCell<Option<(i32, Name)>>> =
+    MainThread::new(RefCell::new(None));
+
+/// The policy is to be looked at when the event loop turns: callbacks must not ask the server for settings.
+pub(crate) fn look_at_policy_later(ctx: &Context<'_>) {
+    POLICY_UNKNOWN.get(ctx).set(true);
+    alarms::at_end_of_turn(ctx);
+}
+
+/// The event loop turns: looks at the policy if that was put off.
+pub(crate) fn look_at_policy_if_unknown(ctx: &Context<'_>) {
+    if POLICY_UNKNOWN.get(ctx).take() {
+        look_at_policy(ctx);
+    }
+}
 
 /// When locks come to this server, and whenever a setting has changed.
-pub(crate) fn look_at_policy(ctx: &Context<'_>, state: &State) {
-    if state.watches_evictions.get() {
+pub(crate) fn look_at_policy(ctx: &Context<'_>) {
+    if WATCHED.get(ctx).get() {
         return;
     }
     let policy = ctx.setting_text(c"maxmemory-policy");
     if policy.is_some_and(|policy| policy.starts_with(b"allkeys")) {
-        state.watches_evictions.set(ctx.subscribe_to_evictions());
+        WATCHED.get(ctx).set(ctx.subscribe_to_evictions());
     }
 }
 
 /// A lock has lost its key. A lock that is free has been released, and its key goes with it.
-pub(crate) fn on_unlinked(state: &State, db: i32, name: &[u8], lock: &Lock) {
-    if state.watches_evictions.get() && !lock.is_free() {
-        *state.last_unlinked.borrow_mut() = Some((db, name.into()));
-        timers::at_end_of_turn(state);
+pub(crate) fn on_unlinked(ctx: &Context<'_>, db: i32, name: &[u8], lock: &Lock) {
+    if WATCHED.get(ctx).get() && !lock.is_free() {
+        *LAST_UNLINKED.get(ctx).borrow_mut() = Some((db, name.into()));
+        alarms::at_end_of_turn(ctx);
     }
 }
 
 /// The event loop turns: whatever lost its lock did not lose it to an eviction that is still to be told.
-pub(crate) fn forget_unlinked(state: &State) {
-    state.last_unlinked.take();
+pub(crate) fn forget_unlinked(ctx: &Context<'_>) {
+    LAST_UNLINKED.get(ctx).take();
 }
 
 /// The server has evicted a key, of whatever type.
 pub(crate) fn on_evicted(ctx: &Context<'_>, name: &[u8]) {
-    STATE.with(|state| {
-        let unlinked = state.last_unlinked.take();
-        let was_lock = unlinked.is_some_and(|(db, last)| db == ctx.db() && *last == *name);
-        if !was_lock {
-            return;
-        }
-        if state.totals.evictions.get() == 0 {
-            ctx.warn(&format!(
-                "the lock '{}' was evicted though it was held: with maxmemory-policy allkeys-* \
-                 locks can be lost; this is said once, INFO lock counts on",
-                name.escape_ascii()
-            ));
-        }
-        state.totals.evictions.add_one();
-    });
+    let unlinked = LAST_UNLINKED.get(ctx).take();
+    let was_lock = unlinked.is_some_and(|(db, last)| db == ctx.db() && *last == *name);
+    if !was_lock {
+        return;
+    }
+    if totals::get(ctx).evictions.get() == 0 {
+        ctx.warn(&format!(
+            "the lock '{}' was evicted though it was held: with maxmemory-policy allkeys-* \
+             locks can be lost; this is said once, INFO lock counts on",
+            name.escape_ascii()
+        ));
+    }
+    totals::get(ctx).evictions.add_one();
 }

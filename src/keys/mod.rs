@@ -1,10 +1,16 @@
-//! What a key holds, and what replicas and the AOF hear of it.
+//! What a key holds, what replicas and the AOF hear of it, and which keys have changed.
 //!
-//! Used by `turn` and `command`. It decides nothing about who may hold: that is the core's.
+//! Used by `waiting`, `turn` and `command`; uses `time` and `ffi`. It decides nothing about who may hold: that is the
+//! core's.
 
+pub(crate) mod arrivals;
+pub(crate) mod dirty;
 pub(crate) mod effect;
 pub(crate) mod evictions;
 pub(crate) mod leases;
 pub(crate) mod name;
 pub(crate) mod remains;
-pub(crate) mod value;
+pub(crate) mod saved;
+pub(crate) mod subscription;
+mod table;
+pub(crate) mod tokens;

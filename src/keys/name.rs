@@ -1,9 +1,22 @@
-//! The name of a key as the table of locks keeps it.
+//! The names of keys.
 
 use std::ops::Deref;
 
-/// The name of a key. Up to 22 bytes of it live in the value itself, so that most locks need no
-/// allocation for theirs.
+use mortise_core::KeyId;
+
+/// The name of a key.
+pub(crate) type Name = Box<[u8]>;
+
+/// A key as the queues know it.
+pub(crate) fn key_id(db: i32, name: &[u8]) -> KeyId {
+    KeyId {
+        db: db as u32,
+        name: name.into(),
+    }
+}
+
+/// The name of a key as the table of locks keeps it. Up to 22 bytes of it live in the value itself, so that most locks
+/// need no allocation for theirs.
 #[derive(Clone, Debug)]
 pub(crate) struct ShortName(Repr);
 

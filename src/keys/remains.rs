@@ -1,17 +1,25 @@
 //! Crowds of holds that ended together, of locks and tables that are gone: dropped, and told of, a
 //! few at a time. The sweep begins it.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use mortise_core::{Remains, Stake};
 
-use crate::ffi::Context;
-use crate::keys::leases::Table;
-use crate::state::{Name, ROOM_KEPT, State};
+use crate::ffi::{Context, MainThread};
+use crate::keys::name::Name;
+use crate::keys::table::Table;
+use crate::memory::ROOM_KEPT;
+use crate::totals;
+
+static CROWDS: MainThread<RefCell<Crowds>> = MainThread::new(RefCell::new(Crowds {
+    locks: VecDeque::new(),
+    tables: Vec::new(),
+}));
 
 /// What is still to be dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Crowds {
+#[derive(Debug)]
+struct Crowds {
     locks: VecDeque<Crowd>,
     tables: Vec<Table>,
 }
@@ -26,17 +34,17 @@ struct Crowd {
 }
 
 /// Holds of the lock at the key whose leases are over.
-pub(crate) fn keep_ended(state: &State, db: i32, name: &[u8], holds: Box<Remains>) {
-    keep(state, db, name, holds, true);
+pub(crate) fn keep_ended(ctx: &Context<'_>, db: i32, name: &[u8], holds: Box<Remains>) {
+    keep(ctx, db, name, holds, true);
 }
 
-/// Holds of the lock at the key that somebody else has ended.
-pub(crate) fn keep_dropped(state: &State, name: &[u8], holds: Box<Remains>) {
-    keep(state, 0, name, holds, false);
+/// Holds of the lock at the key that the primary has ended.
+pub(crate) fn keep_dropped(ctx: &Context<'_>, name: &[u8], holds: Box<Remains>) {
+    keep(ctx, 0, name, holds, false);
 }
 
-fn keep(state: &State, db: i32, name: &[u8], holds: Box<Remains>, ended: bool) {
-    state.crowds.borrow_mut().locks.push_back(Crowd {
+fn keep(ctx: &Context<'_>, db: i32, name: &[u8], holds: Box<Remains>, ended: bool) {
+    CROWDS.get(ctx).borrow_mut().locks.push_back(Crowd {
         db,
         name: name.into(),
         holds,
@@ -45,13 +53,13 @@ fn keep(state: &State, db: i32, name: &[u8], holds: Box<Remains>, ended: bool) {
 }
 
 /// Tables of databases that were emptied.
-pub(crate) fn keep_tables(state: &State, tables: impl IntoIterator<Item = Table>) {
-    state.crowds.borrow_mut().tables.extend(tables);
+pub(crate) fn keep_tables(ctx: &Context<'_>, tables: impl IntoIterator<Item = Table>) {
+    CROWDS.get(ctx).borrow_mut().tables.extend(tables);
 }
 
 /// Drops one hold, or some entries of a table. False if there is none.
-pub(crate) fn step(ctx: &Context<'_>, state: &State) -> bool {
-    let mut crowds = state.crowds.borrow_mut();
+pub(crate) fn step(ctx: &Context<'_>) -> bool {
+    let mut crowds = CROWDS.get(ctx).borrow_mut();
     let Some(first) = crowds.locks.front_mut() else {
         return crowds.drop_some_of_a_table();
     };
@@ -63,7 +71,7 @@ pub(crate) fn step(ctx: &Context<'_>, state: &State) -> bool {
     if first.ended {
         let (db, name) = (first.db, first.name.clone());
         drop(crowds);
-        count_ended(state, &stake);
+        count_ended(ctx, &stake);
         ctx.select(db);
         ctx.notify_named(c"lock.expire", &name);
     }
@@ -81,15 +89,19 @@ impl Crowds {
         true
     }
 
-    /// There is nothing to drop.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.locks.is_empty() && self.tables.is_empty()
     }
 }
 
+/// There is nothing to drop.
+pub(crate) fn is_empty(ctx: &Context<'_>) -> bool {
+    CROWDS.get(ctx).borrow().is_empty()
+}
+
 /// The lease of a hold was over.
-pub(crate) fn count_ended(state: &State, stake: &Stake) {
-    state.totals.expiries.add_one();
+pub(crate) fn count_ended(ctx: &Context<'_>, stake: &Stake) {
+    totals::get(ctx).expiries.add_one();
     let held = stake.deadline.millis_since(stake.since);
-    state.hold_times.borrow_mut().record(held);
+    totals::hold_times(ctx).borrow_mut().record(held);
 }

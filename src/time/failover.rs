@@ -3,44 +3,49 @@
 //! Every hold that replication lost must have run out before a promoted server grants anything,
 //! and by then the old primary must have stopped. `INFO lock` answers, and names what is missing.
 
+use std::cell::Cell;
+
 use mortise_core::{Instant, Lease};
 
-use crate::ffi::Context;
-use crate::state::State;
-use crate::time::grace::{self, MARGIN};
+use crate::config;
+use crate::ffi::{Context, MainThread};
+use crate::time::lag::{self, MARGIN};
+use crate::time::role;
+
+/// The leases that the promise has to outlast.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leases {
+    /// When the last one ends that was granted, as far as it may still be held.
+    pub(crate) granted: Instant,
+    /// The longest that a waiter asks for.
+    pub(crate) awaited: Option<Lease>,
+}
 
 /// What the promise lacks; empty if it holds.
-pub(crate) fn missing(ctx: &Context<'_>, state: &State, now: Instant) -> Vec<String> {
+pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<String> {
     let mut missing = Vec::new();
-    let Some(lag) = grace::lag(ctx) else {
+    let Some(lag) = lag::configured(ctx) else {
         return vec!["the server's settings cannot be read".into()];
     };
-    let (grace, max_lease) = (state.grace_ms.get(), state.max_lease.get());
+    let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
     let needed = max_lease + lag + MARGIN;
     if grace < needed {
         missing.push(format!("lock.grace {grace} is less than {needed}"));
     }
-    let held = state.leases.borrow().iter().any(|table| table.locks() > 0);
-    let last = if held {
-        state.last_deadline.get()
-    } else {
-        state.last_stray_deadline.get()
-    };
-    let longest = last.millis_since(now);
+    let longest = running.granted.millis_since(now);
     if longest > max_lease {
         missing.push(format!(
             "a lease may run for {longest} ms, granted when lock.max-lease was longer than {max_lease}"
         ));
     }
     // What was asked for is granted, whatever may be asked for by then.
-    let awaited = state.queues.borrow().longest_lease();
-    let awaited = awaited.map_or(0, Lease::as_millis);
+    let awaited = running.awaited.map_or(0, Lease::as_millis);
     if awaited > max_lease {
         missing.push(format!(
             "a waiter asked for a lease of {awaited} ms when lock.max-lease was longer than {max_lease}"
         ));
     }
-    if !ctx.is_cluster() && state.primary.get() {
+    if !ctx.is_cluster() && role::is_primary(ctx) {
         let [replicas] = ctx.server_info(c"replication", [c"connected_slaves"]);
         let replicas = replicas.unwrap_or(0);
         match ctx.setting(c"min-replicas-to-write") {
@@ -54,4 +59,25 @@ pub(crate) fn missing(ctx: &Context<'_>, state: &State, now: Instant) -> Vec<Str
         }
     }
     missing
+}
+
+/// The grace and the longest lease that a warning was last considered for.
+static WARNED_OF: MainThread<Cell<(u64, u64)>> = MainThread::new(Cell::new((0, 0)));
+
+/// The server has become a primary: what was warned of may be new to who reads its log.
+pub(crate) fn forget_warning(ctx: &Context<'_>) {
+    WARNED_OF.get(ctx).take();
+}
+
+/// Says once of a pair of settings that the grace is too short for the leases.
+pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
+    let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
+    let known = WARNED_OF.get(ctx).replace((grace, max_lease)) == (grace, max_lease);
+    if known || grace == 0 || max_lease <= grace {
+        return;
+    }
+    ctx.warn(&format!(
+        "lock.grace {grace} is less than lock.max-lease {max_lease}: a lock that was lost may \
+         still be held when the grace ends"
+    ));
 }

@@ -1,4 +1,4 @@
-//! When this server may not grant, because somebody else may hold what it does not know of.
+//! When this server may not grant, because an owner that it does not know of may hold.
 //!
 //! * *The grace*, `lock.grace` long, after a start and after a promotion: leases that were lost
 //!   with the old data, or with the tail of the replication stream, run out meanwhile.
@@ -14,24 +14,27 @@
 //!
 //! All of it on the boot-time clock.
 
-use std::cell::Cell;
+use std::cell::{Cell, LazyCell};
 
 use mortise_core::Instant;
 
-use crate::ffi::Context;
-use crate::state::State;
+use crate::config;
+use crate::ffi::{Context, MainThread};
 use crate::time::clock;
 use crate::time::heartbeats::{Heartbeats, NEXT_LOOK};
+use crate::time::lag::{self, DEFAULT_LAG, MARGIN};
+use crate::time::role;
 
 /// How long the event loop may be away before the server mistrusts itself, in milliseconds.
 const STALL: u64 = 1_000;
-/// What a server needs, beyond the lag, to see that a replica is gone: it counts whole seconds, once
-/// a second. In milliseconds.
-pub(crate) const MARGIN: u64 = 3_000;
-/// The lag assumed where the setting cannot be read: the server's default, in milliseconds.
-pub(crate) const DEFAULT_LAG: u64 = 10_000;
 /// How often the setting is read, in milliseconds.
 const READ_EVERY: u64 = 1_000;
+
+static GRACE: MainThread<LazyCell<Grace>> = MainThread::new(LazyCell::new(Grace::default));
+
+pub(crate) fn get(ctx: &Context<'_>) -> &'static Grace {
+    GRACE.get(ctx)
+}
 
 /// What forbids granting and renewing.
 #[derive(Debug, Default)]
@@ -42,7 +45,7 @@ pub(crate) struct Grace {
     renew_from: Cell<Instant>,
     /// Nothing is granted or renewed before this moment: the server was frozen.
     stalled_until: Cell<Instant>,
-    /// Whoever waits is to be let in when all of it is over.
+    /// Waiters are to be let in when all of it is over.
     pending: Cell<bool>,
     /// The last tick of the sweep timer.
     ticked: Cell<Instant>,
@@ -146,7 +149,7 @@ impl Grace {
     pub(crate) fn read_lag(&self, ctx: &Context<'_>, now: Instant) {
         if now.millis_since(self.lag_read.get()) >= READ_EVERY {
             self.lag_read.set(now);
-            self.lag.set(lag(ctx).unwrap_or(DEFAULT_LAG));
+            self.lag.set(lag::configured(ctx).unwrap_or(DEFAULT_LAG));
         }
     }
 
@@ -180,18 +183,9 @@ fn offset(now: Instant) -> i64 {
     (clock::wall().0 / 1_000) as i64 - now.as_millis() as i64
 }
 
-/// How long an old primary may take to stop granting, as configured, in milliseconds.
-pub(crate) fn lag(ctx: &Context<'_>) -> Option<u64> {
-    if ctx.is_cluster() {
-        ctx.setting(c"cluster-node-timeout")
-    } else {
-        Some(ctx.setting(c"min-replicas-max-lag")? * 1_000)
-    }
-}
-
 /// At the entry of a command: the stall guard is only up where a grace is configured.
-pub(crate) fn look_for_stall(ctx: &Context<'_>, state: &State, now: Instant) {
-    if state.grace_ms.get() > 0 && state.primary.get() {
-        state.grace.look_for_stall(ctx, now);
+pub(crate) fn look_for_stall(ctx: &Context<'_>, now: Instant) {
+    if config::grace(ctx) > 0 && role::is_primary(ctx) {
+        get(ctx).look_for_stall(ctx, now);
     }
 }

@@ -22,9 +22,9 @@ use mortise_core::Instant;
 use mortise_core::codec::Heartbeat;
 
 use crate::ffi::{Context, Replica};
-use crate::time::grace;
+use crate::time::lag;
 
-/// How much older than the lag a heartbeat may be, in milliseconds: less than [`grace::MARGIN`], which a promoted server
+/// How much older than the lag a heartbeat may be, in milliseconds: less than [`lag::MARGIN`], which a promoted server
 /// waits for, and enough for replicas that acknowledge once a second.
 const SLACK: u64 = 2_500;
 /// Heartbeats are sent so often, in milliseconds: three in a lag.
@@ -52,7 +52,7 @@ impl Demand {
         let replicas = ctx.setting(c"min-replicas-to-write").filter(|_| counts);
         Self {
             replicas: replicas.unwrap_or(0),
-            lag: grace::lag(ctx).unwrap_or(grace::DEFAULT_LAG),
+            lag: lag::configured(ctx).unwrap_or(lag::DEFAULT_LAG),
         }
     }
 
@@ -70,7 +70,7 @@ impl Demand {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
-    /// Whoever has the stream up to here has the heartbeat.
+    /// A replica that has the stream up to here has the heartbeat.
     offset: u64,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Due {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) due: Option<Due>,
-    /// Replicas were late and are no more: whoever waits may be let in.
+    /// Replicas were late and are no more: waiters may be let in.
     pub(crate) caught_up: bool,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Heartbeats {
     /// Sent at the last look: only the next one can say where it ends.
     unplaced: Cell<Option<Instant>>,
     last_sent: Cell<Instant>,
-    /// Whoever begins to listen now is to hear one at once.
+    /// A replica that begins to listen now is to hear one at once.
     urgent: Cell<bool>,
     demand: Cell<Demand>,
     read: Cell<Instant>,
@@ -115,7 +115,7 @@ pub(crate) struct Heartbeats {
 impl Heartbeats {
     /// The server has started.
     pub(crate) fn on_start(&self, now: Instant, grace: u64) {
-        // Whoever configures a grace later knows his servers then.
+        // An operator who configures a grace later knows the servers then.
         self.looked.set((grace == 0).then_some(now));
     }
 
@@ -206,7 +206,7 @@ impl Heartbeats {
             self.fresh_until.set(None);
             return;
         }
-        // Whoever changes a setting knows his servers at that moment. Who starts, or is promoted, knows nothing.
+        // An operator who changes a setting knows the servers at that moment. A server that starts, or is promoted, knows nothing.
         let from_now = if first {
             Instant::default()
         } else {
@@ -236,7 +236,7 @@ impl Heartbeats {
             sent.iter().rev().find(has).map(|sent| sent.at)
         };
         let mut newest: Vec<_> = stream.replicas.iter().map(acknowledged).collect();
-        // The youngest first, and whoever has acknowledged none last.
+        // The youngest first, and a replica that has acknowledged none last.
         newest.sort_unstable_by(|one, other| other.cmp(one));
         let oldest = newest.last().copied().flatten();
         self.attended.set(stream.good >= demand.replicas);

@@ -21,12 +21,20 @@
 //! suspect. One moment per server says it all: leases are no longer than `lock.max-lease`, so what came from the
 //! predecessor has ended when the grace has, and whatever ends later was granted or renewed here.
 
-use std::cell::Cell;
+use std::cell::{Cell, LazyCell};
 
 use mortise_core::codec::{BootId, Heartbeat, Stamp};
 use mortise_core::{Instant, Stake};
 
-use crate::state::State;
+use crate::config;
+use crate::ffi::{Context, MainThread};
+use crate::time::last_deadline;
+
+static LATENESS: MainThread<LazyCell<Lateness>> = MainThread::new(LazyCell::new(Lateness::default));
+
+pub(crate) fn get(ctx: &Context<'_>) -> &'static Lateness {
+    LATENESS.get(ctx)
+}
 
 /// So late that everything is suspect.
 const UNKNOWN: u64 = u64::MAX;
@@ -127,18 +135,18 @@ impl Lateness {
     }
 
     /// A lock came in a full sync, stamped when it was written. Prompt it cannot be.
-    pub(crate) fn on_synced(&self, state: &State, stamp: &Stamp, now: Instant) {
-        self.compare_with(state, stamp.boot_id);
-        self.measure(state, stamp, now, false);
+    pub(crate) fn on_synced(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant) {
+        self.compare_with(ctx, stamp.boot_id);
+        self.measure(ctx, stamp, now, false);
     }
 
     /// A hold came in the stream, stamped when it was decided.
-    pub(crate) fn on_hold(&self, state: &State, stamp: &Stamp, now: Instant) {
+    pub(crate) fn on_hold(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant) {
         let clock = *self.clock.get().get_or_insert(stamp.boot_id);
         if clock == stamp.boot_id {
             self.clock.set(Some(clock));
             self.unmeasured.set(false);
-            self.measure(state, stamp, now, true);
+            self.measure(ctx, stamp, now, true);
         } else {
             // A slot's locks come with the stamps of the node they leave.
             self.on_unstamped();
@@ -153,13 +161,13 @@ impl Lateness {
     /// The primary's heartbeat.
     pub(crate) fn on_heartbeat(
         &self,
-        state: &State,
+        ctx: &Context<'_>,
         heartbeat: &Heartbeat,
         stamp: &Stamp,
         now: Instant,
     ) {
-        self.compare_with(state, stamp.boot_id);
-        self.measure(state, stamp, now, true);
+        self.compare_with(ctx, stamp.boot_id);
+        self.measure(ctx, stamp, now, true);
         self.unmeasured.set(false);
         let first = *self.heard.get().get_or_insert(stamp.boot);
         self.heard.set(Some(first));
@@ -177,10 +185,10 @@ impl Lateness {
     }
 
     /// From here on stamps are of `clock`; what came by another one is remembered as it was.
-    fn compare_with(&self, state: &State, clock: BootId) {
+    fn compare_with(&self, ctx: &Context<'_>, clock: BootId) {
         let before = self.clock.replace(Some(clock));
         if before.is_some_and(|before| before != clock) {
-            self.keep_earlier(self.late(false), state.last_deadline.get());
+            self.keep_earlier(self.late(false), last_deadline::get(ctx));
             self.windows.set([Window::EMPTY; 2]);
             self.heard.set(None);
         }
@@ -191,8 +199,8 @@ impl Lateness {
         self.earlier.set((known.max(late), known_until.max(until)));
     }
 
-    fn measure(&self, state: &State, stamp: &Stamp, now: Instant, may_be_prompt: bool) {
-        if now.millis_since(self.turned.get()) >= state.max_lease.get() {
+    fn measure(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant, may_be_prompt: bool) {
+        if now.millis_since(self.turned.get()) >= config::max_lease(ctx) {
             self.turned.set(now);
             self.windows.set([Window::EMPTY, self.windows.get()[0]]);
         }
@@ -264,7 +272,7 @@ impl Lateness {
 /// Whether RENEW, FENCE and GUARD may touch a hold. One from before a promotion that the old primary may have ended, and
 /// granted on, they take for no hold at all; it keeps others out all the same until its lease is over here. RELEASE may
 /// always have it. Re-entry need not ask: nothing is granted before the grace is over, and then nothing is suspect.
-pub(crate) fn may_revive(state: &State, stake: &Stake, now: Instant) -> bool {
-    let suspect_until = state.lateness.suspect_until.get();
+pub(crate) fn may_revive(ctx: &Context<'_>, stake: &Stake, now: Instant) -> bool {
+    let suspect_until = get(ctx).suspect_until.get();
     suspect_until <= now || stake.deadline > suspect_until
 }

@@ -4,23 +4,28 @@
 //!
 //! Who comes to wait after a dismissal was announced is not meant by it.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use mortise_core::{KeyId, WaiterId};
 
 use crate::error::Error;
-use crate::state::{ROOM_KEPT, State};
-use crate::turn::dirty;
-use crate::turn::relook::{Scope, Walk};
-use crate::turn::timers;
+use crate::ffi::{Context, MainThread};
+use crate::keys::dirty;
+use crate::keys::name::key_id;
+use crate::memory::ROOM_KEPT;
+use crate::time::alarms;
+use crate::waiting::queue;
 use crate::waiting::waiters;
+use crate::waiting::walk::{Scope, Walk};
 
 /// The dismissals that are under way.
-pub(crate) type Dismissals = VecDeque<Dismissal>;
+static DISMISSALS: MainThread<RefCell<VecDeque<Dismissal>>> =
+    MainThread::new(RefCell::new(VecDeque::new()));
 
 /// A dismissal that is under way.
 #[derive(Debug)]
-pub(crate) struct Dismissal {
+struct Dismissal {
     /// The key whose waiters are being answered.
     key: Option<KeyId>,
     /// Where the keys behind it come from.
@@ -33,49 +38,45 @@ pub(crate) struct Dismissal {
 }
 
 /// Answers everybody who waits at the key with `error`.
-pub(crate) fn refuse_all(state: &State, db: i32, name: &[u8], error: Error) {
-    let key = KeyId {
-        db: db as u32,
-        name: name.into(),
-    };
-    announce(state, Some(key), None, error);
+pub(crate) fn refuse_all(ctx: &Context<'_>, db: i32, name: &[u8], error: Error) {
+    announce(ctx, Some(key_id(db, name)), None, error);
 }
 
 const SLOT_HAS_LEFT: Error =
     Error::Unblocked("the key's slot is not on this server any more, ask again");
 
 /// The key's slot has left this server.
-pub(crate) fn send_away(state: &State, db: i32, name: &[u8]) {
-    refuse_all(state, db, name, SLOT_HAS_LEFT);
+pub(crate) fn send_away(ctx: &Context<'_>, db: i32, name: &[u8]) {
+    refuse_all(ctx, db, name, SLOT_HAS_LEFT);
 }
 
 /// The slot has left this server.
-pub(crate) fn send_slot_away(state: &State, slot: u16) {
-    let known = state
-        .dismissals
+pub(crate) fn send_slot_away(ctx: &Context<'_>, slot: u16) {
+    let known = DISMISSALS
+        .get(ctx)
         .borrow()
         .iter()
         .any(|known| known.slot == Some(slot));
     if !known {
-        announce(state, None, Some(Scope::Slot(slot)), SLOT_HAS_LEFT);
+        announce(ctx, None, Some(Scope::Slot(slot)), SLOT_HAS_LEFT);
     }
 }
 
 /// This server is no primary any more.
-pub(crate) fn send_all_away(state: &State) {
+pub(crate) fn send_all_away(ctx: &Context<'_>) {
     let error = Error::Unblocked("this server is not the primary any more, ask again");
-    announce(state, None, Some(Scope::All), error);
+    announce(ctx, None, Some(Scope::All), error);
 }
 
-fn announce(state: &State, key: Option<KeyId>, scope: Option<Scope>, error: Error) {
+fn announce(ctx: &Context<'_>, key: Option<KeyId>, scope: Option<Scope>, error: Error) {
     let last = {
-        let queues = state.queues.borrow();
+        let queues = queue::all(ctx).borrow();
         if queues.is_empty() {
             return;
         }
         queues.last_id()
     };
-    let mut dismissals = state.dismissals.borrow_mut();
+    let mut dismissals = DISMISSALS.get(ctx).borrow_mut();
     // Of a key that is looked at again before all of its waiters have been answered.
     if let Some(known) = dismissals.back_mut()
         && known.walk.is_none()
@@ -95,17 +96,22 @@ fn announce(state: &State, key: Option<KeyId>, scope: Option<Scope>, error: Erro
         last,
         error,
     });
-    timers::at_end_of_turn(state);
+    alarms::at_end_of_turn(ctx);
+}
+
+/// None is under way.
+pub(crate) fn none(ctx: &Context<'_>) -> bool {
+    DISMISSALS.get(ctx).borrow().is_empty()
 }
 
 /// Answers one waiter. False if there is none.
-pub(crate) fn step(state: &State) -> bool {
-    let mut dismissals = state.dismissals.borrow_mut();
+pub(crate) fn step(ctx: &Context<'_>) -> bool {
+    let mut dismissals = DISMISSALS.get(ctx).borrow_mut();
     let Some(first) = dismissals.front_mut() else {
         return false;
     };
     let Some(key) = first.key.clone() else {
-        match first.walk.as_mut().and_then(|walk| walk.next(state)) {
+        match first.walk.as_mut().and_then(|walk| walk.next(ctx)) {
             Some(next) => first.key = next.map(|next| next.key),
             None => {
                 dismissals.pop_front();
@@ -115,7 +121,7 @@ pub(crate) fn step(state: &State) -> bool {
         return true;
     };
     let next = {
-        let queues = state.queues.borrow();
+        let queues = queue::all(ctx).borrow();
         let queue = queues.get(key.db, &key.name);
         let meant = queue.and_then(|queue| queue.iter().find(|waiter| waiter.id <= first.last));
         meant.map(|waiter| waiter.id)
@@ -123,14 +129,14 @@ pub(crate) fn step(state: &State) -> bool {
     if let Some(id) = next {
         let error = first.error.clone();
         drop(dismissals);
-        waiters::refuse(state, id, error);
+        waiters::refuse(ctx, id, error);
         return true;
     }
     first.key = None;
     drop(dismissals);
-    // Who came later may have waited for somebody who is gone.
-    if waiters::wait_at(state, key.db as i32, &key.name) {
-        dirty::mark_queue(key.db as i32, &key.name);
+    // A waiter that came later may have waited for one who is gone.
+    if queue::wait_at(ctx, key.db as i32, &key.name) {
+        dirty::mark_queue(ctx, key.db as i32, &key.name);
     }
     true
 }

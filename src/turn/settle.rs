@@ -4,6 +4,7 @@
 //! and after it. Everything else comes from timers, and what they change they change through
 //! `LOCK.SETTLE`, called inside the server, so that the server can refuse it like a client's write.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
@@ -12,23 +13,23 @@ use mortise_core::{
     Wait, WaiterId,
 };
 
-use crate::command::docs::{self, Docs};
 use crate::error::Error;
-use crate::ffi::{Access, Arg, Args, Command, Context, Key, Kind, Refusal};
+use crate::ffi::{Access, Arg, Context, Key, Kind, MainThread, Refusal, Value};
+use crate::keys::arrivals;
+use crate::keys::dirty;
 use crate::keys::effect;
 use crate::keys::leases;
+use crate::keys::name::key_id;
 use crate::keys::remains;
-use crate::keys::value::Value;
-use crate::state::State;
-use crate::time::clock;
-use crate::time::grace;
-use crate::turn::dirty;
-use crate::turn::dismissals;
-use crate::turn::events;
-use crate::turn::timers;
+use crate::keys::subscription;
+use crate::keys::tokens;
+use crate::time::{clock, grace, last_deadline};
+use crate::totals;
 use crate::waiting::blocking;
-use crate::waiting::undelivered;
+use crate::waiting::due;
+use crate::waiting::queue;
 use crate::waiting::waiters;
+use crate::waiting::walk;
 
 /// How many waiters of a key are decided at once, and grants undone.
 pub(crate) const MOST: usize = 64;
@@ -48,7 +49,7 @@ pub(crate) struct OpenLock<'c> {
 }
 
 impl<'c> OpenLock<'c> {
-    /// Opens the key, and settles it if somebody waits there.
+    /// Opens the key, and settles it if there are waiters.
     ///
     /// # Errors
     /// [`Error::WrongType`] if it holds something else.
@@ -58,8 +59,8 @@ impl<'c> OpenLock<'c> {
             return Err(Error::WrongType);
         }
         let now = clock::now();
-        events::subscribe_once(ctx, ctx.state());
-        grace::look_for_stall(ctx, ctx.state(), now);
+        subscription::subscribe_once(ctx);
+        grace::look_for_stall(ctx, now);
         let mut lock = Self {
             ctx,
             name,
@@ -89,7 +90,7 @@ impl<'c> OpenLock<'c> {
                 None => Effect::Free,
             };
             effect::send(ctx, name, now, &effect);
-            remains::keep_ended(ctx.state(), ctx.db(), name.bytes(), ended);
+            remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
         }
         Some(live)
     }
@@ -107,11 +108,11 @@ impl<'c> OpenLock<'c> {
             let emptied = live.is_empty();
             let outcome = act(&mut live);
             if let Some(ended) = live.take_remains() {
-                remains::keep_ended(ctx.state(), ctx.db(), name.bytes(), ended);
+                remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
             }
             if emptied {
                 // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
-                // lease must not be cut short by what somebody meant for the last one's.
+                // lease must not be cut short by what a client meant for the last one's.
                 self.key.persist();
             }
             return outcome;
@@ -128,20 +129,17 @@ impl<'c> OpenLock<'c> {
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
     fn must_recheck_holders(&mut self) -> bool {
-        let state = self.ctx.state();
-        let marked = !state.dirty.borrow().is_empty()
-            || !state.walks.borrow().is_empty()
-            || !state.arrivals.borrow().is_empty();
+        let marked =
+            !dirty::is_empty(self.ctx) || !walk::none(self.ctx) || !arrivals::none(self.ctx);
         let value = self.key.value();
         marked || value.is_some_and(|value| value.lease.get().is_none())
     }
 
-    /// Somebody waits here.
+    /// There are waiters here.
     pub(crate) fn has_waiters(&self) -> bool {
-        let state = self.ctx.state();
         // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
-        !state.queues.borrow().is_empty()
-            && waiters::wait_at(state, self.ctx.db(), self.name.bytes())
+        !queue::all(self.ctx).borrow().is_empty()
+            && queue::wait_at(self.ctx, self.ctx.db(), self.name.bytes())
     }
 
     /// Tells everybody of the hold that `owner` has now.
@@ -179,25 +177,25 @@ impl<'c> OpenLock<'c> {
         if self.more || !self.has_waiters() {
             return;
         }
-        let state = self.ctx.state();
-        if state.grace.forbids_grants(self.now) {
-            self.settle_lost(state);
+        if grace::get(self.ctx).forbids_grants(self.now) {
+            self.settle_lost();
         } else {
-            while !self.settle_once(state, recheck_holders) {}
+            while !self.settle_once(recheck_holders) {}
         }
-        timers::arm_due(self.ctx, state);
+        due::arm(self.ctx);
     }
 
     /// False if a cycle was broken, so that others may get in.
-    fn settle_once(&mut self, state: &State, recheck_holders: bool) -> bool {
+    fn settle_once(&mut self, recheck_holders: bool) -> bool {
+        let ctx = self.ctx;
         let (db, name) = (self.ctx.db(), self.name.bytes());
         let Settled {
             decided,
             upgrading,
             more,
         } = self.with_live(|live| {
-            let mut tokens = state.tokens.borrow_mut();
-            let mut queues = state.queues.borrow_mut();
+            let mut tokens = tokens::clock(ctx).borrow_mut();
+            let mut queues = queue::all(ctx).borrow_mut();
             queues.settle(
                 db as u32,
                 name,
@@ -211,51 +209,50 @@ impl<'c> OpenLock<'c> {
         let mut granted = false;
         let key = self.key_id();
         for decided in &decided {
-            granted |= self.carry_out(state, decided);
-            waiters::decide(state, &key, decided, self.now);
+            granted |= self.carry_out(decided);
+            waiters::decide(ctx, &key, decided, self.now);
         }
         if granted && self.key.persist() {
             self.ctx.replicate_plain(c"PERSIST", self.name);
         }
         let mut settled = true;
         for id in upgrading {
-            settled &= self.check_upgrade(state, id);
+            settled &= self.check_upgrade(id);
         }
         self.go_on_later(more);
         settled || more
     }
 
     fn key_id(&self) -> KeyId {
-        KeyId {
-            db: self.ctx.db() as u32,
-            name: self.name.bytes().into(),
-        }
+        key_id(self.ctx.db(), self.name.bytes())
     }
 
     /// Whom this settle has not come to is let in by the next.
     fn go_on_later(&mut self, more: bool) {
         self.more = more;
         if more {
-            dirty::mark_queue(self.ctx.db(), self.name.bytes());
+            dirty::mark_queue(self.ctx, self.ctx.db(), self.name.bytes());
         }
     }
 
     /// While nothing is granted: an upgrade whose read hold has ended is answered all the same.
-    fn settle_lost(&mut self, state: &State) {
+    fn settle_lost(&mut self) {
+        let ctx = self.ctx;
         let (db, name) = (self.ctx.db(), self.name.bytes());
         let settled = self.with_live(|live| {
-            let mut queues = state.queues.borrow_mut();
+            let mut queues = queue::all(ctx).borrow_mut();
             queues.settle_lost(db as u32, name, live, MOST)
         });
         let key = self.key_id();
         for decided in &settled.decided {
-            waiters::decide(state, &key, decided, self.now);
+            waiters::decide(ctx, &key, decided, self.now);
         }
         self.go_on_later(settled.more);
     }
 
     /// Tells everybody but the waiter of a decision. True if it was a grant.
-    fn carry_out(&mut self, state: &State, decided: &Decided) -> bool {
+    fn carry_out(&mut self, decided: &Decided) -> bool {
+        let ctx = self.ctx;
         let Verdict::Granted {
             grant,
             stake,
@@ -268,17 +265,18 @@ impl<'c> OpenLock<'c> {
         let owner = decided.waiter.owner.as_ref();
         announce(self.ctx, self.name, self.now, owner, stake, alone);
         self.ctx.notify(c"lock.acquire", self.name);
-        state.totals.count_grant(grant);
-        state.totals.handoffs.add_one();
+        totals::get(ctx).count_grant(grant);
+        totals::get(ctx).handoffs.add_one();
         let waited = self.now.millis_since(decided.waiter.since);
-        state.wait_times.borrow_mut().record(waited);
+        totals::wait_times(ctx).borrow_mut().record(waited);
         true
     }
 
     /// A waiter has become an upgrade, which may have closed a cycle. False if it had.
-    fn check_upgrade(&mut self, state: &State, id: WaiterId) -> bool {
+    fn check_upgrade(&mut self, id: WaiterId) -> bool {
+        let ctx = self.ctx;
         let wait = {
-            let queues = state.queues.borrow();
+            let queues = queue::all(ctx).borrow();
             let Some((key, waiter)) = queues.waiter(id) else {
                 return true;
             };
@@ -291,11 +289,11 @@ impl<'c> OpenLock<'c> {
         };
         let held = self.key.value();
         let held = held.map_or(Observed::Free, |value| value.lock.observe());
-        match blocking::find_cycle(state, &wait, &held, self.now) {
+        match blocking::find_cycle(ctx, &wait, &held, self.now) {
             None => true,
             Some(cycle) => {
-                state.totals.deadlocks.add_one();
-                waiters::refuse(state, id, Error::Deadlock(cycle));
+                totals::get(ctx).deadlocks.add_one();
+                waiters::refuse(ctx, id, Error::Deadlock(cycle));
                 false
             }
         }
@@ -315,7 +313,7 @@ impl Drop for OpenLock<'_> {
         if value.lock.is_free() {
             self.key.delete();
         } else {
-            leases::follow(ctx.state(), ctx.db(), name.bytes(), value, now);
+            leases::follow(ctx, ctx.db(), name.bytes(), value, now);
         }
     }
 }
@@ -333,15 +331,18 @@ fn announce(
     } else {
         Effect::Put(owner, stake)
     };
-    ctx.state().note_deadline(stake.deadline);
+    last_deadline::note(ctx, stake.deadline);
     effect::send(ctx, name, now, &effect);
 }
 
 fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
-    remains::count_ended(ctx.state(), stake);
+    remains::count_ended(ctx, stake);
     effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
     ctx.notify(c"lock.expire", name);
 }
+
+/// A SETTLE that runs now is the module's own, and rechecks holders (see `DirtyKey`) or not; `None` if it is not.
+static SETTLING: MainThread<Cell<Option<bool>>> = MainThread::new(Cell::new(None));
 
 /// The command that timers call inside the server.
 const SETTLE: &CStr = c"LOCK.SETTLE";
@@ -357,40 +358,13 @@ pub(crate) fn call(
     recheck_holders: bool,
 ) -> Result<(), Refusal> {
     ctx.select(db);
-    let state = ctx.state();
-    state.settling.set(Some(recheck_holders));
+    SETTLING.get(ctx).set(Some(recheck_holders));
     let outcome = ctx.call_write(SETTLE, name);
-    state.settling.set(None);
+    SETTLING.get(ctx).set(None);
     outcome
 }
 
-/// `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
-pub(crate) struct Settle;
-
-impl Command for Settle {
-    const NAME: &'static str = "LOCK.SETTLE";
-    const MIN_ARGS: usize = 2;
-    const DOCS: &'static Docs = &docs::SETTLE;
-
-    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        let Some(name) = args.get(1) else {
-            return Err(Error::Arity);
-        };
-        let state = ctx.state();
-        let Some(recheck_holders) = state.settling.get() else {
-            return Err(Error::Internal(Self::NAME));
-        };
-        let undelivered = undelivered::take(state, ctx.db(), name.bytes(), MOST);
-        match OpenLock::open(ctx, name) {
-            Ok(mut lock) => {
-                lock.live();
-                lock.take_back(undelivered);
-                lock.settle(recheck_holders);
-            }
-            // The key holds something else by now, so nobody can get a lock here.
-            Err(error) => dismissals::refuse_all(state, ctx.db(), name.bytes(), error),
-        }
-        ctx.reply_null();
-        Ok(())
-    }
+/// The SETTLE that runs now was called by [`call`], and this is whether it rechecks holders; `None` for a client's.
+pub(crate) fn called_with(ctx: &Context<'_>) -> Option<bool> {
+    SETTLING.get(ctx).get()
 }

@@ -3,13 +3,18 @@
 //! No event tells of that on all servers. So the server is asked, while anybody waits, for its own
 //! line of CLUSTER NODES: one look for all slots, however many keys have waiters.
 
+use std::cell::{LazyCell, RefCell};
+
 use mortise_core::{Instant, Mode, SlotSet, slot_of};
 
-use crate::ffi::{Access, Context};
-use crate::state::State;
+use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
 use crate::turn::dismissals;
-use crate::turn::relook::{self, Scope};
+use crate::waiting::queue;
+use crate::waiting::walk::{self, Scope};
+
+static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
 
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;
@@ -27,27 +32,27 @@ pub(crate) struct Slots {
 }
 
 /// From the sweep: sends away whose slot is not here any more.
-pub(crate) fn look(ctx: &Context<'_>, state: &State, now: Instant) {
-    if state.queues.borrow().is_empty() || !refresh(ctx, state, now) {
+pub(crate) fn look(ctx: &Context<'_>, now: Instant) {
+    if queue::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
         return;
     }
     let gone: Vec<u16> = {
-        let (queues, slots) = (state.queues.borrow(), state.slots.borrow());
+        let (queues, slots) = (queue::all(ctx).borrow(), SLOTS.get(ctx).borrow());
         queues.waiting_keys().slots().without(&slots.here).collect()
     };
     for slot in gone {
-        dismissals::send_slot_away(state, slot);
+        dismissals::send_slot_away(ctx, slot);
     }
 }
 
 /// False if the server does not tell.
-fn refresh(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
+fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(mut slots) = ctx.cluster_nodes().as_deref().and_then(Slots::read) else {
         return false;
     };
     slots.asked = now;
-    let before = state.slots.replace(slots);
-    let after = state.slots.borrow();
+    let before = SLOTS.get(ctx).replace(slots);
+    let after = SLOTS.get(ctx).borrow();
     let new = |slot: &&u16| !before.migrating.contains(slot);
     let leaving = after.migrating.iter().filter(new);
     let settled = before
@@ -56,31 +61,31 @@ fn refresh(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
         .filter(|slot| !after.importing.contains(slot));
     for slot in leaving.chain(settled) {
         // What was held back there may be decided now.
-        relook::begin(state, Scope::Slot(*slot));
+        walk::begin(ctx, Scope::Slot(*slot));
     }
     true
 }
 
-/// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and whoever
-/// waits waits for somebody who holds.
-pub(crate) fn may_wait_on(ctx: &Context<'_>, state: &State, db: i32, name: &[u8]) -> bool {
+/// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and
+/// the waiters wait for a holder.
+pub(crate) fn may_wait_on(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
     let now = clock::now();
-    let stale = now.millis_since(state.slots.borrow().asked) > FRESH;
-    if stale && !refresh(ctx, state, now) {
+    let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;
+    if stale && !refresh(ctx, now) {
         return false;
     }
-    let comes = state.slots.borrow().importing.contains(&slot_of(name));
-    comes && !admits_head(ctx, state, db, name, now)
+    let comes = SLOTS.get(ctx).borrow().importing.contains(&slot_of(name));
+    comes && !admits_head(ctx, db, name, now)
 }
 
 /// The head of the queue could be let in. It may be said of one who could not, and never of none who could.
-fn admits_head(ctx: &Context<'_>, state: &State, db: i32, name: &[u8], now: Instant) -> bool {
+fn admits_head(ctx: &Context<'_>, db: i32, name: &[u8], now: Instant) -> bool {
     ctx.select(db);
     let mut key = ctx.open_named(name, Access::Read);
     let Some(lock) = key.value().map(|value| &value.lock) else {
         return true;
     };
-    let queues = state.queues.borrow();
+    let queues = queue::all(ctx).borrow();
     let head = queues
         .get(db as u32, name)
         .and_then(|queue| queue.iter().next());

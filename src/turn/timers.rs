@@ -8,295 +8,233 @@
 //! Every callback re-checks on the boot-time clock, and the cron event starts them anew where they
 //! are late.
 
+use std::cell::Cell;
+
 use mortise_core::{Instant, LeaseId};
 
-use crate::ffi::{Alarm, Context, Refusal};
-use crate::keys::effect;
-use crate::keys::evictions;
-use crate::keys::leases;
-use crate::keys::remains;
-use crate::state::{STATE, State};
-use crate::time::clock;
-use crate::time::grace;
-use crate::turn::arrivals;
-use crate::turn::dirty;
+use crate::config;
+use crate::ffi::{Alarm, Context, MainThread, Refusal};
+use crate::keys::{arrivals, dirty, effect, evictions, leases, remains};
+use crate::time::alarms::{self, SWEEP_EVERY};
+use crate::time::{clock, failover, grace, lateness, role};
 use crate::turn::dismissals;
-use crate::turn::events;
-use crate::turn::relook::{self, Scope};
+use crate::turn::look;
+use crate::turn::relook;
 use crate::turn::settle;
 use crate::turn::slice::{Slice, measured};
 use crate::turn::slots;
-use crate::waiting::{mail, undelivered, waiters};
+use crate::waiting::walk::{self, Scope};
+use crate::waiting::{due, mail, post, readers, waiters, wake, watched};
 
-/// How often leases are looked at, in milliseconds.
-const SWEEP_EVERY: u64 = 100;
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;
 /// The pause between two slices, in milliseconds.
 const BETWEEN_SLICES: u64 = 1;
 /// How often is looked at what nobody tells of, at most, in milliseconds: with each sweep, but for those between slices.
 const LOOK_AROUND_EVERY: u64 = 90;
-/// How late a timer may be before the cron starts it anew, in milliseconds.
-const LATE: u64 = 20;
 /// After so many sweeps in which no waiter was told of a grant, clients are not watched any more.
 const WATCHED_TICKS: u64 = 100;
-/// When a key in a slot that is somebody else's is looked at again, in milliseconds.
+/// When a key in another server's slot is looked at again, in milliseconds.
 const PUT_OFF: u64 = 1_000;
 
-/// Sees to it that marks and decided waiters are looked at before the event loop turns.
-pub(crate) fn at_end_of_turn(state: &State) {
-    if !state.end_of_turn_armed.replace(true) {
-        Context::with_detached(|ctx| {
-            ctx.start_timer(0, Alarm::EndOfTurn);
-        });
+/// When it was looked at last what nobody tells of.
+static LOOKED_AROUND: MainThread<Cell<Instant>> =
+    MainThread::new(Cell::new(Instant::from_millis(0)));
+
+/// How often the sweep timer has come.
+static TICKS: MainThread<Cell<u64>> = MainThread::new(Cell::new(0));
+
+/// A timer has come.
+pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
+    match alarm {
+        Alarm::EndOfTurn => on_end_of_turn(ctx),
+        Alarm::Due => on_due(ctx),
+        Alarm::Background => on_background(ctx),
+        Alarm::Sweep => measured(ctx, || tick(ctx)),
     }
 }
 
-pub(crate) fn on_end_of_turn(ctx: &Context<'_>) {
-    STATE.with(|state| {
-        // A hand-off by a command leaves a client to be woken, which is not worth a look at the clock.
-        if state.dirty.borrow().is_empty() && !background_is_due(state) {
-            turn(ctx, state);
-        } else {
-            measured(state, || turn(ctx, state));
-        }
-    });
+fn on_end_of_turn(ctx: &Context<'_>) {
+    // A hand-off by a command leaves a client to be woken, which is not worth a look at the clock.
+    if dirty::is_empty(ctx) && !background_is_due(ctx) {
+        turn(ctx);
+    } else {
+        measured(ctx, || turn(ctx));
+    }
 }
 
 /// The event loop turns.
-fn turn(ctx: &Context<'_>, state: &State) {
-    state.end_of_turn_armed.set(false);
-    if state.policy_unknown.take() {
-        evictions::look_at_policy(ctx, state);
-    }
-    evictions::forget_unlinked(state);
-    work_off(ctx, state);
+fn turn(ctx: &Context<'_>) {
+    alarms::end_of_turn_has_come(ctx);
+    evictions::look_at_policy_if_unknown(ctx);
+    evictions::forget_unlinked(ctx);
+    work_off(ctx);
 }
 
 /// What has been marked, decided or owed since the last time.
-fn work_off(ctx: &Context<'_>, state: &State) {
-    if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
-        state.token_clock_due.set(false);
-        effect::send_token_clock(ctx);
-    }
-    if state.loaded.replace(false) {
-        state
-            .retells_synced
-            .set(effect::aof_begins_with_sync(ctx, state));
-    }
+fn work_off(ctx: &Context<'_>) {
+    effect::send_token_clock_if_due(ctx);
+    arrivals::look_at_load(ctx);
     let now = clock::now();
-    waiters::look_for_end_of_grace(state, now);
+    if grace::get(ctx).is_newly_over(now) {
+        walk::begin(ctx, Scope::All);
+    }
     let mut slice = Slice::begin();
-    while urgent_step(ctx, state, now) || background_step(ctx, state) {
+    while urgent_step(ctx, now) || background_step(ctx) {
         if slice.is_over() {
             break;
         }
     }
-    arm_due(ctx, state);
-    let more = state.token_clock_due.get() && !ctx.avoid_replication_traffic()
-        || state.dirty.borrow().any_now()
-        || waiters::some_to_wake(state);
-    if more && !state.end_of_turn_armed.replace(true) {
-        ctx.start_timer(BETWEEN_SLICES, Alarm::EndOfTurn);
+    due::arm(ctx);
+    let more = effect::token_clock_is_due(ctx) || dirty::marked(ctx) > 0 || wake::some_to_wake(ctx);
+    if more {
+        alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
     }
-    arm_background(ctx, state);
+    arm_background(ctx);
 }
 
-/// Somebody is let go, or may be let in. False if there is nobody.
-fn urgent_step(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
-    // Whoever was decided is woken now: another timer would come a millisecond later.
-    waiters::wake_next(state)
-        || waiters::time_one_out(state, now)
-        || mail::time_one_out(state, now)
-        || dirty::look_at_next(ctx, state)
-        || dirty::look_at_due(ctx, state, now)
+/// A client is let go, or a waiter may be let in. False if there is none.
+fn urgent_step(ctx: &Context<'_>, now: Instant) -> bool {
+    // A client that was answered is woken now: another timer would come a millisecond later.
+    wake::wake_next(ctx)
+        || waiters::time_one_out(ctx, now)
+        || readers::time_one_out(ctx, now)
+        || look::look_at_next(ctx)
+        || look::look_at_due(ctx, now)
 }
 
 /// One step of what has no hurry. False if there is nothing to do now.
-fn background_step(ctx: &Context<'_>, state: &State) -> bool {
-    mail::close_one_overdue(state)
-        || mail::let_one_leave(state)
-        || dismissals::step(state)
-        || relook::step(ctx, state)
-        || arrivals::look_at_next(ctx, state)
-        || drop_of_a_crowd(ctx, state)
-        || remains::step(ctx, state)
+fn background_step(ctx: &Context<'_>) -> bool {
+    mail::close_one_overdue(ctx)
+        || mail::let_one_leave(ctx)
+        || dismissals::step(ctx)
+        || relook::step(ctx)
+        || relook::look_at_arrival(ctx)
+        || drop_of_a_crowd(ctx)
+        || remains::step(ctx)
 }
 
 /// Drops a few of the holds whose lease is over at one lock. False if there is none.
-fn drop_of_a_crowd(ctx: &Context<'_>, state: &State) -> bool {
-    if dirty::is_blocked(ctx, state) {
+fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
+    if dirty::is_blocked(ctx) {
         return false;
     }
-    let Some((db, name)) = state.crowded.borrow_mut().pop_first() else {
+    let Some((db, name)) = leases::crowded(ctx).borrow_mut().pop_first() else {
         return false;
     };
     // It comes again by itself while there are more. A slot that has left takes its locks along.
-    if state.primary.get() && settle::call(ctx, db, &name, false) == Err(Refusal::Gate) {
-        state.crowded.borrow_mut().insert((db, name));
+    if role::is_primary(ctx) && settle::call(ctx, db, &name, false) == Err(Refusal::Gate) {
+        leases::crowded(ctx).borrow_mut().insert((db, name));
         return false;
     }
     true
 }
 
 /// There is something to do that has no hurry, though perhaps not now.
-fn background_is_due(state: &State) -> bool {
-    state.post.boxes_leave()
-        || !state.dismissals.borrow().is_empty()
-        || !state.walks.borrow().is_empty()
-        || !state.arrivals.borrow().is_empty()
-        || !state.crowded.borrow().is_empty()
-        || !state.crowds.borrow().is_empty()
+fn background_is_due(ctx: &Context<'_>) -> bool {
+    post::get(ctx).boxes_leave()
+        || !dismissals::none(ctx)
+        || !walk::none(ctx)
+        || arrivals::are_due(ctx)
+        || !leases::crowded(ctx).borrow().is_empty()
+        || !remains::is_empty(ctx)
 }
 
-fn arm_background(ctx: &Context<'_>, state: &State) {
+fn arm_background(ctx: &Context<'_>) {
     // While writes are refused the sweep tries again.
-    let now = background_is_due(state) && !dirty::is_blocked(ctx, state);
-    if now && !state.background_armed.replace(true) {
-        ctx.start_timer(BETWEEN_SLICES, Alarm::Background);
+    if background_is_due(ctx) && !dirty::is_blocked(ctx) {
+        alarms::background_in(ctx, BETWEEN_SLICES);
     }
 }
 
-pub(crate) fn on_background(ctx: &Context<'_>) {
-    STATE.with(|state| {
-        state.background_armed.set(false);
-        measured(state, || work_off(ctx, state));
-    });
+fn on_background(ctx: &Context<'_>) {
+    alarms::background_has_come(ctx);
+    measured(ctx, || work_off(ctx));
 }
 
-/// Starts the timer for what is due next, if it is not under way.
-pub(crate) fn arm_due(ctx: &Context<'_>, state: &State) {
-    let Some(next) = waiters::next_due(state) else {
-        return;
-    };
-    if let Some((at, timer)) = state.due_timer.get() {
-        if at <= next {
-            return;
-        }
-        ctx.stop_timer(timer);
-    }
-    let ms = next.millis_since(clock::now());
-    state
-        .due_timer
-        .set(Some((next, ctx.start_timer(ms, Alarm::Due))));
+fn on_due(ctx: &Context<'_>) {
+    alarms::due_has_come(ctx);
+    measured(ctx, || work_off(ctx));
 }
 
-pub(crate) fn on_due(ctx: &Context<'_>) {
-    STATE.with(|state| {
-        state.due_timer.set(None);
-        measured(state, || work_off(ctx, state));
-    });
-}
-
-pub(crate) fn start(ctx: &Context<'_>, state: &State) {
-    let timer = ctx.start_timer(SWEEP_EVERY, Alarm::Sweep);
-    state.sweep_timer.set(Some(timer));
-}
-
-/// From the cron: a wall clock that stepped back has put the timers off, so start others.
-pub(crate) fn back_up(ctx: &Context<'_>, state: &State, now: Instant) {
-    if now.millis_since(state.grace.ticked()) > SWEEP_EVERY + LATE {
-        if let Some(timer) = state.sweep_timer.take() {
-            ctx.stop_timer(timer);
-        }
-        state
-            .sweep_timer
-            .set(Some(ctx.start_timer(0, Alarm::Sweep)));
-    }
-    if let Some((at, timer)) = state.due_timer.get()
-        && now.millis_since(at) > LATE
-    {
-        ctx.stop_timer(timer);
-        state
-            .due_timer
-            .set(Some((at, ctx.start_timer(0, Alarm::Due))));
-    }
-}
-
-pub(crate) fn on_sweep(ctx: &Context<'_>) {
-    STATE.with(|state| measured(state, || tick(ctx, state)));
-}
-
-fn tick(ctx: &Context<'_>, state: &State) {
+fn tick(ctx: &Context<'_>) {
     let now = clock::now();
-    grace::look_for_stall(ctx, state, now);
-    state.grace.on_tick(now);
-    events::warn_of_short_grace(ctx, state);
+    grace::look_for_stall(ctx, now);
+    grace::get(ctx).on_tick(now);
+    failover::warn_of_short_grace(ctx);
     // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
-    if state.end_of_turn_armed.get() || state.background_armed.get() {
-        turn(ctx, state);
+    if alarms::any_at_once(ctx) {
+        turn(ctx);
     }
     // Put off by a pause.
-    if state.token_clock_due.get() && !ctx.avoid_replication_traffic() {
-        at_end_of_turn(state);
+    if effect::token_clock_is_due(ctx) {
+        alarms::at_end_of_turn(ctx);
     }
-    mail::on_tick(state, now, ctx.avoid_replication_traffic());
-    dirty::try_held_back(ctx, state);
-    if background_is_due(state) {
-        at_end_of_turn(state);
+    mail::on_tick(ctx, now, ctx.avoid_replication_traffic());
+    look::try_held_back(ctx);
+    if background_is_due(ctx) {
+        alarms::at_end_of_turn(ctx);
     }
     let mut more = false;
-    if state.primary.get() {
-        look_at_replicas(ctx, state, now);
+    if role::is_primary(ctx) {
+        look_at_replicas(ctx, now);
         // More often than that, it is the leases that the timer comes for.
-        if now.millis_since(state.looked_around.get()) >= LOOK_AROUND_EVERY {
-            state.looked_around.set(now);
-            look_around(ctx, state, now);
+        if now.millis_since(LOOKED_AROUND.get(ctx).get()) >= LOOK_AROUND_EVERY {
+            LOOKED_AROUND.get(ctx).set(now);
+            look_around(ctx, now);
         }
-        more = !ctx.avoid_replication_traffic() && sweep(ctx, state, now);
+        more = !ctx.avoid_replication_traffic() && sweep(ctx, now);
     }
-    let ticks = state.ticks.get().wrapping_add(1);
-    state.ticks.set(ticks);
+    let ticks = TICKS.get(ctx).get().wrapping_add(1);
+    TICKS.get(ctx).set(ticks);
     if ticks.is_multiple_of(WATCHED_TICKS) {
-        undelivered::stop_watching(ctx, state);
+        watched::stop_watching(ctx);
     }
     let pause = match more {
         true => BETWEEN_SLICES,
-        false if state.dirty.borrow().held_back() == 0 => SWEEP_EVERY,
+        false if dirty::held_back(ctx) == 0 => SWEEP_EVERY,
         false => PROBE_EVERY,
     };
-    state
-        .sweep_timer
-        .set(Some(ctx.start_timer(pause, Alarm::Sweep)));
+    alarms::sweep_in(ctx, pause);
 }
 
 /// For what nobody tells of.
-fn look_around(ctx: &Context<'_>, state: &State, now: Instant) {
+fn look_around(ctx: &Context<'_>, now: Instant) {
     if ctx.is_cluster() {
-        slots::look(ctx, state, now);
+        slots::look(ctx, now);
     }
-    if state.grace.forbids_grants(now) {
+    if grace::get(ctx).forbids_grants(now) {
         let mut slice = Slice::begin();
-        while relook::patrol(ctx, state) && !slice.is_over() {}
+        while relook::patrol(ctx) && !slice.is_over() {}
     }
 }
 
 /// Have enough replicas acknowledged recent data?
-fn look_at_replicas(ctx: &Context<'_>, state: &State, now: Instant) {
-    let (grace, suspect) = (state.grace_ms.get(), state.lateness.suspect_ms(now));
-    let found = state.grace.heartbeats.look(ctx, grace, suspect, now);
+fn look_at_replicas(ctx: &Context<'_>, now: Instant) {
+    let (grace, suspect) = (config::grace(ctx), lateness::get(ctx).suspect_ms(now));
+    let found = grace::get(ctx).heartbeats.look(ctx, grace, suspect, now);
     if let Some(due) = found.due {
         effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);
     }
     if found.caught_up {
-        relook::begin(state, Scope::All);
+        walk::begin(ctx, Scope::All);
     }
 }
 
 /// One slice of work on the leases that are over. True if there is more to do at once.
-fn sweep(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
-    let databases = state.leases.borrow().len();
+fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
+    let databases = leases::tables(ctx).borrow().len();
     let mut slice = Slice::begin();
     let mut name = Vec::new();
     for db in (0..databases).filter_map(|db| i32::try_from(db).ok()) {
-        while let Some(id) = leases::with_table(state, db, |table| table.due(now, &mut name)) {
+        while let Some(id) = leases::with_table(ctx, db, |table| table.due(now, &mut name)) {
             match settle::call(ctx, db, &name, false) {
                 Err(Refusal::Gate) => return false,
                 Err(Refusal::SlotElsewhere) => {
-                    leases::with_table(state, db, |table| table.put_off(id, now, PUT_OFF));
+                    leases::with_table(ctx, db, |table| table.put_off(id, now, PUT_OFF));
                 }
                 // Settled, so it is gone or has a later deadline, unless no key belongs to it.
-                Ok(()) => drop_if_stale(state, db, id, now, &mut name),
+                Ok(()) => drop_if_stale(ctx, db, id, now, &mut name),
             }
             if slice.is_over() {
                 return true;
@@ -306,8 +244,8 @@ fn sweep(ctx: &Context<'_>, state: &State, now: Instant) -> bool {
     false
 }
 
-fn drop_if_stale(state: &State, db: i32, id: LeaseId, now: Instant, name: &mut Vec<u8>) {
-    leases::with_table(state, db, |table| {
+fn drop_if_stale(ctx: &Context<'_>, db: i32, id: LeaseId, now: Instant, name: &mut Vec<u8>) {
+    leases::with_table(ctx, db, |table| {
         if table.due(now, name) == Some(id) {
             table.drop_stale(id);
         }

@@ -1,11 +1,12 @@
 //! Grants that nobody could be told of are taken back.
 
 use crate::turn::settle::OpenLock;
+use crate::waiting::mail;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 
 impl OpenLock<'_> {
     /// Undoes the grants that nobody could be told of.
-    pub(super) fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+    pub(crate) fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
         // A server that closes clients for the memory that they take does so behind their last reply.
         if undelivered.iter().any(|grant| grant.told)
             && self.ctx.setting(c"maxmemory-clients") != Some(0)
@@ -21,7 +22,8 @@ impl OpenLock<'_> {
             }
         }
         for grant in undelivered {
-            undelivered::hand_on(self.ctx.state(), &grant);
+            mail::hand_on(self.ctx, &grant);
+            undelivered::hand_on(self.ctx, &grant);
         }
     }
 

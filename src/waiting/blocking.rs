@@ -4,11 +4,21 @@
 use mortise_core::mail::BoxId;
 use mortise_core::{Changed, Instant, KeyId, Observed, Request, Wait, Waiter, WaiterId};
 
+use crate::config;
 use crate::error::Error;
 use crate::ffi::{Access, Context};
-use crate::state::State;
-use crate::turn::timers;
+use crate::keys::name::key_id;
+use crate::totals;
+use crate::waiting::due;
 use crate::waiting::mail::{self, Mailbox};
+use crate::waiting::queue;
+use crate::waiting::readers;
+use crate::waiting::waiters;
+
+/// How many clients are blocked and not answered yet.
+pub(crate) fn blocked(ctx: &Context<'_>) -> u64 {
+    (waiters::blocked(ctx) + readers::len(ctx)) as u64
+}
 
 /// How a request that has to wait waits.
 #[derive(Clone, Copy, Debug)]
@@ -30,19 +40,19 @@ pub(crate) fn block(
     how: Waiting,
     now: Instant,
 ) -> Result<bool, Error> {
-    let (state, key) = (ctx.state(), key_id(ctx, name));
+    let (ctx, key) = (ctx, key_id(ctx.db(), name));
     let held = held_at(ctx, name);
     check_cycle(ctx, &key, request, how, &held, now)?;
-    let max = state.max_waiters.get();
-    if crate::waiting::blocked(state) >= max {
+    let max = config::max_waiters(ctx);
+    if blocked(ctx) >= max {
         return Err(Error::MaxWaiters(max));
     }
     let Some(blocked) = ctx.block() else {
         return Ok(false);
     };
     let id = push(ctx, &key, request, how, held, now);
-    state.waiters.borrow_mut().add(id, blocked);
-    timers::arm_due(ctx, state);
+    waiters::add(ctx, id, blocked);
+    due::arm(ctx);
     Ok(true)
 }
 
@@ -58,10 +68,10 @@ pub(crate) fn queue(
     now: Instant,
     mailbox: Mailbox<'_>,
 ) -> Result<BoxId, Error> {
-    let (state, key) = (ctx.state(), key_id(ctx, name));
-    let waiter = match mail::queued_already(state, &key, request) {
+    let (ctx, key) = (ctx, key_id(ctx.db(), name));
+    let waiter = match mail::queued_already(ctx, &key, request) {
         Some(waiter) => {
-            mail::check_move(state, waiter, mailbox)?;
+            mail::check_move(ctx, waiter, mailbox)?;
             let changed = Changed {
                 lease: request.lease,
                 holds: request.holds,
@@ -69,27 +79,20 @@ pub(crate) fn queue(
                 token: request.token,
                 limit: how.limit,
             };
-            state.queues.borrow_mut().take_over(waiter, changed);
+            queue::all(ctx).borrow_mut().take_over(waiter, changed);
             waiter
         }
         None => {
             let held = held_at(ctx, name);
             check_cycle(ctx, &key, request, how, &held, now)?;
-            mail::check_room(state, mailbox)?;
+            mail::check_room(ctx, mailbox)?;
             push(ctx, &key, request, how, held, now)
         }
     };
     let id = mailbox.open(ctx, now);
-    mail::expect(state, waiter, id);
-    timers::arm_due(ctx, state);
+    mail::expect(ctx, waiter, id);
+    due::arm(ctx);
     Ok(id)
-}
-
-fn key_id(ctx: &Context<'_>, name: &[u8]) -> KeyId {
-    KeyId {
-        db: ctx.db() as u32,
-        name: name.into(),
-    }
 }
 
 fn check_cycle(
@@ -106,10 +109,10 @@ fn check_cycle(
         mode: request.mode,
         upgrade: how.upgrade,
     };
-    match find_cycle(ctx.state(), &closing, held, now) {
+    match find_cycle(ctx, &closing, held, now) {
         None => Ok(()),
         Some(cycle) => {
-            ctx.state().totals.deadlocks.add_one();
+            totals::get(ctx).deadlocks.add_one();
             Err(Error::Deadlock(cycle))
         }
     }
@@ -123,8 +126,7 @@ fn push(
     held: Observed,
     now: Instant,
 ) -> WaiterId {
-    let state = ctx.state();
-    let mut queues = state.queues.borrow_mut();
+    let mut queues = queue::all(ctx).borrow_mut();
     let id = queues.next_id();
     let waiter = Waiter {
         id,
@@ -145,12 +147,12 @@ fn push(
 
 /// The names of the keys of a cycle that `wait` closes. `held`: who holds at its key.
 pub(crate) fn find_cycle(
-    state: &State,
+    ctx: &Context<'_>,
     wait: &Wait,
     held: &Observed,
     now: Instant,
 ) -> Option<Vec<Vec<u8>>> {
-    let cycle = state.queues.borrow().find_cycle(wait, held, now);
+    let cycle = queue::all(ctx).borrow().find_cycle(wait, held, now);
     Some(cycle?.iter().map(|key| key.name.to_vec()).collect())
 }
 

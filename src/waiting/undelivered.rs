@@ -11,14 +11,21 @@
 //! closed before the event loop sleeps, for until then nobody's reply has been read. Not so if it
 //! closes by itself behind a reply that was written (QUIT in the same pipeline).
 
+use std::cell::{LazyCell, RefCell};
 use std::collections::HashMap;
 
 use mortise_core::{KeyId, Owner, OwnerRef, Stake, Token, Touched, WaiterId};
 
-use crate::ffi::Context;
-use crate::state::{Name, ROOM_KEPT, State, Swap};
-use crate::turn::dirty;
-use crate::waiting::mail;
+use crate::ffi::{Context, MainThread, Swap};
+use crate::keys::dirty;
+use crate::keys::name::Name;
+use crate::memory::ROOM_KEPT;
+use crate::time::role;
+use crate::waiting::tellings;
+use crate::waiting::watched;
+
+static UNDELIVERED: MainThread<LazyCell<RefCell<Undelivered>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
 
 /// A grant that has to be undone if nobody can be told of it.
 #[derive(Clone, Debug)]
@@ -35,7 +42,7 @@ pub(crate) struct UndeliveredGrant {
 
 /// Every grant whose client may not have heard of it.
 #[derive(Debug, Default)]
-pub(crate) struct Undelivered {
+struct Undelivered {
     in_flight: HashMap<WaiterId, UndeliveredGrant>,
     by_owner: HashMap<Owner, Vec<WaiterId>>,
     /// By the id of its client, the grant in flight whose reply was written since the event loop slept.
@@ -63,8 +70,8 @@ impl Undelivered {
 }
 
 /// A settle has granted the request of `id`.
-pub(crate) fn granted(state: &State, id: WaiterId, grant: UndeliveredGrant) {
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn granted(ctx: &Context<'_>, id: WaiterId, grant: UndeliveredGrant) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let owner = grant.owner.clone();
     undelivered.by_owner.entry(owner).or_default().push(id);
     undelivered.in_flight.insert(id, grant);
@@ -72,8 +79,8 @@ pub(crate) fn granted(state: &State, id: WaiterId, grant: UndeliveredGrant) {
 
 /// `client` is told of the grant of `id` now; false if that was withdrawn. The server has to tell of clients that close,
 /// and of the event loop, from now on.
-pub(crate) fn told(ctx: &Context<'_>, state: &State, id: WaiterId, client: u64) -> bool {
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if !undelivered.in_flight.contains_key(&id) {
         return false;
     }
@@ -83,19 +90,15 @@ pub(crate) fn told(ctx: &Context<'_>, state: &State, id: WaiterId, client: u64) 
     let before = undelivered.told.insert(client, id);
     before.and_then(|before| undelivered.land(before));
     drop(undelivered);
-    if !state.watches_clients.get() {
-        state.watches_clients.set(ctx.watch_clients());
-    }
-    state.watched_clients.set(true);
-    if !state.watches_clients.get() {
-        on_slept(state);
+    if !watched::watch(ctx) {
+        on_slept(ctx);
     }
     true
 }
 
 /// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
-pub(crate) fn withdraw(state: &State, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn withdraw(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> bool {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let Some(ids) = undelivered.by_owner.get(&owner.to_owner()).cloned() else {
         return false;
     };
@@ -113,17 +116,10 @@ pub(crate) fn withdraw(state: &State, key: &KeyId, owner: OwnerRef<'_>) -> bool 
     found
 }
 
-/// From the sweep, every minute or so: stops watching where nobody was told anything.
-pub(crate) fn stop_watching(ctx: &Context<'_>, state: &State) {
-    if state.watches_clients.get() && !state.watched_clients.replace(false) {
-        ctx.unwatch_clients();
-        state.watches_clients.set(false);
-    }
-}
-
 /// The event loop slept: who was told has been told.
-pub(crate) fn on_slept(state: &State) {
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn on_slept(ctx: &Context<'_>) {
+    tellings::on_slept(ctx);
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if undelivered.told.is_empty() {
         return;
     }
@@ -134,34 +130,41 @@ pub(crate) fn on_slept(state: &State) {
 }
 
 /// A client is being closed.
-pub(crate) fn on_closed(ctx: &Context<'_>, state: &State, client: u64) {
-    let told = state.undelivered.borrow_mut().told.remove(&client);
-    let Some(id) = told else { return };
-    if ctx.closes_after_reply(client) {
-        state.undelivered.borrow_mut().land(id);
+pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
+    let told = UNDELIVERED.get(ctx).borrow_mut().told.remove(&client);
+    if told.is_none() && !tellings::knows(ctx, client) {
         return;
     }
-    lost(state, id);
+    let reads_replies = ctx.closes_after_reply(client);
+    if !reads_replies {
+        tellings::on_closed(ctx, client);
+    }
+    let Some(id) = told else { return };
+    if reads_replies {
+        UNDELIVERED.get(ctx).borrow_mut().land(id);
+    } else {
+        lost(ctx, id);
+    }
 }
 
 /// The server has done with the client of `id`, who was not told.
-pub(crate) fn untold(state: &State, id: WaiterId) {
-    lost(state, id);
+pub(crate) fn untold(ctx: &Context<'_>, id: WaiterId) {
+    lost(ctx, id);
 }
 
-fn lost(state: &State, id: WaiterId) {
-    let grant = state.undelivered.borrow_mut().land(id);
+fn lost(ctx: &Context<'_>, id: WaiterId) {
+    let grant = UNDELIVERED.get(ctx).borrow_mut().land(id);
     if let Some(grant) = grant {
-        give_back(state, grant);
+        give_back(ctx, grant);
     }
 }
 
 /// Undoes a grant that nobody was told of.
-pub(crate) fn give_back(state: &State, grant: UndeliveredGrant) {
-    if !state.primary.get() {
+pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
+    if !role::is_primary(ctx) {
         return;
     }
-    let mut undelivered = state.undelivered.borrow_mut();
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let at = grant.at.clone();
     undelivered
         .to_undo
@@ -169,19 +172,19 @@ pub(crate) fn give_back(state: &State, grant: UndeliveredGrant) {
         .or_default()
         .push(grant);
     drop(undelivered);
-    dirty::mark_queue(at.0, &at.1);
+    dirty::mark_queue(ctx, at.0, &at.1);
 }
 
 /// A grant at the key has to be undone.
-pub(crate) fn any_at(state: &State, db: i32, name: &[u8]) -> bool {
-    let undelivered = state.undelivered.borrow();
+pub(crate) fn any_at(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
+    let undelivered = UNDELIVERED.get(ctx).borrow();
     !undelivered.to_undo.is_empty() && undelivered.to_undo.contains_key(&(db, name.into()))
 }
 
 /// Up to `most` of the grants at the key that have to be undone, the last one first. The key is looked at again for the
 /// others.
-pub(crate) fn take(state: &State, db: i32, name: &[u8], most: usize) -> Vec<UndeliveredGrant> {
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn take(ctx: &Context<'_>, db: i32, name: &[u8], most: usize) -> Vec<UndeliveredGrant> {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if undelivered.to_undo.is_empty() {
         return Vec::new();
     }
@@ -191,7 +194,7 @@ pub(crate) fn take(state: &State, db: i32, name: &[u8], most: usize) -> Vec<Unde
     if !found.is_empty() {
         undelivered.to_undo.insert(at, found);
         drop(undelivered);
-        dirty::mark_queue(db, name);
+        dirty::mark_queue(ctx, db, name);
     } else if undelivered.to_undo.is_empty() {
         undelivered.to_undo.shrink_to(ROOM_KEPT);
     }
@@ -199,21 +202,20 @@ pub(crate) fn take(state: &State, db: i32, name: &[u8], most: usize) -> Vec<Unde
 }
 
 /// The grants at the key need not be undone.
-pub(crate) fn forget_at(state: &State, db: i32, name: &[u8]) {
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn forget_at(ctx: &Context<'_>, db: i32, name: &[u8]) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     undelivered.to_undo.remove(&(db, name.into()));
 }
 
 /// Nothing is undone on a server that is no primary any more.
-pub(crate) fn forget_all(state: &State) {
-    state.undelivered.borrow_mut().to_undo.clear();
+pub(crate) fn forget_all(ctx: &Context<'_>) {
+    UNDELIVERED.get(ctx).borrow_mut().to_undo.clear();
 }
 
 /// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
 /// undoing that one undoes both.
-pub(crate) fn hand_on(state: &State, grant: &UndeliveredGrant) {
-    mail::hand_on(state, grant);
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let Undelivered {
         in_flight,
         by_owner,
@@ -234,8 +236,8 @@ pub(crate) fn hand_on(state: &State, grant: &UndeliveredGrant) {
 }
 
 /// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
-pub(crate) fn swap(state: &State, swap: Swap) {
-    let mut undelivered = state.undelivered.borrow_mut();
+pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     for grant in undelivered.in_flight.values_mut() {
         grant.at.0 = swap.of(grant.at.0);
     }

@@ -474,7 +474,7 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_
     });
     assert_eq!(pair.replica.gauge("suspect_left_ms"), 0);
     // What is granted now is as good as ever, however short.
-    int(&cmd!(conn, "LOCK.ACQUIRE", "brief", "b", 300));
-    int(&cmd!(conn, "LOCK.RENEW", "brief", "b", 400));
+    int(&cmd!(conn, "LOCK.ACQUIRE", "brief", "b", 2_000));
+    int(&cmd!(conn, "LOCK.RENEW", "brief", "b", 2_100));
     assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)), token);
 }

@@ -77,3 +77,23 @@ fn word(arg: mortise_harness::redis::Arg<&[u8]>) -> Vec<u8> {
         other => panic!("{other:?}"),
     }
 }
+
+/// Redis 7.0 and Valkey 8 cannot do it, and it is refused by name; the others answer as in a transaction.
+#[test]
+fn a_script_that_waits_for_replicas_inside_a_guard_is_answered_whatever_the_command_is_called() {
+    let server = Server::builder()
+        .config("rename-command", "WAIT tarry")
+        .start();
+    let mut conn = server.connect();
+    let guarded = guard(&mut conn, &["tarry".to_owned()], &["0", "0"]);
+    let mut in_script = command!("EVAL", "return redis.pcall(unpack(ARGV))", 0);
+    in_script.arg(guarded.args_iter().map(word).collect::<Vec<_>>());
+    match conn.try_run(&in_script) {
+        Ok(replicas) => assert_eq!(mortise_harness::int(&replicas), 0),
+        Err(refusal) => {
+            let names_it = refusal.to_lowercase().contains("wait");
+            assert!(names_it && refusal.contains("not allowed"), "{refusal}");
+        }
+    }
+    assert_eq!(mortise_harness::int(&cmd!(conn, "EXISTS", "key")), 1);
+}

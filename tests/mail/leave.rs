@@ -1,5 +1,7 @@
 //! LOCK.LEAVE, at every point of a request's life, and what arrives late.
 
+use std::time::{Duration, Instant};
+
 use mortise_harness::{
     Mail, Server, array, assert_same_data, cmd, command, eventually, granted, holders_of, int,
     is_nil, mail, queue, queue_of, send, try_cmd, wait_for_sync, waiter,
@@ -178,6 +180,19 @@ fn the_time_ends_and_a_later_one_never_shortens_it() {
 }
 
 #[test]
+fn the_time_is_not_over_a_part_of_a_millisecond_early() {
+    let server = Server::start();
+    let mut a = server.connect();
+    for n in 0..30 {
+        let owner = format!("a{n}");
+        let sent = Instant::now();
+        cmd!(a, "LOCK.LEAVE", "key", &owner, "FOR", 5);
+        while try_cmd!(a, "LOCK.ACQUIRE", "key", &owner, 1, "TOKEN", 1).is_err() {}
+        assert!(sent.elapsed() >= Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn it_outlasts_a_flush_and_a_reload() {
     let server = Server::builder()
         .config("enable-debug-command", "yes")
@@ -303,4 +318,25 @@ fn in_a_transaction_it_is_done_at_once() {
     assert_eq!(holders_of(&mut a, "key"), [""; 0]);
     // The letter was there for a moment, and went before the reader was told.
     assert_eq!(Mail::read(&reader.recv()).letters, []);
+}
+
+#[test]
+fn an_argument_out_of_range_is_told_before_that_the_owner_has_left() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 60_000);
+    let error = try_cmd!(
+        a,
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        1_000,
+        "FENCE",
+        (1_u64 << 53) - 1
+    );
+    let error = error.unwrap_err();
+    assert!(
+        error.starts_with("ERR ") && error.contains("FENCE"),
+        "{error}"
+    );
 }

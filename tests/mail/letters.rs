@@ -284,6 +284,7 @@ fn a_letter_may_come_before_the_reply_and_is_of_the_same_grant() {
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
     server.await_blocked(&reader);
+    assert_eq!(server.gauge("blocked_clients"), 1);
     let replies = a.pipeline(&[
         command!(
             "LOCK.ACQUIRE",

@@ -2,6 +2,7 @@
 //! break.
 
 mod boxes;
+mod closed;
 mod contender;
 mod faults;
 mod keyspace;

@@ -26,7 +26,7 @@ fn an_expired_lease_lets_the_next_in_within_milliseconds() {
     // come 50 ms late.
     let mut late: Vec<i64> = (0..15)
         .map(|_| {
-            cmd!(a, "LOCK.ACQUIRE", "key", "a", 70);
+            cmd!(a, "LOCK.ACQUIRE", "key", "a", 250);
             let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
             let left = hold_of(&mut a, "key", "a").map_or(0, |hold| hold.lease);
             let asked = Instant::now();

@@ -144,8 +144,8 @@ async fn a_quorum_over_tls() {
         .map(|_| start(&authority, "127.0.0.1", Server::start()))
         .collect();
     let clients = servers.iter().map(|(_, port)| trusting(&authority, *port));
-    let quorum = Quorum::builder(clients).unwrap().node_timeout(ms(2_000));
+    let quorum = Quorum::builder(clients).unwrap().node_timeout(ms(10_000));
     let quorum = quorum.connect().await.unwrap();
-    let guard = quorum.lock("k").acquire().await.unwrap();
+    let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }

@@ -2,12 +2,15 @@
 
 use std::num::NonZeroU64;
 
-use super::{
-    Arrival, BootId, DecodeError, Heartbeat, MAX_MILLIS, MachineId, Stamp, VERSION, Written,
-};
+use super::effect::Heartbeat;
+use super::error::{DecodeError, VERSION};
+use super::stamp::{Arrival, BootId, MachineId, Stamp, Written};
 use crate::owner::OwnerRef;
 use crate::stake::{Stake, Touched};
 use crate::types::{Count, Instant, Token};
+
+/// A number that bounds every duration read: 2^53 ms.
+pub(super) const MAX_MILLIS: u64 = 1 << 53;
 
 /// Reads forward and refuses.
 pub(super) struct Reader<'a> {

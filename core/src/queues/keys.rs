@@ -1,4 +1,4 @@
-//! The keys where somebody waits: where their lines begin, and what is known of their locks. No
+//! The keys with waiters: where their lines begin, and what is known of their locks. No
 //! rules here.
 
 use std::cmp::Ordering;
@@ -10,19 +10,11 @@ use super::slab::Slab;
 use super::table::{Chained, Table};
 use super::tree::{self, Forest, Links, NIL};
 use super::waiter::WaiterId;
+use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::Owner;
 use crate::slots::{SlotKey, SlotSet, slot_of};
 use crate::types::Instant;
-
-/// A key: its database and its name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId {
-    /// The number of the database.
-    pub db: u32,
-    /// Any bytes.
-    pub name: Rc<[u8]>,
-}
 
 /// What a settle has left for the next one.
 #[derive(Debug, Default)]
@@ -60,9 +52,9 @@ const SHARED: u64 = 1;
 
 /// All keys by name.
 enum Name {}
-/// The keys that somebody holds, by who does.
+/// The keys that are held, by holder.
 enum Holder {}
-/// The keys that somebody holds, by when they lose their first hold.
+/// The keys that are held, by when they lose their first hold.
 enum Deadline {}
 /// All keys by cluster slot.
 enum Slot {}
@@ -73,7 +65,7 @@ struct Nodes {
     hasher: RandomState,
 }
 
-/// The keys where somebody waits.
+/// The keys with waiters.
 #[derive(Debug)]
 pub(crate) struct Keys {
     nodes: Nodes,
@@ -229,7 +221,7 @@ impl Keys {
     }
 
     /// The database, or every one, has lost its locks, or has got others. However many there are: their
-    /// holders are forgotten when somebody looks.
+    /// holders are forgotten at the next look.
     pub(crate) fn forget_holders(&mut self, db: Option<u32>) {
         if self.len() == 0 {
             return;
@@ -282,7 +274,7 @@ impl Keys {
     }
 }
 
-/// The keys where somebody waits, in an order that can be walked a few keys at a time: by slot. A
+/// The keys with waiters, in an order that can be walked a few keys at a time: by slot. A
 /// walk remembers the last key that it has seen and goes on behind it, whatever came or went
 /// meanwhile.
 #[derive(Clone, Copy, Debug)]

@@ -20,13 +20,14 @@ mod waiters;
 use std::rc::Rc;
 
 pub use deadlock::Wait;
-pub use keys::{KeyId, WaitingKeys};
+pub use keys::WaitingKeys;
 pub use waiter::{Changed, Decided, Settled, Verdict, Waiter, WaiterId};
 
 use keys::Keys;
 use tree::NIL;
 use waiters::{Place, Waiters};
 
+use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
 use crate::types::{Instant, Lease};
@@ -62,20 +63,20 @@ impl Queues {
         Some(Queue { queues: self, key })
     }
 
-    /// Every key where somebody waits, with its queue.
+    /// Every key with waiters, with its queue.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Rc<[u8]>, Queue<'_>)> {
         self.keys
             .iter()
             .map(|(key, node)| (node.id.db, &node.id.name, Queue { queues: self, key }))
     }
 
-    /// The keys of database `db` where somebody waits.
+    /// The keys of database `db` with waiters.
     pub fn keys_of(&self, db: u32) -> impl Iterator<Item = &Rc<[u8]>> {
         let ids = self.keys.iter().map(|(_, node)| &node.id);
         ids.filter(move |id| id.db == db).map(|id| &id.name)
     }
 
-    /// The keys where somebody waits, to be walked a few at a time.
+    /// The keys with waiters, to be walked a few at a time.
     pub fn waiting_keys(&self) -> WaitingKeys<'_> {
         WaitingKeys(&self.keys)
     }
@@ -186,7 +187,7 @@ impl Queues {
     }
 }
 
-/// Who holds the keys where somebody waits.
+/// Who holds the keys with waiters.
 impl Queues {
     /// What is known of the lock of a key with waiters: who holds it, and when it loses its first
     /// hold. Settling sees to it by itself; this is for a waiter that has begun to wait, because no

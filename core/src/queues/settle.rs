@@ -1,6 +1,6 @@
 //! Whom to let in next.
 //!
-//! A queue is first in, first out. Whoever changes the lock calls [`Queues::settle`], which hands a
+//! A queue is first in, first out. What changes the lock calls [`Queues::settle`], which hands a
 //! free place straight to the head: one writer, or every reader up to the next writer. Nobody is
 //! woken to try again, and nobody overtakes, so a waiter needs two commands whatever the length of
 //! the queue: its acquire and its release.
@@ -18,7 +18,8 @@ use super::tree::NIL;
 use super::waiter::{Decided, Settled, Verdict, Waiter};
 use super::waiters::Place;
 use super::{Queues, WaiterId};
-use crate::lock::{Live, Lock};
+use crate::live::Live;
+use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
 use crate::request::{AcquireError, Busy};
 use crate::token::TokenClock;

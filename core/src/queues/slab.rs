@@ -12,7 +12,7 @@ const CHUNK: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
-    /// Chunks that have, or had, free slots: whoever looks for one checks.
+    /// Chunks that have, or had, free slots: a search for one checks.
     roomy: Vec<u32>,
     /// Chunks that were given back.
     gone: Vec<u32>,

@@ -7,7 +7,7 @@ use redis::{ToRedisArgs, Value};
 use crate::conn::Conn;
 use crate::value::{array, as_map, bytes, int, is_nil, text};
 
-/// A lock that somebody holds or waits for.
+/// A lock that is held or waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockInfo {
     /// `write`, `read` or `none`.

@@ -4,7 +4,7 @@ use crate::cluster::node_id;
 use crate::server::Server;
 use crate::value::text;
 
-/// Opens the way for `slot`: the one sends on whoever asks for a key that it has not, the other takes them in.
+/// Opens the way for `slot`: the one sends on a client that asks for a key that it has not, the other takes them in.
 ///
 /// # Panics
 /// If a node refuses.

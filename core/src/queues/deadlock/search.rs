@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use super::super::KeyId;
 use super::super::tree::NIL;
 use super::super::waiters::{Place, ROAMS, WRITES};
-use super::Asking;
+use super::asking::Asking;
+use crate::key::KeyId;
 use crate::observed::{Observed, ObservedReaders};
 use crate::owner::OwnerRef;
 use crate::types::Mode;
 
 /// How many tasks are reached at most.
 const MOST_TASKS: usize = 1_000;
-/// How many looks at somebody who may not matter are made at most.
+/// How many looks at holders that may not matter are made at most.
 const MOST_LOOKS: usize = 4_000;
-/// So many looks cost as much as to find somebody among the readers of a lock.
+/// So many looks cost as much as to find one owner among the readers of a lock.
 const FIND: usize = 8;
 /// What closes a circle.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) enum Target {
 /// In place of a task: the one that asks.
 pub(super) const START: u32 = NIL;
 
-/// Task `from` waits for somebody at `key`.
+/// Task `from` waits for others at `key`.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     from: u32,
@@ -38,7 +38,7 @@ pub(super) struct Step {
 /// A task that is waited for.
 struct Reached {
     first: Step,
-    /// Whoever waits for it at another key waits for what it waits for at the first one, too.
+    /// A task that waits for it at another key waits for what it waits for at the first one, too.
     second: Option<Step>,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Search<'a> {
         };
         self.reach_queue(step, walked.ahead_of, wanted.ahead_of);
         let holders = if walker.task == START || place.is_upgrade() {
-            // Who holds does not reach itself, and somebody else may.
+            // The holder does not reach itself, and another may.
             walked.holders
         } else {
             wanted.holders.max(walked.holders)

@@ -18,18 +18,53 @@ const WAITERS: u64 = 6;
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    Queue { waiter: u64, mailbox: u8 },
-    Forget { waiter: u64 },
-    Post { waiter: u64, letter: Kind },
-    Ask { mailbox: u8, forgets: Option<u8> },
-    Tell { mailbox: u8, count: usize },
-    Withdraw { key: u8, owner: u8 },
-    AskAgain { key: u8, owner: u8, write: bool },
-    Close { mailbox: u8 },
+    Queue {
+        waiter: u64,
+        mailbox: u8,
+    },
+    Forget {
+        waiter: u64,
+    },
+    Post {
+        waiter: u64,
+        letter: Kind,
+    },
+    Ask {
+        mailbox: u8,
+        forgets: Option<u8>,
+    },
+    Tell {
+        mailbox: u8,
+        count: usize,
+    },
+    /// To a client that never reads it.
+    TellInVain {
+        mailbox: u8,
+        count: usize,
+    },
+    Withdraw {
+        key: u8,
+        owner: u8,
+    },
+    AskAgain {
+        key: u8,
+        owner: u8,
+        write: bool,
+    },
+    Close {
+        mailbox: u8,
+    },
     CloseAll,
-    LetLeave { pieces: u8 },
-    Pass { ms: u64 },
-    Overdue { asked: u64, told: u64 },
+    LetLeave {
+        pieces: u8,
+    },
+    Pass {
+        ms: u64,
+    },
+    Overdue {
+        asked: u64,
+        told: u64,
+    },
 }
 
 /// A letter, told by its parts.
@@ -56,6 +91,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => (0..WAITERS, kind).prop_map(|(waiter, letter)| Op::Post { waiter, letter }),
         3 => (0..BOXES, proptest::option::of(0..5_u8)).prop_map(|(mailbox, forgets)| Op::Ask { mailbox, forgets }),
         3 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::Tell { mailbox, count }),
+        1 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::TellInVain { mailbox, count }),
         1 => (0..2_u8, 0..OWNERS).prop_map(|(key, owner)| Op::Withdraw { key, owner }),
         1 => (0..2_u8, 0..OWNERS, any::<bool>()).prop_map(|(key, owner, write)| Op::AskAgain { key, owner, write }),
         1 => (0..BOXES).prop_map(|mailbox| Op::Close { mailbox }),
@@ -163,6 +199,12 @@ impl Run {
                 let after = forgets.map(|nth| self.model.number_of(mailbox, nth));
                 self.mail.ask(id, after, self.now());
                 self.model.ask(mailbox, after, self.now);
+            }
+            Op::TellInVain { mailbox, count } => {
+                let (id, now) = (self.open(mailbox), self.now());
+                let before = self.mail.told(id);
+                self.mail.tell(id, count, now).for_each(drop);
+                self.mail.untell(id, before);
             }
             Op::Tell { mailbox, count } => {
                 let (id, now) = (self.open(mailbox), self.now());

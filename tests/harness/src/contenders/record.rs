@@ -59,7 +59,7 @@ impl Record {
             .any(|(by, line)| *by == port && line.starts_with(code))
     }
 
-    /// Checks that nobody was inside beside somebody else, and that tokens grew with time, from one owner to the next.
+    /// Checks that no two were inside together, and that tokens grew with time, from one owner to the next.
     ///
     /// # Panics
     /// If not.

@@ -23,7 +23,7 @@ pub enum Role {
 pub enum Stay {
     /// Mostly for a short time, sometimes for longer than a lease.
     Mixed,
-    /// For longer than a lease, renewing: at any moment somebody is inside.
+    /// For longer than a lease, renewing: at any moment one reader is inside.
     Renewing,
     /// For as long as the first lease lasts, without a word to the server.
     Silent,

@@ -1,4 +1,4 @@
-//! Loading: the one symbol that the server looks for, and the registration of everything.
+//! What the module consists of, and how the server is told.
 
 use std::ffi::{CStr, CString};
 use std::os::raw::c_int;
@@ -7,11 +7,17 @@ use redis_module::alloc::RedisAlloc;
 use redis_module::raw;
 
 use super::args::Args;
+use super::block::{self, ClientHandlers};
+use super::config::{self, Setting};
 use super::context::Context;
+use super::docs::Docs;
 use super::entry::{self, Command};
-use super::{command_info, config, events, info, native_type};
-use crate::command::docs::Docs;
-use crate::ffi::Setting;
+use super::events::{self, EventHandlers};
+use super::info;
+use super::native_type::{self, DataType};
+use super::timer::{self, Alarm};
+use super::{command_info, log};
+use crate::decimal;
 
 /// All memory of the module is the server's, so that `used_memory` and `maxmemory` see it.
 #[global_allocator]
@@ -25,6 +31,28 @@ pub(crate) struct Module {
     pub(crate) version: i32,
     pub(crate) commands: &'static [Entry],
     pub(crate) settings: &'static [Setting],
+    pub(crate) data_type: Type,
+    pub(crate) handlers: Handlers,
+}
+
+/// What is called when something happens: told here once, so that nothing below has to know who answers.
+#[derive(Debug)]
+pub(crate) struct Handlers {
+    /// The module has been registered.
+    pub(crate) on_load: fn(&Context<'_>),
+    pub(crate) on_alarm: fn(&Context<'_>, Alarm),
+    pub(crate) events: EventHandlers,
+    pub(crate) clients: ClientHandlers,
+    pub(crate) write_info: info::Write,
+}
+
+/// The data type as it is registered.
+#[derive(Debug)]
+pub(crate) struct Type(fn(&Context<'_>) -> bool);
+
+/// The module's data type is `T`.
+pub(crate) const fn data_type<T: DataType>() -> Type {
+    Type(native_type::register::<T>)
 }
 
 /// A command as it is registered.
@@ -151,41 +179,13 @@ required![
 ];
 
 /// Why the module does not load, for the server's log.
-type Failure = String;
+pub(super) type Failure = String;
 
-/// Called by the server when it loads the module.
-///
-/// # Safety
-/// Only the server calls it, with a context and `argc` strings.
-#[unsafe(no_mangle)]
-#[allow(non_snake_case, unreachable_pub)] // the server looks it up by this name
-pub unsafe extern "C" fn RedisModule_OnLoad(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-) -> c_int {
-    let module = &crate::MODULE;
-    // Nothing may be allocated before this call: it brings the server's allocator.
-    // SAFETY: the server's context; the name is a C string.
-    let init = unsafe {
-        let api = raw::REDISMODULE_APIVER_1 as c_int;
-        raw::Export_RedisModule_Init(ctx, module.name.as_ptr(), module.version, api)
-    };
-    if init != raw::REDISMODULE_OK as c_int {
-        return init;
-    }
-    // SAFETY: both live for the call.
-    let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
-    let loaded = entry::catch("loading", || register(&ctx, module, args));
-    match loaded {
-        Some(Ok(())) => return raw::REDISMODULE_OK as c_int,
-        Some(Err(why)) => ctx.warn(&format!("not loaded: {why}")),
-        None => {}
-    }
-    raw::REDISMODULE_ERR as c_int
-}
-
-fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Result<(), Failure> {
+pub(super) fn register(
+    ctx: &Context<'_>,
+    module: &'static Module,
+    args: Args<'_>,
+) -> Result<(), Failure> {
     let missing = missing();
     if !missing.is_empty() {
         return Err(format!(
@@ -193,7 +193,8 @@ fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Resul
             missing.join(", ")
         ));
     }
-    ctx.detach();
+    // SAFETY: the server loads modules on its main thread.
+    unsafe { log::detach(ctx.as_ptr()) };
     // SAFETY: see the module's head. Loads are checked for errors, see `native_type`; changed keys are told of one by
     // one, see `effect`, because most keys are opened for writing and many are left as they were.
     unsafe {
@@ -205,7 +206,12 @@ fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Resul
                 | ATOMIC_SLOT_MIGRATION) as c_int
         );
     }
-    if !native_type::register(ctx) {
+    let handlers = &module.handlers;
+    timer::answer_with(handlers.on_alarm);
+    events::answer_with(handlers.events);
+    block::answer_with(handlers.clients);
+    info::write_with(handlers.write_info);
+    if !module.data_type.0(ctx) {
         return Err("the server refuses the data type".into());
     }
     add_acl_category(ctx);
@@ -224,7 +230,7 @@ fn register(ctx: &Context<'_>, module: &'static Module, args: Args<'_>) -> Resul
     if !events::subscribe(ctx) {
         return Err("the server refuses a subscription to its events".into());
     }
-    crate::turn::events::on_load(ctx);
+    (module.handlers.on_load)(ctx);
     Ok(())
 }
 
@@ -293,7 +299,7 @@ fn register_settings(
         let Setting { min, max, .. } = settings[index];
         let value = args
             .get(position + 1)
-            .and_then(|value| crate::command::integer(value.bytes()));
+            .and_then(|value| decimal::parse(value.bytes()));
         defaults[index] = value
             .and_then(|value| i64::try_from(value).ok())
             .filter(|value| (min..=max).contains(value))

@@ -1,0 +1,49 @@
+//! What a primary tells, and what its replicas and the AOF are told by it.
+
+use crate::owner::OwnerRef;
+use crate::stake::Stake;
+
+/// One fact about one lock, decided by a primary, as replicas and the AOF get it.
+#[derive(Clone, Copy, Debug)]
+pub enum Effect<'a> {
+    /// `owner` holds with `stake`; other holds stay unless they contradict it.
+    Put(OwnerRef<'a>, Stake),
+    /// `owner` holds with `stake`, and nobody else does.
+    Sole(OwnerRef<'a>, Stake),
+    /// `owner` holds nothing any more.
+    Drop(OwnerRef<'a>),
+    /// Nobody holds any more.
+    Free,
+    /// Nothing but the token clock.
+    Clock,
+    /// See [`Heartbeat`].
+    Heartbeat(Heartbeat),
+}
+
+/// What a primary tells its replicas again and again, so that they know how late its data is, and it how late its
+/// replicas are. In an AOF it stands only for the sake of `suspect_ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// How long from now on it suspects holds that its own predecessor may have ended, in milliseconds.
+    pub suspect_ms: u64,
+    /// How old the last heartbeat is that every replica of its has acknowledged, in milliseconds; `None` if one has not
+    /// acknowledged any.
+    pub acknowledged_ms: Option<u64>,
+}
+
+/// A decoded [`Effect`], with its deadline on the reader's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact<'a> {
+    /// See [`Effect::Put`].
+    Put(OwnerRef<'a>, Stake),
+    /// See [`Effect::Sole`].
+    Sole(OwnerRef<'a>, Stake),
+    /// See [`Effect::Drop`].
+    Drop(OwnerRef<'a>),
+    /// See [`Effect::Free`].
+    Free,
+    /// See [`Effect::Clock`].
+    Clock,
+    /// See [`Effect::Heartbeat`].
+    Heartbeat(Heartbeat),
+}

@@ -1,0 +1,110 @@
+//! Letters, and what they are about.
+
+use crate::key::KeyId;
+use crate::owner::Owner;
+use crate::queues::WaiterId;
+use crate::stake::{Stake, Touched};
+use crate::types::{Instant, Lease, Mode, Token};
+
+/// A box: the number that it got when it came to be, `since` in the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BoxId(pub u64);
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds.
+    Granted {
+        /// The fencing token.
+        token: Token,
+        /// The lease, as it was granted.
+        lease: Lease,
+        /// When.
+        at: Instant,
+        /// How to give it back if nobody is ever told.
+        undo: Undo,
+    },
+    /// Its wait is over, or the read hold that it wanted to upgrade has ended.
+    Denied,
+    /// The error that a blocked request would have got.
+    Refused(Box<str>),
+}
+
+/// What a grant changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// The hold as the grant left it.
+    pub granted: Touched,
+    /// Its token then.
+    pub token: Token,
+    /// The hold as it was before.
+    pub before: Option<Box<Stake>>,
+}
+
+/// A grant that nobody was told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// Where.
+    pub key: KeyId,
+    /// Whose.
+    pub owner: Owner,
+    /// How to give it back.
+    pub undo: Undo,
+}
+
+/// An answer that is told until it is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// The key that was asked for.
+    pub key: KeyId,
+    /// Who asked.
+    pub owner: Owner,
+    /// For what.
+    pub mode: Mode,
+    /// The answer.
+    pub outcome: Outcome,
+}
+
+/// What became of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It is a letter in this box.
+    In(BoxId),
+    /// The box has gone: a grant is to be given back.
+    Returned(Option<Untold>),
+    /// The request did not wait by mail.
+    NotByMail(Letter),
+}
+
+/// What leaves with a box that has gone.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// To be taken out of its queue.
+    Request(WaiterId),
+    /// To be given back: nobody was told.
+    Grant(Untold),
+    /// Nothing is to be done for it.
+    Letter,
+}
+
+/// Up to where a box was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Told {
+    pub(super) number: u64,
+    pub(super) since: Option<Instant>,
+}
+
+/// The box belongs to another user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotYours;
+
+pub(super) fn untold(letter: Letter) -> Option<Untold> {
+    match letter.outcome {
+        Outcome::Granted { undo, .. } => Some(Untold {
+            key: letter.key,
+            owner: letter.owner,
+            undo,
+        }),
+        Outcome::Denied | Outcome::Refused(_) => None,
+    }
+}

@@ -1,0 +1,199 @@
+//! The wait that a search is about, and what is known without one.
+
+use super::super::Queues;
+use super::super::tree::NIL;
+use super::super::waiters::{Place, WRITES};
+use crate::key::KeyId;
+use crate::observed::Observed;
+use crate::owner::{Owner, OwnerRef};
+use crate::types::{Instant, Mode};
+
+/// How many keys are looked at one by one where a guess will do.
+const SOME: usize = 16;
+/// How many waiters are looked at for circles of two.
+pub(super) const MANY: usize = 256;
+
+/// A wait that is about to begin, or that has just become an upgrade.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// Where.
+    pub key: KeyId,
+    /// Whose.
+    pub owner: Owner,
+    /// For what.
+    pub mode: Mode,
+    /// It stands ahead of the line.
+    pub upgrade: bool,
+}
+
+/// The wait that the search is about.
+pub(super) struct Asking<'a> {
+    pub(super) queues: &'a Queues,
+    pub(super) wait: &'a Wait,
+    pub(super) held: &'a Observed,
+    pub(super) now: Instant,
+    /// The slot of its key, [`NIL`] if nobody waits there.
+    pub(super) key: u32,
+    /// The root of its task's waits, [`NIL`] if there are none.
+    pub(super) task: u32,
+    /// Where it stands, or is to stand.
+    pub(super) place: Place,
+    /// Its owner waits at its key already.
+    pub(super) stands: bool,
+}
+
+impl<'a> Asking<'a> {
+    pub(super) fn new(
+        queues: &'a Queues,
+        wait: &'a Wait,
+        held: &'a Observed,
+        now: Instant,
+    ) -> Self {
+        let key = queues.keys.find(wait.key.db, &wait.key.name).unwrap_or(NIL);
+        let task = queues.waiters.task_of(wait.owner.as_ref());
+        let first = queues.waiters.standing(task, key, wait.owner.as_ref());
+        let end = Place::end(wait.upgrade);
+        Self {
+            queues,
+            wait,
+            held,
+            now,
+            key,
+            task,
+            place: match first {
+                NIL => end,
+                first => queues.waiters.node(first).place().min(end),
+            },
+            stands: first != NIL,
+        }
+    }
+
+    pub(super) fn line(&self, key: u32) -> u32 {
+        match key {
+            NIL => NIL,
+            key => self.queues.keys.node(key).line,
+        }
+    }
+
+    pub(super) fn held(&self, key: u32) -> &'a Observed {
+        if key == self.key {
+            self.held
+        } else {
+            self.queues.keys.held(key)
+        }
+    }
+
+    pub(super) fn is_own_task(&self, owner: OwnerRef<'_>) -> bool {
+        let own = self.wait.owner.as_ref();
+        owner == own || *owner.task() == *own.task()
+    }
+
+    /// A waiter may wait for it: it holds where others wait, or stands ahead of them.
+    pub(super) fn is_waited_for(&self) -> bool {
+        let (keys, waiters) = (&self.queues.keys, &self.queues.waiters);
+        let owner = self.wait.owner.as_ref();
+        if self.key != NIL {
+            let first = waiters.standing(self.task, self.key, owner);
+            let is_ahead = first != NIL && waiters.next_in_line(first) != NIL;
+            if is_ahead || self.held.holds(owner, self.now) {
+                return true;
+            }
+        }
+        let elsewhere = |key: &u32| *key != self.key;
+        let hash = waiters.nodes.hash_task(owner);
+        if keys.held_by(hash).any(|key| elsewhere(&key)) {
+            return true;
+        }
+        let mut shared = keys.shared().filter(elsewhere);
+        if shared.by_ref().take(SOME).any(|key| self.is_held(key)) || shared.next().is_some() {
+            return true;
+        }
+        let mut waits = self.waits_elsewhere();
+        let is_ahead = |key: u32| waiters.next_in_line(waiters.foremost(self.task, key)) != NIL;
+        waits.by_ref().take(SOME).any(is_ahead) || waits.next().is_some()
+    }
+
+    /// The task holds the key.
+    pub(super) fn is_held(&self, key: u32) -> bool {
+        let held = self.held(key);
+        held.holds_for_task(self.wait.owner.as_ref(), None, self.now)
+    }
+
+    /// The other keys where the task waits.
+    pub(super) fn waits_elsewhere(&self) -> impl Iterator<Item = u32> {
+        let waiters = &self.queues.waiters;
+        let mut from = 0;
+        let keys = std::iter::from_fn(move || {
+            let at = waiters.key_from(self.task, from);
+            let key = (at != NIL).then(|| waiters.node(at).key)?;
+            from = key + 1;
+            Some(key)
+        });
+        keys.filter(|key| *key != self.key)
+    }
+
+    pub(super) fn writer_ahead_of(&self, key: u32, place: Place) -> Option<Place> {
+        let waiters = &self.queues.waiters;
+        let queued = waiters.last_marked_before(self.line(key), place, WRITES);
+        let queued = (queued != NIL).then(|| waiters.node(queued).place());
+        let is_own = self.wait.mode == Mode::Write && self.place < place && key == self.key;
+        queued.max(is_own.then_some(self.place))
+    }
+
+    /// How far ahead all are waited for at `key` by a request for `mode` that stands at `place`: it,
+    /// or somebody whom it waits for, waits there for all holders, too. `None` if it waits for a
+    /// writer that holds, and nobody else.
+    pub(super) fn waits_up_to(&self, key: u32, mode: Mode, place: Place) -> Option<Place> {
+        match mode {
+            Mode::Write => Some(place),
+            Mode::Read => self.writer_ahead_of(key, place).map(Place::behind),
+        }
+    }
+
+    /// The keys of a circle of two tasks: among the first of those who wait where the task holds,
+    /// one whom it is about to wait for.
+    pub(super) fn circle_of_two(&self) -> Option<Vec<KeyId>> {
+        let (keys, waiters) = (&self.queues.keys, &self.queues.waiters);
+        let hash = waiters.nodes.hash_task(self.wait.owner.as_ref());
+        let held = keys.held_by(hash).chain(keys.shared().take(SOME));
+        let held = held.filter(|key| *key != self.key && self.is_held(*key));
+        let mut left = MANY;
+        for key in held.take(SOME) {
+            let mut at = waiters.line_from(self.line(key), Place::FIRST);
+            while at != NIL && left > 0 {
+                left -= 1;
+                let task = waiters.task_at(at);
+                if task != self.task && self.waits_at(key, at) && self.waits_for(task, at) {
+                    return Some(vec![self.wait.key.clone(), keys.node(key).id.clone()]);
+                }
+                at = waiters.next_in_line(at);
+            }
+        }
+        None
+    }
+
+    /// The request in `slot` waits for those who hold `key`.
+    pub(super) fn waits_at(&self, key: u32, slot: u32) -> bool {
+        let node = self.queues.waiters.node(slot);
+        self.held(key).mode(self.now) == Some(Mode::Write)
+            || self
+                .waits_up_to(key, node.waiter.mode, node.place())
+                .is_some()
+    }
+
+    /// The wait is for `task`, to which the waiter in `slot` belongs.
+    pub(super) fn waits_for(&self, task: u32, slot: u32) -> bool {
+        let waiters = &self.queues.waiters;
+        let up_to = self.waits_up_to(self.key, self.wait.mode, self.place);
+        let owner = waiters.node(slot).waiter.owner.as_ref();
+        let by_holds = up_to.is_some() || self.held.mode(self.now) == Some(Mode::Write);
+        if by_holds && self.held.holds_for_task(owner, None, self.now) {
+            return true;
+        }
+        let first = match self.key {
+            NIL => NIL,
+            key => waiters.foremost(task, key),
+        };
+        first != NIL && up_to.is_some_and(|up_to| waiters.node(first).place() < up_to)
+    }
+}

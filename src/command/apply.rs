@@ -1,0 +1,124 @@
+//! `LOCK.APPLY key effect`: a fact that another server, or this one before, has decided.
+//!
+//! It decides nothing: no expiry, no queue, no clock.
+
+use mortise_core::codec::{self, Arrival, Fact};
+use mortise_core::{Instant, Lock};
+
+use super::docs;
+use crate::error::Error;
+use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
+use crate::keys::{effect, leases, remains, subscription, tokens};
+use crate::time::{clock, last_deadline, lateness, role};
+
+pub(crate) struct Apply;
+
+impl Command for Apply {
+    const NAME: &'static str = "LOCK.APPLY";
+    const MIN_ARGS: usize = 3;
+    const DOCS: &'static Docs = &docs::APPLY;
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        let loading = ctx.is_loading();
+        if !loading && !ctx.is_replicated() {
+            return Err(Error::Internal(Self::NAME));
+        }
+        let (Some(name), Some(bytes), 3) = (args.get(1), args.get(2), args.len()) else {
+            return Err(Error::Arity);
+        };
+        // Commands that come while the server loads come from the AOF.
+        let arrival = match (loading, ctx.may_be_replica()) {
+            (false, _) => Arrival::Live,
+            (true, false) => Arrival::File,
+            (true, true) => Arrival::ReplicaFile,
+        };
+        subscription::subscribe_once(ctx);
+        let here = clock::stamp();
+        let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
+            .map_err(|error| Error::BadEffect(error.to_string()))?;
+        tokens::load(ctx, last);
+        if let Fact::Heartbeat(_) = fact {
+            // Others than replicas have no use for it, and replicas of a replica hear the primary itself.
+            note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
+            ctx.reply_null();
+            return Ok(());
+        }
+        apply(ctx, name, &fact, here.boot)?;
+        note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
+        if !loading {
+            effect::pass_on(ctx, name, &fact, last, &here);
+        }
+        ctx.reply_null();
+        Ok(())
+    }
+}
+
+/// Remembers how late the effect may have come, for the day when this server is promoted.
+fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arrival, now: Instant) {
+    let lateness = lateness::get(ctx);
+    match (fact, arrival) {
+        (Fact::Put(_, stake) | Fact::Sole(_, stake), Arrival::ReplicaFile) => {
+            lateness.on_file(stake.deadline);
+        }
+        (Fact::Heartbeat(heartbeat), Arrival::File | Arrival::ReplicaFile) => {
+            lateness.on_saved(now.after(heartbeat.suspect_ms));
+        }
+        (_, Arrival::File | Arrival::ReplicaFile) => {}
+        _ if role::is_primary(ctx) => {}
+        (Fact::Put(..) | Fact::Sole(..), Arrival::Live) => match codec::stamp_of_effect(bytes) {
+            Some(stamp) => lateness.on_hold(ctx, &stamp, now),
+            None => lateness.on_unstamped(),
+        },
+        (Fact::Heartbeat(heartbeat), Arrival::Live) => {
+            if let Some(stamp) = codec::stamp_of_effect(bytes) {
+                lateness.on_heartbeat(ctx, heartbeat, &stamp, now);
+            }
+        }
+        (Fact::Drop(_) | Fact::Free | Fact::Clock, Arrival::Live) => {}
+    }
+}
+
+fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Result<(), Error> {
+    if matches!(fact, Fact::Clock | Fact::Heartbeat(_)) {
+        return Ok(());
+    }
+    if let Fact::Put(_, stake) | Fact::Sole(_, stake) = fact {
+        last_deadline::note(ctx, stake.deadline);
+    }
+    let mut key = ctx.open(name, Access::Write);
+    if key.kind() == Kind::Other {
+        return Err(Error::WrongType);
+    }
+    ctx.signal_modified(name);
+    let Some(value) = key.value() else {
+        if let Fact::Put(owner, stake) | Fact::Sole(owner, stake) = fact {
+            let mut lock = Lock::free();
+            lock.put(*owner, *stake);
+            let value = Value::new(lock);
+            leases::follow(ctx, ctx.db(), name.bytes(), &value, now);
+            key.set(value);
+        }
+        return Ok(());
+    };
+    let remains = match fact {
+        Fact::Sole(..) | Fact::Free => value.lock.clear(),
+        Fact::Put(..) | Fact::Drop(_) | Fact::Clock | Fact::Heartbeat(_) => None,
+    };
+    match fact {
+        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => value.lock.put(*owner, *stake),
+        Fact::Drop(owner) => {
+            value.lock.remove(*owner);
+        }
+        Fact::Free | Fact::Clock | Fact::Heartbeat(_) => {}
+    }
+    // Nothing is dropped later while a file is read, and nobody waits for the server then.
+    if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
+        remains::keep_dropped(ctx, name.bytes(), remains);
+    }
+    if value.lock.is_free() {
+        key.delete();
+    } else {
+        leases::follow(ctx, ctx.db(), name.bytes(), value, now);
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! What the server asks of locks as values of keys, and who knows the answer.
+
+use std::ffi::CStr;
+
+use crate::ffi::{self, Context, Source, Value};
+use crate::keys::{arrivals, effect, leases, saved, tokens};
+use crate::turn::unlinked;
+
+/// The type `mort-lock`.
+pub(crate) struct LockType;
+
+impl ffi::DataType for LockType {
+    const EFFECT: &'static CStr = effect::APPLY;
+
+    fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {
+        saved::to_bytes(ctx, value)
+    }
+
+    fn to_effects(ctx: &Context<'_>, value: &Value, emit: impl FnMut(&[u8])) {
+        saved::to_effects(ctx, value, emit);
+    }
+
+    fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String> {
+        saved::from_bytes(ctx, bytes, source).map_err(|error| error.to_string())
+    }
+
+    fn loaded(ctx: &Context<'_>, db: i32, name: &[u8], source: Source) {
+        match source {
+            Source::Client | Source::Sync | Source::Primary | Source::Either => {
+                arrivals::mark_restored(ctx, db, name);
+            }
+            Source::File | Source::ReplicaFile => arrivals::mark(ctx, db, name),
+        }
+    }
+
+    fn copied(ctx: &Context<'_>, db: i32, name: &[u8]) {
+        arrivals::mark(ctx, db, name);
+    }
+
+    fn unlinked(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
+        unlinked::on_unlinked(ctx, db, name, value);
+    }
+
+    fn memory(value: &Value, name_len: usize) -> usize {
+        leases::memory(value, name_len)
+    }
+
+    fn last_token(ctx: &Context<'_>) -> u64 {
+        tokens::last(ctx)
+    }
+
+    fn load_last_token(ctx: &Context<'_>, last: u64) -> bool {
+        tokens::load(ctx, last)
+    }
+}

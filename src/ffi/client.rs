@@ -1,0 +1,109 @@
+//! The client for which a command runs.
+
+use std::cell::Cell;
+use std::io;
+use std::os::raw::c_int;
+
+use redis_module::raw;
+
+use super::args::Arg;
+use super::context::Context;
+use super::main_thread::MainThread;
+
+static CONNECTIONS: MainThread<Connections> = MainThread::new(Connections::new());
+
+/// The connection for which a carried command runs now, 0 if unknown.
+static CARRIED_FOR: MainThread<Cell<Option<u64>>> = MainThread::new(Cell::new(None));
+
+/// Ids of clients that are connections, not scripts: asking the server is dearer than looking here.
+/// An id is never given twice, so what was once known stays true.
+struct Connections([Cell<u64>; Self::ROOM]);
+
+impl Connections {
+    const ROOM: usize = 256;
+
+    const fn new() -> Self {
+        Self([const { Cell::new(0) }; Self::ROOM])
+    }
+
+    /// `id` is one of them; 0 never is.
+    fn knows(&self, id: u64) -> bool {
+        id != 0 && self.place(id).get() == id
+    }
+
+    /// `id` is one of them. Forgets another in its place.
+    fn learn(&self, id: u64) {
+        self.place(id).set(id);
+    }
+
+    fn place(&self, id: u64) -> &Cell<u64> {
+        &self.0[id as usize % Self::ROOM]
+    }
+}
+
+impl Context<'_> {
+    /// A command that another one carries runs now.
+    pub(crate) fn runs_carried_command(&self) -> bool {
+        CARRIED_FOR.get(self).get().is_some()
+    }
+
+    /// Does `run`, which runs a command that the one of this context carries.
+    pub(super) fn carrying<T>(&self, run: impl FnOnce() -> T) -> T {
+        CARRIED_FOR.get(self).set(Some(self.client_id()));
+        let outcome = run();
+        CARRIED_FOR.get(self).set(None);
+        outcome
+    }
+
+    /// The connection that sent the command; 0 if there is none, or a script stands between.
+    pub(crate) fn client_id(&self) -> u64 {
+        // What a command carries, the server runs for a client of its own.
+        if let Some(id) = CARRIED_FOR.get(self).get() {
+            return id;
+        }
+        // SAFETY: see the module's head.
+        let id = unsafe { api!(RedisModule_GetClientId, self.as_ptr()) };
+        if CONNECTIONS.get(self).knows(id) {
+            return id;
+        }
+        // A script's client has an id, too, but never that of a connection.
+        if self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0 {
+            return 0;
+        }
+        CONNECTIONS.get(self).learn(id);
+        id
+    }
+
+    /// The ACL user that runs the command, a script's caller in a script; empty where a module runs it for nobody.
+    pub(crate) fn user_name(&self) -> Vec<u8> {
+        // SAFETY: see the module's head. The name is ours to free, after its bytes were copied. Redis 7.0 crashes where
+        // the current user is asked for and there is none.
+        unsafe {
+            let id = api!(RedisModule_GetClientId, self.as_ptr());
+            let mut name = api!(RedisModule_GetClientUserNameById, self.as_ptr(), id);
+            if name.is_null() && self.has_user() {
+                name = api!(RedisModule_GetCurrentUserName, self.as_ptr());
+            }
+            if name.is_null() {
+                return Vec::new();
+            }
+            let bytes = Arg::new(name).bytes().to_vec();
+            api!(RedisModule_FreeString, self.as_ptr(), name);
+            bytes
+        }
+    }
+
+    /// The command runs for an ACL user. A call for that user fails early where there is none, and no command has the
+    /// name that it is tried with.
+    fn has_user(&self) -> bool {
+        // SAFETY: the format takes no arguments. Without `E` what fails is null, but a reply would be ours to free.
+        unsafe {
+            let reply = api!(RedisModule_Call, self.as_ptr(), c"".as_ptr(), c"C".as_ptr());
+            if !reply.is_null() {
+                api!(RedisModule_FreeCallReply, reply);
+                return true;
+            }
+        }
+        io::Error::last_os_error().raw_os_error() != Some(libc::ENOTSUP)
+    }
+}

@@ -1,0 +1,47 @@
+//! The server's log, and the context that is there where the server gives none.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::ptr;
+
+use redis_module::raw;
+
+thread_local! {
+    /// Null until the module has been loaded, and on every thread but the server's main one.
+    static DETACHED: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The context that is kept from load time on; null on other threads.
+pub(super) fn detached() -> *mut raw::RedisModuleCtx {
+    DETACHED.get()
+}
+
+/// Makes the detached context.
+///
+/// SAFETY: `ctx` is a context of the main thread that lives for the call.
+pub(super) unsafe fn detach(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: promised by the caller. A context of the module's own, never freed.
+    DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext, ctx) });
+}
+
+/// Writes a warning.
+///
+/// SAFETY: `ctx` is null or a context that lives for the call.
+pub(super) unsafe fn warn(ctx: *mut raw::RedisModuleCtx, line: &str) {
+    let line = c_string(line);
+    // SAFETY: promised by the caller; `%s` takes one C string.
+    unsafe {
+        api!(
+            RedisModule_Log,
+            ctx,
+            c"warning".as_ptr(),
+            c"%s".as_ptr(),
+            line.as_ptr()
+        );
+    }
+}
+
+/// `text` as a C string; an inner NUL would end it, so it is shown as `?`.
+pub(super) fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
+}

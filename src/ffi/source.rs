@@ -1,0 +1,45 @@
+//! Where a value comes from.
+
+use mortise_core::codec::Arrival;
+
+use super::context::Context;
+
+/// Where a value comes from, which tells what of it can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The server's own files, at start-up or DEBUG RELOAD.
+    File,
+    /// The same of a replica, or of what may be one: its files may have come from its primary.
+    ReplicaFile,
+    /// The primary, in a full sync.
+    Sync,
+    /// A RESTORE that the primary has taken.
+    Primary,
+    /// A client: RESTORE, or MIGRATE from elsewhere.
+    Client,
+    /// A RESTORE on a replica to which clients may write, too: nothing tells whose it is.
+    Either,
+}
+
+impl Source {
+    pub(super) fn of(ctx: &Context<'_>) -> Self {
+        match (ctx.is_loading(), ctx.is_replica()) {
+            (true, true) if ctx.is_syncing() => Self::Sync,
+            (true, _) if ctx.may_be_replica() => Self::ReplicaFile,
+            (true, _) => Self::File,
+            (false, false) => Self::Client,
+            // The context of a load has no client that could be asked for.
+            (false, true) if ctx.is_read_only_replica() => Self::Primary,
+            (false, true) => Self::Either,
+        }
+    }
+
+    /// What tells how much of a lease is left.
+    pub(crate) fn arrival(self) -> Arrival {
+        match self {
+            Self::File => Arrival::File,
+            Self::ReplicaFile => Arrival::ReplicaFile,
+            Self::Sync | Self::Primary | Self::Client | Self::Either => Arrival::Live,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The bytes of a lock in files, and back.
+
+use mortise_core::codec::{self, DecodeError, Effect};
+use mortise_core::{Instant, Lock, Token};
+
+use crate::ffi::{Context, Source, Value};
+use crate::keys::tokens;
+use crate::time::{clock, last_deadline, lateness};
+
+/// For RDB and DUMP.
+pub(crate) fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    codec::encode_lock(&value.lock, tokens::last(ctx), &clock::stamp(), &mut bytes);
+    bytes
+}
+
+/// For an AOF without preamble and for slot migration: one effect a hold.
+pub(crate) fn to_effects(ctx: &Context<'_>, value: &Value, mut emit: impl FnMut(&[u8])) {
+    let stamp = clock::stamp();
+    let mut bytes = Vec::new();
+    for (owner, stake) in value.lock.holds() {
+        bytes.clear();
+        let effect = Effect::Put(owner.as_ref(), stake);
+        codec::encode_effect(&effect, tokens::last(ctx), &stamp, &mut bytes);
+        emit(&bytes);
+    }
+}
+
+/// Why a saved lock was refused.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    Decode(DecodeError),
+    /// A client brought a token that nobody could have been given here.
+    TokenTooHigh(Token),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::TokenTooHigh(token) => {
+                write!(
+                    f,
+                    "token {} is more than an hour ahead of this server",
+                    token.get()
+                )
+            }
+        }
+    }
+}
+
+/// From RDB, RESTORE or a full sync. The token clock learns of its tokens. What the primary took is never refused for a
+/// token: a replica whose clock is behind would lack a lock.
+pub(crate) fn from_bytes(
+    ctx: &Context<'_>,
+    bytes: &[u8],
+    source: Source,
+) -> Result<Value, LoadError> {
+    let here = clock::stamp();
+    let (lock, last) =
+        codec::decode_lock(bytes, source.arrival(), &here).map_err(LoadError::Decode)?;
+    let mut tokens = tokens::clock(ctx).borrow_mut();
+    let highest = lock.holds().map(|(_, stake)| stake.token).max();
+    let mut last = Token::new(last).max(highest);
+    if matches!(source, Source::Client | Source::Either) {
+        // A client that may RESTORE must not use the number space up.
+        let wall = clock::wall();
+        if let (Source::Client, Some(highest)) = (source, highest) {
+            tokens
+                .check(highest, wall)
+                .map_err(|_| LoadError::TokenTooHigh(highest))?;
+        }
+        last = last.min(Some(tokens.bound(wall)));
+    }
+    if let Some(last) = last {
+        tokens.raise(last);
+    }
+    for (_, stake) in lock.holds() {
+        last_deadline::note(ctx, stake.deadline);
+    }
+    note_lateness(ctx, bytes, &lock, source, here.boot);
+    Ok(Value::new(lock))
+}
+
+/// Remembers how late the lock may have come, for the day when this server is promoted.
+fn note_lateness(ctx: &Context<'_>, bytes: &[u8], lock: &Lock, source: Source, now: Instant) {
+    match source {
+        Source::Sync => {
+            if let Some(stamp) = codec::stamp_of_lock(bytes) {
+                lateness::get(ctx).on_synced(ctx, &stamp, now);
+            }
+        }
+        Source::ReplicaFile => {
+            for (_, stake) in lock.holds() {
+                lateness::get(ctx).on_file(stake.deadline);
+            }
+        }
+        // Its stamp tells when it was dumped, by whomever.
+        Source::Primary | Source::Either => lateness::get(ctx).on_unstamped(),
+        Source::File | Source::Client => {}
+    }
+}

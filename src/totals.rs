@@ -1,0 +1,83 @@
+//! What `INFO lock` counts.
+
+use std::cell::{Cell, LazyCell, RefCell};
+
+use mortise_core::{Grant, Histogram};
+
+use crate::ffi::{Context, MainThread};
+
+type Times = MainThread<LazyCell<RefCell<Histogram>>>;
+
+static TOTALS: MainThread<Totals> = MainThread::new(Totals::new());
+static WAIT_TIMES: Times = MainThread::new(LazyCell::new(RefCell::default));
+static HOLD_TIMES: Times = MainThread::new(LazyCell::new(RefCell::default));
+
+pub(crate) fn get(ctx: &Context<'_>) -> &'static Totals {
+    TOTALS.get(ctx)
+}
+
+/// How long those waited who were granted out of a queue, in milliseconds.
+pub(crate) fn wait_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
+    WAIT_TIMES.get(ctx)
+}
+
+/// How long holds lasted, from the first grant to the last release or the end of the lease.
+pub(crate) fn hold_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
+    HOLD_TIMES.get(ctx)
+}
+
+/// How often things happened since the module was loaded.
+pub(crate) struct Totals {
+    pub(crate) grants: Total,
+    pub(crate) reentries: Total,
+    pub(crate) handoffs: Total,
+    pub(crate) releases: Total,
+    pub(crate) renewals: Total,
+    pub(crate) expiries: Total,
+    pub(crate) timeouts: Total,
+    pub(crate) deadlocks: Total,
+    pub(crate) denied: Total,
+    pub(crate) evictions: Total,
+}
+
+impl Totals {
+    const fn new() -> Self {
+        Self {
+            grants: Total::new(),
+            reentries: Total::new(),
+            handoffs: Total::new(),
+            releases: Total::new(),
+            renewals: Total::new(),
+            expiries: Total::new(),
+            timeouts: Total::new(),
+            deadlocks: Total::new(),
+            denied: Total::new(),
+            evictions: Total::new(),
+        }
+    }
+
+    /// Counts a grant, whether it came at once or out of the queue.
+    pub(crate) fn count_grant(&self, grant: Grant) {
+        match grant {
+            Grant::Reentry(_) => self.reentries.add_one(),
+            Grant::New(_) | Grant::Upgrade(_) => self.grants.add_one(),
+        }
+    }
+}
+
+/// A number that only grows.
+pub(crate) struct Total(Cell<u64>);
+
+impl Total {
+    const fn new() -> Self {
+        Self(Cell::new(0))
+    }
+
+    pub(crate) fn add_one(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.get()
+    }
+}

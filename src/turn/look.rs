@@ -1,0 +1,99 @@
+//! Looking at the keys that have to be settled.
+//!
+//! Everything here is urgent, a waiter may be let in. Looks that have no hurry are in `relook` and `arrivals`: nothing
+//! here stands behind them.
+
+use mortise_core::{Instant, Lock};
+
+use crate::ffi::{Access, Context, Refusal};
+use crate::keys::dirty::{self, DirtyKey};
+use crate::keys::name::key_id;
+use crate::time::{alarms, clock, role};
+use crate::turn::dismissals;
+use crate::turn::settle;
+use crate::turn::slots;
+use crate::waiting::queue;
+use crate::waiting::undelivered;
+use crate::waiting::waiters;
+
+/// Looks at the first key. False if there is none to look at now.
+pub(crate) fn look_at_next(ctx: &Context<'_>) -> bool {
+    match dirty::take_next(ctx).or_else(|| dirty::take_held_back(ctx)) {
+        Some(key) => look_at(ctx, key),
+        None => return false,
+    }
+    true
+}
+
+/// Looks at a key with waiters that has lost a hold by time. False if there is none.
+pub(crate) fn look_at_due(ctx: &Context<'_>, now: Instant) -> bool {
+    let Some(key) = queue::all(ctx).borrow_mut().due(now) else {
+        return false;
+    };
+    let due = DirtyKey {
+        db: key.db as i32,
+        name: (*key.name).into(),
+        recheck_holders: false,
+    };
+    look_at(ctx, due);
+    true
+}
+
+/// Settles the key if that can matter to a waiter.
+pub(crate) fn look_at(ctx: &Context<'_>, key: DirtyKey) {
+    let (db, name) = (key.db, &*key.name);
+    let awaited = queue::wait_at(ctx, db, name) || undelivered::any_at(ctx, db, name);
+    if !awaited || !role::is_primary(ctx) {
+        return;
+    }
+    if dirty::is_blocked(ctx) {
+        return hold_back(ctx, key);
+    }
+    match settle::call(ctx, db, name, key.recheck_holders) {
+        Ok(()) => {}
+        Err(Refusal::SlotElsewhere) => {
+            if !slots::may_wait_on(ctx, db, name) {
+                undelivered::forget_at(ctx, db, name);
+                dismissals::send_away(ctx, db, name);
+            }
+        }
+        Err(Refusal::Gate) => {
+            // What is marked besides would be refused as well.
+            dirty::set_gate_closed(ctx, true);
+            hold_back(ctx, key);
+        }
+    }
+}
+
+/// The server takes no writes now. But whose upgrade has lost its read hold is told so: that changes nothing.
+fn hold_back(ctx: &Context<'_>, key: DirtyKey) {
+    ctx.select(key.db);
+    let free = Lock::free();
+    let settled = {
+        let mut opened = ctx.open_named(&key.name, Access::Read);
+        let lock = opened.value().map_or(&free, |value| &value.lock);
+        let mut queues = queue::all(ctx).borrow_mut();
+        let (db, now) = (key.db as u32, clock::now());
+        queues.settle_lost_unchanged(db, &key.name, lock, now, settle::MOST)
+    };
+    let id = key_id(key.db, &key.name);
+    for decided in &settled.decided {
+        waiters::decide(ctx, &id, decided, clock::now());
+    }
+    if settled.more {
+        dirty::mark_queue(ctx, key.db, &key.name);
+    }
+    dirty::hold_back(ctx, key);
+}
+
+/// Every 50 ms: the first key that was refused tries again, and the end of the turn sees to the others if it succeeds.
+pub(crate) fn try_held_back(ctx: &Context<'_>) {
+    dirty::set_gate_closed(ctx, false);
+    let Some(first) = dirty::take_held_back(ctx) else {
+        return;
+    };
+    look_at(ctx, first);
+    if !dirty::is_gate_closed(ctx) {
+        alarms::at_end_of_turn(ctx);
+    }
+}

@@ -1,0 +1,36 @@
+//! The queues of this server.
+
+use std::cell::{LazyCell, RefCell};
+
+use mortise_core::{KeyId, Queues, WaiterId};
+
+use crate::ffi::{Context, MainThread};
+use crate::keys::dirty;
+
+static QUEUES: MainThread<LazyCell<RefCell<Queues>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+pub(crate) fn all(ctx: &Context<'_>) -> &'static RefCell<Queues> {
+    QUEUES.get(ctx)
+}
+
+/// Some wait at the key.
+pub(crate) fn wait_at(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
+    let queues = all(ctx).borrow();
+    !queues.is_empty() && queues.get(db as u32, name).is_some()
+}
+
+/// A request by mail leaves its queue, and nobody is told.
+pub(super) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
+    let removed = all(ctx).borrow_mut().remove(id);
+    if let Some((key, _)) = removed {
+        mark_if_waited_at(ctx, &key);
+    }
+}
+
+/// A waiter has left the queue: those whom it kept out may be let in.
+pub(super) fn mark_if_waited_at(ctx: &Context<'_>, key: &KeyId) {
+    if wait_at(ctx, key.db as i32, &key.name) {
+        dirty::mark_queue(ctx, key.db as i32, &key.name);
+    }
+}

@@ -1,0 +1,234 @@
+//! LOCK.MAILs that wait for the letters of a box.
+
+use std::cell::{LazyCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+
+use mortise_core::mail::{BoxId, Letter, Outcome};
+use mortise_core::{Instant, Mode};
+
+use crate::error::Error;
+use crate::ffi::{Blocked, Context, MainThread};
+use crate::memory::ROOM_KEPT;
+use crate::time::clock;
+use crate::waiting::post;
+use crate::waiting::tellings;
+use crate::waiting::wake;
+use crate::waiting::watched;
+
+static READERS: MainThread<LazyCell<RefCell<Readers>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+/// A LOCK.MAIL that waits or is about to be answered.
+#[derive(Debug)]
+struct Reader {
+    id: BoxId,
+    call: Call,
+    /// It is answered with letters, or with this.
+    refusal: Option<Error>,
+}
+
+/// What a LOCK.MAIL asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// When it arrived, in microseconds of the boot-time clock.
+    pub(crate) arrived: u64,
+    /// How many letters it takes at most.
+    pub(crate) count: usize,
+}
+
+#[derive(Debug, Default)]
+struct Readers {
+    by_handle: HashMap<Blocked, Reader>,
+    waiting: HashMap<BoxId, (Blocked, Instant)>,
+    limits: BTreeSet<(Instant, BoxId)>,
+}
+
+/// A LOCK.MAIL has come for the box, whose letters up to `after` are forgotten. One that waits for it ends.
+pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant) {
+    let newer = Error::Unblocked("a newer LOCK.MAIL waits for this box");
+    let_go(ctx, id, Some(newer));
+    let post = post::get(ctx);
+    let mut mail = post.mail.borrow_mut();
+    mail.ask(id, after, post.listened(now));
+}
+
+/// How many LOCK.MAILs wait.
+pub(crate) fn len(ctx: &Context<'_>) -> usize {
+    READERS.get(ctx).borrow().waiting.len()
+}
+
+/// When the first LOCK.MAIL that waits is answered, whatever there is.
+pub(super) fn next_limit(ctx: &Context<'_>) -> Option<Instant> {
+    let readers = READERS.get(ctx).borrow();
+    readers.limits.first().map(|(limit, _)| *limit)
+}
+
+/// The box has letters behind `after`.
+pub(crate) fn has_letters_after(ctx: &Context<'_>, id: BoxId, after: Option<u64>) -> bool {
+    post::get(ctx).mail.borrow().has_letters_after(id, after)
+}
+
+/// A LOCK.MAIL waits for the box already.
+pub(crate) fn is_read(ctx: &Context<'_>, id: BoxId) -> bool {
+    READERS.get(ctx).borrow().waiting.contains_key(&id)
+}
+
+/// Blocks the client until the box has letters, but no longer than to `limit`: the caller arms what is due.
+pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: Call, limit: Instant) {
+    let Some(blocked) = ctx.block() else {
+        return reply(ctx, id, call);
+    };
+    let mut readers = READERS.get(ctx).borrow_mut();
+    let refusal = None;
+    readers
+        .by_handle
+        .insert(blocked, Reader { id, call, refusal });
+    readers.waiting.insert(id, (blocked, limit));
+    readers.limits.insert((limit, id));
+    drop(readers);
+}
+
+/// Replies `[since, waited, letters]`. The letters are told from now on.
+pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: Call) {
+    let post = post::get(ctx);
+    let now = clock::now_micros();
+    let listened = post.listened(Instant::from_millis(now / 1_000));
+    let mut mail = post.mail.borrow_mut();
+    let before = mail.told(id);
+    let letters = mail.tell(id, call.count, listened);
+    let is_told = letters.len() > 0;
+    ctx.reply_array(3);
+    ctx.reply_integer(id.0 as i64);
+    ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);
+    ctx.reply_array(letters.len());
+    for (number, letter) in letters {
+        reply_letter(ctx, number, letter, now);
+    }
+    // Whatever runs in a script or a transaction has another client's id, or none.
+    if is_told && !ctx.denies_blocking() && watched::watch(ctx) {
+        tellings::add(ctx, &mail, id, before);
+    }
+}
+
+fn reply_letter(ctx: &Context<'_>, number: u64, letter: &Letter, now: u64) {
+    let (fields, result) = match &letter.outcome {
+        Outcome::Granted { .. } => (9, c"granted"),
+        Outcome::Denied => (6, c"denied"),
+        Outcome::Refused(_) => (7, c"refused"),
+    };
+    ctx.reply_map(fields);
+    ctx.reply_text(c"number");
+    ctx.reply_integer(number as i64);
+    ctx.reply_text(c"key");
+    ctx.reply_bytes(&letter.key.name);
+    ctx.reply_text(c"db");
+    ctx.reply_integer(i64::from(letter.key.db));
+    ctx.reply_text(c"owner");
+    ctx.reply_bytes(&letter.owner.text());
+    ctx.reply_text(c"mode");
+    ctx.reply_text(match letter.mode {
+        Mode::Read => c"read",
+        Mode::Write => c"write",
+    });
+    ctx.reply_text(c"result");
+    ctx.reply_text(result);
+    match &letter.outcome {
+        Outcome::Granted {
+            token, lease, at, ..
+        } => {
+            // The lease counts from the millisecond in which it was granted, so this is never too little.
+            let age = now.div_ceil(1_000).saturating_sub(at.as_millis());
+            for (field, value) in [
+                (c"token", token.get()),
+                (c"lease", lease.as_millis()),
+                (c"age", age),
+            ] {
+                ctx.reply_text(field);
+                ctx.reply_integer(value as i64);
+            }
+        }
+        Outcome::Denied => {}
+        Outcome::Refused(error) => {
+            ctx.reply_text(c"error");
+            ctx.reply_bytes(error.as_bytes());
+        }
+    }
+}
+
+/// The LOCK.MAIL that waits for the box is answered: with letters, or with `refusal`.
+pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
+    let mut readers = READERS.get(ctx).borrow_mut();
+    let Some((blocked, limit)) = readers.waiting.remove(&id) else {
+        return;
+    };
+    readers.limits.remove(&(limit, id));
+    if let Some(reader) = readers.by_handle.get_mut(&blocked) {
+        reader.refusal = refusal;
+    }
+    drop(readers);
+    wake::wake(ctx, blocked);
+}
+
+/// Answers one LOCK.MAIL whose time is up. False if there is none.
+pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
+    let Some((limit, id)) = READERS.get(ctx).borrow().limits.first().copied() else {
+        return false;
+    };
+    if limit > now {
+        return false;
+    }
+    let_go(ctx, id, None);
+    true
+}
+
+/// `blocked` is a LOCK.MAIL.
+pub(crate) fn knows(ctx: &Context<'_>, blocked: Blocked) -> bool {
+    READERS.get(ctx).borrow().by_handle.contains_key(&blocked)
+}
+
+/// The server asks for the reply of a LOCK.MAIL that was let go.
+pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
+    let readers = READERS.get(ctx).borrow();
+    let Some(Reader { id, call, refusal }) = readers.by_handle.get(&blocked) else {
+        return ctx.reply_null();
+    };
+    match refusal {
+        Some(error) => ctx.reply_error(&error.to_string()),
+        None => reply(ctx, *id, *call),
+    }
+}
+
+/// CLIENT UNBLOCK, or the client is gone. What was decided already stays.
+pub(crate) fn leave(ctx: &Context<'_>, blocked: Blocked) {
+    let readers = READERS.get(ctx).borrow();
+    let id = readers.by_handle.get(&blocked).map(|reader| reader.id);
+    let waits = id.filter(|id| {
+        let waiting = readers.waiting.get(id);
+        waiting.is_some_and(|(handle, _)| *handle == blocked)
+    });
+    drop(readers);
+    if let Some(id) = waits {
+        let_go(ctx, id, None);
+    }
+}
+
+/// The server has done with the handle.
+pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
+    let mut readers = READERS.get(ctx).borrow_mut();
+    readers.by_handle.remove(&blocked);
+    if readers.by_handle.is_empty() {
+        readers.by_handle.shrink_to(ROOM_KEPT);
+        readers.waiting.shrink_to(ROOM_KEPT);
+    }
+}
+
+/// This server is no primary any more: every LOCK.MAIL that waits is answered so.
+pub(super) fn send_all_away(ctx: &Context<'_>) {
+    let readers = READERS.get(ctx).borrow();
+    let waiting: Vec<BoxId> = readers.waiting.keys().copied().collect();
+    drop(readers);
+    for id in waiting {
+        let error = Error::Unblocked("this server is not the primary any more, ask again");
+        let_go(ctx, id, Some(error));
+    }
+}

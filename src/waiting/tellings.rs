@@ -1,0 +1,78 @@
+//! Letters that clients were told in this turn of the event loop, and may never read.
+//!
+//! A client that the server is about to close is replied to like any other, and the reply is thrown away (see
+//! `undelivered`, which has the same question for blocked requests). Its letters count as not told, unless another client
+//! was told them.
+
+use std::cell::{LazyCell, RefCell};
+use std::collections::HashMap;
+
+use mortise_core::mail::{BoxId, Mail, Told};
+
+use crate::ffi::{Context, MainThread};
+use crate::memory::ROOM_KEPT;
+use crate::waiting::post;
+
+static TELLINGS: MainThread<LazyCell<RefCell<Tellings>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+/// What the boxes were told since the event loop slept.
+#[derive(Debug, Default)]
+struct Tellings {
+    by_box: HashMap<BoxId, Telling>,
+    /// By the id of the client, which box it was told of last.
+    by_client: HashMap<u64, BoxId>,
+}
+
+#[derive(Debug)]
+struct Telling {
+    /// What was told before this turn.
+    before: Told,
+    /// Clients, and up to where each was told.
+    to: Vec<(u64, Told)>,
+}
+
+/// The client of `ctx` was told letters of the box, of which `before` had been told.
+pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Told) {
+    let client = ctx.client_id();
+    let mut tellings = TELLINGS.get(ctx).borrow_mut();
+    let telling = tellings.by_box.entry(id).or_insert(Telling {
+        before,
+        to: Vec::new(),
+    });
+    telling.to.retain(|(other, _)| *other != client);
+    telling.to.push((client, mail.told(id)));
+    tellings.by_client.insert(client, id);
+}
+
+/// `client` was told letters since the event loop slept.
+pub(super) fn knows(ctx: &Context<'_>, client: u64) -> bool {
+    TELLINGS.get(ctx).borrow().by_client.contains_key(&client)
+}
+
+/// The event loop slept: replies have been written.
+pub(super) fn on_slept(ctx: &Context<'_>) {
+    let mut tellings = TELLINGS.get(ctx).borrow_mut();
+    if tellings.by_box.is_empty() {
+        return;
+    }
+    tellings.by_box.clear();
+    tellings.by_box.shrink_to(ROOM_KEPT);
+    tellings.by_client.clear();
+    tellings.by_client.shrink_to(ROOM_KEPT);
+}
+
+/// `client` is being closed, and has not read what it was told since the event loop slept.
+pub(super) fn on_closed(ctx: &Context<'_>, client: u64) {
+    let mut tellings = TELLINGS.get(ctx).borrow_mut();
+    let Some(id) = tellings.by_client.remove(&client) else {
+        return;
+    };
+    let Some(telling) = tellings.by_box.get_mut(&id) else {
+        return;
+    };
+    telling.to.retain(|(other, _)| *other != client);
+    let last = telling.to.iter().map(|(_, told)| *told).max();
+    let told = last.unwrap_or(telling.before);
+    post::get(ctx).mail.borrow_mut().untell(id, told);
+}

@@ -1,0 +1,40 @@
+//! The wake list: blocked clients that have been answered, to be let go by a timer.
+//!
+//! Nothing else unblocks a client, and so nothing can come between the decision and its delivery but the client's going
+//! away.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use crate::ffi::{Blocked, Context, MainThread};
+use crate::memory::ROOM_KEPT;
+use crate::time::alarms;
+
+static WAKE: MainThread<RefCell<VecDeque<Blocked>>> =
+    MainThread::new(RefCell::new(VecDeque::new()));
+
+/// Lets a client go before the event loop turns.
+pub(super) fn wake(ctx: &Context<'_>, blocked: Blocked) {
+    WAKE.get(ctx).borrow_mut().push_back(blocked);
+    alarms::at_end_of_turn(ctx);
+}
+
+/// Lets the next client go. False if there is none.
+pub(crate) fn wake_next(ctx: &Context<'_>) -> bool {
+    let next = WAKE.get(ctx).borrow_mut().pop_front();
+    match next {
+        Some(blocked) => blocked.unblock(),
+        None => return false,
+    }
+    true
+}
+
+/// A client is still to be let go.
+pub(crate) fn some_to_wake(ctx: &Context<'_>) -> bool {
+    !WAKE.get(ctx).borrow().is_empty()
+}
+
+/// Of a crowd that has gone no memory is kept.
+pub(super) fn shrink(ctx: &Context<'_>) {
+    WAKE.get(ctx).borrow_mut().shrink_to(ROOM_KEPT);
+}

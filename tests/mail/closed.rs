@@ -1,0 +1,115 @@
+//! A LOCK.MAIL whose client the server is about to close: the letters in its reply are told to nobody.
+
+use mortise_harness::redis::Cmd;
+use mortise_harness::{
+    Conn, Server, cmd, command, eventually, granted, holders_of, queue, send, waiter,
+};
+
+/// `a` holds `key`, `b` waits for it by mail and `c` behind it; the user `guest` collects the letters, on a connection that
+/// is told of changed keys and may have no more than 64 KB of that unread. The box goes within 600 ms.
+struct Scene {
+    server: Server,
+    a: Conn,
+    reader: Conn,
+    c: Conn,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let server = Server::builder()
+            .module_arg("mail-timeout", "600")
+            .config("client-output-buffer-limit", "normal 65536 0 0")
+            .start();
+        let mut a = server.connect();
+        cmd!(
+            a, "ACL", "SETUSER", "guest", "on", "nopass", "~*", "&*", "+@all"
+        );
+        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        let mut reader = server.connect_resp3();
+        cmd!(reader, "AUTH", "guest", "");
+        cmd!(reader, "CLIENT", "TRACKING", "on", "BCAST");
+        queue!(reader, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+        let c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+        send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+        server.await_blocked(&reader);
+        Scene {
+            server,
+            a,
+            reader,
+            c,
+        }
+    }
+
+    /// The reader was closed, its box goes, and with it the grant that nobody was told of.
+    #[track_caller]
+    fn goes_to_c(mut self) {
+        granted(&mut self.c);
+        assert_eq!(holders_of(&mut self.a, "key"), ["c"]);
+        let gone = eventually("the reader is closed", || self.reader.try_recv().err());
+        assert!(gone.starts_with("connection closed"), "{gone}");
+        for gauge in ["boxes", "letters"] {
+            assert_eq!(self.server.gauge(gauge), 0, "{gauge}");
+        }
+    }
+}
+
+fn release() -> Cmd {
+    command!("LOCK.RELEASE", "key", "a")
+}
+
+fn flood() -> Cmd {
+    let script = "for n = 1, 4000 do redis.call('SET', string.rep('x', 50) .. n, n) end";
+    command!("EVAL", script, 0)
+}
+
+fn delete_user() -> Cmd {
+    command!("ACL", "DELUSER", "guest")
+}
+
+#[test]
+fn a_letter_to_a_reader_whose_user_is_deleted_behind_it_is_told_to_nobody() {
+    let mut scene = Scene::new();
+    scene.a.pipeline(&[release(), delete_user()]);
+    scene.goes_to_c();
+}
+
+#[test]
+fn a_letter_to_a_reader_whose_user_is_deleted_ahead_of_it_is_told_to_nobody() {
+    let mut scene = Scene::new();
+    scene.a.pipeline(&[delete_user(), release()]);
+    scene.goes_to_c();
+}
+
+#[test]
+fn a_letter_to_a_reader_that_passes_its_output_limit_is_told_to_nobody() {
+    let mut scene = Scene::new();
+    scene.a.pipeline(&[release(), flood()]);
+    scene.goes_to_c();
+}
+
+/// The client closes by itself, behind a reply that it reads: the letter was told, and the grant stays for its lease.
+#[test]
+fn a_reader_that_quits_in_the_same_write_was_told() {
+    let server = Server::builder().module_arg("mail-timeout", "300").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    let mut reader = server.connect();
+    reader.send_raw(b"LOCK.MAIL box WAIT 0\r\nQUIT\r\n");
+    server.await_blocked(&reader);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert!(reader.try_recv().is_ok(), "the letter");
+    eventually("the box goes", || server.gauge("boxes") == 0);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn a_letter_that_another_reader_was_told_in_the_same_turn_is_told() {
+    let mut scene = Scene::new();
+    let mut other = scene.server.connect();
+    cmd!(other, "AUTH", "guest", "");
+    other.pipeline(&[release(), command!("LOCK.MAIL", "box"), flood()]);
+    eventually("the reader is closed", || scene.reader.try_recv().err());
+    eventually("the box goes", || scene.server.gauge("boxes") == 0);
+    assert_eq!(holders_of(&mut scene.a, "key"), ["b"]);
+}
