@@ -13,8 +13,7 @@
 //	defer lock.Unlock()
 //	return sell(held, lock.Token())
 //
-// This file is what a program calls, and what is believed of a lock. How a server is asked, waited at and kept
-// informed is in node.go.
+// This file is how locks are taken; lock.go is one that is held, node.go a server that is asked and waited at.
 package mortise
 
 import (
@@ -23,6 +22,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -195,12 +195,16 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 		return nil, err
 	}
 	k := &Lock{locks: l, node: n, request: r, owner: l.name(r.task)}
-	command := words(r.command, k.key, k.owner, k.lease, "HOLDS", 1)
+	command := []any{r.command, k.key, k.owner, r.lease, "HOLDS", 1}
 	var letter *pending
 	if left > 0 {
 		letter = n.expect(ctx, k.owner)
 		defer letter.forget()
-		command = append(command, words("WAIT", left, "MAIL", letter.box.name)...)
+		limit := left
+		if r.wait == forever {
+			limit = 0 // none
+		}
+		command = append(command, "WAIT", limit, "MAIL", letter.box)
 	}
 	sent := now()
 	token, begun, err := n.grant(ctx, command, letter)
@@ -244,113 +248,54 @@ func random() string {
 	return hex.EncodeToString(id)
 }
 
-// Lock is a lock that is held, until Unlock or until it is lost.
-type Lock struct {
-	*request
-	locks *Locks
-	owner string
-	token int64
-	limit time.Duration // of MaxHold, on the clock of now()
-
-	node   *node         // that granted it, or where it has moved to
-	until  time.Duration // it is believed until then
-	next   time.Duration // when it is to be renewed
-	over   error         // ErrLost or ErrUnlocked
-	cancel context.CancelCauseFunc
+// Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. In every
+// command the second word is the key that it is routed by.
+type Client interface {
+	// Do sends the commands in one pipeline and answers as many replies as RESP2 has them: int64, string, nil, []any,
+	// a *Refused where the server answered an error, any other error where what became of it is not known.
+	Do(ctx context.Context, commands [][]string) []any
+	// Mail sends one command that may block for seconds, over a connection that Do does not use.
+	Mail(ctx context.Context, command []string) any
+	// Node names the server that serves the key: its address in a cluster, else always the same.
+	Node(ctx context.Context, key string) (string, error)
+	// Refresh looks again which server serves which key.
+	Refresh(ctx context.Context)
+	// Close closes the connections; what is in flight ends.
+	Close() error
 }
 
-// Key is the key of the lock.
-func (k *Lock) Key() string { return k.key }
+// Refused is an error that the server answered.
+type Refused struct{ Code, Message string }
 
-// Token is the fencing token, larger than that of every grant before. Send it along with what you write, and
-// refuse a write whose token is smaller than one that was seen already.
-func (k *Lock) Token() int64 { return k.token }
+func (e *Refused) Error() string { return "mortise: the server refused: " + e.Code + " " + e.Message }
 
-// Guard makes a command of Redis one that runs only while the lock is held, judged by the server in the same moment:
-//
-//	rdb.Do(held, lock.Guard("SET", "stock", 5)...)
-//
-// Where it is not held the answer is an error that begins with NOTHELD. For data on the lock's server, in the slot of
-// its key, no token has to be looked at. Send it over a client that does not repeat commands by itself.
-func (k *Lock) Guard(words ...any) []any {
-	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
+// NewRefused makes a *Refused of the text of an error reply, which some clients strip of its "ERR".
+func NewRefused(text string) *Refused {
+	code, message, _ := strings.Cut(text, " ")
+	if code != strings.ToUpper(code) {
+		return &Refused{"ERR", text}
+	}
+	return &Refused{code, message}
 }
 
-// Check answers the token if the lock is held at this moment, else ErrLost or ErrUnlocked.
-func (k *Lock) Check() (int64, error) {
-	k.locks.mu.Lock()
-	defer k.locks.mu.Unlock()
-	return k.token, k.state()
+// IsDeadlock says that waiting would have closed a cycle of owners that wait for each other.
+func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
+
+// isRefused says that the server answered an error, of that code if there is one.
+func isRefused(err error, code string) bool {
+	var refused *Refused
+	return errors.As(err, &refused) && (code == "" || refused.Code == code)
 }
 
-// Unlock gives the lock back. It answers nil if the lock was held to the last moment, else ErrLost. It takes no
-// context, because a lock has to be given back above all when that has ended. A server that does not answer is
-// told in the background.
-func (k *Lock) Unlock() error {
-	k.locks.job(+1)
-	defer k.locks.job(-1)
-	k.locks.mu.Lock()
-	over, n := k.state(), k.node
-	k.finish(ErrUnlocked)
-	k.locks.mu.Unlock()
-	switch over {
-	case ErrLost:
-		return ErrLost
-	case ErrUnlocked:
-		return nil
+// passing says that what a server or a connection said may be over soon: a failover, a slot that moves, a break.
+func passing(err error) bool {
+	var refused *Refused
+	if !errors.As(err, &refused) {
+		return err != ErrBusy && !errors.Is(err, errNoMail)
 	}
-	switch n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token).(type) {
-	case nil:
-		return ErrLost
-	case error:
-		k.locks.leave(k.key, k.owner)
+	switch refused.Code {
+	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":
+		return true
 	}
-	return nil
-}
-
-// start makes the lock the caller's, if the locks are not closed.
-func (k *Lock) start(ctx context.Context) (held context.Context) {
-	l := k.locks
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over(ctx) != nil {
-		l.leave(k.key, k.owner)
-		return nil
-	}
-	l.job(+1)
-	l.holds[k] = struct{}{}
-	held, k.cancel = context.WithCancelCause(ctx)
-	k.keep()
-	return held
-}
-
-// extend believes the lock until a lease after begun, less what clocks may differ by. A new belief only.
-func (k *Lock) extend(begun time.Duration) {
-	k.until = min(max(k.until, begun+k.lease-k.lease/100-2*time.Millisecond), k.limit)
-	k.next = begun + k.lease/3
-	if k.until == k.limit {
-		k.next = forever
-	}
-}
-
-// state is why the lock is not held at this moment, if so. The mutex is held.
-func (k *Lock) state() error {
-	if now() >= k.until {
-		k.finish(ErrLost)
-	}
-	return k.over
-}
-
-// finish ends the lock, if it has not ended. A belief that has ended is never taken up again. The mutex is held.
-func (k *Lock) finish(why error) {
-	if k.over != nil {
-		return
-	}
-	if why == ErrLost {
-		k.locks.leave(k.key, k.owner)
-	}
-	k.over = why
-	k.cancel(why)
-	delete(k.locks.holds, k)
-	k.locks.job(-1)
+	return false
 }
