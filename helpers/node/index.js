@@ -32,7 +32,8 @@ export class UnreachableError extends LockError {}
 /** A lock that was granted. */
 export class Lock {
   #locks;
-  #controller = new AbortController();
+  #controller;
+  #lost; // the error that says so
   #over = false;
   until = -Infinity;
 
@@ -43,6 +44,8 @@ export class Lock {
   }
   /** Aborts, with a LostError as its reason, in the moment in which the lock is lost. */
   get signal() {
+    this.#controller ??= new AbortController();
+    if (this.#lost) this.#controller.abort(this.#lost);
     return this.#controller.signal;
   }
   get held() {
@@ -79,19 +82,22 @@ export class Lock {
   lose() {
     if (this.#over) return;
     this.end();
-    this.#controller.abort(new LostError(`the lock '${this.name}' was lost`, this.name));
+    this.#tell();
     this.#locks.nodeOf(this.key).leave(this.key, this.owner);
+  }
+  #tell() {
+    this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
+    this.#controller?.abort(this.#lost);
   }
   /** Gives it back. Rejects with a LostError if it was lost before. */
   async release() {
-    if (this.#over && !this.signal.aborted) return; // once is enough
-    if (!this.#over && !(await this.#locks.release(this))) this.#controller.abort(new LostError(`the lock '${this.name}' was lost`, this.name));
-    this.signal.throwIfAborted();
+    if (!this.#over && !(await this.#locks.release(this))) this.#tell();
+    if (this.#lost) throw this.#lost; // and once is enough
   }
   /** Holds it for `ms` from now on at least. */
   async extend(ms) {
     if (!(await this.confirm(ms))) this.lose();
-    this.signal.throwIfAborted();
+    if (this.#lost) throw this.#lost;
   }
   /** Asks for `ms` from now on. Whether it is held. */
   async confirm(ms, signal) {
