@@ -1,6 +1,7 @@
 """Locks that the server knows, for threads. The class has the methods of `redis.lock.Lock`; `mortise_lock.asyncio` has its twin."""
 import atexit
 import collections
+import concurrent.futures
 import functools
 import inspect
 import itertools
@@ -275,20 +276,21 @@ class BaseWire:
             self.connection = self.connection or self.connect()
             await settled(self.connection.connect())
             error.sent = True
-            commands = [command for job in batch for command in job.commands]
-            await settled(self.connection.send_packed_command(self.connection.pack_commands(commands), check_health=False))
-            for job in batch:
-                job.outcome = [await self.read() for _ in job.commands]
-                job.done.set()
+            packed = self.connection.pack_commands([command for commands, _ in batch for command in commands])
+            await settled(self.connection.send_packed_command(packed, check_health=False))
+            for commands, future in batch:
+                replies = [await self.read() for _ in commands]
+                if not future.done():
+                    future.set_result(replies)
         except BaseException as cause:
             error.cause = cause if isinstance(cause, Exception) else ConnectionError("interrupted")
             await self.hang_up()
             if not isinstance(cause, Exception):
                 raise
         finally:
-            for job in batch:
-                job.outcome = job.outcome or error
-                job.done.set()
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
 
     async def read(self):
         try:
@@ -300,18 +302,6 @@ class BaseWire:
         connection, self.connection = self.connection, None
         if connection is not None:
             await settled(connection.disconnect(**self.disconnecting))
-
-
-class Job:
-    """Commands on their way."""
-
-    def __init__(self, commands, done):
-        self.commands, self.done, self.outcome = commands, done, None
-
-    def result(self):
-        if isinstance(self.outcome, Unanswered):
-            raise self.outcome
-        return self.outcome
 
 
 async def settled(answer):
@@ -327,12 +317,12 @@ class Wire(BaseWire):
         self.mutex = threading.Lock()
 
     def call(self, commands):
-        job = Job(commands, threading.Event())
-        self.jobs.append(job)
+        future = concurrent.futures.Future()
+        self.jobs.append((commands, future))
         with self.mutex:
-            if job.outcome is None:
+            if not future.done():
                 in_thread(self.exchange)()
-        return job.result()
+        return future.result()
 
 
 class Session(rules.Session):

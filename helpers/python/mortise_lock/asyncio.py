@@ -2,7 +2,7 @@
 import asyncio
 import math
 
-from . import BaseLock, BaseWire, DeadlockError, Job, LockError, LockNotOwnedError, RefusedError, own_connection, session_of
+from . import BaseLock, BaseWire, DeadlockError, LockError, LockNotOwnedError, RefusedError, own_connection, session_of
 from . import _rules as rules
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
@@ -40,12 +40,11 @@ class Wire(BaseWire):
     carrier, disconnecting = None, {"nowait": True}
 
     async def call(self, commands):
-        job = Job(commands, asyncio.Event())
-        self.jobs.append(job)
+        future = asyncio.get_running_loop().create_future()
+        self.jobs.append((commands, future))
         if self.carrier is None:
             self.carrier = asyncio.create_task(self.carry())
-        await job.done.wait()
-        return job.result()
+        return await future
 
     async def carry(self):
         try:
