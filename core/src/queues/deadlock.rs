@@ -11,7 +11,7 @@
 //! circle. It is kept small by these observations.
 //!
 //! * A task that waits in one queue only waits for nobody but its holders and those ahead. So a walk
-//!   along a queue needs to stop only at those who *roam*, who wait in several: a million waiters of
+//!   along a queue needs to stop only at those who wait in several: a million waiters of
 //!   one lock cost a look at the lock.
 //! * A reader waits for the last writer ahead of it and, through that writer, for all that a
 //!   writer in the same place waits for. So a walk is told whole by how far it goes, and no queue
@@ -68,7 +68,7 @@ impl Queues {
                 task: START,
                 owner: wait.owner.as_ref(),
             };
-            search.walk(walker, asking.key, wait.mode, asking.place);
+            search.walk(walker, asking.key, wait.mode, asking.position);
             search.run();
         }
         let mut looks = search.looks;

@@ -25,7 +25,7 @@ pub use waiter::{Changed, Decided, Settled, Verdict, Waiter, WaiterId};
 
 use keys::Keys;
 use tree::NIL;
-use waiters::{Place, Waiters};
+use waiters::{Position, Waiters};
 
 use crate::key::KeyId;
 use crate::observed::Observed;
@@ -142,7 +142,7 @@ impl Queues {
             found.push(node.waiter.id);
             at = self
                 .waiters
-                .request_from(task, key, owner, node.place().behind());
+                .request_from(task, key, owner, node.position().behind());
         }
         found
     }
@@ -242,7 +242,7 @@ impl<'a> Queue<'a> {
 
     /// The waiters, the next one first.
     pub fn iter(self) -> impl Iterator<Item = &'a Waiter> {
-        let mut at = self.first_from(Place::FIRST);
+        let mut at = self.first_from(Position::FIRST);
         let waiters = &self.queues.waiters;
         std::iter::from_fn(move || {
             let found = (at != NIL).then(|| &waiters.node(at).waiter)?;
@@ -253,7 +253,7 @@ impl<'a> Queue<'a> {
 
     /// Since when the one waits that has waited longest.
     pub fn oldest(self) -> Option<Instant> {
-        let firsts = [Place::FIRST, Place::LINE].map(|place| self.first_from(place));
+        let firsts = [Position::FIRST, Position::LINE].map(|position| self.first_from(position));
         let firsts = firsts.into_iter().filter(|first| *first != NIL);
         let since = firsts.map(|first| self.queues.waiters.node(first).waiter.since);
         since.min()
@@ -264,8 +264,8 @@ impl<'a> Queue<'a> {
         self.queues.keys.held(self.key)
     }
 
-    fn first_from(self, place: Place) -> u32 {
+    fn first_from(self, position: Position) -> u32 {
         let line = self.queues.keys.node(self.key).line;
-        self.queues.waiters.line_from(line, place)
+        self.queues.waiters.line_from(line, position)
     }
 }

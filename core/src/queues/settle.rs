@@ -16,7 +16,7 @@
 use super::keys::Unsettled;
 use super::tree::NIL;
 use super::waiter::{Decided, Settled, Verdict, Waiter};
-use super::waiters::Place;
+use super::waiters::Position;
 use super::{Queues, WaiterId};
 use crate::live::Live;
 use crate::lock::Lock;
@@ -41,7 +41,7 @@ impl Queues {
     /// Lets in whom the lock of the key admits, up to `most` of them. Afterwards the head, if there
     /// is one and there is no more to do, conflicts with a hold.
     ///
-    /// `strangers`: the lock may hold owners that did not come through this queue (RENAME, RESTORE
+    /// `recheck_holders`: the lock may hold owners that did not come through this queue (RENAME, RESTORE
     /// and the like), so that their own requests have to be looked for. Once is enough, though there
     /// is more to do.
     #[allow(clippy::too_many_arguments)]
@@ -52,11 +52,11 @@ impl Queues {
         live: &mut Live<'_>,
         tokens: &mut TokenClock,
         wall: Micros,
-        strangers: bool,
+        recheck_holders: bool,
         most: usize,
     ) -> Settled {
         self.settle_with(db, name, live, most, |settling, live| {
-            settling.run(live, tokens, wall, strangers)
+            settling.run(live, tokens, wall, recheck_holders)
         })
     }
 
@@ -129,9 +129,15 @@ impl Queues {
 }
 
 impl Settling<'_> {
-    fn run(&mut self, live: &mut Live<'_>, tokens: &mut TokenClock, wall: Micros, strangers: bool) {
+    fn run(
+        &mut self,
+        live: &mut Live<'_>,
+        tokens: &mut TokenClock,
+        wall: Micros,
+        recheck_holders: bool,
+    ) {
         let mut unsettled = self.unsettled();
-        if strangers {
+        if recheck_holders {
             unsettled.holders = Some(None);
         }
         let mut decide = |waiter: &Waiter, live: &mut Live<'_>| decide(waiter, live, tokens, wall);
@@ -173,7 +179,7 @@ impl Settling<'_> {
         holds: impl Fn(OwnerRef<'_>) -> bool,
     ) -> bool {
         let from = unsettled.upgrades.take();
-        let from = from.map_or(Place::FIRST, |last| Place::of(true, last).behind());
+        let from = from.map_or(Position::FIRST, |last| Position::of(true, last).behind());
         let waiters = &self.queues.waiters;
         let mut at = waiters.line_from(self.root(), from);
         let mut looks = self.left.max(FEW);
@@ -218,7 +224,7 @@ impl Settling<'_> {
         decide: &mut impl Decide,
     ) -> bool {
         loop {
-            let head = self.queues.waiters.line_from(self.root(), Place::FIRST);
+            let head = self.queues.waiters.line_from(self.root(), Position::FIRST);
             if head == NIL {
                 return true;
             }
@@ -281,7 +287,7 @@ impl Settling<'_> {
         live: &mut Live<'_>,
         decide: &mut impl Decide,
     ) -> bool {
-        let mut at = self.queues.waiters.line_from(self.root(), Place::FIRST);
+        let mut at = self.queues.waiters.line_from(self.root(), Position::FIRST);
         let mut places = Vec::new();
         while at != NIL {
             places.push(at);
@@ -310,7 +316,7 @@ impl Settling<'_> {
         live: &mut Live<'_>,
         decide: &mut impl Decide,
     ) -> bool {
-        let mut from = Place::FIRST;
+        let mut from = Position::FIRST;
         loop {
             let waiters = &self.queues.waiters;
             let task = waiters.task_of(owner.as_ref());
@@ -322,12 +328,12 @@ impl Settling<'_> {
                 unsettled.own = Some(owner);
                 return false;
             }
-            let place = waiters.node(slot).place();
-            from = place.behind();
+            let position = waiters.node(slot).position();
+            from = position.behind();
             let waits = !self.decide_one_own(slot, live, decide);
-            if waits && place.is_upgrade() {
+            if waits && position.is_upgrade() {
                 // So do all its upgrades.
-                from = Place::LINE;
+                from = Position::LINE;
             }
         }
     }

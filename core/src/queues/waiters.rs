@@ -5,7 +5,7 @@
 //! same however many there are, and nothing is allocated for the many who wait once.
 
 mod node;
-mod place;
+mod position;
 mod task;
 
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use super::tree::{self, Links, NIL};
 use super::waiter::{Changed, Waiter, WaiterId};
 use crate::types::{Instant, Lease};
 
-use node::{Id, Limit, Line, Marks, Nodes, hash_of};
+use node::{Flags, Id, Limit, Line, Nodes, hash_of};
 
-pub(crate) use node::{Node, ROAMS, WRITES};
-pub(crate) use place::Place;
+pub(crate) use node::{Node, SEVERAL_KEYS, WRITES};
+pub(crate) use position::Position;
 
 /// All who wait.
 #[derive(Debug)]
@@ -66,8 +66,8 @@ impl Waiters {
             waiter,
             key,
             upgrade,
-            marks: 0,
-            marks_below: 0,
+            flags: 0,
+            flags_below: 0,
             write_below: false,
             foremost_below: NIL,
             line: Links::NONE,
@@ -152,32 +152,35 @@ impl Waiters {
 
 /// In the line of `root`.
 impl Waiters {
-    /// The first one in or behind `place`, or [`NIL`].
-    pub(crate) fn line_from(&self, root: u32, place: Place) -> u32 {
-        tree::first_from::<Line>(&self.nodes, root, |slot| self.node(slot).place() >= place)
+    /// The first one in or behind `position`, or [`NIL`].
+    pub(crate) fn line_from(&self, root: u32, position: Position) -> u32 {
+        tree::first_from::<Line>(&self.nodes, root, |slot| {
+            self.node(slot).position() >= position
+        })
     }
 
     pub(crate) fn next_in_line(&self, slot: u32) -> u32 {
         tree::next::<Line>(&self.nodes, slot)
     }
 
-    /// The last one with any of `marks` ahead of `place`, or [`NIL`].
-    pub(crate) fn last_marked_before(&self, root: u32, place: Place, marks: Marks) -> u32 {
-        let last =
-            tree::last_before::<Line>(&self.nodes, root, |slot| self.node(slot).place() < place);
-        if last == NIL || self.has(last, marks) {
+    /// The last one with any of `flags` ahead of `position`, or [`NIL`].
+    pub(crate) fn last_flagged_before(&self, root: u32, position: Position, flags: Flags) -> u32 {
+        let last = tree::last_before::<Line>(&self.nodes, root, |slot| {
+            self.node(slot).position() < position
+        });
+        if last == NIL || self.has(last, flags) {
             return last;
         }
-        self.previous_marked(last, marks)
+        self.previous_flagged(last, flags)
     }
 
-    /// The last one with any of `marks` ahead of `slot`, or [`NIL`].
-    pub(crate) fn previous_marked(&self, slot: u32, marks: Marks) -> u32 {
-        let below = |slot: u32| self.node(slot).marks_below & marks != 0;
-        tree::previous_with::<Line>(&self.nodes, slot, |slot| self.has(slot, marks), below)
+    /// The last one with any of `flags` ahead of `slot`, or [`NIL`].
+    pub(crate) fn previous_flagged(&self, slot: u32, flags: Flags) -> u32 {
+        let below = |slot: u32| self.node(slot).flags_below & flags != 0;
+        tree::previous_with::<Line>(&self.nodes, slot, |slot| self.has(slot, flags), below)
     }
 
-    pub(crate) fn has(&self, slot: u32, marks: Marks) -> bool {
-        self.node(slot).marks & marks != 0
+    pub(crate) fn has(&self, slot: u32, flags: Flags) -> bool {
+        self.node(slot).flags & flags != 0
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::Queues;
 use super::super::tree::NIL;
-use super::super::waiters::{Place, WRITES};
+use super::super::waiters::{Position, WRITES};
 use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
@@ -37,7 +37,7 @@ pub(super) struct Asking<'a> {
     /// The root of its task's waits, [`NIL`] if there are none.
     pub(super) task: u32,
     /// Where it stands, or is to stand.
-    pub(super) place: Place,
+    pub(super) position: Position,
     /// Its owner waits at its key already.
     pub(super) stands: bool,
 }
@@ -52,7 +52,7 @@ impl<'a> Asking<'a> {
         let key = queues.keys.find(wait.key.db, &wait.key.name).unwrap_or(NIL);
         let task = queues.waiters.task_of(wait.owner.as_ref());
         let first = queues.waiters.standing(task, key, wait.owner.as_ref());
-        let end = Place::end(wait.upgrade);
+        let end = Position::end(wait.upgrade);
         Self {
             queues,
             wait,
@@ -60,9 +60,9 @@ impl<'a> Asking<'a> {
             now,
             key,
             task,
-            place: match first {
+            position: match first {
                 NIL => end,
-                first => queues.waiters.node(first).place().min(end),
+                first => queues.waiters.node(first).position().min(end),
             },
             stands: first != NIL,
         }
@@ -132,21 +132,21 @@ impl<'a> Asking<'a> {
         keys.filter(|key| *key != self.key)
     }
 
-    pub(super) fn writer_ahead_of(&self, key: u32, place: Place) -> Option<Place> {
+    pub(super) fn writer_ahead_of(&self, key: u32, position: Position) -> Option<Position> {
         let waiters = &self.queues.waiters;
-        let queued = waiters.last_marked_before(self.line(key), place, WRITES);
-        let queued = (queued != NIL).then(|| waiters.node(queued).place());
-        let is_own = self.wait.mode == Mode::Write && self.place < place && key == self.key;
-        queued.max(is_own.then_some(self.place))
+        let queued = waiters.last_flagged_before(self.line(key), position, WRITES);
+        let queued = (queued != NIL).then(|| waiters.node(queued).position());
+        let is_own = self.wait.mode == Mode::Write && self.position < position && key == self.key;
+        queued.max(is_own.then_some(self.position))
     }
 
-    /// How far ahead all are waited for at `key` by a request for `mode` that stands at `place`: it,
+    /// How far ahead all are waited for at `key` by a request for `mode` that stands at `position`: it,
     /// or somebody whom it waits for, waits there for all holders, too. `None` if it waits for a
     /// writer that holds, and nobody else.
-    pub(super) fn waits_up_to(&self, key: u32, mode: Mode, place: Place) -> Option<Place> {
+    pub(super) fn waits_up_to(&self, key: u32, mode: Mode, position: Position) -> Option<Position> {
         match mode {
-            Mode::Write => Some(place),
-            Mode::Read => self.writer_ahead_of(key, place).map(Place::behind),
+            Mode::Write => Some(position),
+            Mode::Read => self.writer_ahead_of(key, position).map(Position::behind),
         }
     }
 
@@ -159,7 +159,7 @@ impl<'a> Asking<'a> {
         let held = held.filter(|key| *key != self.key && self.is_held(*key));
         let mut left = MANY;
         for key in held.take(SOME) {
-            let mut at = waiters.line_from(self.line(key), Place::FIRST);
+            let mut at = waiters.line_from(self.line(key), Position::FIRST);
             while at != NIL && left > 0 {
                 left -= 1;
                 let task = waiters.task_at(at);
@@ -177,14 +177,14 @@ impl<'a> Asking<'a> {
         let node = self.queues.waiters.node(slot);
         self.held(key).mode(self.now) == Some(Mode::Write)
             || self
-                .waits_up_to(key, node.waiter.mode, node.place())
+                .waits_up_to(key, node.waiter.mode, node.position())
                 .is_some()
     }
 
     /// The wait is for `task`, to which the waiter in `slot` belongs.
     pub(super) fn waits_for(&self, task: u32, slot: u32) -> bool {
         let waiters = &self.queues.waiters;
-        let up_to = self.waits_up_to(self.key, self.wait.mode, self.place);
+        let up_to = self.waits_up_to(self.key, self.wait.mode, self.position);
         let owner = waiters.node(slot).waiter.owner.as_ref();
         let by_holds = up_to.is_some() || self.held.mode(self.now) == Some(Mode::Write);
         if by_holds && self.held.holds_for_task(owner, None, self.now) {
@@ -194,6 +194,6 @@ impl<'a> Asking<'a> {
             NIL => NIL,
             key => waiters.foremost(task, key),
         };
-        first != NIL && up_to.is_some_and(|up_to| waiters.node(first).place() < up_to)
+        first != NIL && up_to.is_some_and(|up_to| waiters.node(first).position() < up_to)
     }
 }

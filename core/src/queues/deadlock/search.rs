@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::super::tree::NIL;
-use super::super::waiters::{Place, ROAMS, WRITES};
+use super::super::waiters::{Position, SEVERAL_KEYS, WRITES};
 use super::asking::Asking;
 use crate::key::KeyId;
 use crate::observed::{Observed, ObservedReaders};
@@ -76,7 +76,7 @@ pub(super) struct Search<'a> {
 #[derive(Clone, Copy)]
 struct Walked {
     /// Everybody who stands ahead of this.
-    ahead_of: Place,
+    ahead_of: Position,
     holders: Holders,
 }
 
@@ -148,18 +148,18 @@ impl<'a> Search<'a> {
             task: from,
             owner: node.waiter.owner.as_ref(),
         };
-        self.walk(walker, node.key, mode, node.place());
+        self.walk(walker, node.key, mode, node.position());
     }
 
-    /// Reaches whom `walker` waits for with a request for `mode` at `place`.
-    pub(super) fn walk(&mut self, walker: Walker<'_>, key: u32, mode: Mode, place: Place) {
-        let ahead_of = self.asking.waits_up_to(key, mode, place);
+    /// Reaches whom `walker` waits for with a request for `mode` at `position`.
+    pub(super) fn walk(&mut self, walker: Walker<'_>, key: u32, mode: Mode, position: Position) {
+        let ahead_of = self.asking.waits_up_to(key, mode, position);
         let wanted = Walked {
-            ahead_of: ahead_of.unwrap_or(Place::FIRST),
+            ahead_of: ahead_of.unwrap_or(Position::FIRST),
             holders: ahead_of.map_or(Holders::Writer, |_| Holders::All),
         };
         let walked = self.walked.get(&key).copied().unwrap_or(Walked {
-            ahead_of: Place::FIRST,
+            ahead_of: Position::FIRST,
             holders: Holders::None,
         });
         if wanted.ahead_of <= walked.ahead_of && wanted.holders <= walked.holders {
@@ -167,7 +167,7 @@ impl<'a> Search<'a> {
         }
         if wanted.holders > walked.holders {
             let held = self.asking.held(key);
-            if !place.is_upgrade() && held.holds(walker.owner, self.asking.now) {
+            if !position.is_upgrade() && held.holds(walker.owner, self.asking.now) {
                 // Only a grace makes it wait, and when that is over it is decided first.
                 return;
             }
@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
             key,
         };
         self.reach_queue(step, walked.ahead_of, wanted.ahead_of);
-        let holders = if walker.task == START || place.is_upgrade() {
+        let holders = if walker.task == START || position.is_upgrade() {
             // The holder does not reach itself, and another may.
             walked.holders
         } else {
@@ -188,28 +188,28 @@ impl<'a> Search<'a> {
         self.walked.insert(key, Walked { ahead_of, holders });
     }
 
-    /// Reaches those who roam, and the target, where they stand from `from` to before `to`.
-    fn reach_queue(&mut self, step: Step, from: Place, to: Place) {
+    /// Reaches those who wait at several keys, and the target, where they stand from `from` to before `to`.
+    fn reach_queue(&mut self, step: Step, from: Position, to: Position) {
         if to <= from || self.is_over() {
             return;
         }
         let waiters = &self.asking.queues.waiters;
         let first = if step.key == self.asking.key {
-            Some(self.asking.place)
+            Some(self.asking.position)
         } else {
             let first = waiters.foremost(self.asking.task, step.key);
-            (first != NIL && self.target == Target::Task).then(|| waiters.node(first).place())
+            (first != NIL && self.target == Target::Task).then(|| waiters.node(first).position())
         };
-        if first.is_some_and(|place| (from..to).contains(&place)) {
+        if first.is_some_and(|position| (from..to).contains(&position)) {
             self.closed = Some(step);
             return;
         }
         // The last one first: the others' walks are mostly part of its.
-        let mut at = waiters.last_marked_before(self.asking.line(step.key), to, ROAMS);
-        while at != NIL && waiters.node(at).place() >= from && !self.is_over() {
+        let mut at = waiters.last_flagged_before(self.asking.line(step.key), to, SEVERAL_KEYS);
+        while at != NIL && waiters.node(at).position() >= from && !self.is_over() {
             self.look(1);
             self.reach(waiters.task_at(at), step);
-            at = waiters.previous_marked(at, ROAMS);
+            at = waiters.previous_flagged(at, SEVERAL_KEYS);
         }
     }
 
@@ -302,7 +302,7 @@ impl<'a> Search<'a> {
     /// Reaches those of the upgrades at `key` who are among its `readers`.
     fn reach_upgrades(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
         let waiters = &self.asking.queues.waiters;
-        let mut at = waiters.line_from(self.asking.line(key), Place::FIRST);
+        let mut at = waiters.line_from(self.asking.line(key), Position::FIRST);
         while at != NIL && waiters.node(at).upgrade && !self.is_over() {
             self.look(FIND);
             let owner = waiters.node(at).waiter.owner.as_ref();
@@ -322,7 +322,7 @@ impl<'a> Search<'a> {
         readers: &ObservedReaders,
     ) {
         let waiters = &self.asking.queues.waiters;
-        let mut at = waiters.line_from(line, Place::FIRST);
+        let mut at = waiters.line_from(line, Position::FIRST);
         while at != NIL && !self.is_over() {
             self.look(FIND);
             let task = waiters.task_at(at);

@@ -7,17 +7,17 @@ use super::super::slab::Slab;
 use super::super::table::Chained;
 use super::super::tree::{Forest, Links, NIL};
 use super::super::waiter::{Waiter, WaiterId};
-use super::place::Place;
+use super::position::Position;
 use crate::owner::OwnerRef;
 use crate::types::Mode;
 
 /// What is to be found in a line without a look at everybody, as bits.
-pub(super) type Marks = u8;
+pub(super) type Flags = u8;
 /// The first request of an owner in the line, of which one at least is for write. (All of an owner's
 /// requests count as standing where the first one does: when that is granted they are decided.)
-pub(crate) const WRITES: Marks = 1;
+pub(crate) const WRITES: Flags = 1;
 /// The first request in the line of a task that waits in other lines, too.
-pub(crate) const ROAMS: Marks = 2;
+pub(crate) const SEVERAL_KEYS: Flags = 2;
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -25,9 +25,9 @@ pub(crate) struct Node {
     /// The slot of its key.
     pub(crate) key: u32,
     pub(crate) upgrade: bool,
-    pub(super) marks: Marks,
+    pub(super) flags: Flags,
     /// Those of all below it in the line's tree.
-    pub(super) marks_below: Marks,
+    pub(super) flags_below: Flags,
     /// One that asks for write is among those below it in the task's tree.
     pub(super) write_below: bool,
     /// The one furthest ahead of those below it in the task's tree, whatever their lines.
@@ -40,8 +40,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn place(&self) -> Place {
-        Place::of(self.upgrade, self.waiter.id)
+    pub(crate) fn position(&self) -> Position {
+        Position::of(self.upgrade, self.waiter.id)
     }
 }
 
@@ -72,7 +72,7 @@ impl Nodes {
 
     /// The one of two that stands further ahead; one of them may be none.
     pub(super) fn foremost(&self, one: u32, other: u32) -> u32 {
-        if other == NIL || one != NIL && self.slab[one].place() < self.slab[other].place() {
+        if other == NIL || one != NIL && self.slab[one].position() < self.slab[other].position() {
             one
         } else {
             other
@@ -90,18 +90,18 @@ impl Forest<Line> for Nodes {
     }
 
     fn order(&self, one: u32, other: u32) -> Ordering {
-        self.slab[one].place().cmp(&self.slab[other].place())
+        self.slab[one].position().cmp(&self.slab[other].position())
     }
 
     fn refresh(&mut self, slot: u32) -> bool {
         let Links { left, right, .. } = self.slab[slot].line;
-        let mut marks = self.slab[slot].marks;
+        let mut flags = self.slab[slot].flags;
         for child in [left, right] {
             if child != NIL {
-                marks |= self.slab[child].marks_below;
+                flags |= self.slab[child].flags_below;
             }
         }
-        std::mem::replace(&mut self.slab[slot].marks_below, marks) != marks
+        std::mem::replace(&mut self.slab[slot].flags_below, flags) != flags
     }
 }
 
@@ -118,7 +118,7 @@ impl Forest<Task> for Nodes {
         let (one, other) = (&self.slab[one], &self.slab[other]);
         let by_key = one.key.cmp(&other.key);
         let by_owner = by_key.then_with(|| one.waiter.owner.cmp(&other.waiter.owner));
-        by_owner.then_with(|| one.place().cmp(&other.place()))
+        by_owner.then_with(|| one.position().cmp(&other.position()))
     }
 
     fn refresh(&mut self, slot: u32) -> bool {

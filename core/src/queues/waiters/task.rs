@@ -1,12 +1,12 @@
-//! The waiters of a task: where it waits, where its owners stand there, and the marks that tell of
+//! The waiters of a task: where it waits, where its owners stand there, and the flags that tell of
 //! that in the lines.
 
 use std::cmp::Ordering;
 
 use super::super::tree::{self, NIL};
 use super::Waiters;
-use super::node::{Line, Marks, ROAMS, Task, WRITES};
-use super::place::Place;
+use super::node::{Flags, Line, SEVERAL_KEYS, Task, WRITES};
+use super::position::Position;
 use crate::owner::OwnerRef;
 use crate::types::Mode;
 
@@ -35,22 +35,22 @@ impl Waiters {
 
     /// The first request of `owner` at `key` in the order of the line, or [`NIL`].
     pub(crate) fn standing(&self, task: u32, key: u32, owner: OwnerRef<'_>) -> u32 {
-        self.request_from(task, key, owner, Place::FIRST)
+        self.request_from(task, key, owner, Position::FIRST)
     }
 
-    /// The first request of `owner` at `key` in or behind `place`, or [`NIL`].
+    /// The first request of `owner` at `key` in or behind `position`, or [`NIL`].
     pub(crate) fn request_from(
         &self,
         task: u32,
         key: u32,
         owner: OwnerRef<'_>,
-        place: Place,
+        position: Position,
     ) -> u32 {
         let found = tree::first_from::<Task>(&self.nodes, task, |slot| {
             let node = self.node(slot);
             let by_key = node.key.cmp(&key);
             let by_owner = by_key.then_with(|| node.waiter.owner.as_ref().cmp(&owner));
-            by_owner.then_with(|| node.place().cmp(&place)) != Ordering::Less
+            by_owner.then_with(|| node.position().cmp(&position)) != Ordering::Less
         });
         if found != NIL && self.is_request_of(found, key, owner) {
             found
@@ -129,7 +129,7 @@ impl Waiters {
     }
 
     /// The task waits at several keys.
-    pub(crate) fn roams(&self, task: u32) -> bool {
+    pub(crate) fn waits_at_several(&self, task: u32) -> bool {
         if task == NIL {
             return false;
         }
@@ -141,7 +141,7 @@ impl Waiters {
     pub(super) fn enter_task(&mut self, slot: u32) {
         let (key, owner) = (self.node(slot).key, self.node(slot).waiter.owner.clone());
         let task = self.task_of(owner.as_ref());
-        let roamed = self.roams(task);
+        let waited_at_several = self.waits_at_several(task);
         self.unmark(task, key, owner.as_ref());
         let mut root = task;
         tree::insert::<Task>(&mut self.nodes, &mut root, slot);
@@ -150,13 +150,13 @@ impl Waiters {
         } else if root != task {
             self.tasks.replace::<Task>(&mut self.nodes, task, root);
         }
-        self.mark(root, key, owner.as_ref(), roamed);
+        self.mark(root, key, owner.as_ref(), waited_at_several);
     }
 
     pub(super) fn leave_task(&mut self, slot: u32) {
         let (key, owner) = (self.node(slot).key, self.node(slot).waiter.owner.clone());
         let task = self.task_at(slot);
-        let roamed = self.roams(task);
+        let waited_at_several = self.waits_at_several(task);
         self.unmark(task, key, owner.as_ref());
         let mut root = task;
         tree::remove::<Task>(&mut self.nodes, &mut root, slot);
@@ -166,7 +166,7 @@ impl Waiters {
             if root != task {
                 self.tasks.replace::<Task>(&mut self.nodes, task, root);
             }
-            self.mark(root, key, owner.as_ref(), roamed);
+            self.mark(root, key, owner.as_ref(), waited_at_several);
         }
     }
 
@@ -174,36 +174,43 @@ impl Waiters {
     fn unmark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>) {
         let first = self.standing(task, key, owner);
         if first != NIL {
-            self.set_marks(first, 0);
+            self.set_flags(first, 0);
         }
-        self.mark_foremost(task, key, false);
+        self.flag_foremost(task, key, false);
     }
 
     /// What `owner` waits for at `key` has changed.
-    fn mark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>, roamed: bool) {
+    fn mark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>, waited_at_several: bool) {
         let first = self.standing(task, key, owner);
         if first != NIL && self.asks_for_write(first, key, owner) {
-            self.set_marks(first, WRITES);
+            self.set_flags(first, WRITES);
         }
-        let roams = self.roams(task);
-        if roams == roamed {
-            self.mark_foremost(task, key, roams);
+        let waits_at_several = self.waits_at_several(task);
+        if waits_at_several == waited_at_several {
+            self.flag_foremost(task, key, waits_at_several);
             return;
         }
         // It waits at two keys now and waited at one before, or the other way round.
         let mut at = self.key_from(task, 0);
         while at != NIL {
             let key = self.node(at).key;
-            self.mark_foremost(task, key, roams);
+            self.flag_foremost(task, key, waits_at_several);
             at = self.key_from(task, key + 1);
         }
     }
 
-    fn mark_foremost(&mut self, task: u32, key: u32, roams: bool) {
+    fn flag_foremost(&mut self, task: u32, key: u32, waits_at_several: bool) {
         let slot = self.foremost(task, key);
         if slot != NIL {
-            let marks = self.node(slot).marks & !ROAMS;
-            self.set_marks(slot, if roams { marks | ROAMS } else { marks });
+            let flags = self.node(slot).flags & !SEVERAL_KEYS;
+            self.set_flags(
+                slot,
+                if waits_at_several {
+                    flags | SEVERAL_KEYS
+                } else {
+                    flags
+                },
+            );
         }
     }
 
@@ -217,10 +224,10 @@ impl Waiters {
         next != NIL && self.is_request_of(next, key, owner)
     }
 
-    fn set_marks(&mut self, slot: u32, marks: Marks) {
+    fn set_flags(&mut self, slot: u32, flags: Flags) {
         let node = &mut self.nodes.slab[slot];
-        if node.marks != marks {
-            node.marks = marks;
+        if node.flags != flags {
+            node.flags = flags;
             tree::changed::<Line>(&mut self.nodes, slot);
         }
     }

@@ -39,8 +39,8 @@ fn releases(server: &mut Server, owner: usize) -> Vec<(usize, Verdict)> {
 }
 
 /// Who was decided, by number, and how.
-fn settle(server: &mut Server, strangers: bool) -> Vec<(usize, Verdict)> {
-    let settled = server.settle(0, strangers);
+fn settle(server: &mut Server, recheck_holders: bool) -> Vec<(usize, Verdict)> {
+    let settled = server.settle(0, recheck_holders);
     let number = |client: u64| client as usize - 1;
     let decided = settled.decided.iter();
     decided

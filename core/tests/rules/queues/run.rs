@@ -85,7 +85,7 @@ impl Run {
             Op::Grace(grace) => {
                 (self.server.grace, self.model.grace) = (grace, grace);
                 if !grace {
-                    // Who held all along may have asked for more, so that all are strangers.
+                    // Who held all along may have asked for more, so that all are recheck_holders.
                     self.marked.extend(0..KEYS);
                     (0..KEYS).for_each(|key| self.settle(key));
                 }
@@ -175,11 +175,11 @@ impl Run {
 
     /// Settles `key` on both sides and compares what that brought.
     fn settle(&mut self, key: usize) {
-        let strangers = self.marked.remove(&key);
+        let recheck_holders = self.marked.remove(&key);
         self.forgotten.remove(&key);
         let line: Vec<u64> = self.model.keys[key].queue.iter().map(|w| w.id).collect();
         let expected = self.model.settle(key);
-        let settled = self.server.settle(key, strangers);
+        let settled = self.server.settle(key, recheck_holders);
         assert_eq!(
             settled.decided.len(),
             expected.decided.len(),

@@ -201,25 +201,32 @@ impl Server {
         Some(keys.iter().map(key_number).collect())
     }
 
-    /// Lets in whom the lock of `key` admits. `strangers`: see [`Queues::settle`].
-    pub(crate) fn settle(&mut self, key: usize, strangers: bool) -> Settled {
+    /// Lets in whom the lock of `key` admits. `recheck_holders`: see [`Queues::settle`].
+    pub(crate) fn settle(&mut self, key: usize, recheck_holders: bool) -> Settled {
         let id = key_id(key);
         let lock = self.locks.entry(key).or_default();
         let mut live = lock.at(self.now, |_, _| {});
-        let (most, mut strangers) = (self.slice.unwrap_or(usize::MAX), strangers);
+        let (most, mut recheck_holders) = (self.slice.unwrap_or(usize::MAX), recheck_holders);
         let mut all = Settled::default();
         loop {
             let settled = if self.grace {
                 self.queues.settle_lost(id.db, &id.name, &mut live, most)
             } else {
                 let (tokens, wall) = (&mut self.tokens, self.wall);
-                self.queues
-                    .settle(id.db, &id.name, &mut live, tokens, wall, strangers, most)
+                self.queues.settle(
+                    id.db,
+                    &id.name,
+                    &mut live,
+                    tokens,
+                    wall,
+                    recheck_holders,
+                    most,
+                )
             };
             assert!(settled.decided.len() + settled.upgrading.len() <= most);
             all.decided.extend(settled.decided);
             all.upgrading.extend(settled.upgrading);
-            strangers = false;
+            recheck_holders = false;
             if !settled.more {
                 break;
             }

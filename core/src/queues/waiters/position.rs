@@ -4,12 +4,12 @@ use super::super::WaiterId;
 
 /// Where a waiter stands in its line: lower is further ahead. Upgrades stand ahead of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     behind_upgrades: bool,
     id: WaiterId,
 }
 
-impl Place {
+impl Position {
     /// Ahead of all.
     pub(crate) const FIRST: Self = Self {
         behind_upgrades: false,
