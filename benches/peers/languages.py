@@ -44,7 +44,12 @@ COMMANDS = {
 
 
 def run(folder, *command):
-    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    """Its output. With CI=true a minute and a half has to do, for what has to be fetched may not be there to be had."""
+    limit = 90 if os.environ.get("CI") == "true" else None
+    try:
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"{' '.join(command)} took more than {limit} s")
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
     return done.stdout
