@@ -259,7 +259,7 @@ class Node:
 
     def hold(self, hold):
         self.holds.add(hold)
-        self.keeper.wake(urgent=hold.renew_at < now() + TICK)
+        self.keeper.wake(urgent=min(hold.renew_at, hold.until) < now() + TICK)
 
     def leave(self, hold):
         self.unknown.add(hold)
