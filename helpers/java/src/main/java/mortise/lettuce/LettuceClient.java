@@ -77,7 +77,7 @@ public final class LettuceClient implements Client {
     @Override
     public void refresh() {
         if (cluster != null) {
-            cluster.refreshPartitionsAsync();
+            cluster.refreshPartitionsAsync().toCompletableFuture().orTimeout(2, TimeUnit.SECONDS).join(); // one at a time
         } else if (uri.getSentinelMasterId() != null) {
             try (var sentinel = client.connectSentinel(uri)) {
                 SocketAddress now = sentinel.sync().getMasterAddrByName(uri.getSentinelMasterId());
