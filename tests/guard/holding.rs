@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mortise_harness::{
     Conn, Server, cmd, eventually, granted, int, is_nil, lock_info, send, text, try_cmd,
-    wait_for_sync, waiter,
+    wait_for_sync,
 };
 
 use super::{assert_not_held, held};
