@@ -458,16 +458,23 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
 #[test]
 fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_one_likes() {
     let pair = Pair::start(GRACE);
+    // Long enough for a failover on a busy machine.
+    let lease = 2 * MAX_LEASE;
+    for server in [&pair.primary, &pair.replica] {
+        let mut conn = server.connect();
+        cmd!(conn, "CONFIG", "SET", "lock.max-lease", lease);
+        cmd!(conn, "CONFIG", "SET", "lock.grace", GRACE + MAX_LEASE);
+    }
     let mut old = pair.primary.connect();
-    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE));
+    let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", lease));
     int(&cmd!(old, "LOCK.ACQUIRE", "short", "a", 2_000));
     wait_for_sync_over(&pair.link, &pair.primary, &pair.replica);
     pair.fail_over();
-    assert_eq!(int(&renewal(&pair.replica, "key", "a", MAX_LEASE)), token);
-    assert!(is_nil(&renewal(&pair.replica, "short", "a", MAX_LEASE)));
+    assert_eq!(int(&renewal(&pair.replica, "key", "a", lease)), token);
+    assert!(is_nil(&renewal(&pair.replica, "short", "a", lease)));
     let mut conn = pair.replica.connect();
     eventually_within(PATIENCE, "the grace is over", || {
-        let renewed = cmd!(conn, "LOCK.RENEW", "key", "a", MAX_LEASE, "TOKEN", token);
+        let renewed = cmd!(conn, "LOCK.RENEW", "key", "a", lease, "TOKEN", token);
         assert_eq!(int(&renewed), token);
         cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "data");
         pair.replica.gauge("grace_left_ms") == 0
