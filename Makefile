@@ -57,7 +57,7 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	for name in $(SERVERS); do \
 	    echo "== $$name"; \
 	    export MORTISE_SERVER=$$(scripts/servers path $$name); \
-	    scripts/test --exclude mortise-core --exclude mortise-client-model || failed+=" $$name"; \
+	    scripts/test --exclude mortise-core --exclude mortise-client-model --exclude mortise-client-simulation || failed+=" $$name"; \
 	done; \
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 
@@ -65,9 +65,17 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 interop: build ## Run the other languages' lock libraries, and all together: make interop [WITHOUT="java go"]
 	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)
 
+.PHONY: pages
+pages: build ## Try what docs/migrating shows of Go and Java beside the old libraries: make pages [WITHOUT=java]
+	@WITHOUT="$(WITHOUT)" benches/peers/pages
+
 .PHONY: bench
-bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"]
+bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS=peers]
+ifeq ($(firstword $(ARGS)),peers)
+	@WITHOUT="$(WITHOUT)" benches/peers/run $(wordlist 2,$(words $(ARGS)),$(ARGS))
+else
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
+endif
 
 .PHONY: package
 package: setup ## Pack the client crate, and build what was packed by itself

@@ -1,4 +1,4 @@
-module mortise.example/mortise
+module mortise
 
 go 1.26.0
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mortise.example/mortise"
+	"mortise"
 )
 
 var background = context.Background()

@@ -4,33 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // A server: what it is asked goes out in pipelines of one connection, what it answers later comes by mail over a
-// second one, whatever the number of locks.
+// second one, whatever the number of locks. What is held is renewed, and a name that is not wanted any more is left.
+
+const (
+	// timeout is how long a server may take to answer a command.
+	timeout = time.Second
+	// mailWait is how long one request for letters waits.
+	mailWait = 2 * time.Second
+	// idle is how long a box outlives the last who waited.
+	idle = 10 * time.Second
+	// away is for how long what still arrives under a name that was left changes nothing.
+	away = time.Minute
+	// mostCommands is how many go out in one pipeline.
+	mostCommands = 512
+)
 
 var (
 	// errUnsure says that a request's outcome is not known, or came too late to be of use.
 	errUnsure = errors.New("mortise: the server lost the request, or answered too late")
-	// mostCommands is how many go out in one pipeline.
-	mostCommands = 512
+	// errNoMail says that the server does not let this user wait. Whether the request is gone is not known.
+	errNoMail = errors.New("mortise: no mail")
 )
 
 type node struct {
 	locks *Locks
 	name  string
+	queue []command
+	sends bool
 
-	mu      sync.Mutex
-	queue   []command
-	sending bool
-	box     *box
+	box     string              // where the server puts the answers of this program's requests; none while nobody listens
+	pending map[string]*pending // by owner
 }
 
 type command struct {
 	words []string
-	reply chan any
+	reply func(any)
 }
 
 // node is the server that serves the key now.
@@ -41,85 +54,74 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.nodes[name]
-	if n == nil {
-		n = &node{locks: l, name: name}
-		l.nodes[name] = n
+	if l.nodes[name] == nil {
+		l.nodes[name] = &node{locks: l, name: name, pending: map[string]*pending{}}
 	}
-	return n, nil
+	return l.nodes[name], nil
 }
 
-// refresh looks for the servers again, ten times a second at most.
-func (l *Locks) refresh(ctx context.Context) {
-	l.mu.Lock()
-	soon := l.refreshed != 0 && now() < l.refreshed+100*time.Millisecond
-	if !soon {
-		l.refreshed = now()
-	}
-	l.mu.Unlock()
-	if !soon {
+// lookForServers asks which server serves which key now, ten times a second at most.
+func (l *Locks) lookForServers(ctx context.Context) {
+	last, at := l.refresh.Load(), int64(now())
+	if at > last+int64(100*time.Millisecond) && l.refresh.CompareAndSwap(last, at) {
 		l.client.Refresh(ctx)
 	}
 }
 
-// send has the command sent. It never blocks, and there always is a reply: an error where the server has none.
-func (n *node) send(words ...string) <-chan any {
-	reply := make(chan any, 1)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.queue = append(n.queue, command{words, reply})
-	if !n.sending {
-		n.sending = true
+// send has the command sent, and its reply told: an error where the server has none. The mutex is held.
+func (n *node) send(reply func(any), args ...any) {
+	n.queue = append(n.queue, command{words(args...), reply})
+	if !n.sends {
+		n.sends = true
 		go n.pump()
 	}
-	return reply
 }
 
 // pump sends what is queued, then what was queued meanwhile, until there is nothing.
 func (n *node) pump() {
 	for {
-		n.mu.Lock()
+		n.locks.mu.Lock()
 		batch := n.queue[:min(len(n.queue), mostCommands)]
 		n.queue = n.queue[len(batch):]
-		n.sending = len(batch) > 0
-		n.mu.Unlock()
+		n.sends = len(batch) > 0
+		n.locks.mu.Unlock()
 		if len(batch) == 0 {
 			return
 		}
-		words := make([][]string, len(batch))
+		commands := make([][]string, len(batch))
 		for i, c := range batch {
-			words[i] = c.words
+			commands[i] = c.words
 		}
 		ctx, cancel := context.WithTimeout(n.locks.stopped, timeout)
-		replies := n.locks.client.Do(ctx, words)
+		replies := n.locks.client.Do(ctx, commands)
 		cancel()
 		for i, c := range batch {
-			err, _ := replies[i].(error)
-			var refused *Refused
-			if err == nil || errors.As(err, &refused) {
+			if err, failed := replies[i].(error); !failed || isRefused(err, "") {
 				n.locks.answered.Store(true)
 			}
-			c.reply <- replies[i]
+			c.reply(replies[i])
 		}
 	}
 }
 
 // call sends the command and awaits its reply until ctx ends.
-func (n *node) call(ctx context.Context, words ...string) any {
+func (n *node) call(ctx context.Context, args ...any) any {
+	replies := make(chan any, 1)
+	n.locks.mu.Lock()
+	n.send(func(reply any) { replies <- reply }, args...)
+	n.locks.mu.Unlock()
 	select {
-	case reply := <-n.send(words...):
+	case reply := <-replies:
 		return reply
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-n.locks.ended.Done():
-		return ErrClosed
+		return context.Cause(ctx)
 	}
 }
 
 // grant sends a request and awaits what becomes of it: the token and when its lease began, if that is known; or no
 // token, for denied.
-func (n *node) grant(ctx context.Context, words []string, p *pending, left time.Duration) (int64, time.Duration, error) {
-	switch reply := n.call(ctx, words...).(type) {
+func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, time.Duration, error) {
+	switch reply := n.call(ctx, request...).(type) {
 	case int64:
 		return reply, 0, nil
 	case nil:
@@ -127,44 +129,63 @@ func (n *node) grant(ctx context.Context, words []string, p *pending, left time.
 	case error:
 		return 0, 0, reply
 	case []any:
-		p.queued(reply)
-	}
-	var late <-chan time.Time
-	if left != forever {
-		late = time.After(left + 2*timeout)
+		since, _ := reply[len(reply)-1].(int64)
+		p.since.Store(since)
 	}
 	select {
 	case answer := <-p.answer:
 		return answer.token, answer.begun, answer.err
-	case <-late:
-		return 0, 0, errUnsure
 	case <-ctx.Done():
-		return 0, 0, ctx.Err()
-	case <-n.locks.ended.Done():
-		return 0, 0, ErrClosed
+		return 0, 0, context.Cause(ctx)
 	}
 }
 
-// box is where a server puts the answers of this program's requests. It lives while it is of use.
-type box struct {
-	node *node
-	name string
+// leave says, until it is answered, that nothing is wanted under that name any more.
+func (l *Locks) leave(key, owner string) {
+	l.job(+1)
+	go func() {
+		defer l.job(-1)
+		for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
+			n, err := l.node(l.stopped, key)
+			if err == nil {
+				if err, _ = n.call(l.stopped, "LOCK.LEAVE", key, owner, "FOR", away).(error); err == nil || !passing(err) {
+					return
+				}
+			}
+			sleep(l.stopped, pause)
+			l.lookForServers(l.stopped)
+		}
+	}()
+}
 
-	mu      sync.Mutex
-	pending map[string]*pending
-	since   int64 // tells this box from an earlier one of the same name
-	after   int64 // the last letter that was read
-	used    time.Duration
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+}
+
+// words are those of a command; times in milliseconds, rounded up: a wait of 0 would be one without limit.
+func words(args ...any) []string {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		if d, ok := arg.(time.Duration); ok {
+			arg = int64((d + time.Millisecond - 1) / time.Millisecond)
+		}
+		words[i] = fmt.Sprint(arg)
+	}
+	return words
 }
 
 // pending is a request that waits for a letter.
 type pending struct {
-	box    *box
-	owner  string
-	since  int64
-	answer chan answer
+	node       *node
+	box, owner string
+	since      atomic.Int64 // of the box that the server put it to
+	answer     chan answer
 }
 
+// answer is what a letter said: a token and when its lease began, no token for denied, or why nothing can come.
 type answer struct {
 	token int64
 	begun time.Duration
@@ -173,187 +194,155 @@ type answer struct {
 
 // expect awaits letters for the owner, before its request is sent: a letter may come before the request's reply.
 func (n *node) expect(ctx context.Context, owner string) *pending {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.box == nil || n.box.misplaced(ctx) {
-		n.box = &box{node: n, name: n.boxName(ctx), pending: map[string]*pending{}}
-		go n.box.listen()
-	}
-	p := &pending{box: n.box, owner: owner, answer: make(chan answer, 1)}
-	p.box.mu.Lock()
-	defer p.box.mu.Unlock()
-	p.box.pending[owner] = p
-	return p
-}
-
-// boxName makes up a name that is routed to this server, as in a cluster the box has to be where the locks are.
-func (n *node) boxName(ctx context.Context) string {
-	for i := 0; ; i++ {
-		name := fmt.Sprintf("{%s}", n.locks.name(""))
-		if at, err := n.locks.client.Node(ctx, name); err != nil || at == n.name || i > 100000 {
-			return name
+	for {
+		seen, box := n.boxName(ctx)
+		n.locks.mu.Lock()
+		if n.box != seen { // somebody else was faster
+			n.locks.mu.Unlock()
+			continue
 		}
-	}
-}
-
-func (b *box) misplaced(ctx context.Context) bool {
-	at, err := b.node.locks.client.Node(ctx, b.name)
-	return err == nil && at != b.node.name
-}
-
-// queued hears which box the server put the request to.
-func (p *pending) queued(reply []any) {
-	p.box.mu.Lock()
-	defer p.box.mu.Unlock()
-	if len(reply) > 1 {
-		p.since, _ = reply[1].(int64)
+		if n.box = box; box != seen {
+			go n.listen(box)
+		}
+		p := &pending{node: n, box: box, owner: owner, answer: make(chan answer, 1)}
+		n.pending[owner] = p
+		n.locks.mu.Unlock()
+		return p
 	}
 }
 
 func (p *pending) forget() {
-	p.box.mu.Lock()
-	defer p.box.mu.Unlock()
-	delete(p.box.pending, p.owner)
+	p.node.locks.mu.Lock()
+	defer p.node.locks.mu.Unlock()
+	delete(p.node.pending, p.owner)
 }
 
-// listen collects letters until nobody has waited for any for a while, or the box is not where the locks are.
-func (b *box) listen() {
-	l, pause := b.node.locks, firstPause
-	for {
-		words := []string{"LOCK.MAIL", b.name, "WAIT", "2000"}
-		if b.since != 0 {
-			words = append(words, "AFTER", decimal(b.since), decimal(b.after))
+// boxName is the box, and it again or a new one where it is not routed to this server: in a cluster it has to be where
+// the locks are.
+func (n *node) boxName(ctx context.Context) (now, routed string) {
+	n.locks.mu.Lock()
+	now = n.box
+	n.locks.mu.Unlock()
+	routed = now
+	for range 100_000 {
+		if routed != "" {
+			if at, err := n.locks.client.Node(ctx, routed); err != nil || at == n.name {
+				break
+			}
+		}
+		routed = "{" + random() + "}"
+	}
+	return now, routed
+}
+
+// listen collects letters while anybody waits for them, or did lately.
+func (n *node) listen(box string) {
+	var since, after int64 // tells this box from an earlier one of the same name; the last letter that was read
+	l, pause := n.locks, firstPause
+	for used := now(); n.isOfUse(box, &used); {
+		command := words("LOCK.MAIL", box, "WAIT", mailWait)
+		if since != 0 {
+			command = words("LOCK.MAIL", box, "WAIT", mailWait, "AFTER", since, after)
 		}
 		sent := now()
-		ctx, cancel := context.WithTimeout(l.stopped, 2*time.Second+timeout)
-		reply := l.client.Mail(ctx, words)
+		ctx, cancel := context.WithTimeout(l.stopped, mailWait+timeout)
+		reply := l.client.Mail(ctx, command)
 		cancel()
 		if mail, ok := reply.([]any); ok && len(mail) == 3 {
-			b.read(sent, mail)
+			since, after = n.read(box, after, sent, mail)
 			pause = firstPause
-		} else {
-			if err, _ := reply.(error); err != nil && !passing(err) {
-				b.giveUp(&noMail{err})
-			}
-			sleep(pause, l.stopped.Done(), nil)
-			pause = min(2*pause, lastPause)
-			l.refresh(l.stopped)
+			continue
 		}
-		if b.ends() {
-			return
+		if err, _ := reply.(error); err != nil && !passing(err) {
+			n.giveUp(box, fmt.Errorf("%w: %v", errNoMail, err))
+		}
+		sleep(l.stopped, pause)
+		pause = min(2*pause, lastPause)
+		l.lookForServers(l.stopped)
+	}
+	n.giveUp(box, errUnsure)
+}
+
+// isOfUse says whether the box is, and if not takes it out of it.
+func (n *node) isOfUse(box string, used *time.Duration) bool {
+	_, routed := n.boxName(n.locks.stopped)
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	if len(n.pending) > 0 {
+		*used = now()
+	}
+	if routed == box && now()-*used < idle && n.locks.stopped.Err() == nil {
+		return true
+	}
+	if n.box == box {
+		n.box = ""
+	}
+	return false
+}
+
+// giveUp tells all who wait for letters from the box that none will come.
+func (n *node) giveUp(box string, err error) {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	for _, p := range n.pending {
+		if p.box == box {
+			p.tell(answer{err: err})
 		}
 	}
 }
 
-// ends says whether the box is of no use any more, and if so takes it out of it.
-func (b *box) ends() bool {
-	l, away := b.node.locks, b.misplaced(b.node.locks.stopped)
-	b.node.mu.Lock()
-	defer b.node.mu.Unlock()
-	b.mu.Lock()
-	if len(b.pending) > 0 || b.used == 0 {
-		b.used = now()
-	}
-	ends := away || l.stopped.Err() != nil || now()-b.used > 10*time.Second
-	b.mu.Unlock()
-	if ends {
-		if b.node.box == b {
-			b.node.box = nil
-		}
-		b.giveUp(errUnsure)
-	}
-	return ends
-}
-
-// giveUp tells all who wait that nothing will come.
-func (b *box) giveUp(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.pending {
-		p.tell(answer{err: err})
-	}
-}
-
+// tell says it once. The mutex is held.
 func (p *pending) tell(a answer) {
-	select {
-	case p.answer <- a:
-	default: // was told already
-	}
+	delete(p.node.pending, p.owner)
+	p.answer <- a
 }
 
 // read hands letters out. A request that was made to another box than this is gone.
-func (b *box) read(sent time.Duration, mail []any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	since, _ := mail[0].(int64)
+func (n *node) read(box string, after int64, sent time.Duration, mail []any) (since, last int64) {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	since, _ = mail[0].(int64)
 	waited, _ := mail[1].(int64)
 	letters, _ := mail[2].([]any)
-	b.since = since
 	for _, l := range letters {
 		letter := fields(l)
 		number, _ := letter["number"].(int64)
-		if number <= b.after { // numbers grow from box to box, too
+		if number <= after { // numbers grow from box to box, too
 			continue
 		}
-		b.after = number
+		after = number
 		owner, _ := letter["owner"].(string)
-		age, _ := letter["age"].(int64)
 		var a answer
 		switch letter["result"] {
 		case "granted":
 			a.token, _ = letter["token"].(int64)
+			age, _ := letter["age"].(int64)
 			a.begun = sent + time.Duration(waited-age)*time.Millisecond
 		case "refused":
 			text, _ := letter["error"].(string)
 			a.err = NewRefused(text)
 		}
-		if p := b.pending[owner]; p != nil {
+		if p := n.pending[owner]; p != nil {
 			p.tell(a)
 		} else if a.token != 0 {
 			key, _ := letter["key"].(string)
-			b.node.locks.leave(key, owner)
+			n.locks.leave(key, owner)
 		}
 	}
-	for _, p := range b.pending {
-		if p.since != 0 && p.since != since {
+	for _, p := range n.pending {
+		if old := p.since.Load(); p.box == box && old != 0 && old != since {
 			p.tell(answer{err: errUnsure})
 		}
 	}
+	return since, after
 }
 
 // fields reads a map, which is a flat array in RESP2.
 func fields(reply any) map[string]any {
 	read := map[string]any{}
-	switch m := reply.(type) {
-	case map[any]any:
-		for name, value := range m {
-			read[fmt.Sprint(name)] = value
-		}
-	case map[string]any:
-		return m
-	case []any:
-		for i := 0; i+1 < len(m); i += 2 {
-			read[fmt.Sprint(m[i])] = m[i+1]
-		}
+	flat, _ := reply.([]any)
+	for i := 0; i+1 < len(flat); i += 2 {
+		read[fmt.Sprint(flat[i])] = flat[i+1]
 	}
 	return read
-}
-
-// noMail says that the server does not let this user wait by mail. The request it was for is not known to be gone.
-type noMail struct{ cause error }
-
-func (e *noMail) Error() string { return "mortise: no mail: " + e.cause.Error() }
-
-// passing says that what a server or a connection said may be over soon: a failover, a slot that moves, a break.
-func passing(err error) bool {
-	var refused *Refused
-	if !errors.As(err, &refused) {
-		_, hopeless := err.(*noMail)
-		return !hopeless && err != ErrBusy
-	}
-	switch refused.Code {
-	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":
-		return true
-	}
-	return false
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -15,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"mortise.example/mortise"
-	"mortise.example/mortise/goredisconn"
-	"mortise.example/mortise/rueidisconn"
+	"mortise"
+	"mortise/goredisconn"
+	"mortise/rueidisconn"
 )
 
 // server is a real one, with the module.
@@ -40,13 +41,9 @@ func modulePath() string {
 func freePort(t testing.TB) int {
 	t.Helper()
 	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		_ = l.Close()
-		if port < 50000 { // leaves room for the cluster's bus
+		port := 10_000 + rand.IntN(10_000) // below the ports that connections are made from, with room for a cluster's bus
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
 			return port
 		}
 	}
@@ -88,7 +85,7 @@ func (s *server) run() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	limit := time.Now().Add(20 * time.Second)
+	limit := time.Now().Add(60 * time.Second)
 	for s.Ping(context.Background()).Err() != nil {
 		if time.Now().After(limit) {
 			s.t.Fatalf("the server does not answer:\n%s", log.String())
@@ -125,7 +122,11 @@ func (s *server) do(args ...any) any {
 
 func (s *server) info(field string) string {
 	s.t.Helper()
-	for line := range strings.Lines(s.Info(context.Background(), "everything").Val()) {
+	info, err := s.Info(context.Background(), "everything").Result()
+	if err != nil {
+		return "" // for a moment, while it changes its role
+	}
+	for line := range strings.Lines(info) {
 		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == field {
 			return value
 		}
@@ -145,7 +146,7 @@ func (s *server) waiters(key string) int64 {
 
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(60 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("never came true: %s", what)
 		}

@@ -4,8 +4,7 @@
 // of which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
 // then changes nothing.
 import { randomUUID } from "node:crypto";
-import { topologyOf } from "./connections.js";
-import { Again, LONGEST_TIMER, Node, Ticket, Unanswered, codeOf, now, pause } from "./node.js";
+import { Again, Node, Ticket, Unanswered, abortable, codeOf, now, openIoredis, openNodeRedis, pause } from "./node.js";
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
@@ -33,33 +32,31 @@ export class UnreachableError extends LockError {}
 /** A lock that was granted. */
 export class Lock {
   #locks;
-  #controller = new AbortController();
-  #timer;
+  #controller;
+  #lost; // the error that says so
   #over = false;
   until = -Infinity;
-  deadline = -Infinity;
 
-  constructor(locks, { name, key, lease, maxHold }, owner, token, begin) {
+  constructor(locks, { name, key, lease, maxHold, renew }, owner, token, begin) {
     this.#locks = locks;
-    Object.assign(this, { name, key, lease, owner, token, last: begin + maxHold, renewAt: begin + lease / 3 });
+    Object.assign(this, { name, key, lease, owner, token, last: begin + maxHold, renewAt: renew ? begin + lease / 3 : Infinity });
     this.believe(begin, lease);
   }
   /** Aborts, with a LostError as its reason, in the moment in which the lock is lost. */
   get signal() {
+    this.#controller ??= new AbortController();
+    if (this.#lost) this.#controller.abort(this.#lost);
     return this.#controller.signal;
   }
   get held() {
     return !this.#over && now() < this.until;
   }
-  believe(begin, lease) {
-    this.deadline = Math.max(this.deadline, begin + lease);
-    this.until = Math.max(this.until, Math.min(begin + lease - lease / 100 - 2, this.last));
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#check(), Math.min(Math.max(0, this.until - now()), LONGEST_TIMER));
+  /** When there is something to do about it. */
+  get dueAt() {
+    return Math.min(this.until, this.renewAt < this.last ? this.renewAt : Infinity);
   }
-  #check() {
-    if (now() >= this.until) this.lose();
-    else this.#timer = setTimeout(() => this.#check(), Math.min(this.until - now() + 1, LONGEST_TIMER));
+  believe(begin, lease) {
+    this.until = Math.max(this.until, Math.min(begin + lease - lease / 100 - 2, this.last));
   }
   renewal(lease) {
     return ["LOCK.RENEW", this.key, this.owner, Math.max(1, Math.floor(lease)), "TOKEN", this.token];
@@ -78,7 +75,6 @@ export class Lock {
   /** Ends it here. Whether it was held until now. */
   end() {
     const { held } = this;
-    clearTimeout(this.#timer);
     this.node?.drop(this);
     this.#over = true;
     return held;
@@ -86,23 +82,31 @@ export class Lock {
   lose() {
     if (this.#over) return;
     this.end();
-    this.#controller.abort(new LostError(`the lock '${this.name}' was lost`, this.name));
+    this.#tell();
     this.#locks.nodeOf(this.key).leave(this.key, this.owner);
+  }
+  #tell() {
+    this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
+    this.#controller?.abort(this.#lost);
   }
   /** Gives it back. Rejects with a LostError if it was lost before. */
   async release() {
-    if (this.#over && !this.signal.aborted) return; // once is enough
-    if (!this.#over && !(await this.#locks.release(this))) this.#controller.abort(new LostError(`the lock '${this.name}' was lost`, this.name));
-    this.signal.throwIfAborted();
+    if (!this.#over && !(await this.#locks.release(this))) this.#tell();
+    if (this.#lost) throw this.#lost; // and once is enough
   }
   /** Holds it for `ms` from now on at least. */
   async extend(ms) {
+    if (!(await this.confirm(ms))) this.lose();
+    if (this.#lost) throw this.#lost;
+  }
+  /** Asks for `ms` from now on. Whether it is held. */
+  async confirm(ms, signal) {
     const sent = now();
-    const reply = this.held ? await this.#locks.ask(this.renewal(ms)) : null;
+    const reply = this.held ? (await this.#locks.ask(this.renewal(ms), 0, signal))[1] : null;
     if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);
-    if (reply !== this.token || !this.held) this.lose();
-    else this.believe(sent, ms);
-    this.signal.throwIfAborted();
+    if (reply !== this.token || !this.held) return false;
+    this.believe(sent, ms);
+    return true;
   }
   [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
     return this.release();
@@ -112,7 +116,8 @@ export class Lock {
 /** The locks of one server or cluster. */
 export class Locks {
   asked = new Map();
-  closed = false;
+  closed = false; // nothing is taken any more
+  ended = false; // nothing is sent any more
   #nodes = new Map();
   #id = randomUUID();
   #count = 0;
@@ -133,18 +138,26 @@ export class Locks {
     await Promise.race([Promise.resolve(this.topology.refresh(key)).catch(() => {}), pause(REFRESH_TIMEOUT)]);
   }
 
-  /** One command, followed to where its key is served. */
-  async ask(command) {
-    let [node, asking, reply] = [this.nodeOf(command[1]), []];
+  /**
+   * One command about a key, followed to where that is served; what is to be left there is said before it. The node and its
+   * reply. `left`: for so many ms, by mail.
+   */
+  async ask(command, left = 0, signal = undefined) {
+    const key = command[1];
+    let [node, asking, reply] = [this.nodeOf(key), []];
     for (let hop = 0; hop < 5; hop++) {
-      reply = (await node.wire.call([...asking, command])).at(-1);
+      const debts = [...node.debts].filter(([, debt]) => debt[1] === key);
+      const mail = left > 0 ? ["WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : [];
+      const replies = await abortable(node.wire.call([...debts.map(([, debt]) => debt), ...asking, [...command, ...mail]]), signal);
+      debts.forEach(([debt], index) => node.paid(debt, replies[index]));
+      reply = replies.at(-1);
       if (codeOf(reply) === "MOVED") {
-        await this.refresh(command[1]);
-        [node, asking] = [this.nodeOf(command[1]), []];
+        await this.refresh(key);
+        [node, asking] = [this.nodeOf(key), []];
       } else if (codeOf(reply) === "ASK") [node, asking] = [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
       else break;
     }
-    return reply;
+    return [node, reply];
   }
 
   /** A lock, or null if there is none within `wait`. */
@@ -153,7 +166,7 @@ export class Locks {
     if (!["read", "write"].includes(mode)) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
     const key = this.topology.prefix + name;
     const request = { name, key, lease, wait, task, signal, renew, maxHold, command: mode === "read" ? "LOCK.RLOCK" : "LOCK.ACQUIRE" };
-    const [start, end] = [now(), now() + wait];
+    const end = now() + wait;
     signal?.throwIfAborted();
     await this.topology.ready?.();
     for (let [tries, failing] = [1, null]; ; tries++) {
@@ -208,64 +221,40 @@ export class Locks {
     const { key, name, command, lease, signal } = request;
     const own = `${this.#id}:${this.#count++}`;
     const owner = request.task === undefined ? own : `${request.task}##${own}`;
-    let [node, asking, known, reply, sent] = [this.nodeOf(key), [], true];
-    const ticket = new Ticket(key, node);
+    const ticket = new Ticket(key);
     this.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
+    let [known, lock] = [false];
     try {
-      for (let hop = 0; hop < 3; hop++) {
-        const waiting = left > 0 ? ["WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : [];
-        const debts = [...node.debts].filter(([, debt]) => debt[1] === key); // nobody waits for what he left himself
-        [sent, known, ticket.node] = [now(), false, node];
-        const acquire = [command, key, owner, lease, "HOLDS", 1, ...waiting];
-        const replies = await abortable(node.wire.call([...debts.map(([, debt]) => debt), ...asking, acquire]), signal);
-        debts.forEach(([debt], index) => node.paid(debt, replies[index]));
-        reply = replies.at(-1);
-        if (codeOf(reply) !== "ASK") break;
-        [node, asking] = [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
-      }
-      if (Array.isArray(reply)) {
-        [ticket.since, ticket.knownAt] = [reply[1], now()];
-        node.queued.add(ticket);
-        if (ticket.since !== node.since) node.doubted.add(ticket);
-        node.listen();
-        const ends = now() + left + LETTER_DELAY;
-        while (!(await abortable(ticket.bell.wait(ends - now()), signal))) if (now() >= ends) throw new Again();
-        [reply, sent] = [ticket.answer, Math.max(sent, ticket.begin)];
-        if (reply instanceof Again) throw reply;
-      }
+      const sent = now();
+      let [node, reply] = await this.ask([command, key, owner, lease, "HOLDS", 1], left, signal);
+      if (Array.isArray(reply)) reply = await node.answer(ticket, reply[1], now() + left + LETTER_DELAY, signal);
       known = reply === null || reply instanceof Error;
       if (reply === null) return null;
       if (reply instanceof Error) {
         if (ELSEWHERE.has(codeOf(reply))) throw new Again("", { cause: reply });
         throw new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, name, reply);
       }
-      const lock = new Lock(this, request, owner, reply, sent);
-      if (lock.until - now() < lease / 2) {
-        sent = now();
-        const confirmed = await abortable(this.ask(lock.renewal(lease)), signal);
-        if (confirmed !== lock.token || !lock.held) throw lock.end(), new Again();
-        lock.believe(sent, lease);
-      }
+      lock = new Lock(this, request, owner, reply, Math.max(sent, ticket.begin));
+      if (lock.until - now() < lease / 2 && !(await lock.confirm(lease, signal))) throw new Again();
       known = true;
-      if (request.renew) node.hold(lock);
+      node.hold(lock);
       return lock;
     } catch (error) {
       if (!(error instanceof Unanswered)) throw error;
-      known ||= !error.sent;
+      known = !lock && !error.sent;
       throw new Again("", { cause: error });
     } finally {
       ticket.settle(null); // nobody waits for it any more, nor does a timer
-      node.queued.delete(ticket);
-      node.doubted.delete(ticket);
       this.asked.delete(owner);
-      if (!known) node.leave(key, owner);
+      if (!known) this.nodeOf(key).leave(key, owner);
     }
   }
 
   /** Whether it was held to the end. What is not known of it is left, without anybody waiting for that. */
   async release(lock) {
     const held = lock.end();
-    const reply = await this.ask(["LOCK.RELEASE", lock.key, lock.owner, "ALL", "TOKEN", lock.token]).catch((error) => error);
+    const asked = this.ask(["LOCK.RELEASE", lock.key, lock.owner, "ALL", "TOKEN", lock.token]);
+    const reply = await asked.then(([, said]) => said, (error) => error);
     if (!(reply instanceof Error)) return held && reply !== null;
     if (codeOf(reply) === "NOPERM") throw new RefusedError(reply.message, lock.name, reply);
     if (codeOf(reply) === "WRONGTYPE") return false;
@@ -273,14 +262,16 @@ export class Locks {
     return held;
   }
 
-  /** Leaves all that is waited for and all that is renewed. Whether the server has heard all of it within `ms`. */
+  /** Leaves all that is waited for and all that is held. Whether the server has heard all of it within `ms`. */
   async close(ms = 2_000) {
     this.closed = true;
     const nodes = [...this.#nodes.values()];
     for (const ticket of this.asked.values()) ticket.settle(new Again("", { cause: new Error("closed") }));
     for (const node of nodes) for (const lock of node.holds) lock.lose();
-    for (const end = now() + ms; nodes.some((node) => node.debts.size > 0) && now() < end; ) await pause(5);
-    const said = nodes.every((node) => node.debts.size === 0);
+    const isSaid = () => this.asked.size === 0 && nodes.every((node) => node.debts.size === 0);
+    for (const end = now() + ms; !isSaid() && now() < end; ) await pause(5);
+    const said = isSaid();
+    this.ended = true; // what is left from now on goes with its lease
     for (const node of nodes) node.debts.clear();
     await Promise.all(nodes.flatMap((node) => [node.wire.close(), node.ear.close()]));
     return said;
@@ -290,15 +281,61 @@ export class Locks {
   }
 }
 
-/** The promise's outcome, or the signal's reason as soon as that is aborted. */
-function abortable(promise, signal) {
-  if (!signal) return promise;
-  let onAbort;
-  const aborted = new Promise((_, reject) => {
-    onAbort = () => reject(signal.reason);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener("abort", onAbort, { once: true });
-  });
-  promise.catch(() => {});
-  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener("abort", onAbort));
+// Redis Cluster's hash of a key, over what stands between its first { and the next } if that is not empty.
+export function slotOf(key) {
+  const open = key.indexOf("{");
+  const close = key.indexOf("}", open + 1);
+  let crc = 0;
+  for (const byte of Buffer.from(open >= 0 && close > open + 1 ? key.slice(open + 1, close) : key)) {
+    crc ^= byte << 8;
+    for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+  }
+  return crc & 0x3fff;
+}
+
+// What there is to know of a client: `address` of the node that serves a key (undefined outside of a cluster), `open` for a
+// connection to it, `refresh` after it turned out not to serve `key` any more.
+function topologyOf(client) {
+  if (typeof client?.refreshSlotsCache === "function") return ioredisCluster(client);
+  if (typeof client?.call === "function" && typeof client?.duplicate === "function") return single(() => openIoredis(client), client.options?.keyPrefix);
+  if (typeof client?.nodeClient === "function") return nodeRedisCluster(client);
+  if (typeof client?.getMasterNode === "function") {
+    return single(() => client._execute(false, async (master) => openNodeRedis(master)));
+  }
+  if (typeof client?.sendCommand === "function" && typeof client?.duplicate === "function") return single(() => openNodeRedis(client));
+  throw new TypeError("a client of ioredis or node-redis is needed");
+}
+
+const single = (open, prefix = "") => ({ prefix, address: () => undefined, open, refresh: async () => {} });
+
+function ioredisCluster(cluster) {
+  const node = (address) => cluster.nodes("master").find(({ options }) => `${options.host}:${options.port}` === address);
+  return {
+    prefix: cluster.options?.keyPrefix ?? "",
+    ready: () => cluster.status === "ready" || new Promise((resolve, reject) => {
+      cluster.once("ready", resolve).once("end", () => reject(new Error("the cluster client has ended")));
+      if (cluster.status === "wait") cluster.connect().catch(reject);
+    }),
+    address: (key) => cluster.slots[slotOf(key)]?.[0],
+    open: (address) => {
+      const found = node(address);
+      if (!found) throw new Error(`the cluster knows no primary ${address}`);
+      return openIoredis(found);
+    },
+    refresh: () => new Promise((resolve) => cluster.refreshSlotsCache(resolve)),
+  };
+}
+
+function nodeRedisCluster(cluster) {
+  return {
+    prefix: "",
+    address: (key) => cluster.slots[slotOf(key)]?.master?.address,
+    open: async (address) => {
+      const found = cluster.masters.find((master) => master.address === address);
+      if (!found) throw new Error(`the cluster knows no primary ${address}`);
+      return openNodeRedis(await cluster.nodeClient(found));
+    },
+    // Its own client reads the slots anew when a command of its own is sent elsewhere.
+    refresh: (key) => cluster.sendCommand(key, false, ["LOCK.INFO", key]).catch(() => {}),
+  };
 }

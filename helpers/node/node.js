@@ -1,11 +1,13 @@
-// One server as its locks see it: what is on its connections, who waits for letters, what is renewed and what is left.
+// One server as its locks see it: its connections, who waits for letters, what is held and what is left.
 // Knows nothing of how a lock is acquired: that is index.js, which uses this.
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
+const CONNECT_TIMEOUT = 2_000;
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
 const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
-export const LONGEST_TIMER = 2 ** 31 - 1;
+const TICK = 1_000; // ms after which what is held is looked at, at the latest: timers stand still while the machine sleeps
 
 /** A request without a reply. `sent` is false where it surely never left. */
 export class Unanswered extends Error {
@@ -17,7 +19,33 @@ export class Unanswered extends Error {
 /** This attempt came to nothing, the next one may not. */
 export class Again extends Error {}
 
-export const now = () => performance.now();
+/**
+ * Milliseconds that go on while the machine sleeps. The monotonic clock stands still then, the wall clock does not: where the
+ * two part, the machine slept or the wall clock was set, and only then is it worth to ask the system which.
+ */
+export function bootClock(monotonic, wall, uptime) {
+  let [slept, apart] = [0, wall() - monotonic()];
+  const booted = uptime() - monotonic();
+  return () => {
+    const at = monotonic();
+    if (Math.abs(wall() - at - apart) > 20) {
+      apart = wall() - at;
+      const since = uptime() - at - booted;
+      if (since > slept + 20) slept = since;
+    }
+    return at + slept;
+  };
+}
+
+// Without Linux's /proc a wall clock that is set forward counts as a sleep: belief ends too early, never too late.
+function uptime() {
+  try {
+    return parseFloat(readFileSync("/proc/uptime", "latin1")) * 1000;
+  } catch {
+    return Date.now();
+  }
+}
+export const now = bootClock(() => performance.now(), () => Date.now(), uptime);
 export const codeOf = (error) => String(error?.message).split(" ", 1)[0];
 
 function fieldsOf(map) {
@@ -42,7 +70,7 @@ class Bell {
   }
   async wait(ms) {
     let timer;
-    const late = new Promise((resolve) => (timer = setTimeout(resolve, Math.min(Math.max(0, ms), LONGEST_TIMER))));
+    const late = new Promise((resolve) => (timer = setTimeout(resolve, Math.min(Math.max(0, ms), 2 ** 31 - 1))));
     await Promise.race([this.promise, late]);
     clearTimeout(timer);
     return this.rung;
@@ -50,12 +78,26 @@ class Bell {
 }
 export const pause = (ms) => new Bell().wait(ms);
 
+/** The promise's outcome, or the signal's reason as soon as that is aborted. */
+export function abortable(promise, signal) {
+  if (!signal) return promise;
+  let onAbort;
+  const aborted = new Promise((_, reject) => {
+    onAbort = () => reject(signal.reason);
+    if (signal.aborted) onAbort();
+    else signal.addEventListener("abort", onAbort, { once: true });
+  });
+  promise.catch(() => {});
+  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener("abort", onAbort));
+}
+
 /** A request that may be answered by letter. */
 export class Ticket {
   bell = new Bell();
   knownAt = Infinity;
-  constructor(key, node) {
-    Object.assign(this, { key, node });
+  begin = -Infinity;
+  constructor(key) {
+    this.key = key;
   }
   settle(answer, begin = -Infinity) {
     if (this.bell.rung) return;
@@ -104,15 +146,15 @@ class Wire {
 /** One server: who waits there, what is held there, and what has to be left there. */
 export class Node {
   queued = new Set();
-  doubted = new Set(); // queued in a box that may not be the one that is asked for
   holds = new Set();
   debts = new Map();
+  #doubt = false; // whether somebody may wait in a box that is gone
   #awake = { listen: false, keep: false };
   #toKeep = new Bell();
+  #keepsAt = Infinity;
 
   constructor(locks, address) {
-    this.locks = locks;
-    this.address = address;
+    Object.assign(this, { locks, address });
     this.wire = new Wire(() => locks.topology.open(address), COMMAND_TIMEOUT);
     this.ear = new Wire(() => locks.topology.open(address), COMMAND_TIMEOUT + MAIL_WAIT);
     this.#newBox();
@@ -136,8 +178,23 @@ export class Node {
     }
   }
 
+  /** Waits for the letter to a request that was queued, until `ends` at the latest. */
+  async answer(ticket, since, ends, signal) {
+    Object.assign(ticket, { since, knownAt: now() });
+    this.queued.add(ticket);
+    this.#doubt ||= since !== this.since;
+    this.#listen();
+    try {
+      while (!(await abortable(ticket.bell.wait(ends - now()), signal))) if (now() >= ends) throw new Again();
+    } finally {
+      this.queued.delete(ticket);
+    }
+    if (ticket.answer instanceof Again) throw ticket.answer;
+    return ticket.answer;
+  }
+
   /** Collects the letters of all that wait at this node. */
-  listen() {
+  #listen() {
     return this.#work("listen", async () => {
       while (this.queued.size > 0 && !this.locks.closed) {
         const sent = now();
@@ -154,12 +211,12 @@ export class Node {
     const [first] = this.queued;
     if (first) await this.locks.refresh(first.key);
     const moved = codeOf(error) === "MOVED";
-    for (const ticket of this.queued) if (moved || this.locks.nodeOf(ticket.key) !== this) ticket.settle(new Again());
+    this.#askAgain((ticket) => moved || this.locks.nodeOf(ticket.key) !== this);
     if (moved) this.#newBox();
   }
 
   #deliver(sent, since, waited, letters) {
-    if (since !== this.since) Object.assign(this, { since, number: 0, doubted: new Set(this.queued) });
+    if (since !== this.since) [this.since, this.number, this.#doubt] = [since, 0, true];
     for (const { number, key, owner, result, token, age, error } of letters.map(fieldsOf)) {
       this.number = Math.max(this.number, number);
       const ticket = this.locks.asked.get(owner);
@@ -168,23 +225,27 @@ export class Node {
       } else if (result === "granted") ticket.settle(token, sent + waited - age);
       else ticket.settle(result === "refused" ? new Error(error) : null);
     }
-    // What was asked for with another box than this one is gone.
-    for (const ticket of this.doubted) {
-      if (ticket.since !== since && ticket.knownAt >= sent) continue; // the next answer will tell
-      this.doubted.delete(ticket);
-      if (ticket.since !== since) ticket.settle(new Again());
+    if (!this.#doubt) return;
+    // What was asked for with another box than this one is gone, or the next answer will tell.
+    this.#askAgain((ticket) => ticket.since !== since && ticket.knownAt < sent);
+    this.#doubt = [...this.queued].some((ticket) => ticket.since !== since);
+  }
+
+  #askAgain(which) {
+    for (const ticket of this.queued) {
+      if (which(ticket) && this.queued.delete(ticket)) ticket.settle(new Again());
     }
   }
 
-  /** Renews what is held, and leaves what is not known: both in one pipeline. */
-  keep() {
-    this.#toKeep.ring();
+  /** Renews what is held, tells what is lost, and leaves what is not known: what goes to the server in one pipeline. */
+  #keep() {
     return this.#work("keep", async () => {
       for (let wait = 20; this.holds.size > 0 || this.debts.size > 0; ) {
         this.#toKeep.clear();
         const sent = now();
+        for (const hold of this.holds) if (sent >= hold.until) hold.lose();
         const holds = [...this.holds];
-        const due = holds.filter((hold) => hold.renewAt <= sent + hold.lease / 10 && sent < hold.until && sent < hold.last);
+        const due = holds.filter((hold) => hold.renewAt <= sent + hold.lease / 10 && sent < hold.last);
         const debts = [...this.debts.keys()].slice(0, 1_000);
         if (due.length + debts.length > 0) {
           const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => this.debts.get(debt))];
@@ -197,9 +258,9 @@ export class Node {
             await pause(Math.min(wait, ...holds.map((hold) => hold.lease / 10)));
           }
           wait = failed ? Math.min(wait * 2, 500) : 20;
-        } else {
-          const next = holds.map((hold) => (sent < hold.last ? Math.min(hold.renewAt, hold.until) : hold.until));
-          await this.#toKeep.wait(Math.max(1, Math.min(...next) - sent));
+        } else if (holds.length > 0) {
+          this.#keepsAt = holds.reduce((least, hold) => Math.min(least, hold.dueAt), sent + TICK);
+          await this.#toKeep.wait(Math.max(1, this.#keepsAt - sent));
         }
       }
     });
@@ -228,7 +289,8 @@ export class Node {
   hold(hold) {
     this.holds.add(hold);
     hold.node = this;
-    this.keep();
+    if (hold.dueAt < this.#keepsAt) this.#toKeep.ring();
+    this.#keep();
   }
 
   drop(hold) {
@@ -236,7 +298,65 @@ export class Node {
   }
 
   leave(key, owner) {
+    if (this.locks.ended) return;
     this.debts.set(owner, ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]);
-    this.keep();
+    this.#toKeep.ring();
+    this.#keep();
   }
+}
+
+// Connections of a lock's own, made like those of the client that the user has. None of them ever sends anything twice: each
+// ends with its first trouble, and whoever asked is told.
+
+export async function openIoredis(client) {
+  const connection = client.duplicate({
+    lazyConnect: true, retryStrategy: () => null, reconnectOnError: null, maxRetriesPerRequest: 0, enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false, enableAutoPipelining: false, commandTimeout: undefined, socketTimeout: undefined,
+    connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
+  });
+  return opened(connection, () => connection.connect(), () => connection.disconnect(), async (commands) => {
+    if (commands.length === 1) return [await connection.call(...commands[0]).catch(errorReply)];
+    const replies = await connection.pipeline(commands.map((command) => ["call", ...command])).exec();
+    return replies.map(([error, reply]) => (error ? errorReply(error) : reply));
+  });
+}
+
+export async function openNodeRedis(client) {
+  const { socket } = client.options ?? {};
+  const connection = client.duplicate({
+    socket: { ...socket, reconnectStrategy: false, connectTimeout: CONNECT_TIMEOUT, socketTimeout: undefined },
+    disableOfflineQueue: true, readonly: false, pingInterval: undefined,
+  });
+  const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
+  return opened(connection, () => connection.connect(), end, (commands) =>
+    Promise.all(commands.map((command) => connection.sendCommand(command).catch(errorReply))));
+}
+
+// What the server says begins with a word in capitals; anything else is the library's, about the connection.
+function errorReply(error) {
+  if (/^[A-Z][A-Z0-9_]+( |$)/.test(error?.message)) return error;
+  throw error;
+}
+
+async function opened(connection, connect, end, send) {
+  let fail;
+  const gone = new Promise((_, reject) => (fail = reject));
+  gone.catch(() => {});
+  connection.on("error", (error) => fail(error));
+  connection.on("end", () => fail(new Error("the connection is closed")));
+  const close = (error) => {
+    fail(error ?? new Error("the connection was given up"));
+    Promise.resolve().then(end).catch(() => {});
+  };
+  const timer = setTimeout(() => close(new Error("no connection in time")), CONNECT_TIMEOUT);
+  try {
+    await Promise.race([connect(), gone]);
+  } catch (error) {
+    close();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+  // A client may leave what it will never answer unsettled: whoever asked is told by `gone`.
+  return { close, send: (commands) => Promise.race([gone, send(commands.map((command) => command.map(String)))]) };
 }

@@ -1,16 +1,32 @@
-//! What the guides say is true: every test and every file that they name is there.
+//! What the guides say is true: every test and every file that they name is there, and every program in them is run by a test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const GUIDES: [&str; 7] = [
+const GUIDES: [&str; 18] = [
     "README.md",
     "CONTRIBUTING.md",
+    "benches/peers/README.md",
     "client/README.md",
+    "docs/clients.md",
     "docs/commands.md",
-    "docs/guarantees.md",
     "docs/design.md",
+    "docs/guarantees.md",
+    "docs/migrating.md",
+    "docs/migrating/redislock.md",
+    "docs/migrating/redisson.md",
+    "docs/migrating/redsync.md",
+    "docs/migrating/rueidislock.md",
     "docs/numbers.md",
+    "helpers/go/README.md",
+    "helpers/java/README.md",
+    "helpers/node/README.md",
+    "helpers/python/README.md",
+];
+
+/// What stands first in the path of a file that a guide names.
+const FOLDERS: [&str; 8] = [
+    "benches/", "client/", "core/", "docs/", "helpers/", "scripts/", "src/", "tests/",
 ];
 
 fn root() -> &'static Path {
@@ -53,9 +69,7 @@ fn every_test_that_a_guide_names_is_there() {
     let mut names = 0;
     for guide in GUIDES {
         for word in code_words(guide) {
-            let is_path = ["tests/", "client/", "core/", "src/", "docs/", "scripts/"]
-                .iter()
-                .any(|dir| word.starts_with(dir));
+            let is_path = FOLDERS.iter().any(|folder| word.starts_with(folder));
             // The names of tests are sentences.
             let is_test = word.matches('_').count() >= 4
                 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -72,4 +86,41 @@ fn every_test_that_a_guide_names_is_there() {
         }
     }
     assert!(names > 20, "only {names} found");
+}
+
+/// Who runs the programs of a language that guides show, as they stand there.
+const RUNNERS: [(&str, &[&str]); 4] = [
+    (
+        "python",
+        &[
+            "tests/docs/python.rs",
+            "helpers/python/tests/test_guides.py",
+        ],
+    ),
+    ("js", &["helpers/node/test/examples.test.js"]),
+    ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
+    (
+        "java",
+        &[
+            "helpers/java/src/test/java/mortise/ReadmeTest.java",
+            "benches/peers/pages",
+        ],
+    ),
+];
+
+#[test]
+fn every_program_in_a_guide_is_run_by_a_test() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let mut programs = 0;
+    for guide in GUIDES {
+        let page = Path::new(guide).file_stem().unwrap().to_str().unwrap();
+        for (language, runners) in RUNNERS {
+            if read(guide).contains(&format!("```{language}\n")) {
+                let runs = runners.iter().any(|runner| read(runner).contains(page));
+                assert!(runs, "nobody runs the {language} in {guide}");
+                programs += 1;
+            }
+        }
+    }
+    assert!(programs >= 10, "only {programs} found");
 }

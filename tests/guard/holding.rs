@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::{
-    Conn, Server, cmd, eventually, granted, int, is_nil, lock_info, text, try_cmd, wait_for_sync,
-    waiter,
+    Conn, Server, cmd, eventually, granted, int, is_nil, lock_info, send, text, try_cmd,
+    wait_for_sync,
 };
 
 use super::{assert_not_held, held};
@@ -75,7 +75,8 @@ fn a_client_that_slept_through_its_lease_harms_nothing() {
     let server = Server::start();
     let mut a = server.connect();
     let old = int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 50));
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut b = server.connect();
+    send!(b, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let new = granted(&mut b);
     cmd!(b, "LOCK.GUARD", "key", "b", new, "SET", "data", "of b");
     assert_not_held(try_cmd!(

@@ -72,6 +72,7 @@ pub(crate) fn belief(token: u8, shares: &[Share; NODES]) -> Belief {
             token: Token::new(token.into()),
             made: at(sent),
             until: lease().believed_until(at(sent)),
+            late: false,
         }),
         Share::Unknown => Vote::Unknown(Error::Closed),
     };

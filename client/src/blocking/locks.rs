@@ -8,7 +8,8 @@ use crate::blocking::park::{Cores, wait};
 use crate::proto::{LockInfo, ServerAnswer, TopEntry};
 use crate::run::Core;
 
-/// Whatever locks can be taken from: a [`Client`] or a [`Quorum`]; see [`crate::Locks`].
+/// Whatever locks can be taken from: a [`Client`](crate::blocking::Client) or a [`Quorum`](crate::blocking::Quorum); see
+/// [`crate::Locks`].
 ///
 /// ```no_run
 /// use mortise_client::Error;

@@ -12,10 +12,13 @@ use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+#[cfg(not(simulated))]
 use tokio::net::TcpStream;
 
 use crate::proto::Reply;
 use crate::proto::reply::parse;
+#[cfg(simulated)]
+use crate::simulated::TcpStream;
 use crate::value::{ConnectionError, lock};
 
 /// One server's address, and what it asks of those who connect.
@@ -99,6 +102,7 @@ impl Dial {
         let stream: Stream = match address.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                #[cfg(not(simulated))]
                 apply(&tcp, &stream)?;
                 Box::pin(stream)
             }
@@ -219,6 +223,7 @@ fn attentive(tcp: TcpSettings) -> TcpSettings {
     tcp.set_nodelay(true).set_keepalive(probes)
 }
 
+#[cfg(not(simulated))]
 fn apply(settings: &TcpSettings, stream: &TcpStream) -> Result<(), IoError> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(settings.nodelay())?;

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::{Connection, Limits};
 use super::dial::{Dial, Link, ask, receive};
+use super::task;
 use crate::proto::Failure;
 use crate::value::{BootInstant, ConnectionError, LOOK};
 
@@ -37,7 +38,7 @@ impl Driven {
     pub(super) fn open(dial: Arc<Dial>, limits: Limits, on: &Handle) -> Driven {
         let connection = Arc::<Connection>::default();
         let driving = drive(End(connection.clone()), dial, limits);
-        Driven(connection, on.spawn(driving).abort_handle())
+        Driven(connection, task::spawn(on, driving).abort_handle())
     }
 }
 

@@ -6,5 +6,6 @@ pub(crate) mod dial;
 mod drive;
 pub(crate) mod peer;
 pub(crate) mod server;
+pub(crate) mod task;
 
 pub(crate) use connection::Pending;

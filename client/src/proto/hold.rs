@@ -154,17 +154,19 @@ impl Belief {
     pub(crate) fn set(&mut self, server: usize, mut vote: Vote) {
         if let (Vote::Held(new), Vote::Held(old)) = (&mut vote, &self.round[server]) {
             new.until = new.until.max(old.until);
+            new.late |= old.late;
         }
         self.round[server] = vote;
         self.count();
     }
 
     fn count(&mut self) {
-        if self.round.is_denied() {
+        let until = self.round.until();
+        // Where too few are known to have it, the others may be another's.
+        if until.is_none() {
             self.lose(Loss::Denied);
         }
-        // Where too few are known to hold it, what was believed stands.
-        let deadline = self.round.until().unwrap_or(self.deadline);
+        let deadline = until.unwrap_or(self.deadline);
         self.deadline = self.cap.map_or(deadline, |cap| deadline.min(cap));
     }
 }
@@ -185,7 +187,13 @@ mod tests {
 
     fn held(until: BootInstant) -> Vote {
         let (token, made) = (Token::new(7), BootInstant::default());
-        Vote::Held(Held { token, made, until })
+        let late = false;
+        Vote::Held(Held {
+            token,
+            made,
+            until,
+            late,
+        })
     }
 
     fn over(votes: &[Vote]) -> Belief {
@@ -237,6 +245,28 @@ mod tests {
         let mut belief = Belief::new(Token::new(7), one, lease(), None);
         renew(&mut belief, 0, now, None);
         assert_eq!(belief.loss(now), Some(Loss::Denied));
+    }
+
+    #[test]
+    fn a_server_that_did_not_answer_does_not_stand_in_for_one_that_has_it_no_more() {
+        let now = BootInstant::now();
+        let (there, open) = (held(now + ms(100)), Vote::Unknown(Error::Closed));
+        let mut belief = over(&[there.clone(), open, there]);
+        let (lease, token) = (lease(), None);
+        let renewal = Renewal {
+            server: 1,
+            lease,
+            token,
+        };
+        belief.on_renewed(renewal, now, None);
+        let may_come_late = |belief: &Belief| belief.round[1].may_be_there() == Some(true);
+        assert!(may_come_late(&belief), "its request may arrive yet");
+        belief.on_renewed(renewal, now, Some(Token::new(7)));
+        assert!(may_come_late(&belief), "its request may arrive once more");
+        belief.set(1, Vote::Unknown(Error::Closed));
+        assert_eq!(belief.loss(now), None);
+        belief.lose_at(2);
+        assert_eq!(belief.loss(now), Some(Loss::Unknown));
     }
 
     #[test]

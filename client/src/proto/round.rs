@@ -39,6 +39,8 @@ pub(crate) struct Held {
     pub(crate) made: BootInstant,
     /// How long it may be believed in.
     pub(crate) until: BootInstant,
+    /// That it is there is known, but the request itself was not answered: it may arrive once more.
+    pub(crate) late: bool,
 }
 
 impl Vote {
@@ -48,6 +50,7 @@ impl Vote {
             token,
             made: since,
             until: lease.believed_until(since),
+            late: false,
         })
     }
 
@@ -83,7 +86,8 @@ impl Vote {
     pub(crate) fn may_be_there(&self) -> Option<bool> {
         match self {
             Vote::Unasked | Vote::Busy | Vote::Failed(_) => None,
-            Vote::Held(_) | Vote::Ahead => Some(false),
+            Vote::Held(held) => Some(held.late),
+            Vote::Ahead => Some(false),
             Vote::Pending | Vote::Unknown(_) => Some(true),
         }
     }
@@ -135,13 +139,21 @@ impl Round {
     pub(crate) fn on_renewed(&mut self, server: usize, answer: Option<Token>, until: BootInstant) {
         let vote = &mut self[server];
         match (&mut *vote, answer) {
+            // What was asked may arrive yet.
+            (Vote::Unknown(_) | Vote::Pending, None) => {}
             (_, None) => *vote = Vote::Busy,
             (Vote::Held(held), Some(token)) => {
                 (held.token, held.until) = (token, held.until.max(until));
             }
             (Vote::Unknown(_) | Vote::Pending | Vote::Ahead, Some(token)) => {
                 let made = BootInstant::default();
-                *vote = Vote::Held(Held { token, made, until });
+                let late = vote.may_be_there() == Some(true);
+                *vote = Vote::Held(Held {
+                    token,
+                    made,
+                    until,
+                    late,
+                });
             }
             _ => {}
         }
@@ -214,12 +226,6 @@ impl Round {
 
     pub(crate) fn pending(&self) -> impl Iterator<Item = usize> {
         self.those(|vote| matches!(vote, Vote::Pending))
-    }
-
-    /// Whether so many have nothing of it that the others are no majority.
-    pub(crate) fn is_denied(&self) -> bool {
-        let none = self.those(|vote| vote.may_be_there().is_none());
-        none.count() > self.len() - self.majority()
     }
 
     /// Until when the majority that is held longest may be believed in, if there is one.
@@ -320,7 +326,13 @@ mod tests {
         for (server, (token, age)) in votes.iter().enumerate() {
             let made = now.back(Duration::from_secs(*age));
             let (token, until) = (Token::new(*token), lease().believed_until(now));
-            round[server] = Vote::Held(Held { token, made, until });
+            let late = false;
+            round[server] = Vote::Held(Held {
+                token,
+                made,
+                until,
+                late,
+            });
         }
         (round, now)
     }

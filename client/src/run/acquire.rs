@@ -8,8 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::net::task;
 use crate::proto::{Acquisition, Belief, Name, Next, Outcome, Terms, Vote};
 use crate::run::{Ballot, Calls, Core, Guard, Hold, Owner, change, trace};
+use crate::value::random;
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
 
 /// A server may take this part of a lease to answer.
@@ -125,7 +127,7 @@ async fn acquire_anew(
     let belief = Belief::new(token, round, lease, cap);
     let hold = Hold::new(core.clone(), name, belief, mode);
     if late.count() > 0 {
-        core.runtime().spawn(learn(hold.clone(), lease, late));
+        task::spawn(core.runtime(), learn(hold.clone(), lease, late));
     }
     let guard = Guard::of(&hold, (mode, request.renews), None)?;
     // Closed meanwhile: what is not given back now would never be.
@@ -169,7 +171,7 @@ async fn win<'a>(
         if let Outcome::Won(token) = outcome {
             return Ok((ballot, token));
         }
-        let random = uuid::Uuid::new_v4().as_u128() as u32;
+        let random = random::uuid().as_u128() as u32;
         let luck = (began.elapsed(), f64::from(random) / f64::from(u32::MAX));
         let next = acquisition.after(&ballot.round, queues, luck, BootInstant::now());
         queues = always;

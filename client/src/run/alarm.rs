@@ -10,7 +10,11 @@ use crate::value::{BootInstant, LOOK, lock};
 static DUE: Mutex<Option<Agenda<Waker>>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
+#[cfg(simulated)]
+pub(crate) use crate::simulated::wake_at;
+
 /// Wakes it then, from a thread of this process that does nothing else. A process that was forked has none of its parent's.
+#[cfg(not(simulated))]
 pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
     static RUNS_IN: AtomicU32 = AtomicU32::new(0);
     lock(&DUE).get_or_insert_default().add(when, waker);

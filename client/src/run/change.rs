@@ -1,11 +1,13 @@
 //! Changes of a hold: upgrades, downgrades, renewals by hand and its release. They only ever change a hold that is there; one whose outcome is not known
 //! ends it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select};
 
+use crate::net::task;
 use crate::proto::{Acquisition, Outcome, Round, Terms, Verb, Vote};
 use crate::run::{Ballot, Call, Calls, Hold};
 use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released};
@@ -115,7 +117,7 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
 
 /// Over a quorum all are tried at once, and those that others read are waited for one after the other.
 async fn ask_to_write(
-    hold: &Hold,
+    hold: &Arc<Hold>,
     ballot: &mut Ballot<'_>,
     acquisition: &mut Acquisition,
 ) -> Outcome {
@@ -125,11 +127,14 @@ async fn ask_to_write(
         ballot.ask(servers.clone()).await;
         ballot.count_all().await;
     }
+    let mut lost = hold.clone().lost();
     for server in servers {
         let waits = !is_quorum || acquisition.waits();
         let is_open = matches!(ballot.round[server], Vote::Busy | Vote::Unasked);
         if waits && is_open && !matches!(ballot.agree().await, Outcome::Won(_)) {
-            ballot.wait_on(server, acquisition).await;
+            // A hold that is lost is left, and its requests with it: then no letter comes.
+            let waiting = pin!(ballot.wait_on(server, acquisition));
+            select(&mut lost, waiting).await;
         }
     }
     ballot.agree().await
@@ -189,7 +194,7 @@ pub(crate) fn downgrade(
     hold: &Arc<Hold>,
 ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
     let is_due = hold.with(|state| state.is_to_read());
-    let task = is_due.then(|| hold.core.runtime().spawn(downgrade_in_turn(hold.clone())));
+    let task = is_due.then(|| task::spawn(hold.core.runtime(), downgrade_in_turn(hold.clone())));
     async move {
         match task {
             Some(task) => task.await.unwrap_or(Err(Error::Closed)),
@@ -211,7 +216,14 @@ async fn downgrade_in_turn(hold: Arc<Hold>) -> Result<(), Error> {
     let mut round = Round::new(hold.core.servers.len());
     for (server, vote) in servers.into_iter().zip(votes) {
         match vote {
-            Vote::Busy => hold.with(|state| state.belief.set(server, Vote::Busy)),
+            // It may have the hold by another token, or in another mode.
+            Vote::Busy => {
+                let lease = hold.with(|state| {
+                    state.belief.set(server, Vote::Busy);
+                    state.belief.longest
+                });
+                hold.core.leave(server, &hold.name, lease, false);
+            }
             Vote::Unknown(_) => leave_at(&hold, server),
             _ => {}
         }
@@ -227,8 +239,9 @@ async fn downgrade_in_turn(hold: Arc<Hold>) -> Result<(), Error> {
         Some(Loss::Unknown) | None => {}
         Some(loss) => return Err(Error::Lost(loss)),
     }
-    let failed = round.those(|vote| matches!(vote, Vote::Failed(_) | Vote::Unknown(_)));
-    if failed.count() < round.majority() {
+    // Those that have refused it have it as it was, and no others.
+    let still_write = round.those(|vote| matches!(vote, Vote::Failed(_)));
+    if still_write.count() < round.majority() {
         hold.lose(Loss::Unknown);
     }
     Err(hold.core.error_of(&round, done))

@@ -10,12 +10,16 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::net::server::Server;
+use crate::net::task;
 use crate::proto::{Name, Reply, Verb, checked};
 use crate::run::{Call, trace};
 use crate::value::{BootInstant, Error, Released};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// A request that nobody knows of may stand in a queue, and be granted until its box goes: so long does one live that nobody
+/// reads, unless `lock.mail-timeout` is set otherwise.
+const UNREAD_BOX: Duration = Duration::from_secs(5);
 
 /// Says what nobody waits for to the end.
 #[derive(Debug)]
@@ -43,7 +47,7 @@ pub(crate) struct Leave {
     name: Name,
     /// Something of it may arrive yet.
     late: bool,
-    /// When its lease has ended whatever is said.
+    /// When its lease has ended whatever is said, as far as can be told.
     until: BootInstant,
     /// What is on its way.
     call: Option<Call>,
@@ -68,13 +72,14 @@ impl Leave {
             true => Verb::Leave { late },
             false => Verb::Release,
         };
+        let unread = if late { UNREAD_BOX } else { Duration::ZERO };
         Leave {
             janitor: janitor.clone(),
             server: server.clone(),
             call: Some(Call::new(server, &name, verb)),
             name,
             late,
-            until: BootInstant::now() + lease,
+            until: BootInstant::now() + lease + unread,
             is_repeated,
             is_answered: false,
             is_handed_over: false,
@@ -136,7 +141,7 @@ impl Drop for Leave {
                 is_handed_over: true,
                 ..*self
             };
-            self.janitor.runtime.spawn(left.go_on());
+            task::spawn(&self.janitor.runtime, left.go_on());
         }
     }
 }

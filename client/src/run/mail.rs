@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use crate::net::peer::{Peer, Route};
 use crate::net::server::Server;
+use crate::net::task;
 use crate::proto::{Answer, Decision, Failure, Mailbox, Name, Reply, Unwanted, forgotten, slots};
 use crate::run::{Janitor, Leave};
+use crate::value::random;
 use crate::value::{BootInstant, Lease, lock};
 
 /// How long one call waits for letters. A connection that has died is found out after that, and the time of an answer.
@@ -42,7 +42,7 @@ impl Mail {
         janitor: Arc<Janitor>,
         key: &[u8],
     ) -> Arc<Mail> {
-        let uuid = Uuid::new_v4();
+        let uuid = random::uuid();
         let name = match server.is_cluster() {
             // Routed like a key: to where this one is.
             true => format!("{{{}}}{uuid}", slots::tag(slots::slot(key))),
@@ -176,7 +176,7 @@ impl Entry {
         };
         if begins {
             let runtime = &mail.janitor.runtime;
-            runtime.spawn(Mail::collect(End(mail.clone())));
+            task::spawn(runtime, Mail::collect(End(mail.clone())));
         }
         poll_fn(|context| {
             let mut state = lock(&mail.state);

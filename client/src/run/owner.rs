@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
-use uuid::Uuid;
-
 use crate::run::Hold;
+use crate::value::random;
 use crate::value::{Error, LONGEST_TASK, Names, lock};
 
 /// One task that acquires locks.
@@ -62,7 +61,7 @@ impl Owner {
     /// assert_eq!(Owner::new().name().len(), 36);
     /// ```
     pub fn new() -> Owner {
-        let name = Uuid::new_v4().to_string().into_bytes();
+        let name = random::uuid().to_string().into_bytes();
         Owner::with(Names::of_unique_task(&name), name)
     }
 

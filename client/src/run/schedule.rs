@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 
+use crate::net::task;
 use crate::proto::{Agenda, Slot};
 use crate::run::trace;
 use crate::value::{BootInstant, Error, LOOK, lock};
@@ -65,7 +66,7 @@ impl Schedule {
         drop(state);
         task.into_iter().for_each(Waker::wake);
         if !is_running {
-            self.runtime.spawn(run(End(self.clone(), false)));
+            task::spawn(&self.runtime, run(End(self.clone(), false)));
         }
     }
 

@@ -5,7 +5,12 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
+#[cfg(not(simulated))]
+use rustix::time::clock_gettime;
+
+#[cfg(simulated)]
+use crate::simulated::clock_gettime;
 
 /// How long a sleep goes on without looking at the clock: timers stand still in suspend.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod lease;
 pub(crate) mod mode;
 pub(crate) mod name;
+pub(crate) mod random;
 pub(crate) mod released;
 pub(crate) mod sync;
 pub(crate) mod token;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uuid::Uuid;
+use crate::value::random;
 
 /// The longest name that the wire takes.
 const LONGEST: usize = 255;
@@ -24,7 +24,7 @@ pub(crate) struct Names {
 impl Names {
     /// Of a client: `<uuid>:<counter>`, each an owner by itself.
     pub(crate) fn of_client() -> Names {
-        Names::beginning(format!("{}:", Uuid::new_v4()).into_bytes())
+        Names::beginning(format!("{}:", random::uuid()).into_bytes())
     }
 
     /// Of a task whose own name is unique: `<name>##<counter>`. The server takes them for one when it looks for deadlocks.
@@ -35,7 +35,7 @@ impl Names {
     /// Of a task that may have run before, in another process, under the same name: `<name>##<random>.<counter>`.
     pub(crate) fn of_task(name: &[u8]) -> Names {
         let mut prefix = [name, b"##"].concat();
-        let random = Uuid::new_v4().as_u128() as u64;
+        let random = random::uuid().as_u128() as u64;
         prefix.extend(base62(random % 62_u64.pow(8)));
         prefix.push(b'.');
         Names::beginning(prefix)

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"mortise.example/mortise"
+	"mortise"
 )
 
 // client has connections of its own, with the settings of the program's client: it shares no pool that could be
@@ -38,7 +38,7 @@ const mailTimeout = 10 * time.Second
 
 func options(rdb *redis.Client) *redis.Options {
 	o := *rdb.Options()
-	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = 2, -1, true
 	o.ReadTimeout, o.WriteTimeout = mailTimeout, mailTimeout
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 2, 0, 0, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -48,7 +48,7 @@ func options(rdb *redis.Client) *redis.Options {
 
 func clusterOptions(rdb *redis.ClusterClient) *redis.ClusterOptions {
 	o := *rdb.Options()
-	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = 2, -1, true
 	o.ReadTimeout, o.WriteTimeout = mailTimeout, mailTimeout
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 2, 0, 0, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}

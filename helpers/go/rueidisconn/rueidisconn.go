@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"mortise.example/mortise"
+	"mortise"
 )
 
 type client struct {
@@ -31,7 +31,7 @@ type slots struct {
 // is sent is sent again.
 func New(option rueidis.ClientOption) (mortise.Client, error) {
 	option.DisableRetry = true
-	option.DisableCache = true
+	option.DisableCache, option.AlwaysRESP2 = true, true
 	option.PipelineMultiplex = -1
 	option.SendToReplicas, option.ReplicaOnly = nil, false
 	c, err := rueidis.NewClient(option)

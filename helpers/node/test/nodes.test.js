@@ -4,7 +4,7 @@ import { after, before, describe, test } from "node:test";
 import { Cluster, Redis } from "ioredis";
 import { createCluster, createSentinel } from "redis";
 import { Locks } from "../index.js";
-import { slotOf } from "../connections.js";
+import { slotOf } from "../index.js";
 import { Server, eventually, startCluster } from "./servers.js";
 
 const quiet = (client) => client.on("error", () => {});

@@ -1,5 +1,10 @@
 """Locks that the server knows, for threads. The class has the methods of `redis.lock.Lock`; `mortise_lock.asyncio` has its twin."""
 import atexit
+import collections
+import concurrent.futures
+import functools
+import inspect
+import itertools
 import math
 import os
 import threading
@@ -7,29 +12,21 @@ import weakref
 from types import SimpleNamespace
 
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, LockNotOwnedError, ResponseError
+from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from . import _rules as rules
-from ._node import MAIL_WAIT, Call, Hold, Unanswered, Wait, code, fields, log, now
-from ._rules import DeadlockError, RefusedError
+from ._rules import (
+    MAIL_WAIT, Again, DeadlockError, Hold, RefusedError, Unanswered, code, fields, lock_error, log, now, refused,
+)
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
-
-
-def own_connection(connection_class, settings, mail):
-    """A connection like those of the client's pool, but not out of it, and one that never sends anything twice."""
-    limit = min(settings.get("socket_timeout") or math.inf, 2)
-    settings = {name: value for name, value in settings.items() if not name.startswith("maint_notifications")}
-    return connection_class(**{
-        **settings, "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "retry_on_error": [], "health_check_interval": 0,
-        "socket_timeout": limit + MAIL_WAIT / 1000 if mail else limit,
-        "socket_connect_timeout": min(settings.get("socket_connect_timeout") or math.inf, 2),
-    })
+PATIENCE = 10_000  # ms for which an acquisition without a limit bears a server that cannot be reached
+ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
 
 
 class BaseLock:
-    """What locks for threads and for asyncio have in common. `_run` carries the steps out."""
+    """What locks for threads and for tasks have in common. `_session` says by whom its coroutines are carried out."""
 
     _command = "LOCK.ACQUIRE"
 
@@ -54,13 +51,8 @@ class BaseLock:
         pool = getattr(self.redis, "connection_pool", self.redis)
         return pool.get_encoder().encode(value) if value is not None else None
 
-    @property
-    def _token(self):
-        return getattr(self.local, "token", None)
-
-    @property
-    def _hold(self):
-        return getattr(self.local, "hold", None)
+    _token = property(lambda self: getattr(self.local, "token", None))
+    _hold = property(lambda self: getattr(self.local, "hold", None))
 
     @property
     def fencing_token(self):
@@ -72,120 +64,171 @@ class BaseLock:
         """Whether the lock was taken, and is over without having been released."""
         return self._hold is not None and not self._hold.held()
 
-    def _acquire(self, session, blocking, blocking_timeout, token, sleep):
-        blocking = self.blocking if blocking is None else blocking
+    async def _acquire(self, poll, blocking=None, blocking_timeout=None, token=None):
+        session, task = await self._session(), self._bytes(token)
         limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        wait = 0 if not blocking else None if limit is None else max(0, limit * 1000)
-        poll = self.sleep if sleep is None else sleep
-        token = self._bytes(token)
-        hold = yield from rules.acquire(
-            session, self._command, self._key, max(1, int((self.timeout or self.lease) * 1000)), wait,
-            None if poll is None else poll * 1000, token, renewed=not self.timeout,
-            max_hold=self.max_hold and self.max_hold * 1000)
+        blocking = self.blocking if blocking is None else blocking
+        wait = 0 if not blocking else math.inf if limit is None else max(0, limit * 1000)
+        end, failing, hold = now() + wait, None, None
+        for tries in itertools.count(1):
+            try:
+                hold = await self._attempt(session, end - now() if wait else 0, task)
+                break
+            except Again as again:
+                cause, failing = again.cause, again.cause and (failing or now())
+                if wait == 0:
+                    last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
+                else:
+                    last_try = now() + 20 >= (failing + PATIENCE if failing and limit is None else end)
+                if session.closed or last_try or isinstance(cause, AuthenticationError):
+                    if cause is not None:
+                        raise cause
+                    break
+                if not failing:
+                    continue
+                await session.refresh(session.node(self._key))
+                pause = min(20 * 2 ** min(tries, 5), max(20, end - now()))
+            except RefusedError as error:  # something that is no lock of this kind has the key
+                if code(error) != "WRONGTYPE" or poll is None:
+                    raise
+                pause = poll * 1000
+                if wait == 0 or now() + pause > end:
+                    break
+            await session.pause(pause)
         if hold is not None:
-            self.local.token, self.local.hold = token or hold.owner, hold
+            self.local.token, self.local.hold = task or hold.owner, hold
         return hold is not None
 
-    def _holds(self, session):
+    async def _attempt(self, session, left, task):
+        """One request under one name. Whatever is not known of it in the end is left."""
+        hold = Hold(self._key, session.name(task), max(1, int((self.timeout or self.lease) * 1000)), session.event,
+                    self.max_hold and self.max_hold * 1000)
+        session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
+        sent, known = now(), False
+        try:
+            node, reply = await session.ask(self._command, hold.key, hold.owner, hold.lease, "HOLDS", 1, wait=left)
+            if isinstance(reply, list):
+                reply = await node.answer(hold, reply[1], left)
+            known = reply is None or isinstance(reply, Exception)
+            if isinstance(reply, Exception):
+                raise Again(reply) if code(reply) in ELSEWHERE else refused(reply, hold.key)
+            if reply is None:
+                return None
+            hold.granted(reply, max(sent, hold.begin))
+            if hold.until - now() < hold.lease / 2 and not await session.extend(hold, hold.lease):
+                raise Again()
+            known = True
+            if not self.timeout:
+                node.hold(hold)
+            return hold
+        except Unanswered as error:
+            known = hold.token is None and not error.sent
+            raise Again(error.cause) from None
+        finally:
+            session.asked.pop(hold.owner, None)
+            if not known:
+                session.node(hold.key).leave(hold)
+
+    async def _holds(self, session):
         """Who holds, by the server: (owner, token, ms left). None where something else than such a lock has the key."""
-        reply = yield from session.ask("LOCK.INFO", self._key, "COUNT", 2**31 - 1)
-        if isinstance(reply, ResponseError) and code(reply) == "WRONGTYPE":
-            return None
-        if isinstance(reply, Exception):
+        reply = (await session.ask("LOCK.INFO", self._key, "COUNT", 2**31 - 1))[1]
+        if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
             raise reply
-        holds = map(fields, fields(reply)["holds"] if reply else [])
-        return [(hold["owner"], hold["token"], hold["lease"]) for hold in holds]
+        holds = map(fields, fields(reply)["holds"] if isinstance(reply, (dict, list)) else [])
+        return None if isinstance(reply, Exception) else [(hold["owner"], hold["token"], hold["lease"]) for hold in holds]
 
-    def _locked(self, session):
-        return (yield from self._holds(session)) != []
-
-    def _mine(self, session):
+    async def _mine(self, session):
         """The hold of this lock's token, also where another process took it."""
-        if self._token is None:
-            return None
-        for owner, fence, left in (yield from self._holds(session)) or []:
-            if self._hold is not None and not self._hold.ended and owner == self._hold.owner:
-                return self._hold
-            if self._hold is None and self._bytes(self._token) in (owner, owner.rpartition(b"##")[0]):
-                self.local.hold = Hold(self._key, owner, left, fence, now(), session.event())
-                return self._hold
-        return None
+        if self._hold is not None:
+            return self._hold if self._hold.owner in [owner for owner, _, _ in await self._holds(session) or []] else None
+        for owner, fence, left in await self._holds(session) or []:
+            if self._bytes(self._token) in (owner, owner.rpartition(b"##")[0]):
+                self.local.hold = Hold(self._key, owner, left, session.event)
+                self.local.hold.granted(fence, now())
+        return self._hold
 
-    def _owned(self, session):
-        return (yield from self._mine(session)) is not None
+    async def locked(self) -> bool:
+        return await self._holds(await self._session()) != []
 
-    def _release(self, session):
+    async def owned(self) -> bool:
+        return self._token is not None and await self._mine(await self._session()) is not None
+
+    async def release(self) -> None:
         if self._token is None:
-            raise rules.lock_error(LockError, "Cannot release a lock that was not acquired, or is released already", self.name)
-        hold = self._hold or (yield from self._mine(session))
+            raise lock_error(LockError, "Cannot release a lock that was not acquired, or is released already", self.name)
+        session = await self._session()
+        hold = self._hold or await self._mine(session)
         self.local.token = self.local.hold = None
-        if hold is None or not (yield from rules.release(session, hold)):
-            raise rules.lock_error(LockNotOwnedError, "The lock was lost before its release", self.name)
+        if hold is None or not await session.release(hold):
+            raise lock_error(LockNotOwnedError, "The lock was lost before its release", self.name)
 
-    def _extend(self, session, additional_time, replace_ttl):
+    async def extend(self, additional_time, replace_ttl=False) -> bool:
+        """`additional_time` seconds more; with `replace_ttl` that many from now on, if that is more than what is left."""
         if self._token is None:
-            raise rules.lock_error(LockError, "Cannot extend a lock that was not acquired", self.name)
+            raise lock_error(LockError, "Cannot extend a lock that was not acquired", self.name)
         if self.timeout is None:
-            raise rules.lock_error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself", self.name)
-        hold = self._hold or (yield from self._mine(session))
+            raise lock_error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself", self.name)
+        session = await self._session()
+        hold = self._hold or await self._mine(session)
         left = 0 if replace_ttl or hold is None else hold.deadline - now()
-        if hold is None or not (yield from rules.extend(session, hold, int(left + additional_time * 1000))):
-            raise rules.lock_error(LockNotOwnedError, "The lock was lost before it was extended", self.name)
+        try:
+            if hold is None or not await session.extend(hold, int(left + additional_time * 1000)):
+                raise lock_error(LockNotOwnedError, "The lock was lost before it was extended", self.name)
+        except Unanswered as error:
+            raise error.cause from None
         return True
 
-    def _wait_lost(self, session, timeout):
+    async def reacquire(self) -> bool:
+        """`timeout` seconds from now on."""
+        return await BaseLock.extend(self, self.timeout or 0, True)
+
+    async def wait_lost(self, timeout=None) -> bool:
+        """Returns when the lock is lost (True), released, or `timeout` seconds are over (False)."""
         hold, end = self._hold, math.inf if timeout is None else now() + timeout * 1000
+        session = await self._session()
         while hold is not None and hold.held() and now() < end:
-            yield Wait(hold.over, max(0, min(hold.until - now() + 1, end - now(), 1_000)))
+            await session.wait(hold.over, max(0, min(hold.until - now() + 1, end - now(), 1_000)))
         return self.lost and self._hold is hold
 
-    def _forgive(self, error):
-        if self.raise_on_release_error:
-            raise error
-        log.warning("lock %r: %s", self.name, error)
+    async def _enter(self):
+        if await self._acquire(self.sleep):
+            return self
+        raise lock_error(LockError, "Unable to acquire lock within the time specified", self.name)
+
+    async def _exit(self, *_):
+        try:
+            await BaseLock.release(self)
+        except LockError as error:
+            if self.raise_on_release_error:
+                raise
+            log.warning("lock %r: %s", self.name, error)
+
+
+def in_thread(method):
+    """The method without its `async`: nothing in it suspends where threads wait, so that its first step is all of it."""
+
+    @functools.wraps(method)
+    def run(*arguments, **options):
+        try:
+            method(*arguments, **options).send(None)
+        except StopIteration as end:
+            return end.value
+
+    return run
 
 
 class Lock(BaseLock):
     """A lock for threads: what `redis.lock.Lock` does, in the server."""
 
+    release, locked, owned = in_thread(BaseLock.release), in_thread(BaseLock.locked), in_thread(BaseLock.owned)
+    extend, reacquire, wait_lost = map(in_thread, (BaseLock.extend, BaseLock.reacquire, BaseLock.wait_lost))
+    __enter__, __exit__ = in_thread(BaseLock._enter), in_thread(BaseLock._exit)
+
     def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None) -> bool:
-        return self._run(self._acquire, blocking, blocking_timeout, token, sleep)
+        return in_thread(self._acquire)(self.sleep if sleep is None else sleep, blocking, blocking_timeout, token)
 
-    def release(self) -> None:
-        return self._run(self._release)
-
-    def extend(self, additional_time, replace_ttl=False) -> bool:
-        """`additional_time` seconds more; with `replace_ttl` that many from now on, if that is more than what is left."""
-        return self._run(self._extend, additional_time, replace_ttl)
-
-    def reacquire(self) -> bool:
-        """`timeout` seconds from now on."""
-        return self._run(self._extend, self.timeout or 0, True)
-
-    def locked(self) -> bool:
-        return self._run(self._locked)
-
-    def owned(self) -> bool:
-        return self._run(self._owned)
-
-    def wait_lost(self, timeout=None) -> bool:
-        """Returns when the lock is lost (True), released, or `timeout` seconds are over (False)."""
-        return self._run(self._wait_lost, timeout)
-
-    def _run(self, method, *arguments):
-        session = session_of(self.redis)
-        return session.run(method(session, *arguments))
-
-    def __enter__(self):
-        if self.acquire():
-            return self
-        raise rules.lock_error(LockError, "Unable to acquire lock within the time specified", self.name)
-
-    def __exit__(self, *_):
-        try:
-            self.release()
-        except LockError as error:
-            self._forgive(error)
+    async def _session(self):
+        return session_of(self.redis, Session, os.getpid())  # a child of fork() has neither the threads nor the names of its parent
 
 
 class ReadLock(Lock):
@@ -197,134 +240,120 @@ class ReadLock(Lock):
 def close(redis, timeout=2.0) -> bool:
     """Leaves all that is waited for or renewed through this client. Whether the server has heard all of it in time."""
     session = vars(redis).pop("_mortise_session", None)
-    return session is None or session.pid != os.getpid() or session.run(session.close(timeout * 1000))
+    return session is None or session.place != os.getpid() or in_thread(session.close)(timeout * 1000)
 
 
-def session_of(redis):
+def session_of(redis, kind, place):
+    """What all locks of a client share, in one process or one loop."""
     session = vars(redis).get("_mortise_session")
-    if session is None or session.pid != os.getpid():  # a child of fork() has neither the threads nor the names of its parent
-        session = redis._mortise_session = Session(redis)
+    if session is None or session.place != place:
+        session = redis._mortise_session = kind(redis, place)
     return session
 
 
-class Wire:
-    """One connection that all threads share. Who finds it free carries all that has gathered, in one pipeline."""
+def own_connection(pool, mail):
+    """A connection like those of the client's pool, but not out of it, and one that never sends anything twice."""
+    settings = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith("maint_notifications")}
+    limit = min(settings.get("socket_timeout") or math.inf, 2)
+    return pool.connection_class(**{
+        **settings, "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "retry_on_error": [], "health_check_interval": 0,
+        "socket_timeout": limit + MAIL_WAIT / 1000 if mail else limit,
+        "socket_connect_timeout": min(settings.get("socket_connect_timeout") or math.inf, 2),
+    })
+
+
+class BaseWire:
+    """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline."""
+
+    disconnecting = {}  # how
 
     def __init__(self, connect):
-        self.connect, self.connection = connect, None
-        self.mutex, self.jobs, self.busy = threading.Lock(), [], False
+        self.connect, self.connection, self.jobs = connect, None, collections.deque()
 
-    def call(self, commands):
-        job = SimpleNamespace(commands=commands, replies=None, error=None, turn=threading.Event())
+    async def exchange(self):
+        batch, error = [self.jobs.popleft() for _ in range(len(self.jobs))], Unanswered(None, False)
         try:
-            with self.mutex:
-                first, self.busy = not self.busy, True
-                self.jobs.append(job)
-            if not first:
-                job.turn.wait()
-            if job.replies is None and job.error is None:
-                self.carry()
-        except BaseException:  # an interrupt: whoever waits behind this one must not wait for ever
-            with self.mutex:
-                mine = job in self.jobs and (first or job.turn.is_set())
-                self.jobs = [other for other in self.jobs if other is not job]
-            if mine:
-                self.pass_on([])
-            raise
-        if job.error is not None:
-            raise job.error
-        return job.replies
-
-    def carry(self):
-        with self.mutex:
-            batch, self.jobs = self.jobs, []
-        cause, sent = None, False
-        try:
-            if self.connection is None:
-                self.connection = self.connect()
-            self.connection.connect()
-            sent = True
-            commands = [command for job in batch for command in job.commands]
-            self.connection.send_packed_command(self.connection.pack_commands(commands), check_health=False)
-            for job in batch:
-                job.replies = [self.read() for _ in job.commands]
-        except BaseException as error:
-            cause = error
-            self.hang_up()
-            if not isinstance(error, Exception):
+            self.connection = self.connection or self.connect()
+            await settled(self.connection.connect())
+            error.sent = True
+            packed = self.connection.pack_commands([command for commands, _ in batch for command in commands])
+            await settled(self.connection.send_packed_command(packed, check_health=False))
+            for commands, future in batch:
+                replies = [await self.read() for _ in commands]
+                if not future.done():
+                    future.set_result(replies)
+        except BaseException as cause:
+            error.cause = cause if isinstance(cause, Exception) else ConnectionError("interrupted")
+            await self.hang_up()
+            if not isinstance(cause, Exception):
                 raise
         finally:
-            for job in batch:
-                if job.replies is None:
-                    job.error = Unanswered(cause, sent)
-            self.pass_on(batch)
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
 
-    def read(self):
+    async def read(self):
         try:
-            return self.connection.read_response(disable_decoding=True)
+            return await settled(self.connection.read_response(disable_decoding=True))
         except ResponseError as error:
             return error
 
-    def pass_on(self, batch):
-        with self.mutex:
-            self.busy = bool(self.jobs)
-            following = self.jobs[:1]
-        for job in batch + following:
-            job.turn.set()
-
-    def hang_up(self):
+    async def hang_up(self):
         connection, self.connection = self.connection, None
         if connection is not None:
-            connection.disconnect()
+            await settled(connection.disconnect(**self.disconnecting))
+
+
+async def settled(answer):
+    """What redis-py's connections for threads answer at once, those for asyncio have to be awaited for."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+class Wire(BaseWire):
+    """The same for threads: whose turn it is carries what all have to say."""
+
+    def __init__(self, connect):
+        super().__init__(connect)
+        self.mutex = threading.Lock()
+
+    def call(self, commands):
+        future = concurrent.futures.Future()
+        self.jobs.append((commands, future))
+        with self.mutex:
+            if not future.done():
+                in_thread(self.exchange)()
+        return future.result()
 
 
 class Session(rules.Session):
-    """Carries the steps of the rules out, in the thread that asks."""
+    """Carries the rules out in the thread that asks: what they wait for blocks it."""
 
-    def __init__(self, redis):
-        super().__init__(redis)
-        self.pid = os.getpid()
+    event = staticmethod(threading.Event)
+
+    def __init__(self, client, place):
+        super().__init__(client, place)
         sessions.add(self)
 
-    event, new_wire = staticmethod(threading.Event), staticmethod(Wire)
+    def spawn(self, work):
+        threading.Thread(target=in_thread(work), name="mortise-lock", daemon=True).start()
 
-    def spawn(self, steps):
-        threading.Thread(target=self.run, args=(steps,), name="mortise-lock", daemon=True).start()
+    def new_wire(self, address, mail):
+        redis = self.client if address is None else self.client.get_redis_connection(self.client.get_node(*address))
+        return Wire(lambda: own_connection(redis.connection_pool, mail))
 
-    def run(self, steps):
-        act, value = steps.send, None
-        while True:
-            try:
-                step = act(value)
-            except StopIteration as end:
-                return end.value
-            try:
-                act, value = steps.send, self.do(step)
-            except BaseException as error:
-                act, value = steps.throw, error
+    async def wait(self, event, ms):
+        return event.wait(min(ms / 1000, threading.TIMEOUT_MAX))
 
-    def do(self, step):
-        if isinstance(step, Wait):
-            return step.event.wait(min(step.ms / 1000, threading.TIMEOUT_MAX))
-        if isinstance(step, Call):
-            return self.wire(step.node.address, step.mail).call(step.commands)
-        if self.may_refresh(step.node):
-            try:
-                self.client.nodes_manager.initialize()
-            except Exception as error:  # redis-py's own for this is no RedisError
-                log.warning("the cluster does not say who serves what: %s", error)
+    async def call(self, node, commands, mail=False):
+        return self.wire(node, mail).call(commands)
 
-    def connection(self, address, mail):
-        redis = self.client
-        if address is not None:
-            node = redis.get_node(*address)
-            redis = redis.get_redis_connection(node)
-        return own_connection(redis.connection_pool.connection_class, redis.connection_pool.connection_kwargs, mail)
+    async def read_slots(self):
+        self.client.nodes_manager.initialize()
 
-    def close(self, ms):
-        said = yield from super().close(ms)
+    async def close(self, ms):
+        said = await super().close(ms)
         for wire in list(self.wires.values()):
-            wire.hang_up()
+            await wire.hang_up()
         return said
 
 
@@ -334,5 +363,5 @@ sessions = weakref.WeakSet()
 @atexit.register
 def close_all():
     for session in list(sessions):
-        if session.pid == os.getpid():
-            session.run(session.close(500))
+        if session.place == os.getpid():
+            in_thread(session.close)(500)

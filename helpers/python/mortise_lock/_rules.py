@@ -1,22 +1,29 @@
-"""What a client of Mortise asks, believes and leaves: the way of an acquisition, a renewal on demand and a release.
+"""What a client of Mortise asks, believes and leaves. No socket, thread or loop here: `__init__.py` brings them.
 
-Generators, as in `_node.py`; threads (`__init__.py`) and asyncio (`asyncio.py`) each bring a session that carries their steps out.
-
-One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own, and one
-of which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it then
+One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own. One of
+which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it then
 changes nothing.
+
+All is written as coroutines. What they wait for is brought by the session's driver: with asyncio it suspends them, with
+threads it blocks where it stands, so that a coroutine runs to its end in one go.
 """
 import itertools
+import logging
 import math
 import threading
+import time
 import uuid
 
-from redis.exceptions import AskError, AuthenticationError, ConnectionError, LockError, MovedError, TimeoutError
+from redis.exceptions import AskError, ConnectionError, LockError, MovedError, ResponseError
 
-from ._node import LEAVE_FOR, Again, Call, Hold, Node, Refresh, Ticket, Unanswered, Wait, code, now
-
-PATIENCE = 10_000  # ms for which an acquisition without a limit bears a server that cannot be reached
+log = logging.getLogger("mortise_lock")
+MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
+LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
+TICK = 1_000  # ms after which background work looks about at the latest
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
+CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
+         "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class DeadlockError(LockError):
@@ -27,219 +34,347 @@ class RefusedError(LockError):
     """The server refused: a key of another type, too many waiters, no permission. The text is its own."""
 
 
+class Unanswered(Exception):
+    """A request without a reply. `sent` is False where it surely never left."""
+
+    def __init__(self, cause, sent):
+        self.cause, self.sent = cause, sent
+
+
+class Again(Exception):
+    """This attempt came to nothing, the next one may not. `cause`: why the server could not be asked, if so."""
+
+    def __init__(self, cause=None):
+        self.cause = cause
+
+
+def now():
+    """Milliseconds that go on while the machine sleeps, and do not step with the wall clock."""
+    return time.clock_gettime(CLOCK) * 1000
+
+
+def code(error):
+    """The first word of what the server said; redis-py takes it off the errors that it knows."""
+    return CODES.get(type(error).__name__) or str(error).split(" ", 1)[0]
+
+
 def lock_error(kind, text, name):
     error = kind(text)  # redis-py takes the name as well, but not in each of its versions
     error.lock_name = name
     return error
 
 
-def follow_elsewhere(error):
-    """An error of a server that is not, or not yet, the one to ask."""
-    return code(error) in ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
+def refused(error, key):
+    kind = DeadlockError if code(error) == "DEADLOCK" else RefusedError
+    return lock_error(kind, str(error), key.decode(errors="replace"))
+
+
+def fields(reply):
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
+    return {name.decode(): value for name, value in pairs}
+
+
+class Hold:
+    """One acquisition: asked for under a name of its own, granted perhaps, and over in the end."""
+
+    def __init__(self, key, owner, lease, event, max_hold=None):
+        self.key, self.owner, self.lease, self.max_hold = key, owner, lease, max_hold or math.inf
+        self.answered, self.over = event(), event()
+        self.since = self.answer = self.token = None
+        self.known_at, self.begin, self.until, self.deadline = math.inf, -math.inf, -math.inf, -math.inf
+        self.leave = ("LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR)
+
+    def settle(self, answer, begin=-math.inf):
+        """Takes the answer that comes by letter."""
+        if not self.answered.is_set():
+            self.answer, self.begin = answer, begin
+            self.answered.set()
+
+    def granted(self, token, begin):
+        self.token, self.last = token, begin + self.max_hold
+        self.believe(begin, self.lease)
+
+    def believe(self, begin, lease):
+        self.deadline = max(self.deadline, begin + lease)
+        self.until = max(self.until, min(begin + lease - lease / 100 - 2, self.last))
+        self.renew_at = begin + self.lease / 3
+
+    def held(self):
+        return not self.over.is_set() and now() < self.until
+
+    def renewal(self, lease):
+        return ("LOCK.RENEW", self.key, self.owner, max(1, int(lease)), "TOKEN", self.token)
+
+
+class Worker:
+    """Work in the background, that starts when there is some and ends a while after there is none."""
+
+    def __init__(self, session, work, load):
+        self.session, self.work, self.load, self.event, self.running = session, work, load, session.event(), False
+
+    def wake(self, urgent=True):
+        with self.session.mutex:
+            start, self.running = not self.running, True
+            if urgent:
+                self.event.set()
+        if start:
+            self.session.spawn(self.run)
+
+    async def run(self):
+        while self.running:
+            self.event.clear()
+            try:
+                await self.work()
+            except Exception:
+                log.exception("a lock's background work failed; it goes on")
+                await self.session.pause(TICK)
+            await self.session.wait(self.event, TICK)
+            with self.session.mutex:
+                self.running = self.event.is_set() or self.load()
+
+
+class Node:
+    """One server: who waits there, what is held there, and what has to be left there."""
+
+    def __init__(self, session, address):
+        self.session, self.address = session, address
+        self.queued, self.holds, self.unknown = set(), set(), set()
+        self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
+        self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.unknown))
+        self.new_box()
+
+    def new_box(self):
+        self.box, self.since, self.number, self.doubt = f"{uuid.uuid4()}{self.session.tag(self)}", None, 0, False
+
+    async def answer(self, hold, since, left):
+        """Waits for the letter to a request that was queued."""
+        hold.since, hold.known_at = since, now()
+        self.queued.add(hold)
+        self.doubt = self.doubt or since != self.since
+        self.listener.wake()
+        ends = now() + left + LETTER_DELAY
+        try:
+            while not await self.session.wait(hold.answered, min(ends - now(), 60_000)):
+                if now() >= ends:
+                    raise Again()
+        finally:
+            self.queued.discard(hold)
+        if isinstance(hold.answer, Again):
+            raise hold.answer
+        return hold.answer
+
+    async def listen(self):
+        """Collects the letters of all that wait at this node."""
+        while self.listener.load():
+            sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
+            try:
+                reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
+            except Unanswered as error:
+                reply = error
+            if isinstance(reply, Exception):
+                await self.session.pause(50)
+                await self.session.refresh(self)
+                moved = isinstance(reply, MovedError)
+                self.ask_again(lambda hold: moved or self.session.node(hold.key) is not self)
+                if moved:
+                    self.new_box()
+            else:
+                self.deliver(sent, *reply)
+
+    def deliver(self, sent, since, waited, letters):
+        if since != self.since:
+            self.since, self.number, self.doubt = since, 0, True
+        for letter in map(fields, letters):
+            self.number = max(self.number, letter["number"])
+            hold, result = self.session.asked.get(letter["owner"]), letter["result"]
+            if hold is None:
+                if result == b"granted":  # nobody wants it any more
+                    self.leave(Hold(letter["key"], letter["owner"], 0, self.session.event))
+            elif result == b"granted":
+                hold.settle(letter["token"], sent + waited - letter["age"])
+            else:
+                hold.settle(ResponseError(letter["error"].decode()) if result == b"refused" else None)
+        if self.doubt:  # what was asked for with another box than this one is gone, or the next answer will tell
+            self.doubt = False
+            self.ask_again(lambda hold: hold.since != since and hold.known_at < sent)
+            self.doubt = self.doubt or any(hold.since != since for hold in list(self.queued))
+
+    def ask_again(self, which):
+        for hold in list(self.queued):
+            if which(hold):
+                self.queued.discard(hold)
+                hold.settle(Again())
+
+    async def keep(self):
+        """Renews what is held, and leaves what is not known: both in one pipeline."""
+        pause = 20
+        while self.keeper.load():
+            sent, holds, unknown = now(), list(self.holds), list(self.unknown)[:1000]
+            for hold in holds:
+                if sent >= hold.until:
+                    self.lose(hold)
+            due = [hold for hold in holds if hold.renew_at <= sent + hold.lease / 10 and sent < min(hold.last, hold.until)]
+            if due or unknown:
+                commands = [hold.renewal(min(hold.lease, hold.last - sent)) for hold in due] + [hold.leave for hold in unknown]
+                try:
+                    replies = await self.session.call(self, commands)
+                except Unanswered as error:
+                    replies = [error] * len(commands)
+                failed = [self.renewed(hold, reply, sent) for hold, reply in zip(due, replies)]
+                failed += [self.left(hold, reply) for hold, reply in zip(unknown, replies[len(due):])]
+                if any(failed):
+                    await self.session.refresh(self)
+                    self.rehome()
+                    await self.session.pause(min([pause] + [hold.lease / 10 for hold in holds]))
+                pause = min(pause * 2, 500) if any(failed) else 20
+            elif holds:
+                next_at = min(min(hold.renew_at if sent < hold.last else math.inf, hold.until) for hold in holds)
+                if await self.session.wait(self.keeper.event, max(1, min(next_at - sent, TICK))):
+                    self.keeper.event.clear()
+
+    def renewed(self, hold, reply, sent):
+        """Takes the answer to a renewal. Whether it has to be asked again."""
+        if reply is None or code(reply) == "WRONGTYPE":
+            self.lose(hold)
+        elif reply == hold.token and now() < hold.until:  # a belief that has run out is never taken up again
+            hold.believe(sent, min(hold.lease, hold.last - sent))
+        return isinstance(reply, Exception)
+
+    def left(self, hold, reply):
+        """Takes the answer to a LEAVE. Whether it has to be said again."""
+        failed = isinstance(reply, Exception) and code(reply) != "NOPERM"
+        if not failed:
+            self.unknown.discard(hold)
+        return failed
+
+    def rehome(self):
+        """Gives what another node serves by now to that one."""
+        for hold in list(self.holds) + list(self.unknown):
+            node = self.session.node(hold.key)
+            if node is not self:
+                keep = node.hold if hold in self.holds else node.leave
+                self.holds.discard(hold)
+                self.unknown.discard(hold)
+                keep(hold)
+
+    def hold(self, hold):
+        self.holds.add(hold)
+        self.keeper.wake(urgent=min(hold.renew_at, hold.until) < now() + TICK)
+
+    def leave(self, hold):
+        self.unknown.add(hold)
+        self.keeper.wake()
+
+    def lose(self, hold):
+        self.holds.discard(hold)
+        if not hold.over.is_set():
+            hold.over.set()
+            log.warning("lock %r was lost", hold.key)
+            self.leave(hold)
 
 
 class Session:
-    """What all locks of one Redis client share. A driver adds `event`, `spawn`, `run`, `new_wire` and `connection`."""
+    """What all locks of one Redis client share. A driver adds `event`, `wait`, `call`, `spawn`, `new_wire`, `read_slots`."""
 
-    def __init__(self, client):
-        self.client, self.uid, self.count, self.closed = client, uuid.uuid4().hex, itertools.count(), False
+    def __init__(self, client, place):
+        self.client, self.place, self.uid, self.count, self.closed = client, place, uuid.uuid4().hex, itertools.count(), False
         self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.Lock(), {}, {}, {}, -math.inf
 
     def name(self, task):
         own = f"{self.uid}:{next(self.count)}".encode()
         return own if task is None else task + b"##" + own
 
-    def node(self, key):
-        return self.node_at(self.node_address(key))
-
-    def node_at(self, address):
-        node = self.nodes.get(address)
-        if node is None:
-            node = self.nodes.setdefault(address, Node(self, address))
-        return node
-
-    def node_address(self, key):
+    def address(self, key):
         """None where there is one server only, or where Sentinel says which it is."""
         if not hasattr(self.client, "nodes_manager"):
             return None
         node = self.client.get_node_from_key(key)
         return node.host, node.port
 
-    def wire(self, address, mail):
-        wire = self.wires.get((address, mail))
-        if wire is None:
-            wire = self.wires.setdefault((address, mail), self.new_wire(lambda: self.connection(address, mail)))
-        return wire
+    def node(self, key):
+        return self.node_at(self.address(key))
 
-    def may_refresh(self, node):
-        allowed = node.address is not None and now() > self.refreshed + 100
-        self.refreshed = now() if allowed else self.refreshed
-        return allowed
+    def node_at(self, address):
+        return self.nodes.get(address) or self.nodes.setdefault(address, Node(self, address))
+
+    def wire(self, node, mail):
+        place = node.address, mail
+        return self.wires.get(place) or self.wires.setdefault(place, self.new_wire(*place))
 
     def tag(self, node):
         """In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves."""
         if node.address is None:
             return ""
-        return next(f"{{{n}}}" for n in range(16384 * 16) if self.node_address(str(n)) == node.address)
+        return next(f"{{{n}}}" for n in range(16384 * 16) if self.address(str(n)) == node.address)
 
-    def ask(self, *command):
-        """One command, followed to where its key is served."""
-        asking, node = [], self.node(command[1])
+    async def pause(self, ms):
+        await self.wait(self.event(), ms)
+
+    async def refresh(self, node):
+        """Looks again who serves what: `node` no longer does."""
+        if node.address is not None and now() > self.refreshed + 100:
+            self.refreshed = now()
+            try:
+                await self.read_slots()
+            except Exception as error:  # redis-py's own for this is no RedisError
+                log.warning("the cluster does not say who serves what: %s", error)
+
+    async def ask(self, *command, wait=0):
+        """One command about a key, followed to where that is served, with what is to be left there said first. The node and
+        its reply. `wait`: for so long, by mail."""
+        node, asking = self.node(command[1]), []
         for _ in range(5):
-            reply = (yield Call(node, asking + [command]))[-1]
-            if isinstance(reply, MovedError):
-                yield Refresh(node)
-                asking, node = [], self.node(command[1])
-            elif isinstance(reply, AskError):
+            unknown = [hold for hold in list(node.unknown) if hold.key == command[1]]
+            mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
+            *replies, reply = await self.call(node, [hold.leave for hold in unknown] + asking + [(*command, *mail)])
+            for hold, said in zip(unknown, replies):
+                node.left(hold, said)
+            if isinstance(reply, AskError) and not isinstance(reply, MovedError):
                 asking, node = [("ASKING",)], self.node_at((reply.host, reply.port))
+            elif isinstance(reply, MovedError):
+                await self.refresh(node)
+                asking, node = [], self.node(command[1])
             else:
                 break
-        return reply
+        return node, reply
 
-    def close(self, ms):
+    async def extend(self, hold, lease):
+        """Whether the lock is held, for `lease` ms more from now on at least."""
+        sent = now()
+        reply = (await self.ask(*hold.renewal(lease)))[1] if hold.held() else None
+        if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
+            raise refused(reply, hold.key)
+        if reply != hold.token or not hold.held():
+            return False
+        hold.believe(sent, lease)
+        return True
+
+    async def release(self, hold):
+        """Whether it was held to the end. What is not known of it is left, without anybody waiting for that."""
+        node, held, known = self.node(hold.key), hold.held(), False
+        node.holds.discard(hold)
+        hold.over.set()
+        try:
+            node, reply = await self.ask("LOCK.RELEASE", hold.key, hold.owner, "ALL", "TOKEN", hold.token)
+            known = not isinstance(reply, Exception) or code(reply) in ("WRONGTYPE", "NOPERM")
+            if code(reply) == "NOPERM":
+                raise refused(reply, hold.key)
+            return held and reply is not None and code(reply) != "WRONGTYPE"
+        except Unanswered:
+            return held
+        finally:
+            if not known:
+                node.leave(hold)
+
+    async def close(self, ms):
         """Leaves all that is waited for and all that is renewed. Whether all of it has been said."""
         end, self.closed = now() + ms, True
-        for owner, ticket in list(self.asked.items()):
-            ticket.settle(Again(ConnectionError("closed"), failing=True))
-            ticket.node.leave(ticket.key, owner)
+        for hold in list(self.asked.values()):
+            hold.settle(Again(ConnectionError("closed")))
+            self.node(hold.key).leave(hold)
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
-                node.holds.discard(hold)
-                hold.end()
-                node.leave(hold.key, hold.owner)
-        while any(node.debts for node in list(self.nodes.values())) and now() < end:
-            yield Wait(self.event(), 5)
-        return not any(node.debts for node in self.nodes.values())
-
-
-def acquire(session, command, key, lease, wait, poll=None, task=None, **options):
-    """A Hold, or None if there was none within `wait` ms (None: no limit; 0: asked once). `poll`: how often to look where
-    something that is no lock of this kind has the key: what other libraries take with SET NX is seen so."""
-    end, failing, tries = math.inf if wait is None else now() + wait, None, 0
-    while True:
-        tries, pause = tries + 1, 20
-        try:
-            return (yield from attempt(session, command, key, lease, end - now() if wait != 0 else 0, task, options))
-        except Again as again:
-            cause, failing = again.cause, (failing or now()) if again.failing else None
-            if wait == 0:
-                last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more over a new connection, not after a silence
-            elif wait is None:
-                last_try = failing and now() > failing + PATIENCE
-            else:
-                last_try = now() + pause >= end
-            if session.closed or last_try or isinstance(cause, AuthenticationError):
-                if cause is not None:
-                    raise cause
-                return None
-            if failing:
-                pause = min(20 * 2 ** min(tries, 5), max(20, end - now()))
-                yield Refresh(session.node(key))
-            elif cause is None:
-                continue
-        except RefusedError as refused:
-            if code(refused) != "WRONGTYPE" or poll is None:
-                raise
-            if wait == 0 or now() + poll > end:
-                return None
-            pause = poll
-        yield Wait(session.event(), pause)
-
-
-def attempt(session, command, key, lease, left, task, options):
-    """One request under one name. Whatever is not known of it in the end is left."""
-    owner, node, asking = session.name(task), session.node(key), []
-    known, ticket = True, Ticket(key, node, session.event())
-    session.asked[owner] = ticket  # before it is sent: a letter may overtake the reply
-    try:
-        for _ in range(3):
-            waiting = ("WAIT", 0 if left == math.inf else max(1, math.ceil(left)), "MAIL", node.box) if left > 0 else ()
-            debts = [debt for debt in list(node.debts) if debt[0] == key]  # so that nobody waits for what he left himself
-            sent, known, ticket.node = now(), False, node
-            replies = yield Call(node, [("LOCK.LEAVE", *debt, "FOR", LEAVE_FOR) for debt in debts] + asking
-                                 + [(command, key, owner, lease, "HOLDS", 1, *waiting)])
-            for debt, reply in zip(debts, replies):
-                node.left(debt, reply)
-            reply = replies[-1]
-            if not isinstance(reply, AskError) or isinstance(reply, MovedError):
-                break
-            asking, node = [("ASKING",)], session.node_at((reply.host, reply.port))
-        if isinstance(reply, list):
-            ticket.since, ticket.known_at = reply[1], now()
-            node.queued.add(ticket)
-            if ticket.since != node.since:
-                node.doubted.add(ticket)
-            node.listener.wake()
-            ends = now() + left + LETTER_DELAY
-            while not (yield Wait(ticket.event, min(ends - now(), 60_000))):
-                if now() >= ends:
-                    raise Again()
-            reply, sent = ticket.answer, max(sent, ticket.begin)
-            if isinstance(reply, Again):
-                raise reply
-        if reply is None:
-            known = True
-            return None
-        if isinstance(reply, Exception):
-            known = True
-            if follow_elsewhere(reply):
-                raise Again(reply, failing=True)
-            raise lock_error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply), key.decode(errors="replace"))
-        hold = Hold(key, owner, lease, reply, sent, session.event(), **options)
-        if hold.until - now() < lease / 2:
-            sent = now()
-            confirmed = yield from session.ask(*hold.renewal(lease))
-            if confirmed != hold.token or not hold.held():
-                raise Again()
-            hold.believe(sent, lease)
-        known = True
-        if hold.renewed:
-            node.hold(hold)
-        return hold
-    except Unanswered as error:
-        known = known or not error.sent
-        raise Again(error.cause, failing=True) from None
-    finally:
-        node.queued.discard(ticket)
-        node.doubted.discard(ticket)
-        session.asked.pop(owner, None)
-        if not known:
-            node.leave(key, owner)
-
-
-def release(session, hold):
-    """Whether it was held to the end. What is not known of it is left, without anybody waiting for that."""
-    node, held, known = session.node(hold.key), hold.held(), False
-    node.holds.discard(hold)
-    hold.end()
-    try:
-        reply = yield from session.ask("LOCK.RELEASE", hold.key, hold.owner, "ALL", "TOKEN", hold.token)
-        if not isinstance(reply, Exception):
-            known = True
-            return held and reply is not None
-        known = code(reply) in ("WRONGTYPE", "NOPERM")
-        if code(reply) == "NOPERM":
-            raise lock_error(RefusedError, str(reply), hold.key.decode(errors="replace"))
-        return held and not known
-    except Unanswered:
-        return held
-    finally:
-        if not known:
-            node.leave(hold.key, hold.owner)
-
-
-def extend(session, hold, lease):
-    """Whether the lock is held, for `lease` ms more from now on at least."""
-    sent = now()
-    if not hold.held():
-        return False
-    try:
-        reply = yield from session.ask(*hold.renewal(lease))
-    except Unanswered as error:
-        raise error.cause from None
-    if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
-        raise lock_error(RefusedError, str(reply), hold.key.decode(errors="replace"))
-    if reply != hold.token or not hold.held():
-        return False
-    hold.believe(sent, lease)
-    return True
+                node.lose(hold)
+        while any(node.unknown for node in list(self.nodes.values())) and now() < end:
+            await self.pause(5)
+        return not any(node.unknown for node in list(self.nodes.values()))

@@ -114,6 +114,7 @@ async def test_broken_and_silent_connections_leave_nothing_and_lose_no_place(ser
     await holder.acquire()
     waiting = asyncio.create_task(Lock(far, "stock", thread_local=False).acquire())
     await soon(lambda: server.waiters("stock") == 1)
+    await far.ping()  # so the reply before it is through, too
     asked = server.commands("acquire")
     relay.cut()
     await holder.release()

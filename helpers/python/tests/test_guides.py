@@ -27,6 +27,16 @@ def test_what_a_guide_shows_runs(server, block):
     assert server.nothing_is_left()
 
 
+def test_the_commands_that_clients_send_are_commands(server):
+    """Those by hand in docs/clients.md, each with what it answers behind it; the token is another one here."""
+    lines = (ROOT / "docs/clients.md").read_text().splitlines()
+    commands = [line.split("  ")[0].split() for line in lines if line.startswith("LOCK.")]
+    assert len(commands) >= 6
+    for command in commands:
+        server.admin.execute_command(*command)  # an error would be raised
+    assert server.admin.execute_command("LOCK.INFO", "stock:42")["waiters"] == 0, "the last one left"
+
+
 def test_the_examples_run(server):
     assert run(server, str(HERE / "examples/workers.py")) == "served: 20\n"
     assert run(server, str(HERE / "examples/tasks.py")) == "done: all of it\nstopped: LockNotOwnedError\n"

@@ -103,8 +103,8 @@ def test_a_request_that_arrives_late_takes_nothing(far, relay, server):
     with pytest.raises(redis.RedisError):
         Lock(far, "stock").acquire(blocking=False)
     direct = Lock(redis.Redis(port=server.port), "stock")
-    relay.pass_all()
     left = server.commands("leave")
+    relay.pass_all()
     eventually(lambda: server.commands("leave") > left)
     eventually(lambda: server.admin.exists("stock") == 0)
     assert direct.acquire(blocking=False)

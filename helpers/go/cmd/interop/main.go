@@ -19,9 +19,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"mortise.example/mortise"
-	"mortise.example/mortise/goredisconn"
-	"mortise.example/mortise/rueidisconn"
+	"mortise"
+	"mortise/goredisconn"
+	"mortise/rueidisconn"
 )
 
 const (

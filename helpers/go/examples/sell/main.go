@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"mortise.example/mortise"
-	"mortise.example/mortise/goredisconn"
+	"mortise"
+	"mortise/goredisconn"
 )
 
 func main() {

@@ -3,39 +3,33 @@ package mortise;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.ReentrantLock;
 
 /** A lock that is held, until {@link #unlock} or until it is lost. */
 public final class Held implements AutoCloseable {
-    final long lease;
     private final Locks locks;
-    private final Node granted; // the server that did
     private final String key;
     private final String owner;
+    private final long lease;
     private final long limit; // of maxHold
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
 
-    private final ReentrantLock guard = new ReentrantLock();
-    private long token;
+    // All below under the mutex.
+    private Node node; // that granted it, or where it has moved to
+    private volatile long token;
     private long until; // it is believed until then
-    private long asked; // when the server was last asked with success
-    private boolean renewing;
+    private long renewal; // when it is to be renewed
     private boolean upgrading; // the token may be another one than is known
     private boolean over; // unlocked or lost
-    private boolean wasLost;
-    private Future<?> alarm;
+    private volatile boolean wasLost;
 
-    Held(Locks locks, Node node, Request r, String owner, long token, long begun, long limit) {
+    Held(Locks locks, Node node, Locks.Request r, String owner, long token) {
         this.locks = locks;
-        this.granted = node;
+        this.node = node;
         this.key = r.key;
         this.owner = owner;
         this.lease = r.lease;
-        this.limit = limit;
+        this.limit = Clock.now() + r.maxHold;
         this.token = token;
-        extend(begun);
     }
 
     public String key() {
@@ -47,12 +41,7 @@ public final class Held implements AutoCloseable {
      * whose token is smaller than one that was seen already.
      */
     public long token() {
-        guard.lock();
-        try {
-            return token;
-        } finally {
-            guard.unlock();
-        }
+        return token;
     }
 
     /** The token, if the lock is held at this moment. */
@@ -60,7 +49,7 @@ public final class Held implements AutoCloseable {
         if (!isHeld()) {
             throw new LockException.Lost(key);
         }
-        return token();
+        return token;
     }
 
     /**
@@ -69,25 +58,14 @@ public final class Held implements AutoCloseable {
      * over a client that does not repeat commands by itself.
      */
     public List<String> guard(String... command) {
-        var words = new ArrayList<>(List.of("LOCK.GUARD", key, owner, Long.toString(token())));
+        var words = new ArrayList<>(List.of("LOCK.GUARD", key, owner, "" + token));
         words.addAll(List.of(command));
         return words;
     }
 
     public boolean isHeld() {
-        return isHeld(BootClock.look());
-    }
-
-    private boolean isHeld(long now) {
-        guard.lock();
-        try {
-            if (now >= until) {
-                lose();
-            }
-            return !over;
-        } finally {
-            guard.unlock();
-        }
+        Clock.look();
+        return locks.get(this::state);
     }
 
     /** Completes when the lock is lost; never, where it is unlocked before. */
@@ -101,15 +79,9 @@ public final class Held implements AutoCloseable {
      * @throws LockException.Lost if it was lost before
      */
     public void unlock() {
-        locks.job(+1);
-        try {
-            isHeld(BootClock.now());
-            CompletableFuture<Object> released = release();
-            if (released == null ? isLost() : released.join() == null) {
-                throw new LockException.Lost(key);
-            }
-        } finally {
-            locks.job(-1);
+        CompletableFuture<Object> released = release();
+        if (released == null ? wasLost : released.join() == null) {
+            throw new LockException.Lost(key);
         }
     }
 
@@ -118,182 +90,130 @@ public final class Held implements AutoCloseable {
         unlock();
     }
 
-    private boolean isLost() {
-        guard.lock();
-        try {
-            return wasLost;
-        } finally {
-            guard.unlock();
-        }
-    }
-
     /** Sends the release, once: null if the lock is over already. What is not answered is left. */
     CompletableFuture<Object> release() {
-        guard.lock();
-        try {
-            if (over) {
+        follow();
+        return locks.get(() -> {
+            if (!state()) {
                 return null;
             }
             locks.job(+1);
             end();
-        } finally {
-            guard.unlock();
-        }
-        return at().send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", Long.toString(token)).thenApply(reply -> {
-            if (reply instanceof RuntimeException) {
-                locks.leave(key, owner);
-            }
-            locks.job(-1);
-            return reply;
+            return node.send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token).thenApply(reply -> {
+                if (reply instanceof LockException) {
+                    locks.leave(key, owner);
+                }
+                locks.job(-1);
+                return reply;
+            });
         });
     }
 
     /** Keeps a read hold only: waiting readers get in. */
     void downgrade() {
-        Node node = at();
-        node.send("LOCK.RLOCK", key, owner, Long.toString(lease), "HOLDS", "1", "TOKEN", Long.toString(token));
-        Object reply = node.send("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", "0", "TOKEN", Long.toString(token)).join();
-        if (!(reply instanceof Long left) || left != 1) {
-            giveUp();
+        follow();
+        node.send("LOCK.RLOCK", key, owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token);
+        Object reply = node.send("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token).join();
+        if (!Long.valueOf(1).equals(reply)) {
+            locks.with(this::lose);
             check();
         }
     }
 
     /** Adds a write hold to the read hold. Where it is not known whether that came about, all is lost. */
     boolean upgrade(long left, boolean interruptible) throws InterruptedException {
-        setUpgrading(true);
-        Node node = at();
-        try (Node.Pending letter = left > 0 ? node.expect(owner) : null) {
-            var words = new ArrayList<>(List.of("LOCK.WLOCK", key, owner, Long.toString(lease), "HOLDS", "1", "TOKEN", Long.toString(token)));
-            if (letter != null) {
-                words.addAll(List.of("WAIT", left == Locks.FOREVER ? "0" : Long.toString(left), "MAIL", letter.box.name));
-            }
-            long granted = locks.ask(node, words, letter, left, interruptible).token();
-            guard.lock();
-            try {
-                token = Math.max(token, granted);
-            } finally {
-                guard.unlock();
-            }
+        follow();
+        locks.with(() -> upgrading = true);
+        try {
+            var words = new ArrayList<>(List.of("LOCK.WLOCK", key, owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token));
+            long granted = node.ask(words, owner, left, interruptible).token();
+            locks.with(() -> token = Math.max(token, granted));
             check();
             return granted != 0;
         } catch (LockException.Refused e) {
             throw e; // it has changed nothing
         } catch (RuntimeException | InterruptedException e) {
-            giveUp();
+            locks.with(this::lose);
             throw e;
         } finally {
-            setUpgrading(false);
-        }
-    }
-
-    private void giveUp() {
-        guard.lock();
-        try {
-            lose();
-        } finally {
-            guard.unlock();
-        }
-    }
-
-    private void setUpgrading(boolean now) {
-        guard.lock();
-        try {
-            upgrading = now;
-        } finally {
-            guard.unlock();
+            locks.with(() -> upgrading = false);
         }
     }
 
     /** Believes the lock until a lease after that moment, less what clocks may differ by. */
-    private void extend(long begun) {
+    void extend(long begun) {
         until = Math.min(Math.max(until, begun + lease - lease / 100 - 2), limit);
-        asked = Math.max(asked, begun);
+        renewal = until == limit ? limit : begun + lease / 3;
     }
 
     /** Asks once more where more than half of the lease has gone by the time the grant is known. */
     void confirm(boolean interruptible) throws InterruptedException {
-        if (until - BootClock.now() > lease / 2 || until == limit) {
+        long sent = Clock.now();
+        if (until - sent > lease / 2 || until == limit) {
             return;
         }
-        long sent = BootClock.now();
-        Object reply = Locks.await(renewal(), Locks.FOREVER, interruptible);
-        if (!(reply instanceof Long same) || same != token || BootClock.now() >= until) {
+        Object reply = Node.await(renew(), Locks.FOREVER, interruptible);
+        if (!Long.valueOf(token).equals(reply) || Clock.now() >= until) {
             throw new LockException.Unanswered("the grant was told too late", null);
         }
         extend(sent);
     }
 
-    /** The server that the lock is on: in a cluster its slot may move. */
-    private Node at() {
-        try {
-            return locks.node(key);
-        } catch (LockException e) {
-            return granted;
-        }
+    private CompletableFuture<Object> renew() {
+        return node.send("LOCK.RENEW", key, owner, "" + lease);
     }
 
-    private CompletableFuture<Object> renewal() {
-        return upgrading
-            ? at().send("LOCK.RENEW", key, owner, Long.toString(lease))
-            : at().send("LOCK.RENEW", key, owner, Long.toString(lease), "TOKEN", Long.toString(token));
+    /** Renews it if that is due, and says when to look again. Under the mutex, as what follows is. */
+    long keep() {
+        long sent = Clock.now();
+        if (!state()) {
+            return Long.MAX_VALUE;
+        }
+        if (sent >= renewal - lease / 12 && renewal < limit) {
+            renewal = limit;
+            renew().thenAccept(reply -> locks.with(() -> renewed(sent, reply)));
+        }
+        return nextLook();
     }
 
-    /** Has the deadline looked at when it comes. */
-    void start() {
-        guard.lock();
-        try {
-            if (!over) {
-                alarm = locks.timer.schedule(this::ring, Math.max(1, until - BootClock.now()), TimeUnit.MILLISECONDS);
-            }
-        } finally {
-            guard.unlock();
-        }
-    }
-
-    private void ring() {
-        if (isHeld()) {
-            start();
-        }
-    }
-
-    void renewIfDue(long period) {
-        if (!isHeld(BootClock.now())) {
-            return;
-        }
-        guard.lock();
-        try {
-            if (!renewing && until != limit && BootClock.now() + period >= asked + lease / 3) {
-                renewing = true;
-                long sent = BootClock.now();
-                renewal().thenAccept(reply -> renewed(sent, reply));
-            }
-        } finally {
-            guard.unlock();
-        }
+    long nextLook() {
+        return Math.min(renewal, until);
     }
 
     /** Hears what became of a renewal. An error says nothing: it is tried again until the lock is lost. */
     private void renewed(long sent, Object reply) {
-        guard.lock();
+        if (!state()) {
+            return;
+        } else if (reply instanceof LockException) {
+            renewal = Clock.now() + lease / 6;
+            locks.refresh();
+        } else if (reply instanceof Long now && (now == token || upgrading && now > token)) {
+            extend(sent);
+        } else {
+            lose();
+        }
+        locks.lookBy(nextLook());
+    }
+
+    /** Looks where the lock is: in a cluster its slot may move, and Sentinel may name another primary. */
+    void follow() {
         try {
-            renewing = false;
-            boolean ours = reply instanceof Long now && (now == token || upgrading && now > token);
-            if (over) {
-                return;
-            } else if (reply == null || BootClock.now() >= until || reply instanceof Long && !ours) {
-                lose();
-            } else if (ours) {
-                extend(sent);
-            } else {
-                locks.refreshSoon();
-            }
-        } finally {
-            guard.unlock();
+            Node now = locks.node(key);
+            locks.with(() -> node = now);
+        } catch (LockException e) {
+            // Nobody knows now.
         }
     }
 
-    /** A belief that has ended is never taken up again. The guard is held. */
+    /** Whether it is held at this moment. */
+    private boolean state() {
+        if (Clock.now() >= until) {
+            lose();
+        }
+        return !over;
+    }
+
+    /** A belief that has ended is never taken up again. */
     private void lose() {
         if (!over) {
             wasLost = true;
@@ -305,9 +225,6 @@ public final class Held implements AutoCloseable {
 
     private void end() {
         over = true;
-        if (alarm != null) {
-            alarm.cancel(false);
-        }
         locks.forget(this);
     }
 }

@@ -6,10 +6,20 @@ public class LockException extends RuntimeException {
         super(message, cause);
     }
 
+    /** It may be over soon: a broken connection, a failover, a slot that moves. */
+    boolean passes() {
+        return false;
+    }
+
     /** The server did not answer, or its answer was lost or came too late. */
     public static final class Unanswered extends LockException {
         Unanswered(String message, Throwable cause) {
             super(message, cause);
+        }
+
+        @Override
+        boolean passes() {
+            return true;
         }
     }
 
@@ -46,7 +56,7 @@ public class LockException extends RuntimeException {
             return code.equals("DEADLOCK");
         }
 
-        /** It may be over soon: a failover, a slot that moves. */
+        @Override
         boolean passes() {
             return switch (code) {
                 case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED",

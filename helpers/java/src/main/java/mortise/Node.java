@@ -1,14 +1,24 @@
 package mortise;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.locks.ReentrantLock;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Predicate;
 
 /**
  * A server: what it is asked goes out in pipelines of one connection, what it answers later comes by mail over a second
@@ -19,27 +29,28 @@ final class Node {
     /** How long a server may take to answer. */
     static final Duration TIMEOUT = Duration.ofSeconds(1);
 
+    private static final Duration MAIL_WAIT = Duration.ofSeconds(2);
     private static final int MOST_COMMANDS = 512;
-    private static final long IDLE = 10_000;
+    private static final long IDLE = 10_000; // for how long a box outlives the last who waited
 
-    final String name;
     private final Locks locks;
+    private final String name;
     private final LinkedBlockingQueue<Command> queue = new LinkedBlockingQueue<>();
-    private final ReentrantLock guard = new ReentrantLock();
-    private Box box;
+    private final Map<String, Pending> pending = new HashMap<>(); // by owner
+    private String box; // where the server puts the answers of this program's requests; null while nobody listens
 
     private record Command(List<String> words, CompletableFuture<Object> reply) {}
 
-    /** What a letter said: a token and when its lease began, no token for denied, or why nothing can come. */
+    /** What became of a request: a token and when its lease began if known, no token for denied, or why nothing can come. */
     record Answer(long token, long begun, RuntimeException error) {}
 
     Node(Locks locks, String name) {
         this.locks = locks;
         this.name = name;
-        Locks.daemon("mortise-commands " + name, this::pump);
+        Locks.daemon("mortise-commands " + name, this::pump).start();
     }
 
-    /** Has the command sent. Never blocks; there always is a reply: an exception where the server has none. */
+    /** Has the command sent. Never blocks; there always is a reply: a LockException where the server has none. */
     CompletableFuture<Object> send(String... words) {
         var command = new Command(List.of(words), new CompletableFuture<>());
         queue.add(command);
@@ -57,7 +68,7 @@ final class Node {
             } catch (InterruptedException e) {
                 continue; // stopped
             }
-            queue.drainTo(batch, MOST_COMMANDS - 1);
+            locks.with(() -> queue.drainTo(batch, MOST_COMMANDS - 1)); // what is renewed together goes out together
             List<Object> replies;
             try {
                 replies = locks.client.send(name, batch.stream().map(Command::words).toList(), TIMEOUT);
@@ -75,206 +86,182 @@ final class Node {
         }
     }
 
-    /** Awaits letters for the owner, before its request is sent: a letter may come before the request's reply. */
-    Pending expect(String owner) {
-        guard.lock();
-        try {
-            if (box == null || box.isMisplaced()) {
-                box = new Box(boxName());
-                Locks.daemon("mortise-mail " + name, box::listen);
+    /** Sends a request, by mail if it may wait, and awaits what becomes of it. */
+    Answer ask(List<String> words, String owner, long left, boolean interruptible) throws InterruptedException {
+        try (Pending letter = left > 0 ? expect(owner) : null) {
+            if (letter != null) {
+                words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", letter.box));
             }
-            return box.expect(owner);
-        } finally {
-            guard.unlock();
+            if (locks.isClosing()) { // nobody would end this wait
+                throw new LockException.Closed();
+            }
+            Object reply = await(send(words.toArray(String[]::new)), Locks.FOREVER, interruptible);
+            if (reply == null || reply instanceof Long) {
+                return new Answer(reply instanceof Long token ? token : 0, 0, null);
+            } else if (reply instanceof LockException e) {
+                throw e;
+            }
+            letter.since = (Long) ((List<?>) reply).get(1);
+            Answer answer = await(letter.answer, left + 2 * TIMEOUT.toMillis(), interruptible);
+            if (answer == null) {
+                throw new LockException.Unanswered("no letter from the server", null);
+            } else if (answer.error() != null) {
+                throw answer.error();
+            }
+            return answer;
         }
     }
 
-    /** Ends all waits for letters: the locks close. */
-    void endWaits() {
-        guard.lock();
+    /** Awaits the future; null after that many milliseconds. */
+    static <T> T await(CompletableFuture<T> future, long millis, boolean interruptible) throws InterruptedException {
+        boolean interrupted = false;
         try {
-            if (box != null) {
-                box.giveUp(new LockException.Closed());
+            for (long end = Clock.now() + millis; ; ) {
+                try {
+                    return future.get(end - Clock.now(), TimeUnit.MILLISECONDS);
+                } catch (TimeoutException | ExecutionException e) { // none is completed by an exception
+                    return null;
+                } catch (InterruptedException e) {
+                    if (interruptible) {
+                        throw e;
+                    }
+                    interrupted = true;
+                }
             }
         } finally {
-            guard.unlock();
-        }
-    }
-
-    /** Makes up a name that is routed to this server: in a cluster the box has to be where the locks are. */
-    private String boxName() {
-        while (true) {
-            String box = "{" + locks.newName(null) + "}";
-            if (locks.client.node(box).equals(name)) {
-                return box;
+            if (interrupted) {
+                Thread.currentThread().interrupt();
             }
         }
     }
 
     /** A request that waits for a letter. */
     final class Pending implements AutoCloseable {
-        final Box box;
+        final String box;
         final CompletableFuture<Answer> answer = new CompletableFuture<>();
+        volatile long since; // of the box that the server put it to
         private final String owner;
-        private volatile long since;
 
-        private Pending(Box box, String owner) {
+        private Pending(String box, String owner) {
             this.box = box;
             this.owner = owner;
         }
 
-        /** Hears which box the server put the request to. */
-        void queued(List<?> reply) {
-            since = (Long) reply.get(1);
-        }
-
         @Override
         public void close() {
-            box.forget(owner);
+            locks.with(() -> pending.remove(owner));
         }
     }
 
-    /** Where the server puts the answers of this program's requests. It lives while it is of use. */
-    final class Box {
-        final String name;
-        private final ReentrantLock guard = new ReentrantLock();
-        private final Map<String, Pending> pending = new HashMap<>();
-        private long since; // tells this box from an earlier one of the same name
-        private long after; // the last letter that was read
-        private long used = BootClock.now();
-
-        private Box(String name) {
-            this.name = name;
-        }
-
-        private Pending expect(String owner) {
-            var p = new Pending(this, owner);
-            guard.lock();
-            try {
-                pending.put(owner, p);
-            } finally {
-                guard.unlock();
-            }
-            return p;
-        }
-
-        private void forget(String owner) {
-            guard.lock();
-            try {
-                pending.remove(owner);
-            } finally {
-                guard.unlock();
+    /** Awaits letters for the owner, before its request is sent: a letter may come before the request's reply. */
+    private Pending expect(String owner) {
+        while (true) {
+            String seen = locks.get(() -> box);
+            String name = servedName(seen);
+            Pending letter = locks.get(() -> {
+                if (!Objects.equals(box, seen)) {
+                    return null; // somebody else was faster
+                } else if (!name.equals(seen)) {
+                    box = name;
+                    Locks.daemon("mortise-mail " + this.name, () -> listen(name)).start();
+                }
+                pending.put(owner, new Pending(name, owner));
+                return pending.get(owner);
+            });
+            if (letter != null) {
+                return letter;
             }
         }
+    }
 
-        private boolean isMisplaced() {
+    /** That name, or a new one where it is not routed to this server: in a cluster a box has to be where the locks are. */
+    private String servedName(String box) {
+        for (int i = 0; box == null || i < 100_000 && !isServed(box); i++) {
+            box = "{" + UUID.randomUUID() + "}";
+        }
+        return box;
+    }
+
+    private boolean isServed(String box) {
+        try {
+            return locks.client.node(box).equals(name);
+        } catch (RuntimeException e) {
+            return true; // nobody knows now
+        }
+    }
+
+    /** Collects letters while anybody waits for them, or did lately. A request that was made to another box is gone. */
+    private void listen(String box) {
+        long since = 0; // tells this box from an earlier one of the same name
+        long after = 0; // the last letter that was read
+        long pause = Locks.FIRST_PAUSE;
+        for (long used = Clock.now(); isOfUse(box, used); ) {
+            used = locks.get(pending::isEmpty) ? used : Clock.now();
+            var words = new ArrayList<>(List.of("LOCK.MAIL", box, "WAIT", "" + MAIL_WAIT.toMillis()));
+            if (since != 0) {
+                words.addAll(List.of("AFTER", "" + since, "" + after));
+            }
+            long sent = Clock.now();
+            Object reply;
             try {
-                return !locks.client.node(name).equals(Node.this.name);
+                reply = locks.client.mail(name, words, TIMEOUT.plus(MAIL_WAIT));
             } catch (RuntimeException e) {
-                return false; // nobody knows now
+                reply = e;
             }
-        }
-
-        /** Collects letters until nobody has waited for any for a while, or the box is not where the locks are. */
-        private void listen() {
-            long pause = Locks.FIRST_PAUSE;
-            do {
-                var words = new ArrayList<>(List.of("LOCK.MAIL", name, "WAIT", "2000"));
-                if (since != 0) {
-                    words.addAll(List.of("AFTER", Long.toString(since), Long.toString(after)));
-                }
-                long sent = BootClock.now();
-                Object reply;
-                try {
-                    reply = locks.client.mail(Node.this.name, words, TIMEOUT.plusSeconds(2));
-                } catch (RuntimeException e) {
-                    reply = e;
-                }
-                if (reply instanceof List<?> mail && mail.size() == 3) {
-                    read(sent, mail);
-                    pause = Locks.FIRST_PAUSE;
-                    continue;
-                }
-                if (reply instanceof LockException.Refused refused && !refused.passes()) {
-                    giveUp(new LockException("no mail from the server: " + refused.getMessage(), refused));
-                }
-                locks.sleep(pause);
-                pause = Math.min(2 * pause, Locks.LAST_PAUSE);
-                locks.refresh();
-            } while (!ends());
-        }
-
-        /** Says whether the box is of no use any more, and if so takes it out of it. */
-        private boolean ends() {
-            boolean misplaced = isMisplaced();
-            Node.this.guard.lock();
-            guard.lock();
-            try {
-                if (!pending.isEmpty()) {
-                    used = BootClock.now();
-                }
-                if (!misplaced && !locks.isStopped() && BootClock.now() - used < IDLE) {
-                    return false;
-                }
-                if (box == this) {
-                    box = null;
-                }
-            } finally {
-                guard.unlock();
-                Node.this.guard.unlock();
-            }
-            giveUp(new LockException.Unanswered("the server does not serve this lock any more", null));
-            return true;
-        }
-
-        private void giveUp(RuntimeException why) {
-            guard.lock();
-            try {
-                pending.values().forEach(p -> p.answer.complete(new Answer(0, 0, why)));
-            } finally {
-                guard.unlock();
-            }
-        }
-
-        /** Hands letters out. A request that was made to another box than this is gone. */
-        private void read(long sent, List<?> mail) {
-            long waited = (Long) mail.get(1);
-            guard.lock();
-            try {
-                since = (Long) mail.get(0);
+            if (reply instanceof List<?> mail && mail.size() == 3) {
+                long now = since = (Long) mail.get(0);
                 for (Object entry : (List<?>) mail.get(2)) {
                     Map<String, Object> letter = fields((List<?>) entry);
-                    long number = (Long) letter.get("number");
-                    if (number > after) { // numbers grow from box to box, too
-                        after = number;
-                        deliver(letter, sent + waited);
+                    if ((Long) letter.get("number") > after) { // numbers grow from box to box, too
+                        after = (Long) letter.get("number");
+                        deliver(letter, sent + (Long) mail.get(1));
                     }
                 }
-                for (Pending p : pending.values()) {
-                    if (p.since != 0 && p.since != since) {
-                        p.answer.complete(new Answer(0, 0, new LockException.Unanswered("the server forgot the request", null)));
-                    }
-                }
-            } finally {
-                guard.unlock();
+                giveUp(p -> p.box.equals(box) && p.since != 0 && p.since != now, new LockException.Unanswered("the server forgot the request", null));
+                pause = Locks.FIRST_PAUSE;
+                continue;
             }
+            if (reply instanceof LockException.Refused refused && !refused.passes()) {
+                giveUp(p -> p.box.equals(box), new LockException("no mail from the server: " + refused.getMessage(), refused));
+            }
+            locks.refresh();
+            LockSupport.parkNanos(pause * 1_000_000);
+            pause = Math.min(2 * pause, Locks.LAST_PAUSE);
         }
+        giveUp(p -> p.box.equals(box), new LockException.Unanswered("the server does not serve this lock any more", null));
+    }
 
-        private void deliver(Map<String, Object> letter, long told) {
-            var owner = (String) letter.get("owner");
-            Pending p = pending.get(owner);
-            boolean granted = "granted".equals(letter.get("result"));
-            if (p == null) {
-                if (granted) {
-                    locks.leave((String) letter.get("key"), owner);
-                }
-            } else if (granted) {
-                p.answer.complete(new Answer((Long) letter.get("token"), told - (Long) letter.get("age"), null));
-            } else if ("refused".equals(letter.get("result"))) {
-                p.answer.complete(new Answer(0, 0, new LockException.Refused((String) letter.get("error"))));
-            } else {
-                p.answer.complete(new Answer(0, 0, null));
+    /** Whether the box is, and if not takes it out of it. */
+    private boolean isOfUse(String box, long used) {
+        boolean served = isServed(box);
+        return locks.get(() -> {
+            boolean ours = box.equals(this.box);
+            if (ours && served && !locks.isStopped() && (!pending.isEmpty() || Clock.now() - used < IDLE)) {
+                return true;
+            } else if (ours) {
+                this.box = null;
             }
+            return false;
+        });
+    }
+
+    /** Tells those who wait that nothing will come. */
+    void giveUp(Predicate<Pending> which, LockException why) {
+        locks.with(() -> pending.values().stream().filter(which).forEach(p -> p.answer.complete(new Answer(0, 0, why))));
+    }
+
+    private void deliver(Map<String, Object> letter, long told) {
+        var owner = (String) letter.get("owner");
+        Pending waiting = locks.get(() -> pending.get(owner));
+        Answer answer = switch ((String) letter.get("result")) {
+            case "granted" -> new Answer((Long) letter.get("token"), told - (Long) letter.get("age"), null);
+            case "refused" -> new Answer(0, 0, new LockException.Refused((String) letter.get("error")));
+            default -> new Answer(0, 0, null);
+        };
+        if (waiting != null) {
+            waiting.answer.complete(answer);
+        } else if (answer.token != 0) {
+            locks.leave((String) letter.get("key"), owner);
         }
     }
 
@@ -284,5 +271,43 @@ final class Node {
             read.put((String) flat.get(i), flat.get(i + 1));
         }
         return read;
+    }
+}
+
+/**
+ * Milliseconds that go on while the machine sleeps, as the server's leases do. Java's own clock may stand still then:
+ * {@link #look} compares it with what Linux says of its uptime, in hundredths of a second, and adds what is missing.
+ */
+final class Clock {
+    private static final Path UPTIME = Path.of("/proc/uptime");
+    private static final AtomicLong asleep = new AtomicLong();
+    private static final long offset = uptime() - ticks();
+
+    private Clock() {}
+
+    private static long ticks() {
+        return System.nanoTime() / 1_000_000;
+    }
+
+    /** What the clock shows, as far as {@link #look} has looked. */
+    static long now() {
+        return ticks() + asleep.get();
+    }
+
+    /** Looks whether the machine has slept. Takes some microseconds. */
+    static void look() {
+        long slept = uptime() - ticks() - offset;
+        if (offset > -Long.MAX_VALUE / 4 && slept > asleep.get() + 50) {
+            asleep.accumulateAndGet(slept, Math::max);
+        }
+    }
+
+    private static long uptime() {
+        try {
+            String text = Files.readString(UPTIME);
+            return (long) (Double.parseDouble(text.substring(0, text.indexOf(' '))) * 1000);
+        } catch (IOException | RuntimeException e) {
+            return Long.MIN_VALUE / 2; // no Linux
+        }
     }
 }

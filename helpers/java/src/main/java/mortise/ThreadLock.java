@@ -1,8 +1,10 @@
 package mortise;
 
+import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReadWriteLock;
 
 /**
  * A lock that a thread holds, as {@link java.util.concurrent.locks.ReentrantReadWriteLock}'s are: re-entrant, writer to
@@ -14,10 +16,24 @@ import java.util.concurrent.locks.Lock;
 public final class ThreadLock implements Lock {
     private final Locks locks;
     private final String key;
-    private final long lease;
+    private final Duration lease;
     private final boolean read;
 
-    ThreadLock(Locks locks, String key, long lease, boolean read) {
+    /** The two sides of one lock. */
+    public record Pair(ThreadLock writeLock, ThreadLock readLock) implements ReadWriteLock {}
+
+    /** What a thread holds of one lock, and how often. The server knows of one hold. */
+    static final class Hold {
+        private final Held held;
+        private int reads;
+        private int writes;
+
+        Hold(Held held) {
+            this.held = held;
+        }
+    }
+
+    ThreadLock(Locks locks, String key, Duration lease, boolean read) {
         this.locks = locks;
         this.key = key;
         this.lease = lease;
@@ -26,11 +42,12 @@ public final class ThreadLock implements Lock {
 
     @Override
     public void lock() {
-        try {
-            take(Locks.FOREVER, false);
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e); // is not thrown
-        }
+        takeUninterrupted(Locks.FOREVER);
+    }
+
+    @Override
+    public boolean tryLock() {
+        return takeUninterrupted(0);
     }
 
     @Override
@@ -39,66 +56,77 @@ public final class ThreadLock implements Lock {
     }
 
     @Override
-    public boolean tryLock() {
+    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+        return take(time <= 0 ? 0 : Math.min(Locks.FOREVER, Math.max(1, unit.toMillis(time))), true);
+    }
+
+    private boolean takeUninterrupted(long wait) {
         try {
-            return take(0, false);
+            return take(wait, false);
         } catch (InterruptedException e) {
             throw new IllegalStateException(e); // is not thrown
         }
-    }
-
-    @Override
-    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
-        return take(time <= 0 ? 0 : Math.max(1, unit.toMillis(time)), true);
     }
 
     private boolean take(long wait, boolean interruptible) throws InterruptedException {
         if (interruptible && Thread.interrupted()) {
             throw new InterruptedException();
         }
-        ThreadHold hold = locks.ofThread().get(key);
+        Hold hold = locks.ofThread.get().get(key);
         if (hold == null) {
             try {
-                hold = new ThreadHold(locks.take(key).forThread(read, lease, wait, interruptible).acquire());
+                hold = new Hold(request(wait, interruptible).acquire());
             } catch (LockException.Busy e) {
                 return false;
             }
-            locks.ofThread().put(key, hold);
+            locks.ofThread.get().put(key, hold);
         } else {
             hold.held.check();
             if (!read && hold.writes == 0 && !hold.held.upgrade(wait, interruptible)) {
                 return false;
             }
         }
-        if (read) {
-            hold.reads++;
-        } else {
-            hold.writes++;
-        }
+        count(hold, +1);
         return true;
+    }
+
+    /** The thread is the task, so threads that wait for each other are a deadlock. */
+    private Locks.Request request(long wait, boolean interruptible) {
+        Locks.Request request = locks.take(key).lease(lease).task(locks.uuid + "-" + Thread.currentThread().getId());
+        request.read = read;
+        request.wait = wait;
+        request.interruptible = interruptible;
+        return request;
+    }
+
+    /** How often the thread holds it in this mode, after that many more. */
+    private int count(Hold hold, int more) {
+        return read ? hold.reads += more : (hold.writes += more);
     }
 
     /** @throws LockException.Lost if the lock was lost meanwhile; then it has to be unlocked as often all the same */
     @Override
     public void unlock() {
-        ThreadHold hold = locks.ofThread().get(key);
-        if (hold == null || (read ? hold.reads : hold.writes) == 0) {
+        Hold hold = ofThread();
+        int left = count(hold, -1);
+        if (hold.reads + hold.writes == 0) {
+            locks.ofThread.get().remove(key);
+            hold.held.unlock();
+            return;
+        }
+        hold.held.check();
+        if (!read && left == 0) {
+            hold.held.downgrade();
+        }
+    }
+
+    /** What this thread holds, in this mode. */
+    private Hold ofThread() {
+        Hold hold = locks.ofThread.get().get(key);
+        if (hold == null || count(hold, 0) == 0) {
             throw new IllegalMonitorStateException("this thread does not hold the lock " + key);
         }
-        if (read) {
-            hold.reads--;
-        } else {
-            hold.writes--;
-        }
-        if (hold.reads + hold.writes == 0) {
-            locks.ofThread().remove(key);
-            hold.held.unlock();
-        } else if (!read && hold.writes == 0) {
-            hold.held.check();
-            hold.held.downgrade();
-        } else {
-            hold.held.check();
-        }
+        return hold;
     }
 
     /** There are none: a condition would have to be signalled to other machines. */
@@ -109,16 +137,13 @@ public final class ThreadLock implements Lock {
 
     /** The fencing token of what this thread holds, if that is held at this moment: see {@link Held#token}. */
     public long token() {
-        ThreadHold hold = locks.ofThread().get(key);
-        if (hold == null) {
-            throw new IllegalMonitorStateException("this thread does not hold the lock " + key);
-        }
-        return hold.held.check();
+        Hold hold = locks.ofThread.get().get(key);
+        return (hold == null ? ofThread() : hold).held.check();
     }
 
     /** Whether this thread holds the lock in this mode at this moment. */
     public boolean isHeldByCurrentThread() {
-        ThreadHold hold = locks.ofThread().get(key);
-        return hold != null && (read ? hold.reads : hold.writes) > 0 && hold.held.isHeld();
+        Hold hold = locks.ofThread.get().get(key);
+        return hold != null && count(hold, 0) > 0 && hold.held.isHeld();
     }
 }

@@ -42,12 +42,12 @@ class BrokenConnectionTest {
             try {
                 while (true) {
                     Socket client = listener.accept();
-                    Locks.daemon("proxied", () -> serve(client));
+                    Locks.daemon("proxied", () -> serve(client)).start();
                 }
             } catch (IOException e) {
                 // the test is over
             }
-        });
+        }).start();
         locks = new Locks(via.connect(listener.getLocalPort()));
         locks.take("first").acquire().unlock();
         return locks;
@@ -82,7 +82,7 @@ class BrokenConnectionTest {
                 } catch (IOException e) {
                     // either end is gone
                 }
-            });
+            }).start();
             var buffer = new byte[65536];
             for (int n; (n = client.getInputStream().read(buffer)) > 0; ) {
                 String next = word.get();

@@ -2,11 +2,13 @@ package mortise;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.BindException;
 import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import redis.clients.jedis.Jedis;
@@ -20,46 +22,43 @@ final class TestServer implements AutoCloseable {
     private final List<String> command;
     private Process process;
 
+    /** A server with more arguments of redis.conf. */
     TestServer(String... more) {
-        try {
-            port = freePort();
-            var dir = Files.createTempDirectory("mortise");
-            command = new ArrayList<>(List.of(System.getenv().getOrDefault("MORTISE_SERVER", "redis-server"), "--port", "" + port,
-                "--bind", "127.0.0.1", "--dir", dir.toString(), "--save", "", "--enable-debug-command", "yes", "--loadmodule",
-                System.getenv().getOrDefault("MORTISE_MODULE", Path.of("../../target/release/libmortise.so").toAbsolutePath().toString())));
-            command.addAll(List.of(more));
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
-        start();
+        this(List.of(more), null);
     }
 
     /** A sentinel that watches the primary as "mymaster". */
     static TestServer sentinel(TestServer primary) {
+        return new TestServer(List.of("--sentinel"), "sentinel monitor mymaster 127.0.0.1 " + primary.port
+            + " 1\nsentinel down-after-milliseconds mymaster 60000\n");
+    }
+
+    private TestServer(List<String> more, String conf) {
         try {
-            Path conf = Files.createTempDirectory("mortise").resolve("sentinel.conf");
-            Files.writeString(conf, "sentinel monitor mymaster 127.0.0.1 " + primary.port
-                + " 1\nsentinel down-after-milliseconds mymaster 60000\n");
-            int port = freePort();
-            return new TestServer(port, List.of(primary.command.get(0), conf.toString(), "--sentinel", "--port", "" + port,
-                "--dir", conf.getParent().toString()));
+            var dir = Files.createTempDirectory("mortise");
+            port = freePort();
+            command = new ArrayList<>(List.of(System.getenv().getOrDefault("MORTISE_SERVER", "redis-server")));
+            if (conf != null) {
+                command.add(Files.writeString(dir.resolve("sentinel.conf"), conf).toString());
+            } else {
+                command.addAll(List.of("--bind", "127.0.0.1", "--save", "", "--enable-debug-command", "yes", "--loadmodule",
+                    System.getenv().getOrDefault("MORTISE_MODULE", Path.of("../../target/release/libmortise.so").toAbsolutePath().toString())));
+            }
+            command.addAll(more);
+            command.addAll(List.of("--port", "" + port, "--dir", dir.toString()));
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
-    }
-
-    private TestServer(int port, List<String> command) {
-        this.port = port;
-        this.command = command;
         start();
     }
 
+    /** Below the ports that connections are made from, so that none takes it before the server does. */
     private static int freePort() throws IOException {
         while (true) {
-            try (var socket = new ServerSocket(0)) {
-                if (socket.getLocalPort() < 50_000) { // leaves room for a cluster's bus
-                    return socket.getLocalPort();
-                }
+            try (var socket = new ServerSocket(ThreadLocalRandom.current().nextInt(10_000, 20_000))) { // and a cluster's bus above
+                return socket.getLocalPort();
+            } catch (BindException e) {
+                // taken
             }
         }
     }
@@ -71,6 +70,9 @@ final class TestServer implements AutoCloseable {
             throw new UncheckedIOException(e);
         }
         eventually("the server answers", () -> {
+            if (!process.isAlive()) {
+                throw new AssertionError("the server ended: " + command);
+            }
             try {
                 return "PONG".equals(run("PING"));
             } catch (JedisConnectionException e) {
@@ -127,7 +129,7 @@ final class TestServer implements AutoCloseable {
     }
 
     static void eventually(String what, BooleanSupplier holds) {
-        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         while (!holds.getAsBoolean()) {
             if (System.nanoTime() > limit) {
                 throw new AssertionError("never came true: " + what);

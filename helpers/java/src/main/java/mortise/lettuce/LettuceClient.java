@@ -13,6 +13,7 @@ import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.output.NestedMultiOutput;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
+import java.net.SocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -37,6 +38,7 @@ public final class LettuceClient implements Client {
     private final RedisClient client;
     private final RedisURI uri;
     private final RedisClusterClient cluster; // null without one
+    private SocketAddress primary; // that Sentinel named last
     private final Map<String, StatefulRedisConnection<String, String>> commands = new ConcurrentHashMap<>();
     private final Map<String, StatefulRedisConnection<String, String>> mails = new ConcurrentHashMap<>();
 
@@ -75,8 +77,24 @@ public final class LettuceClient implements Client {
     @Override
     public void refresh() {
         if (cluster != null) {
-            cluster.refreshPartitions();
+            cluster.refreshPartitionsAsync().toCompletableFuture().orTimeout(2, TimeUnit.SECONDS).join(); // one at a time
+        } else if (uri.getSentinelMasterId() != null) {
+            try (var sentinel = client.connectSentinel(uri)) {
+                SocketAddress now = sentinel.sync().getMasterAddrByName(uri.getSentinelMasterId());
+                if (!now.equals(primary)) { // what is connected is so to the one before
+                    primary = now;
+                    drop(commands);
+                    drop(mails);
+                }
+            }
         }
+    }
+
+    private static void drop(Map<String, StatefulRedisConnection<String, String>> open) {
+        open.values().removeIf(connection -> {
+            connection.closeAsync();
+            return true;
+        });
     }
 
     @Override

@@ -1,0 +1,105 @@
+"""The libraries, how each language's are built, and which versions its package manager brought."""
+import json
+import os
+import pathlib
+import subprocess
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+TARGET = ROOT / "target/peers"
+
+
+class Library:
+    """`beside`: ours, which it is compared with. `polls`: whether its waiters do. `modes`: whether it has readers."""
+
+    def __init__(self, language, label, name, beside=None, polls=False, modes=False):
+        self.language, self.label, self.name, self.beside, self.polls, self.modes = language, label, name, beside, polls, modes
+
+    @property
+    def command(self):
+        return [*COMMANDS[self.language](), self.name]
+
+
+def ours(language, client, name):
+    return Library(language, f"Mortise, {client}", name, modes=True)
+
+
+JAVA, GO_REDIS, RUEIDIS = ours("java", "Jedis", "mortise-jedis"), ours("go", "go-redis", "mortise-go-redis"), ours("go", "rueidis", "mortise-rueidis")
+PYTHON, NODE = ours("python", "redis-py", "mortise"), ours("node", "ioredis", "mortise")
+LIBRARIES = [
+    JAVA, Library("java", "Redisson", "redisson", JAVA, modes=True),
+    GO_REDIS, Library("go", "redsync", "redsync", GO_REDIS, polls=True), Library("go", "redislock", "redislock", GO_REDIS, polls=True),
+    RUEIDIS, Library("go", "rueidislock", "rueidislock", RUEIDIS),
+    PYTHON, Library("python", "redis-py Lock", "redis-py", PYTHON, polls=True),
+    NODE, Library("node", "redlock", "redlock", NODE, polls=True), Library("node", "redlock-universal", "redlock-universal", NODE, polls=True),
+]
+
+VENV = TARGET / "venv"
+COMMANDS = {
+    "java": lambda: ["java", "-cp", f"{HERE}/java/target/classes:{(HERE / 'java/target/classpath').read_text()}", "peers.Driver"],
+    "go": lambda: [str(TARGET / "go-driver")],
+    "python": lambda: [str(VENV / "bin/python"), str(HERE / "python/driver.py")],
+    "node": lambda: ["node", str(HERE / "node/driver.js")],
+}
+
+
+def run(folder, *command):
+    """Its output. With CI=true a minute and a half has to do, for what has to be fetched may not be there to be had."""
+    limit = 90 if os.environ.get("CI") == "true" else None
+    try:
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"{' '.join(command)} took more than {limit} s")
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def java():
+    run(ROOT / "helpers/java", "mvn", "-q", "-B", "install", "-DskipTests")
+    run(HERE / "java", "mvn", "-q", "-B", "compile", "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:build-classpath",
+        "-Dmdep.outputFile=target/classpath")
+    jars = [pathlib.Path(jar) for jar in (HERE / "java/target/classpath").read_text().split(":")]
+    return [f"{jar.parent.parent.name} {jar.parent.name}" for jar in jars if jar.parent.parent.name in ("redisson", "jedis")]
+
+
+def go():
+    run(HERE / "go", "go", "build", "-o", str(TARGET / "go-driver"), ".")
+    lines = run(HERE / "go", "go", "list", "-m", "-f", "{{if not (or .Indirect .Main .Replace)}}{{.Path}} {{.Version}}{{end}}", "all").split("\n")
+    return [line.replace("github.com/", "") for line in lines if any(name in line for name in ("redislock", "redsync", "go-redis/v9", "redis/rueidis "))]
+
+
+def python():
+    if not VENV.exists():
+        run(ROOT, "python3", "-m", "venv", str(VENV))
+    pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
+    run(HERE / "python", *pip, "install", "--quiet", "-r", "requirements.txt", str(ROOT / "helpers/python"))
+    return [f"{p['name']} {p['version']}" for p in json.loads(run(ROOT, *pip, "list", "--format", "json")) if p["name"] == "redis"]
+
+
+def node():
+    run(HERE / "node", "npm", "install", "--no-fund", "--no-audit", "--loglevel=error")
+    tree = json.loads(run(HERE / "node", "npm", "ls", "--json", "--depth=0"))["dependencies"]
+    return [f"{name} {tree[name]['version']}" for name in ("ioredis", "redlock", "redlock-universal")]
+
+
+BUILDERS = {"java": java, "go": go, "python": python, "node": node}
+
+
+def build(language):
+    """Builds a language's driver. The line that says which versions it has."""
+    found = subprocess.run(["./interop", "toolchain"], cwd=ROOT / "helpers" / language, capture_output=True, text=True)
+    if found.returncode != 0:
+        raise SystemExit(f"{language}: missing here: {found.stderr.strip()}. To leave it out: WITHOUT={language}")
+    return f"{found.stdout.strip()}: {', '.join(BUILDERS[language]())}"
+
+
+def prepare(without):
+    """The libraries whose languages are not left out, ready to run, and the lines that say which versions they are."""
+    unknown = set(without) - set(BUILDERS)
+    if unknown:
+        raise SystemExit(f"WITHOUT names {unknown.pop()}; the languages are {', '.join(BUILDERS)}")
+    versions = [build(language) for language in BUILDERS if language not in without]
+    if without:
+        versions.append(f"left out: {', '.join(without)}")
+    return [library for library in LIBRARIES if library.language not in without], versions

@@ -1,0 +1,83 @@
+//! Whole clients, simulated: the client's own code, as `client/src` has it, against servers in memory that decide by
+//! `mortise-core`, in a world where every message, clock and chance comes from a seed. A run of some seconds of life takes
+//! some milliseconds, and the same seed is the same story each time.
+//!
+//! `cfg(simulated)`, which only this package sets, marks where the client's code takes from `simulated` what it takes from
+//! the machine otherwise: the boot-time clock, random numbers, tasks, TCP connections, and the alarm of a deadline.
+//!
+//! # What happens
+//!
+//! Two to four processes with one to three tasks each take one or two locks of one server, or of three by Redlock: for
+//! reading and writing, with and without waiting, limits, renewal, caps and names; they renew, upgrade, downgrade, enter
+//! again, write under `LOCK.GUARD`, release, drop, wait for the loss, drop futures in the middle, and close their clients
+//! early or at the end. Meanwhile
+//!
+//! - requests are lost, or their replies; they arrive late, up to 4 s after their connection was given up, or twice; the client
+//!   is told that its connection is gone, or is not; replies and letters are slow;
+//! - processes are stopped and go on, or are killed; a process and a server do not reach each other for a while;
+//! - servers stall, restart with their data, or without and then with a grace; their wall clocks are up to 0.3 s apart, and
+//!   all clocks run at speeds that differ as much as clients allow for.
+//!
+//! After 3 to 8 s the network is well, everybody goes on to the end, closes, and somebody comes last.
+//!
+//! # What is judged
+//!
+//! - Never are two inside together, by what clients believe, in true time; also not while one of them is stopped.
+//! - Whoever believes in a lock holds it on a majority of servers, unless servers lose their data.
+//! - Tokens grow from each holder to the next who could not be inside with it, and what is written under `LOCK.GUARD` bears
+//!   them in order.
+//! - When all have closed their clients nothing is left: no hold, and nobody in a queue; after killings and restarts when the
+//!   leases are over. Whoever comes last has each lock at once, and in the end no box and no letter is there.
+//! - Nobody waits for ever, nor much longer than he said; closing ends. A loss is told of at the deadline.
+//!
+//! # Whether it would notice
+//!
+//! Rules of the client that were broken on purpose, each by a word or two, and what the first 1,000 seeds said:
+//!
+//! | broken | found |
+//! | --- | --- |
+//! | a name whose request was not answered is not left (`Drop for Ballot`) | after 1 seed of three servers, 12 of one: something is left |
+//! | a grant counts from its reply instead of its request (`Vote::of`) | after 158 seeds of one server: two are inside, a belief that no server bears out |
+//! | the token of a majority is its smallest (`Round::outcome`) | after 2 seeds of three servers: a token after a larger one |
+//! | too few servers are known to hold it, and it is believed in all the same (`Belief::count`) | after 7 seeds of three servers: two are inside |
+//!
+//! # What is left out
+//!
+//! Sentinel, clusters, TLS, given connections and the blocking API; replicas and failover; clocks that jump; servers so far
+//! ahead of the others that they count as failed; refusals (`OOM`, `MAXWAITERS`, …); the thread that watches deadlines on a
+//! machine, instead of which a task does here; and more than 60 s of lateness, for which no name stays away.
+
+#![forbid(unsafe_code)]
+// The features of the client's package.
+#![allow(unexpected_cfgs)]
+
+// The client's own code, all of it; its lints are told of where it belongs.
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../src/api/mod.rs"]
+mod api;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../src/net/mod.rs"]
+mod net;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../src/proto/mod.rs"]
+mod proto;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../src/run/mod.rs"]
+mod run;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../src/value/mod.rs"]
+mod value;
+
+mod dice;
+mod network;
+mod parts;
+mod plan;
+mod referee;
+mod run_seed;
+mod script;
+mod server;
+mod simulated;
+mod world;
+
+pub use plan::Kind;
+pub use run_seed::{Run, simulate};

@@ -1,0 +1,305 @@
+//! The wires: what is written over a connection reaches its server later, and the reply the client, if nothing happens to
+//! them on the way. Either way of a connection keeps its order.
+
+use crate::parts::{Conn, ConnId, Event, Life, Micros, NodeId, ProcessId, Words, ms};
+use crate::proto::reply::{Reply, parse};
+use crate::world::World;
+
+/// What happens to a request. The connection goes with it, unless it comes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Through,
+    RequestLost,
+    ReplyLost,
+    /// It arrives after so many milliseconds, by another way, when nobody waits for it any more.
+    Late(u64),
+    /// It arrives, and once more after so many milliseconds.
+    Doubled(u64),
+}
+
+/// How a connection came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialled {
+    Open,
+    Refused,
+    /// Nobody answers.
+    Silence,
+}
+
+impl World {
+    fn latency(&mut self) -> Micros {
+        let most = self.fates.latency;
+        ms(self.dice.within(0..=most))
+    }
+
+    fn is_well(&self) -> bool {
+        self.now() >= self.fates.until
+    }
+
+    pub(crate) fn dial(&mut self, process: ProcessId, node: NodeId) -> (ConnId, Micros) {
+        self.conns.push(Conn {
+            process,
+            node,
+            ..Conn::default()
+        });
+        (self.conns.len() - 1, self.latency() + ms(1))
+    }
+
+    pub(crate) fn dialled(&mut self, id: ConnId) -> Dialled {
+        let conn = &self.conns[id];
+        let (process, node) = (conn.process, conn.node);
+        if self.parted.contains(&(process, node)) {
+            return Dialled::Silence;
+        }
+        match self.nodes[node].is_down {
+            true => Dialled::Refused,
+            false => {
+                self.note(|| format!("process {process} has connection {id} to node {node}"));
+                Dialled::Open
+            }
+        }
+    }
+
+    pub(crate) fn write(&mut self, id: ConnId, bytes: &[u8]) {
+        let conn = &mut self.conns[id];
+        if self.processes[conn.process].life == Life::Dead || conn.is_severed || conn.is_cut {
+            return;
+        }
+        conn.out.extend_from_slice(bytes);
+        loop {
+            let conn = &mut self.conns[id];
+            let Ok(Some((Reply::Array(words), used))) = parse(&conn.out) else {
+                return;
+            };
+            conn.out.drain(..used);
+            let words = words.into_iter().map(|word| match word {
+                Reply::Text(word) => word,
+                other => format!("{other:?}").into_bytes(),
+            });
+            self.send(id, words.collect());
+        }
+    }
+
+    fn send(&mut self, id: ConnId, words: Words) {
+        self.messages += 1;
+        let (now, conn) = (self.now(), &self.conns[id]);
+        if conn.is_severed {
+            return;
+        }
+        let node = conn.node;
+        self.note(|| format!("  {id}> {}", line(&words)));
+        let arrives = |world: &mut World, words| {
+            let arrival = (now + world.latency()).max(world.conns[id].last_arrival);
+            world.conns[id].last_arrival = arrival;
+            world.at(arrival, Event::Arrive(id, words));
+        };
+        let fate = self.fate();
+        if fate != Fate::Through {
+            self.note(|| format!("  {id}: {fate:?}"));
+        }
+        match fate {
+            Fate::Through => return arrives(self, words),
+            Fate::RequestLost => {}
+            Fate::ReplyLost => arrives(self, words),
+            Fate::Late(delay) => self.at(now + ms(delay), Event::Late(node, words)),
+            Fate::Doubled(delay) => {
+                arrives(self, words.clone());
+                self.at(now + ms(delay), Event::Late(node, words));
+            }
+        }
+        self.sever(id);
+    }
+
+    fn fate(&mut self) -> Fate {
+        if self.is_well() {
+            return Fate::Through;
+        }
+        let (fates, mut thrown) = (self.fates, self.dice.within(0..=999));
+        let delay = self.dice.within(1..=fates.latest);
+        let all = [
+            (fates.request_lost, Fate::RequestLost),
+            (fates.reply_lost, Fate::ReplyLost),
+            (fates.late, Fate::Late(delay)),
+            (fates.doubled, Fate::Doubled(delay)),
+        ];
+        for (chances, fate) in all {
+            match thrown.checked_sub(chances) {
+                None => return fate,
+                Some(left) => thrown = left,
+            }
+        }
+        Fate::Through
+    }
+
+    /// Nothing gets through any more. The client is told at once, or has to find out.
+    fn sever(&mut self, id: ConnId) {
+        let now = self.now();
+        let (is_told, delay) = (self.dice.percent(50), self.dice.within(0..=2_000));
+        let conn = &mut self.conns[id];
+        if std::mem::replace(&mut conn.is_severed, true) {
+            return;
+        }
+        // What is on its way to the server is not taken back.
+        let closed = conn.last_arrival.max(now) + if is_told { 0 } else { ms(delay) };
+        if is_told {
+            let soon = now + self.latency();
+            self.at(soon, Event::Cut(id));
+        }
+        self.at(closed, Event::Closed(id));
+    }
+
+    pub(crate) fn part(&mut self, process: ProcessId, node: NodeId) {
+        self.note(|| format!("process {process} does not reach node {node} any more"));
+        self.parted.insert((process, node));
+        for id in 0..self.conns.len() {
+            let conn = &mut self.conns[id];
+            if (conn.process, conn.node) == (process, node) {
+                conn.is_severed = true;
+            }
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, id: ConnId, words: Words, now: Micros) {
+        let conn = &mut self.conns[id];
+        let node = &self.nodes[conn.node];
+        if conn.is_closed || node.is_down {
+            return;
+        }
+        if node.stalled_until > now {
+            let unread = &mut self.nodes[conn.node].unread;
+            return unread.push_back(Event::Arrive(id, words));
+        }
+        if conn.is_busy {
+            return conn.behind.push_back(words);
+        }
+        self.run(id, &words, now);
+    }
+
+    fn run(&mut self, id: ConnId, words: &Words, now: Micros) {
+        let number = self.conns[id].node;
+        // What is over is over before the command comes.
+        self.look_again(number, now);
+        let server = &mut self.nodes[number].server;
+        let reply = server.command(Some(id), words, server.clock.at(now));
+        match reply {
+            Some(reply) => self.answer(id, reply, now),
+            None => self.conns[id].is_busy = true,
+        }
+        self.look_again(number, now);
+    }
+
+    pub(crate) fn arrive_late(&mut self, number: NodeId, words: Words, now: Micros) {
+        let node = &self.nodes[number];
+        if node.is_down {
+            return;
+        }
+        if node.stalled_until > now {
+            let unread = &mut self.nodes[number].unread;
+            return unread.push_back(Event::Late(number, words));
+        }
+        self.look_again(number, now);
+        let server = &mut self.nodes[number].server;
+        let reply = server.command(None, &words, server.clock.at(now));
+        self.note(|| {
+            let reply = reply.as_deref().map_or("nothing".into(), shown);
+            format!("  late at node {number}: {} < {reply}", line(&words))
+        });
+        self.look_again(number, now);
+    }
+
+    /// A server answers the oldest command of a connection.
+    pub(crate) fn answer(&mut self, id: ConnId, reply: Vec<u8>, now: Micros) {
+        let is_slow = !self.is_well() && self.dice.per_mille(self.fates.slow);
+        let mut delay = self.latency();
+        if is_slow {
+            delay += ms(self.dice.within(1..=1_500));
+        }
+        let conn = &mut self.conns[id];
+        let was_busy = std::mem::replace(&mut conn.is_busy, false);
+        if !conn.is_severed {
+            let delivery = (now + delay).max(conn.last_delivery);
+            conn.last_delivery = delivery;
+            self.at(delivery, Event::Deliver(id, reply));
+        }
+        while was_busy
+            && !self.conns[id].is_busy
+            && let Some(words) = self.conns[id].behind.pop_front()
+        {
+            self.run(id, &words, now);
+        }
+    }
+
+    pub(crate) fn deliver(&mut self, id: ConnId, bytes: Vec<u8>) {
+        let conn = &mut self.conns[id];
+        if conn.is_severed || conn.is_cut {
+            return;
+        }
+        let reader = conn.reader.take();
+        conn.inbox.extend(&bytes);
+        self.note(|| format!("  {id}< {}", shown(&bytes)));
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    pub(crate) fn cut(&mut self, id: ConnId) {
+        self.note(|| format!("  {id}: is cut"));
+        let conn = &mut self.conns[id];
+        (conn.is_severed, conn.is_cut) = (true, true);
+        if let Some(reader) = conn.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// A server goes down, and the connections to it.
+    pub(crate) fn cut_all_of(&mut self, node: NodeId) {
+        let now = self.now();
+        for id in 0..self.conns.len() {
+            let conn = &mut self.conns[id];
+            if conn.node == node && !conn.is_closed {
+                conn.is_closed = true;
+                if !conn.is_severed {
+                    conn.is_severed = true;
+                    let soon = now + self.latency();
+                    self.at(soon, Event::Cut(id));
+                }
+            }
+        }
+    }
+
+    /// The client has closed it: what it has written arrives before its end.
+    pub(crate) fn close(&mut self, id: ConnId) {
+        let (now, latency) = (self.now(), self.latency());
+        let conn = &mut self.conns[id];
+        conn.is_severed = true;
+        let closed = conn.last_arrival.max(now + latency);
+        self.at(closed, Event::Closed(id));
+    }
+
+    pub(crate) fn close_all_of(&mut self, process: ProcessId) {
+        for id in 0..self.conns.len() {
+            if self.conns[id].process == process && !self.conns[id].is_severed {
+                self.close(id);
+            }
+        }
+    }
+
+    pub(crate) fn on_closed(&mut self, id: ConnId) {
+        let conn = &mut self.conns[id];
+        if !std::mem::replace(&mut conn.is_closed, true) {
+            self.nodes[conn.node].server.on_closed(id);
+        }
+    }
+}
+
+/// A command in words that can be read.
+fn line(words: &Words) -> String {
+    let words: Vec<_> = words.iter().map(|it| String::from_utf8_lossy(it)).collect();
+    words.join(" ")
+}
+
+fn shown(reply: &[u8]) -> String {
+    String::from_utf8_lossy(reply)
+        .trim_end()
+        .replace("\r\n", " ")
+}

@@ -1,0 +1,182 @@
+//! What a seed means: how many take part, how well they fare, and what happens to them.
+
+use std::time::Duration;
+
+use crate::dice::Dice;
+use crate::parts::{Clock, Event, Fates, Micros, ms};
+use crate::server::Server;
+use crate::world::World;
+
+/// One server, or three and Redlock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A [`Client`](crate::api::client::Client).
+    One,
+    /// Redlock.
+    Quorum,
+}
+
+/// How much faster or slower than true time a clock runs at most, in millionths. Two clocks differ by no more than the
+/// drift that clients allow for: a hundredth.
+const DRIFT: u64 = 4_000;
+/// How far apart the wall clocks of servers are at most, in microseconds.
+const WALLS_APART: u64 = 300_000;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) kind: Kind,
+    pub(crate) processes: usize,
+    pub(crate) tasks: usize,
+    pub(crate) keys: usize,
+    pub(crate) rounds: usize,
+    /// How long one answer may take.
+    pub(crate) answer: Duration,
+    pub(crate) leases: Vec<u64>,
+    pub(crate) fates: Fates,
+    /// Servers lose what they have granted.
+    pub(crate) loses_data: bool,
+    /// In which processes are stopped or killed.
+    stops: usize,
+    kills: usize,
+    restarts: usize,
+    stalls: usize,
+    parts: usize,
+}
+
+impl Plan {
+    pub(crate) fn of(kind: Kind, dice: &mut Dice) -> Plan {
+        let answer = match kind {
+            Kind::One => dice.pick(&[100, 300, 1_000]),
+            Kind::Quorum => dice.pick(&[20, 50, 100]),
+        };
+        let leases = match kind {
+            Kind::One => vec![150, 400, 1_000, 3_000],
+            Kind::Quorum => vec![4 * answer, 8 * answer, 20 * answer, 3_000],
+        };
+        // Some runs are calm, most have a little of everything.
+        let weight = dice.pick(&[0, 5, 20, 20, 60]);
+        let mut up_to = |most: u64| dice.within(0..=most);
+        let fates = Fates {
+            request_lost: up_to(weight),
+            reply_lost: up_to(weight),
+            late: up_to(weight),
+            doubled: up_to(weight),
+            slow: up_to(2 * weight),
+            until: ms(3_000 + up_to(5_000)),
+            latency: up_to(3),
+            latest: [50, 500, 4_000][up_to(2) as usize],
+        };
+        let mut some = |chances: u64, most: u64| match dice.percent(chances) {
+            true => dice.within(1..=most) as usize,
+            false => 0,
+        };
+        let (stops, kills, restarts) = (some(50, 3), some(20, 1), some(35, 2));
+        let (stalls, parts) = (some(25, 2), some(30, 3));
+        Plan {
+            kind,
+            processes: dice.within(2..=4) as usize,
+            tasks: dice.within(1..=3) as usize,
+            keys: dice.within(1..=2) as usize,
+            rounds: dice.within(3..=8) as usize,
+            answer: Duration::from_millis(answer),
+            leases,
+            fates,
+            loses_data: restarts > 0 && dice.percent(60),
+            stops,
+            kills,
+            restarts,
+            stalls,
+            parts,
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        match self.kind {
+            Kind::One => 1,
+            Kind::Quorum => 3,
+        }
+    }
+
+    pub(crate) fn longest_lease(&self) -> u64 {
+        self.leases.iter().copied().max().unwrap_or(0)
+    }
+
+    /// For how long a server that has lost its data grants nothing: until the last lease is over, by whatever clock.
+    fn grace(&self) -> u64 {
+        self.longest_lease() + self.longest_lease() / 50 + 10
+    }
+
+    /// Whether every process closes its client, and every server knows all that it was told.
+    pub(crate) fn ends_clean(&self) -> bool {
+        self.kills == 0 && self.restarts == 0
+    }
+
+    fn clock(dice: &mut Dice) -> Clock {
+        Clock {
+            offset: ms(1_000_000 + dice.within(0..=1_000_000)),
+            ppm: dice.within(0..=2 * DRIFT) as i64 - DRIFT as i64,
+        }
+    }
+
+    /// Puts servers and processes there, and what will happen to them.
+    pub(crate) fn lay_out(&self, world: &mut World, dice: &mut Dice) {
+        for _ in 0..self.nodes() {
+            let run_id = dice.next();
+            let clock = Plan::clock(dice);
+            let ahead = dice.within(0..=WALLS_APART) + ms(2_000_000) - clock.offset;
+            world.add_node(Server::new(run_id, clock, ahead));
+        }
+        // One more, which comes when the others have gone.
+        for _ in 0..=self.processes {
+            world.add_process(Plan::clock(dice));
+        }
+        let end = self.fates.until;
+        let moment = |dice: &mut Dice| dice.within(0..=end - 1);
+        let within = |dice: &mut Dice, from: Micros, most: u64| {
+            let length = ms(dice.within(1..=most));
+            (from + length).min(end)
+        };
+        for _ in 0..self.stops {
+            let (process, from) = (
+                dice.within(1..=self.processes as u64) as usize - 1,
+                moment(dice),
+            );
+            let most = dice.pick(&[100, 1_000, 4_000]);
+            world.at(from, Event::Stop(process));
+            world.at(within(dice, from, most), Event::GoOn(process));
+        }
+        for _ in 0..self.kills {
+            let process = dice.within(1..=self.processes as u64) as usize - 1;
+            world.at(moment(dice), Event::Kill(process));
+        }
+        for _ in 0..self.stalls {
+            let (node, from) = (
+                dice.within(1..=self.nodes() as u64) as usize - 1,
+                moment(dice),
+            );
+            world.at(from, Event::Stall(node, within(dice, from, 1_500)));
+        }
+        for _ in 0..self.parts {
+            let process = dice.within(1..=self.processes as u64) as usize - 1;
+            let (node, from) = (
+                dice.within(1..=self.nodes() as u64) as usize - 1,
+                moment(dice),
+            );
+            world.at(from, Event::Part(process, node));
+            world.at(within(dice, from, 3_000), Event::Join(process, node));
+        }
+        for _ in 0..self.restarts {
+            let (node, from) = (
+                dice.within(1..=self.nodes() as u64) as usize - 1,
+                moment(dice),
+            );
+            world.at(from, Event::Down(node));
+            let up = Event::Up {
+                node,
+                keeps_data: !self.loses_data,
+                grace: self.grace(),
+            };
+            world.at(within(dice, from, 500), up);
+        }
+    }
+}

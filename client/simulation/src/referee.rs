@@ -1,0 +1,216 @@
+//! Judges what clients believe, by the one true time that none of them knows.
+//!
+//! A guard is a belief from the moment it is handed out to its deadline, as the clock of its process shows it, whether that
+//! process runs or is stopped; it ends before that where the client says so. Deadlines move when a task of the process
+//! has run, so they are read then, and only then: what is asked of a guard must not help it to notice something.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use crate::parts::{Micros, ProcessId};
+use crate::run::Held;
+use crate::value::clock::BootInstant;
+use crate::value::mode::Mode;
+use crate::world::{self, micros, with};
+
+#[derive(Debug)]
+struct Belief {
+    ticket: u64,
+    process: ProcessId,
+    key: Vec<u8>,
+    owner: Vec<u8>,
+    mode: Mode,
+    held: Held,
+    /// As its process sees it, and when that truly is.
+    deadline: BootInstant,
+    until: Micros,
+}
+
+/// The largest tokens so far of one key.
+#[derive(Debug, Default)]
+struct Tokens {
+    of_writers: u64,
+    of_all: u64,
+    /// Of each hold, by its name.
+    by_owner: BTreeMap<Vec<u8>, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Referee {
+    beliefs: Vec<Belief>,
+    tokens: BTreeMap<Vec<u8>, Tokens>,
+    tickets: u64,
+    /// A belief without servers that bear it out is wrong: none of them loses what it has granted.
+    servers_keep_all: bool,
+    pub(crate) granted: u64,
+}
+
+thread_local! {
+    static REFEREE: RefCell<Referee> = RefCell::default();
+}
+
+/// A belief that is judged.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+pub(crate) fn begin(servers_keep_all: bool) {
+    let referee = Referee {
+        servers_keep_all,
+        ..Referee::default()
+    };
+    // What is left of the last run belongs to a world that is over.
+    drop(REFEREE.replace(referee));
+}
+
+pub(crate) fn end() -> Referee {
+    REFEREE.take()
+}
+
+/// A guard was handed out, or has changed its mode.
+pub(crate) fn enter(held: Held, mode: Mode) -> Ticket {
+    let process = world::this_process();
+    let deadline = held.deadline();
+    let belief = Belief {
+        ticket: 0,
+        process,
+        key: held.key().to_vec(),
+        owner: held.owner().to_vec(),
+        mode,
+        deadline,
+        until: moment_of(process, deadline),
+        held,
+    };
+    REFEREE.with_borrow_mut(|referee| referee.enter(belief))
+}
+
+/// The guard is given back now, or about to be changed.
+pub(crate) fn leave(ticket: &Ticket) {
+    REFEREE.with_borrow_mut(|referee| referee.beliefs.retain(|it| it.ticket != ticket.0));
+}
+
+/// A task of that process has run.
+pub(crate) fn look(process: ProcessId) {
+    REFEREE.with_borrow_mut(|referee| referee.look(process));
+}
+
+/// Something has happened at a server.
+pub(crate) fn look_at_servers() {
+    REFEREE.with_borrow(Referee::look_at_servers);
+}
+
+fn moment_of(process: ProcessId, shown: BootInstant) -> Micros {
+    let shown = micros(shown.since(BootInstant::default()));
+    with(|world| world.processes[process].clock.moment_of(shown))
+}
+
+impl Referee {
+    fn enter(&mut self, mut belief: Belief) -> Ticket {
+        self.tickets += 1;
+        self.granted += 1;
+        belief.ticket = self.tickets;
+        let ticket = Ticket(self.tickets);
+        // Lost before anybody had it.
+        if !belief.held.is_valid() {
+            return ticket;
+        }
+        let token = belief.held.token().get();
+        world::note(|| {
+            let (key, owner) = (text(&belief.key), text(&belief.owner));
+            let (process, mode, until) = (belief.process, belief.mode, belief.until);
+            format!("process {process}: {owner} is inside {key} ({mode}) by {token} until {until}")
+        });
+        self.judge_others(&belief);
+        self.judge_token(&belief, token);
+        self.beliefs.push(belief);
+        ticket
+    }
+
+    fn judge_others(&self, new: &Belief) {
+        let now = with(|world| world.now());
+        let conflicts = |it: &&Belief| {
+            it.key == new.key
+                && it.owner != new.owner
+                && it.until > now
+                && (it.mode == Mode::Write || new.mode == Mode::Write)
+        };
+        if let Some(other) = self.beliefs.iter().find(conflicts) {
+            let (one, two) = (text(&other.owner), text(&new.owner));
+            let (first, second) = (other.process, new.process);
+            world::fail(format!(
+                "two are inside {}: {one} of process {first} until {} µs, and {two} of process {second}",
+                text(&new.key),
+                other.until
+            ));
+        }
+    }
+
+    fn judge_token(&mut self, new: &Belief, token: u64) {
+        let tokens = self.tokens.entry(new.key.clone()).or_default();
+        if tokens.by_owner.get(&new.owner) == Some(&token) {
+            return;
+        }
+        let least = match new.mode {
+            Mode::Write => tokens.of_all,
+            Mode::Read => tokens.of_writers,
+        };
+        if token <= least {
+            let (key, owner) = (text(&new.key), text(&new.owner));
+            world::fail(format!(
+                "{owner} is inside {key} by token {token}, after one by {least}"
+            ));
+        }
+        tokens.by_owner.insert(new.owner.clone(), token);
+        tokens.of_all = tokens.of_all.max(token);
+        if new.mode == Mode::Write {
+            tokens.of_writers = tokens.of_writers.max(token);
+        }
+    }
+
+    fn look(&mut self, process: ProcessId) {
+        if !self.beliefs.iter().any(|it| it.process == process) {
+            return;
+        }
+        let now = BootInstant::now();
+        let mut beliefs = std::mem::take(&mut self.beliefs);
+        beliefs.retain_mut(|belief| {
+            if belief.process != process {
+                return true;
+            }
+            // From then on a guard is lost for good; whether its client says so is for the scripts to see.
+            if now >= belief.deadline || !belief.held.is_valid() {
+                return false;
+            }
+            belief.deadline = belief.held.deadline();
+            belief.until = moment_of(process, belief.deadline);
+            true
+        });
+        self.beliefs = beliefs;
+    }
+
+    fn look_at_servers(&self) {
+        if !self.servers_keep_all {
+            return;
+        }
+        with(|world| {
+            let now = world.now();
+            for belief in self.beliefs.iter().filter(|it| it.until > now) {
+                let holds = world.nodes.iter().filter(|node| {
+                    let server = &node.server;
+                    server.is_held_by(&belief.key, &belief.owner, server.clock.at(now))
+                });
+                let (count, all) = (holds.count(), world.nodes.len());
+                if count < all / 2 + 1 {
+                    let (key, owner) = (text(&belief.key), text(&belief.owner));
+                    let until = belief.until;
+                    return world.fail(format!(
+                        "{owner} believes in {key} until {until} µs, and {count} of {all} servers have it so"
+                    ));
+                }
+            }
+        });
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,168 @@
+//! One seed, from its beginning to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::dice::Dice;
+use crate::parts::{Life, Micros, ProcessId, ms};
+use crate::plan::{Kind, Plan};
+use crate::referee;
+use crate::script::{self, Any};
+use crate::simulated::OfProcess;
+use crate::world::{self, World, with};
+
+/// How long everybody has, once nothing happens to anybody any more.
+const PATIENCE: u64 = 90_000;
+/// How long a janitor that nobody waits for has.
+const CLEANING: u64 = 15_000;
+/// Until a box goes whose letters were told and not forgotten.
+const BOXES: u64 = 52_000;
+
+/// What a run has shown.
+#[derive(Debug)]
+pub struct Run {
+    pub failure: Option<String>,
+    pub trace: Vec<String>,
+    pub granted: u64,
+    pub messages: u64,
+    /// In milliseconds of its own.
+    pub lasted: u64,
+}
+
+pub fn simulate(kind: Kind, seed: u64, is_traced: bool) -> Run {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime needs nothing");
+    let (lasted, failure) = runtime.block_on(live(kind, seed, is_traced));
+    let mut world = World::end();
+    let granted = referee::end().granted;
+    drop(runtime);
+    Run {
+        failure,
+        trace: world.take_trace(),
+        granted,
+        messages: world.messages,
+        lasted: lasted / 1_000,
+    }
+}
+
+async fn live(kind: Kind, seed: u64, is_traced: bool) -> (Micros, Option<String>) {
+    let mut dice = Dice::new(seed);
+    let plan = Plan::of(kind, &mut dice);
+    World::begin(dice.branch(), plan.fates, is_traced);
+    referee::begin(!plan.loses_data);
+    world::note(|| format!("seed {seed}: {plan:?}"));
+    with(|world| plan.lay_out(world, &mut dice));
+    play(&plan, &mut dice).await;
+    with(|world| (world.now(), world.failure.take()))
+}
+
+async fn play(plan: &Plan, dice: &mut Dice) {
+    let living: Vec<_> = (0..plan.processes)
+        .map(|process| spawn(process, script::live(plan.clone(), dice.branch())))
+        .collect();
+    let all_done = || {
+        let is_done = |(process, done): (usize, &Done)| done.get() || is_dead(process);
+        living.iter().enumerate().all(is_done)
+    };
+    let limit = plan.fates.until + ms(PATIENCE);
+    if !go_on(limit, all_done).await {
+        let waiting = living.iter().position(|done| !done.get());
+        return world::fail(format!("process {waiting:?} waits for ever"));
+    }
+    if has_failed() {
+        return;
+    }
+    if plan.ends_clean() {
+        judge_leftovers("after all have closed their clients", false);
+    }
+    let now = with(|world| world.now());
+    go_on(now.max(plan.fates.until) + ms(CLEANING), || false).await;
+    judge_leftovers("after all leases", false);
+    judge_last(plan).await;
+    let now = with(|world| world.now());
+    go_on(now + ms(BOXES), || false).await;
+    judge_leftovers("after all boxes", true);
+}
+
+/// Somebody who comes last finds every lock free.
+async fn judge_last(plan: &Plan) {
+    let (last, keys) = (plan.processes, plan.keys);
+    let client_plan = plan.clone();
+    let done = spawn(last, async move {
+        let client = Any::new(&client_plan);
+        for key in (1..=keys as u64).map(script::key) {
+            let lock = client.lock(&key).wait(Duration::from_millis(50));
+            match lock.acquire().await {
+                Ok(guard) => {
+                    let ticket = referee::enter(guard.held(), guard.mode());
+                    referee::leave(&ticket);
+                    let _ = guard.release().await;
+                }
+                Err(error) => world::fail(format!("{key} cannot be taken at the end: {error}")),
+            }
+        }
+        client.close().await;
+    });
+    let limit = with(|world| world.now()) + ms(10_000);
+    if !go_on(limit, || done.get()).await {
+        world::fail("who comes last waits for ever".to_owned());
+    }
+}
+
+async fn go_on(limit: Micros, is_over: impl Fn() -> bool) -> bool {
+    world::go_on(limit, || {
+        referee::look_at_servers();
+        has_failed() || is_over()
+    })
+    .await
+}
+
+fn has_failed() -> bool {
+    with(|world| world.failure.is_some())
+}
+
+fn is_dead(process: ProcessId) -> bool {
+    with(|world| world.processes[process].life == Life::Dead)
+}
+
+fn spawn(process: ProcessId, task: impl Future<Output = ()> + Send + 'static) -> Done {
+    let done = Done::default();
+    let told = done.clone();
+    tokio::spawn(OfProcess::new(process, async move {
+        task.await;
+        told.0.store(true, Ordering::Relaxed);
+        // Whoever looks whether all are done looks when something happens.
+        with(World::wake);
+    }));
+    done
+}
+
+/// Whether a task has come to its end.
+#[derive(Debug, Clone, Default)]
+struct Done(Arc<AtomicBool>);
+
+impl Done {
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn judge_leftovers(when: &str, with_mail: bool) {
+    with(|world| {
+        let now = world.now();
+        for number in 0..world.nodes.len() {
+            let server = &mut world.nodes[number].server;
+            let local = server.clock.at(now);
+            let found = server.leftovers(local, with_mail);
+            if !found.is_empty() {
+                return world.fail(format!(
+                    "{when} something is left at node {number}: {found}"
+                ));
+            }
+        }
+    });
+}

@@ -1,0 +1,342 @@
+//! What the tasks of a process do with its client: a few rounds of taking locks, changing them, and giving them back, or not.
+
+use std::time::Duration;
+
+use crate::api::client::{Client, Locks};
+use crate::api::lock::Lock;
+use crate::api::quorum::Quorum;
+use crate::dice::Dice;
+use crate::parts::{Micros, ms};
+use crate::plan::{Kind, Plan};
+use crate::referee::{self, Ticket};
+use crate::run::Guard;
+use crate::run::Owner;
+use crate::simulated::OfProcess;
+use crate::value::clock::BootInstant;
+use crate::value::error::Error;
+use crate::value::mode::Mode;
+use crate::world::{self, this_process, with};
+
+/// How much later than its moment something may be noticed, with clocks that differ and timers of a millisecond.
+const LATE: Duration = Duration::from_millis(30);
+
+/// Of one server or several.
+#[derive(Debug, Clone)]
+pub(crate) enum Any {
+    One(Client),
+    Quorum(Quorum),
+}
+
+impl Any {
+    pub(crate) fn new(plan: &Plan) -> Any {
+        let connecting = Duration::from_millis(500);
+        match plan.kind {
+            Kind::One => {
+                let builder = Client::builder("redis://node0/").expect("an address");
+                let builder = builder.connect_timeout(connecting);
+                let builder = builder.response_timeout(plan.answer);
+                Any::One(builder.build().expect("a runtime is there"))
+            }
+            Kind::Quorum => {
+                let servers = (0..plan.nodes()).map(|node| format!("redis://node{node}/"));
+                let builder = Quorum::builder(servers).expect("addresses");
+                let builder = builder.connect_timeout(connecting);
+                let builder = builder.node_timeout(plan.answer);
+                Any::Quorum(builder.build().expect("a runtime is there"))
+            }
+        }
+    }
+
+    pub(crate) fn lock(&self, key: &str) -> Lock {
+        match self {
+            Any::One(client) => client.lock_of(key.as_bytes()),
+            Any::Quorum(quorum) => quorum.lock_of(key.as_bytes()),
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        match self {
+            Any::One(client) => client.close().await,
+            Any::Quorum(quorum) => quorum.close().await,
+        }
+    }
+}
+
+pub(crate) fn key(number: u64) -> String {
+    format!("key{number}")
+}
+
+fn now() -> Micros {
+    with(|world| world.now())
+}
+
+async fn sleep(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+/// The life of a process.
+pub(crate) async fn live(plan: Plan, mut dice: Dice) {
+    let client = Any::new(&plan);
+    let owner = Owner::new();
+    let tasks: Vec<_> = (0..plan.tasks)
+        .map(|_| {
+            let task = Task {
+                client: client.clone(),
+                plan: plan.clone(),
+                owner: dice.percent(30).then(|| owner.clone()),
+                dice: dice.branch(),
+            };
+            tokio::spawn(OfProcess::new(this_process(), task.run()))
+        })
+        .collect();
+    // Some programs end while their tasks still work.
+    if dice.percent(20) {
+        sleep(dice.within(0..=3_000)).await;
+        close(&client).await;
+    }
+    for task in tasks {
+        if let Err(error) = task.await
+            && error.is_panic()
+        {
+            world::fail("a task has panicked".to_owned());
+        }
+    }
+    close(&client).await;
+}
+
+/// However bad the network, that ends: a lease is over some time.
+async fn close(client: &Any) {
+    world::note(|| format!("process {}: closes its client", this_process()));
+    client.close().await;
+    world::note(|| format!("process {}: has closed its client", this_process()));
+}
+
+struct Task {
+    client: Any,
+    plan: Plan,
+    owner: Option<Owner>,
+    dice: Dice,
+}
+
+impl Task {
+    async fn run(mut self) {
+        for _ in 0..self.plan.rounds {
+            sleep(self.dice.pick(&[0, 0, 1, 20, 300])).await;
+            match self.round().await {
+                Ok(()) => {}
+                Err(Error::Closed) => return,
+                Err(error) => {
+                    world::note(|| format!("process {}: {error}", this_process()));
+                    if let Error::Invalid(why) = error {
+                        world::fail(why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a lock, holds it and gives it back.
+    async fn round(&mut self) -> Result<(), Error> {
+        let mode = if self.dice.percent(70) {
+            Mode::Write
+        } else {
+            Mode::Read
+        };
+        let Some(guard) = self.take(mode).await? else {
+            return Ok(());
+        };
+        let ticket = referee::enter(guard.held(), guard.mode());
+        if self.owner.is_some() && self.dice.percent(40) {
+            // Once more, by the same name.
+            if let Ok(Some(inner)) = self.take_again(&guard).await {
+                let inner_ticket = referee::enter(inner.held(), inner.mode());
+                sleep(self.dice.within(0..=20)).await;
+                self.give_back(inner, inner_ticket).await?;
+            }
+        }
+        self.hold(guard, ticket).await
+    }
+
+    /// `None` where it was given up.
+    async fn take(&mut self, mode: Mode) -> Result<Option<Guard>, Error> {
+        let dice = &mut self.dice;
+        let key = key(dice.within(1..=self.plan.keys as u64));
+        let (lease, renews) = (dice.pick(&self.plan.leases), dice.percent(75));
+        let limit = match dice.within(0..=9) {
+            0..=1 => Some(0),
+            2..=6 => Some(dice.within(1..=1_500)),
+            _ => None,
+        };
+        let mut lock = self.client.lock(&key);
+        lock = lock.lease(Duration::from_millis(lease)).auto_renew(renews);
+        lock = match limit {
+            Some(limit) => lock.wait(Duration::from_millis(limit)),
+            None => lock.wait_forever(),
+        };
+        if dice.percent(10) {
+            let least = match self.plan.kind {
+                Kind::One => 1,
+                // A lease has to be worth the servers' answers.
+                Kind::Quorum => 5 * self.plan.answer.as_millis() as u64,
+            };
+            lock = lock.max_hold(Duration::from_millis(least + dice.within(0..=1_000)));
+        }
+        if let Some(owner) = &self.owner {
+            lock = lock.owner(owner).reentrant();
+        }
+        let patience = dice.percent(25).then(|| dice.within(0..=400));
+        let began = now();
+        let taken = take(&lock, mode, patience).await;
+        if let Some(limit) = limit {
+            self.judge_wait(began, limit);
+        }
+        taken
+    }
+
+    async fn take_again(&mut self, outer: &Guard) -> Result<Option<Guard>, Error> {
+        let key = String::from_utf8_lossy(outer.key()).into_owned();
+        let lock = self.client.lock(&key).reentrant();
+        let lock = lock.lease(Duration::from_millis(self.dice.pick(&self.plan.leases)));
+        let lock = lock.wait(Duration::from_millis(200));
+        let owner = self.owner.as_ref().expect("it has a name");
+        let patience = self.dice.percent(25).then(|| self.dice.within(0..=50));
+        take(&lock.owner(owner), outer.mode(), patience).await
+    }
+
+    /// Nobody waits much longer than he said.
+    fn judge_wait(&self, began: Micros, limit: u64) {
+        let took = now() - began;
+        let went_on = with(|world| world.processes[this_process()].went_on);
+        let answers = ms(6 * self.plan.answer.as_millis() as u64);
+        // A named task stands behind what its other requests do, and may wait for them first.
+        let most = ms(limit) + answers + ms(6_000);
+        if took > most && went_on < began && self.owner.is_none() {
+            world::fail(format!("{limit} ms of waiting took {} ms", took / 1_000));
+        }
+    }
+
+    async fn hold(&mut self, mut guard: Guard, mut ticket: Ticket) -> Result<(), Error> {
+        for _ in 0..self.dice.within(0..=3) {
+            match self.dice.within(0..=9) {
+                0..=3 => sleep(self.dice.pick(&[0, 1, 10, 100, 700, 2_000])).await,
+                4 => {
+                    let _ = guard.renew().await;
+                }
+                5 => {
+                    let lease = self.dice.pick(&self.plan.leases);
+                    let _ = guard.renew_for(Duration::from_millis(lease)).await;
+                }
+                6 => self.write(&guard).await,
+                7 => {
+                    let is_over = guard.deadline().remaining().is_zero();
+                    if is_over && guard.check().is_ok() {
+                        world::fail("a guard whose time is over is fine".to_owned());
+                    }
+                }
+                8 if guard.mode() == Mode::Read => {
+                    let limit = Duration::from_millis(self.dice.within(0..=300));
+                    let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));
+                    let changed = within(patience, guard.upgrade_within(limit)).await;
+                    if changed.is_some_and(|it| it.is_ok()) {
+                        ticket = again(&guard, &ticket);
+                    }
+                }
+                9 if guard.mode() == Mode::Write && self.owner.is_none() => {
+                    referee::leave(&ticket);
+                    ticket = referee::enter(guard.held(), Mode::Read);
+                    let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));
+                    let changed = within(patience, guard.downgrade()).await;
+                    if changed.is_some_and(|it| it.is_err()) && guard.mode() == Mode::Write {
+                        ticket = again(&guard, &ticket);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.give_back(guard, ticket).await
+    }
+
+    async fn write(&self, guard: &Guard) {
+        if let Any::One(client) = &self.client {
+            let _ = client.guarded(guard).run(["SET", "log", "1"]).await;
+        }
+    }
+
+    async fn give_back(&mut self, guard: Guard, ticket: Ticket) -> Result<(), Error> {
+        match self.dice.within(0..=9) {
+            0..=4 => {
+                referee::leave(&ticket);
+                let released = guard.release().await;
+                world::note(|| format!("process {}: released: {released:?}", this_process()));
+            }
+            5 => {
+                referee::leave(&ticket);
+                let patience = Some(self.dice.within(0..=20));
+                let _ = within(patience, guard.release()).await;
+            }
+            6 if self.owner.is_none() => await_loss(&guard).await,
+            _ => {
+                referee::leave(&ticket);
+                drop(guard);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A guard whose mode is another now.
+fn again(guard: &Guard, ticket: &Ticket) -> Ticket {
+    referee::leave(ticket);
+    referee::enter(guard.held(), guard.mode())
+}
+
+/// Waits a while for the loss of a lock, which must be told of in time.
+async fn await_loss(guard: &Guard) {
+    let began = BootInstant::now();
+    let mut lost = std::pin::pin!(guard.lost());
+    let (mut deadline, mut is_lost, step) = (guard.deadline(), false, Duration::from_millis(20));
+    while !is_lost && began.elapsed() < Duration::from_secs(2) {
+        // What is found out late may say that it was over earlier.
+        deadline = guard.deadline();
+        is_lost = tokio::time::timeout(step, &mut lost).await.is_ok();
+    }
+    let late = BootInstant::now().since(deadline);
+    let process = this_process();
+    let went_on = with(|world| {
+        let process = &world.processes[process];
+        process.clock.at(process.went_on)
+    });
+    let went_on = BootInstant::default() + Duration::from_micros(went_on);
+    // A process that was stopped learns of it when it goes on.
+    let late = late.min(BootInstant::now().since(went_on.max(began)));
+    if late > LATE {
+        world::fail(format!("a loss was told of {late:?} after the deadline"));
+    }
+    if is_lost && guard.is_valid() {
+        world::fail("a guard that was lost is valid".to_owned());
+    }
+}
+
+async fn within<F: Future>(patience: Option<u64>, future: F) -> Option<F::Output> {
+    match patience {
+        None => Some(future.await),
+        Some(patience) => {
+            let patience = Duration::from_millis(patience);
+            tokio::time::timeout(patience, future).await.ok()
+        }
+    }
+}
+
+async fn take(lock: &Lock, mode: Mode, patience: Option<u64>) -> Result<Option<Guard>, Error> {
+    let taking = async {
+        match mode {
+            Mode::Write => lock.write().await,
+            Mode::Read => lock.read().await,
+        }
+    };
+    match within(patience, taking).await {
+        None => Ok(None),
+        Some(Err(Error::Busy { .. })) => Ok(None),
+        Some(taken) => taken.map(Some),
+    }
+}

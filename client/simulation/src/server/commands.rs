@@ -1,0 +1,370 @@
+//! The commands that the client sends: parse, ask the core, reply.
+
+use mortise_core::{
+    AcquireError, Busy, Changed, Count, Grant, How, Lease, Mode, OwnerRef, Release, Request, Token,
+    Wait, Waiter,
+};
+
+use super::letters::Call;
+use super::resp::Out;
+use super::{Server, key_id};
+use crate::parts::ConnId;
+
+/// A command, word by word.
+struct Words<'a> {
+    name: &'a [u8],
+    rest: std::slice::Iter<'a, Vec<u8>>,
+}
+
+impl<'a> Words<'a> {
+    fn of(words: &'a [Vec<u8>]) -> Option<Words<'a>> {
+        let (name, rest) = words.split_first()?;
+        let rest = rest.iter();
+        Some(Words { name, rest })
+    }
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.rest.next().map(Vec::as_slice)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        std::str::from_utf8(self.next()?).ok()?.parse().ok()
+    }
+
+    fn who(&mut self) -> Option<(&'a [u8], OwnerRef<'a>)> {
+        Some((self.next()?, OwnerRef::new(self.next()?)?))
+    }
+}
+
+impl Server {
+    /// The reply, unless it is given later. `from`: over which connection it came, if anybody is there to be answered.
+    pub(crate) fn command(
+        &mut self,
+        from: Option<ConnId>,
+        words: &[Vec<u8>],
+        now: u64,
+    ) -> Option<Vec<u8>> {
+        self.now = now;
+        let Some(mut words) = Words::of(words) else {
+            return Some(Out::error("ERR no command"));
+        };
+        let reply = match words.name {
+            b"INFO" => Some(Out::bulk(
+                format!("run_id:{:x}\r\n", self.run_id).as_bytes(),
+            )),
+            b"LOCK.ACQUIRE" | b"LOCK.WLOCK" => self.acquire(&mut words, Mode::Write),
+            b"LOCK.RLOCK" => self.acquire(&mut words, Mode::Read),
+            b"LOCK.RELEASE" => self.release(&mut words),
+            b"LOCK.LEAVE" => self.leave(&mut words),
+            b"LOCK.RENEW" => self.renew(&mut words),
+            b"LOCK.FENCE" => self.fence(&mut words),
+            b"LOCK.GUARD" => self.guard(&mut words),
+            b"LOCK.INFO" => Some(Out::null()),
+            b"LOCK.MAIL" => {
+                let name = words.next()?;
+                let call = mail_call(&mut words);
+                return self.collect(from, name, call);
+            }
+            _ => None,
+        };
+        let name = || String::from_utf8_lossy(words.name).into_owned();
+        Some(reply.unwrap_or_else(|| {
+            self.wrong = Some(format!("the client sent {}, which no server takes", name()));
+            Out::error("ERR syntax error")
+        }))
+    }
+
+    fn acquire(&mut self, words: &mut Words<'_>, mode: Mode) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        let lease = Lease::from_millis(words.number()?)?;
+        let (mut wait, mut mailbox, mut holds, mut fence, mut token) =
+            (None, None, None, None, None);
+        while let Some(option) = words.next() {
+            match option {
+                b"WAIT" => wait = Some(words.number()?),
+                b"MAIL" => mailbox = Some(words.next()?),
+                b"HOLDS" => holds = Count::new(words.number()? as u32),
+                b"FENCE" => fence = Some(Token::new(words.number()?)?),
+                b"TOKEN" => token = Some(Token::new(words.number()?)?),
+                _ => return None,
+            }
+        }
+        let request = Request {
+            owner,
+            mode,
+            lease,
+            holds,
+            fence,
+            token,
+            client: 0,
+        };
+        if self.left.has_left(0, key, owner, self.instant()) {
+            return Some(Out::error("LEFT the owner has left this key for good"));
+        }
+        let wall = self.wall();
+        if let Some(fence) = fence
+            && self.tokens.check(fence, wall).is_err()
+        {
+            return Some(Out::error("ERR FENCE is too high"));
+        }
+        self.settle(key);
+        let outcome = self.try_acquire(key, &request);
+        let reply = match outcome {
+            Ok(grant) => {
+                self.accepted(key, &request, mailbox);
+                Out::number(grant.token().get())
+            }
+            Err(AcquireError::Busy(busy)) => match (wait, mailbox) {
+                (Some(wait), Some(mailbox)) => self.queue(key, &request, busy, wait, mailbox),
+                _ => Out::null(),
+            },
+            Err(AcquireError::NotHeldByToken) => {
+                self.accepted(key, &request, mailbox);
+                Out::null()
+            }
+            Err(error) => Out::error(&format!("ERR {error:?}")),
+        };
+        self.settle(key);
+        Some(reply)
+    }
+
+    fn try_acquire(&mut self, key: &[u8], request: &Request<'_>) -> Result<Grant, AcquireError> {
+        let is_closed = self.forbids_grants();
+        let others_wait = self.queues.get(0, key).is_some();
+        self.with_live(key, |server, live| {
+            let stake = live.hold(request.owner);
+            if is_closed {
+                let adds = |token| live.adds_to_hold(request.owner, token);
+                if request.token.is_some_and(|token| !adds(token)) {
+                    return Err(AcquireError::NotHeldByToken);
+                }
+                let upgrades = request.mode == Mode::Write && stake.is_some_and(|it| it.write == 0);
+                let busy = if upgrades { Busy::Upgrade } else { Busy::Held };
+                return Err(AcquireError::Busy(busy));
+            }
+            if others_wait && stake.is_none() && request.token.is_none() {
+                return Err(AcquireError::Busy(Busy::Held));
+            }
+            let wall = server.wall();
+            live.acquire(request, &mut server.tokens, wall)
+        })
+    }
+
+    /// The request was not refused: its box is there, and what refused it before is not told any more.
+    fn accepted(&mut self, key: &[u8], request: &Request<'_>, mailbox: Option<&[u8]>) {
+        if let Some(mailbox) = mailbox {
+            self.open_box(mailbox);
+            let id = key_id(key);
+            self.mail.withdraw_refusal(&id, request.owner, request.mode);
+        }
+    }
+
+    fn queue(
+        &mut self,
+        key: &[u8],
+        request: &Request<'_>,
+        busy: Busy,
+        wait: u64,
+        mailbox: &[u8],
+    ) -> Vec<u8> {
+        let limit = (wait > 0).then(|| self.instant().after(wait));
+        let there = self.queues.requests_of(0, key, request.owner);
+        let again = there.into_iter().find(|id| {
+            let waiter = self.queues.waiter(*id);
+            waiter.is_some_and(|(_, waiter)| waiter.mode == request.mode)
+                && self.mail.is_expected(*id)
+        });
+        let waiter = match again {
+            Some(waiter) => {
+                let changed = Changed {
+                    lease: request.lease,
+                    holds: request.holds,
+                    fence: request.fence,
+                    token: request.token,
+                    limit,
+                };
+                self.queues.take_over(waiter, changed);
+                waiter
+            }
+            None => {
+                let wait = Wait {
+                    key: key_id(key),
+                    owner: request.owner.to_owner(),
+                    mode: request.mode,
+                    upgrade: busy == Busy::Upgrade,
+                };
+                if self.closes_cycle(&wait) {
+                    return Out::error("DEADLOCK the wait would close a cycle of waits");
+                }
+                self.push(request, &wait, limit)
+            }
+        };
+        let id = self.open_box(mailbox);
+        self.mail.expect(waiter, id);
+        self.mail
+            .withdraw_refusal(&key_id(key), request.owner, request.mode);
+        let mut out = Out::default();
+        out.array(2);
+        out.text(b"QUEUED");
+        out.int(id.0);
+        out.0
+    }
+
+    fn push(
+        &mut self,
+        request: &Request<'_>,
+        wait: &Wait,
+        limit: Option<mortise_core::Instant>,
+    ) -> mortise_core::WaiterId {
+        let id = self.queues.next_id();
+        let waiter = Waiter {
+            id,
+            owner: wait.owner.clone(),
+            mode: request.mode,
+            lease: request.lease,
+            holds: request.holds,
+            fence: request.fence,
+            token: request.token,
+            client: 0,
+            since: self.instant(),
+            limit,
+        };
+        self.queues.push(0, &wait.key.name, waiter, wait.upgrade);
+        let held = self.locks.get(&*wait.key.name);
+        let held = held.map(mortise_core::Lock::observe);
+        self.queues.observe(&wait.key, held.unwrap_or_default());
+        id
+    }
+
+    fn release(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        let (mut mode, mut holds, mut all, mut token) = (None, None, false, None);
+        while let Some(option) = words.next() {
+            match option {
+                b"READ" => mode = Some(Mode::Read),
+                b"WRITE" => mode = Some(Mode::Write),
+                b"HOLDS" => holds = Some(words.number()? as u32),
+                b"ALL" => all = true,
+                b"TOKEN" => token = Some(Token::new(words.number()?)?),
+                _ => return None,
+            }
+        }
+        let how = match (all, holds) {
+            (true, _) => How::All,
+            (false, Some(holds)) => How::LeaveAt(holds, mode),
+            (false, None) => How::One(mode),
+        };
+        if self.left.has_left(0, key, owner, self.instant()) {
+            return Some(Out::null());
+        }
+        let release = Release { owner, how, token };
+        self.settle(key);
+        let released = self.with_live(key, |_, live| live.release(&release));
+        self.settle(key);
+        Some(Out::number_or_null(released.ok().map(|it| it.left)))
+    }
+
+    fn leave(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        match words.next() {
+            None => {}
+            Some(b"FOR") => {
+                let until = self.instant().after(words.number()?);
+                self.left.leave(0, key, owner, until);
+            }
+            Some(_) => return None,
+        }
+        let requests = self.queues.requests_of(0, key, owner);
+        let mut found = !requests.is_empty();
+        for id in requests {
+            self.mail.forget_request(id);
+            self.queues.remove(id);
+        }
+        found |= self.mail.withdraw(&key_id(key), owner);
+        self.settle(key);
+        let everything = Release {
+            owner,
+            how: How::All,
+            token: None,
+        };
+        found |= self.with_live(key, |_, live| live.release(&everything).is_ok());
+        self.settle(key);
+        Some(Out::number(u64::from(found)))
+    }
+
+    fn renew(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        let lease = Lease::from_millis(words.number()?)?;
+        let token = match words.next() {
+            None => None,
+            Some(b"TOKEN") => Some(Token::new(words.number()?)?),
+            Some(_) => return None,
+        };
+        if self.left.has_left(0, key, owner, self.instant()) {
+            return Some(Out::null());
+        }
+        self.settle(key);
+        let renewed = self.with_live(key, |_, live| live.renew(owner, lease, token));
+        self.settle(key);
+        Some(Out::number_or_null(renewed.map(|it| it.token.get())))
+    }
+
+    fn fence(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        let token = Token::new(words.number()?)?;
+        let wall = self.wall();
+        if self.tokens.check(token, wall).is_err() {
+            return Some(Out::error("ERR token is too high"));
+        }
+        if self.left.has_left(0, key, owner, self.instant()) {
+            return Some(Out::null());
+        }
+        self.settle(key);
+        let fenced = self.with_live(key, |server, live| {
+            live.fence(owner, token, &mut server.tokens, wall)
+        });
+        self.settle(key);
+        let stake = fenced.ok().flatten();
+        Some(Out::number_or_null(stake.map(|it| it.token.get())))
+    }
+
+    /// What is inside writes the token; a smaller one than the last is what a fence keeps out.
+    fn guard(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        let token = Token::new(words.number()?)?;
+        if self.left.has_left(0, key, owner, self.instant()) {
+            return Some(Out::error("NOTHELD the owner does not hold the lock"));
+        }
+        self.settle(key);
+        let hold = self.with_live(key, |_, live| live.hold(owner));
+        if hold.is_none_or(|hold| hold.token != token) {
+            return Some(Out::error("NOTHELD the owner does not hold the lock"));
+        }
+        if words.next().is_some() && hold.is_some_and(|hold| hold.write > 0) {
+            let last = self.written.entry(key.to_vec()).or_default();
+            if token.get() < *last {
+                let key = String::from_utf8_lossy(key);
+                self.wrong = Some(format!("{key} was written with {token:?} after {last}"));
+            }
+            *last = token.get();
+        }
+        Some(Out::number(token.get()))
+    }
+}
+
+fn mail_call(words: &mut Words<'_>) -> Call {
+    let mut call = Call {
+        after: None,
+        wait: None,
+        count: 100,
+    };
+    while let Some(option) = words.next() {
+        match option {
+            b"AFTER" => call.after = words.number().zip(words.number()),
+            b"WAIT" => call.wait = words.number(),
+            b"COUNT" => call.count = words.number().unwrap_or(100) as usize,
+            _ => {}
+        }
+    }
+    call
+}

@@ -1,0 +1,186 @@
+//! Boxes, letters and who waits for them.
+
+use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted};
+use mortise_core::{Instant, Mode, WaiterId};
+
+use super::resp::Out;
+use super::{MAIL_TIMEOUT, Reader, Server, UNFORGOTTEN};
+use crate::parts::ConnId;
+
+/// Everybody is the same user.
+const USER: &[u8] = b"default";
+
+/// What a LOCK.MAIL asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) after: Option<(u64, u64)>,
+    pub(crate) wait: Option<u64>,
+    pub(crate) count: usize,
+}
+
+impl Server {
+    pub(super) fn find_box(&self, name: &[u8]) -> Option<BoxId> {
+        self.mail.find(name, USER).ok().flatten()
+    }
+
+    pub(super) fn open_box(&mut self, name: &[u8]) -> BoxId {
+        self.find_box(name).unwrap_or_else(|| {
+            let (since, listened) = (self.next_number(), self.listened());
+            self.mail.make(name, USER, since, listened)
+        })
+    }
+
+    pub(super) fn post(&mut self, waiter: WaiterId, letter: Letter) {
+        let number = self.next_number();
+        match self.mail.post(waiter, number, letter) {
+            Posted::In(id) => self.let_reader_go(id, None),
+            Posted::Returned(Some(untold)) => self.give_back(&untold),
+            Posted::Returned(None) | Posted::NotByMail(_) => {}
+        }
+    }
+
+    /// `None`: it waits.
+    pub(super) fn collect(
+        &mut self,
+        from: Option<ConnId>,
+        name: &[u8],
+        call: Call,
+    ) -> Option<Vec<u8>> {
+        let found = self.find_box(name);
+        let after = call
+            .after
+            .filter(|it| found.is_some_and(|id| id.0 == it.0))
+            .map(|it| it.1);
+        let has_letters = found.is_some_and(|id| self.mail.has_letters_after(id, after));
+        let id = self.open_box(name);
+        self.let_reader_go(id, Some("UNBLOCKED a newer LOCK.MAIL waits for this box"));
+        let listened = self.listened();
+        self.mail.ask(id, after, listened);
+        let Some(wait) = call.wait.filter(|_| !has_letters) else {
+            return Some(self.tell(id, self.now, call.count));
+        };
+        let longest = MAIL_TIMEOUT / 2;
+        let wait = if wait == 0 {
+            longest
+        } else {
+            wait.min(longest)
+        };
+        let reader = Reader {
+            from,
+            arrived: self.now,
+            limit: self.instant().after(wait),
+            count: call.count,
+        };
+        self.readers.insert(id, reader);
+        None
+    }
+
+    /// `[since, waited, letters]`.
+    fn tell(&mut self, id: BoxId, arrived: u64, count: usize) -> Vec<u8> {
+        let (now, listened) = (self.now, self.listened());
+        let letters = self.mail.tell(id, count, listened);
+        let mut out = Out::default();
+        out.array(3);
+        out.int(id.0);
+        out.int((now - arrived) / 1_000);
+        out.array(letters.len());
+        for (number, letter) in letters {
+            write_letter(&mut out, number, letter, now);
+        }
+        out.0
+    }
+
+    /// The one that waits for the box is answered: with letters, or with an error.
+    fn let_reader_go(&mut self, id: BoxId, error: Option<&str>) {
+        let Some(reader) = self.readers.remove(&id) else {
+            return;
+        };
+        let reply = match error {
+            Some(error) => Out::error(error),
+            None => self.tell(id, reader.arrived, reader.count),
+        };
+        self.out.extend(reader.from.map(|from| (from, reply)));
+    }
+
+    pub(super) fn let_readers_go(&mut self) {
+        let now = self.instant();
+        let due = self.readers.iter().filter(|(_, it)| it.limit <= now);
+        let due: Vec<BoxId> = due.map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|id| self.let_reader_go(id, None));
+    }
+
+    /// A connection is closed: what waits over it ends.
+    pub(crate) fn on_closed(&mut self, conn: ConnId) {
+        self.readers.retain(|_, it| it.from != Some(conn));
+    }
+
+    pub(super) fn close_overdue(&mut self) {
+        let listened = self.listened().as_millis();
+        let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
+        let (asked, told) = (before(MAIL_TIMEOUT), before(MAIL_TIMEOUT * UNFORGOTTEN));
+        while let Some(id) = self.mail.overdue(asked, told) {
+            self.let_reader_go(id, None);
+            self.mail.close(id);
+            let mut requests = Vec::new();
+            while let Some(leaving) = self.mail.next_leaving() {
+                match leaving {
+                    Leaving::Letter => {}
+                    Leaving::Grant(untold) => self.give_back(&untold),
+                    Leaving::Request(id) => requests.push(id),
+                }
+            }
+            // They come in no order.
+            requests.sort_unstable();
+            for id in requests {
+                if let Some((key, _)) = self.queues.remove(id) {
+                    self.settle(&key.name);
+                }
+            }
+        }
+    }
+}
+
+fn write_letter(out: &mut Out, number: u64, letter: &Letter, now: u64) {
+    let (fields, result) = match &letter.outcome {
+        Outcome::Granted { .. } => (9, "granted"),
+        Outcome::Denied => (6, "denied"),
+        Outcome::Refused(_) => (7, "refused"),
+    };
+    let mode = match letter.mode {
+        Mode::Read => "read",
+        Mode::Write => "write",
+    };
+    out.array(2 * fields);
+    out.text(b"number");
+    out.int(number);
+    out.text(b"key");
+    out.text(&letter.key.name);
+    out.text(b"db");
+    out.int(0);
+    out.text(b"owner");
+    out.text(&letter.owner.text());
+    out.text(b"mode");
+    out.text(mode.as_bytes());
+    out.text(b"result");
+    out.text(result.as_bytes());
+    match &letter.outcome {
+        Outcome::Granted {
+            token, lease, at, ..
+        } => {
+            let age = now.div_ceil(1_000).saturating_sub(at.as_millis());
+            for (field, value) in [
+                ("token", token.get()),
+                ("lease", lease.as_millis()),
+                ("age", age),
+            ] {
+                out.text(field.as_bytes());
+                out.int(value);
+            }
+        }
+        Outcome::Denied => {}
+        Outcome::Refused(error) => {
+            out.text(b"error");
+            out.text(error.as_bytes());
+        }
+    }
+}

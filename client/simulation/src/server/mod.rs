@@ -1,0 +1,326 @@
+//! A server in memory: RESP in, `mortise-core` decides, RESP out. What the module does around the core, in the fewest
+//! words: one key space, no replicas, no files, no limits on how many may wait.
+
+mod commands;
+mod letters;
+mod resp;
+
+use std::collections::BTreeMap;
+
+use mortise_core::mail::{BoxId, Letter, Outcome, Undo, Untold};
+use mortise_core::{
+    Decided, Instant, KeyId, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Token, TokenClock,
+    Verdict, Wait, WaiterId,
+};
+
+use crate::parts::{Clock, ConnId};
+
+/// How long a box lives that nobody asks for: the server's default.
+pub(crate) const MAIL_TIMEOUT: u64 = 5_000;
+/// Letters that are told for so many times that long and not forgotten: their box goes.
+const UNFORGOTTEN: u64 = 10;
+/// How often boxes are looked at.
+const TICK: u64 = 100;
+/// How many are decided at once.
+const MOST: usize = 64;
+
+/// A LOCK.MAIL that waits.
+#[derive(Debug)]
+struct Reader {
+    /// `None`: nobody is there any more to be answered.
+    from: Option<ConnId>,
+    /// When it arrived, in microseconds.
+    arrived: u64,
+    limit: Instant,
+    count: usize,
+}
+
+/// One server process.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) run_id: u64,
+    pub(crate) clock: Clock,
+    /// What its wall clock shows more than the others', in microseconds.
+    pub(crate) wall_ahead: u64,
+    locks: BTreeMap<Vec<u8>, Lock>,
+    queues: Queues,
+    tokens: TokenClock,
+    numbers: TokenClock,
+    mail: Mail,
+    left: Left,
+    readers: BTreeMap<BoxId, Reader>,
+    /// How long it has read no commands, in milliseconds.
+    deaf: u64,
+    grace_until: Instant,
+    graced: bool,
+    /// Written by `LOCK.GUARD`: the last token by key.
+    written: BTreeMap<Vec<u8>, u64>,
+    /// Now, in microseconds of its own clock.
+    now: u64,
+    /// Replies to others than whoever sent the command.
+    pub(crate) out: Vec<(ConnId, Vec<u8>)>,
+    /// What it did that it must not.
+    pub(crate) wrong: Option<String>,
+}
+
+impl Server {
+    pub(crate) fn new(run_id: u64, clock: Clock, wall_ahead: u64) -> Server {
+        Server {
+            run_id,
+            clock,
+            wall_ahead,
+            locks: BTreeMap::new(),
+            queues: Queues::new(),
+            tokens: TokenClock::new(),
+            numbers: TokenClock::new(),
+            mail: Mail::new(),
+            left: Left::new(),
+            readers: BTreeMap::new(),
+            deaf: 0,
+            grace_until: Instant::default(),
+            graced: false,
+            written: BTreeMap::new(),
+            now: 0,
+            out: Vec::new(),
+            wrong: None,
+        }
+    }
+
+    /// The process ends and starts again: with its data, as a server that writes every change to its disk, or without,
+    /// and then nothing is granted for `grace` milliseconds.
+    pub(crate) fn restart(&mut self, keeps_data: bool, grace: u64, run_id: u64, now: u64) {
+        let old = std::mem::replace(self, Server::new(run_id, self.clock, self.wall_ahead));
+        self.now = now;
+        self.written = old.written;
+        if keeps_data {
+            (self.locks, self.tokens) = (old.locks, old.tokens);
+            let wall = self.wall();
+            self.tokens.resume(wall);
+        } else {
+            self.grace_until = self.instant().after(grace);
+            self.graced = grace > 0;
+        }
+    }
+
+    /// It was stopped for so long, and has read nothing meanwhile.
+    pub(crate) fn was_stalled(&mut self, millis: u64) {
+        self.deaf += millis;
+    }
+
+    fn instant(&self) -> Instant {
+        Instant::from_millis(self.now / 1_000)
+    }
+
+    fn listened(&self) -> Instant {
+        Instant::from_millis((self.now / 1_000).saturating_sub(self.deaf))
+    }
+
+    fn wall(&self) -> Micros {
+        /// A day of the year 2026.
+        const BASE: u64 = 1_770_000_000_000_000;
+        Micros(BASE + self.now + self.wall_ahead)
+    }
+
+    fn forbids_grants(&self) -> bool {
+        self.instant() < self.grace_until
+    }
+
+    fn next_number(&mut self) -> u64 {
+        let last = Token::new(self.tokens.last());
+        let number = self.numbers.next(self.wall(), last);
+        number.map_or(0, Token::get)
+    }
+
+    /// The lock as it is now, or a free one; it goes again if nobody holds it afterwards.
+    fn with_live<T>(&mut self, key: &[u8], act: impl FnOnce(&mut Server, &mut Live<'_>) -> T) -> T {
+        let mut lock = self.locks.remove(key).unwrap_or_default();
+        let mut live = lock.at(self.instant(), |_, _| {});
+        let result = act(self, &mut live);
+        drop(live.take_remains());
+        if !lock.is_free() {
+            self.locks.insert(key.to_vec(), lock);
+        }
+        result
+    }
+
+    /// Lets in whom the lock admits.
+    fn settle(&mut self, key: &[u8]) {
+        loop {
+            if self.queues.get(0, key).is_none() {
+                return self.with_live(key, |_, _| {});
+            }
+            let is_closed = self.forbids_grants();
+            let settled = self.with_live(key, |server, live| match is_closed {
+                true => server.queues.settle_lost(0, key, live, MOST),
+                false => {
+                    let wall = server.wall();
+                    let (queues, tokens) = (&mut server.queues, &mut server.tokens);
+                    queues.settle(0, key, live, tokens, wall, false, MOST)
+                }
+            });
+            for decided in settled.decided {
+                self.decide(key, decided);
+            }
+            let mut broken = false;
+            for id in settled.upgrading {
+                broken |= self.check_upgrade(id);
+            }
+            if !settled.more && !broken {
+                return;
+            }
+        }
+    }
+
+    fn decide(&mut self, key: &[u8], decided: Decided) {
+        let waiter = &decided.waiter;
+        let outcome = match decided.verdict {
+            Verdict::Granted {
+                grant,
+                stake,
+                before,
+                ..
+            } => Outcome::Granted {
+                token: grant.token(),
+                lease: waiter.lease,
+                at: self.instant(),
+                undo: Undo {
+                    granted: stake.touched,
+                    token: stake.token,
+                    before: before.map(Box::new),
+                },
+            },
+            Verdict::UpgradeLost => Outcome::Denied,
+            Verdict::Refused(error) => Outcome::Refused(format!("ERR {error:?}").into()),
+        };
+        let letter = Letter {
+            key: key_id(key),
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            outcome,
+        };
+        self.post(waiter.id, letter);
+    }
+
+    /// True if it closed a cycle, and is refused.
+    fn check_upgrade(&mut self, id: WaiterId) -> bool {
+        let Some((key, waiter)) = self.queues.waiter(id) else {
+            return false;
+        };
+        let wait = Wait {
+            key: key.clone(),
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            upgrade: true,
+        };
+        let is_closed = self.closes_cycle(&wait);
+        if is_closed {
+            self.end_waiting(id, Outcome::Refused("DEADLOCK through an upgrade".into()));
+        }
+        is_closed
+    }
+
+    fn closes_cycle(&self, wait: &Wait) -> bool {
+        let held = self.locks.get(&*wait.key.name).map(Lock::observe);
+        let held = held.unwrap_or_default();
+        let now = self.instant();
+        self.queues.find_cycle(wait, &held, now).is_some()
+    }
+
+    /// A request leaves its queue with an answer. Its key.
+    fn end_waiting(&mut self, id: WaiterId, outcome: Outcome) -> Option<KeyId> {
+        let (key, waiter) = self.queues.remove(id)?;
+        let letter = Letter {
+            key: key.clone(),
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            outcome,
+        };
+        self.post(id, letter);
+        Some(key)
+    }
+
+    /// A grant that nobody was told of.
+    fn give_back(&mut self, untold: &Untold) {
+        let (key, owner, undo) = (&untold.key, untold.owner.as_ref(), &untold.undo);
+        let before = undo.before.as_deref().copied();
+        let undone = self.with_live(&key.name, |_, live| live.undo(owner, undo.granted, before));
+        if !undone {
+            self.mail.hand_on(key, owner, undo);
+        }
+        self.settle(&key.name.clone());
+    }
+
+    /// What is due by now is done; whatever is still to come is due at the moment that this answers, in milliseconds.
+    pub(crate) fn on_time(&mut self, now: u64) -> Option<u64> {
+        self.now = now;
+        let at = self.instant();
+        if self.graced && !self.forbids_grants() {
+            self.graced = false;
+            let keys: Vec<Vec<u8>> = self.queues.keys_of(0).map(|key| key.to_vec()).collect();
+            keys.iter().for_each(|key| self.settle(key));
+        }
+        while let Some(id) = self.queues.timed_out(at) {
+            if let Some(key) = self.end_waiting(id, Outcome::Denied) {
+                self.settle(&key.name);
+            }
+        }
+        while let Some(key) = self.queues.due(at) {
+            self.settle(&key.name);
+        }
+        self.let_readers_go();
+        self.close_overdue();
+        self.left.forget_over(at, usize::MAX);
+        self.next_due()
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        let limits = [self.queues.next_limit(), self.queues.next_deadline()];
+        let readers = self.readers.values().map(|reader| reader.limit);
+        let grace = self.graced.then_some(self.grace_until);
+        let due = limits.into_iter().flatten().chain(readers).chain(grace);
+        let tick = (self.mail.boxes() > 0).then_some(self.now / 1_000 + TICK);
+        due.map(Instant::as_millis).chain(tick).min()
+    }
+
+    /// Whether that owner holds the key now.
+    pub(crate) fn is_held_by(&self, key: &[u8], owner: &[u8], now: u64) -> bool {
+        let at = Instant::from_millis(now / 1_000);
+        let hold = self.locks.get(key).zip(OwnerRef::new(owner));
+        let hold = hold.and_then(|(lock, owner)| lock.hold(owner));
+        hold.is_some_and(|stake| !stake.is_over(at))
+    }
+
+    /// What is left of clients, in words; empty if nothing is.
+    pub(crate) fn leftovers(&mut self, now: u64, with_mail: bool) -> String {
+        self.now = now;
+        let at = self.instant();
+        let mut found = String::new();
+        for (key, lock) in &self.locks {
+            for (owner, stake) in lock.live_holds(at, 100) {
+                let (key, owner) = (String::from_utf8_lossy(key), owner.text().to_vec());
+                let owner = String::from_utf8_lossy(&owner).into_owned();
+                let left = stake.deadline.millis_since(at);
+                found += &format!("{key} is held by {owner} for {left} ms more; ");
+            }
+        }
+        for (_, key, queue) in self.queues.iter() {
+            for waiter in queue.iter() {
+                let (key, owner) = (String::from_utf8_lossy(key), waiter.owner.text().to_vec());
+                let owner = String::from_utf8_lossy(&owner).into_owned();
+                found += &format!("{owner} waits for {key}; ");
+            }
+        }
+        if with_mail && !self.mail.is_empty() {
+            let (boxes, letters) = (self.mail.boxes(), self.mail.letters());
+            found += &format!("{boxes} boxes and {letters} letters are there; ");
+        }
+        found
+    }
+}
+
+fn key_id(key: &[u8]) -> KeyId {
+    KeyId {
+        db: 0,
+        name: key.into(),
+    }
+}

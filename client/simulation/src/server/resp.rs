@@ -1,0 +1,45 @@
+//! Replies as they are on the wire (RESP2).
+
+/// A reply that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Out(pub(crate) Vec<u8>);
+
+impl Out {
+    pub(crate) fn null() -> Vec<u8> {
+        b"$-1\r\n".to_vec()
+    }
+
+    pub(crate) fn number(number: u64) -> Vec<u8> {
+        let mut out = Out::default();
+        out.int(number);
+        out.0
+    }
+
+    pub(crate) fn number_or_null(number: Option<u64>) -> Vec<u8> {
+        number.map_or_else(Out::null, Out::number)
+    }
+
+    pub(crate) fn error(line: &str) -> Vec<u8> {
+        format!("-{line}\r\n").into_bytes()
+    }
+
+    pub(crate) fn bulk(text: &[u8]) -> Vec<u8> {
+        let mut out = Out::default();
+        out.text(text);
+        out.0
+    }
+
+    pub(crate) fn array(&mut self, len: usize) {
+        self.0.extend(format!("*{len}\r\n").bytes());
+    }
+
+    pub(crate) fn int(&mut self, number: u64) {
+        self.0.extend(format!(":{number}\r\n").bytes());
+    }
+
+    pub(crate) fn text(&mut self, text: &[u8]) {
+        self.0.extend(format!("${}\r\n", text.len()).bytes());
+        self.0.extend(text);
+        self.0.extend(b"\r\n");
+    }
+}

@@ -1,0 +1,161 @@
+//! What the client's code takes from here instead of from the machine: its clock, its chance, its tasks and its
+//! connections. `cfg(simulated)` in `client/src` names the places.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use uuid::Uuid;
+
+use crate::network::Dialled;
+use crate::parts::{ConnId, ProcessId};
+use crate::referee;
+use crate::value::clock::BootInstant;
+use crate::world::{self, inside, is_inside, this_process, with};
+
+/// The boot-time clock of the process that asks.
+pub(crate) fn clock_gettime(_: ClockId) -> Timespec {
+    let shown = match is_inside() {
+        true => with(|world| world.processes[this_process()].clock.at(world.now())),
+        // A world that is over is taken apart.
+        false => 0,
+    };
+    Timespec {
+        tv_sec: (shown / 1_000_000) as _,
+        tv_nsec: (shown % 1_000_000 * 1_000) as _,
+    }
+}
+
+pub(crate) fn uuid() -> Uuid {
+    let (one, two) = with(|world| (world.names.next(), world.names.next()));
+    let bytes = (u128::from(one) << 64 | u128::from(two)).to_be_bytes();
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+/// A task of the process that begins it.
+pub(crate) fn of_this_process<F: Future>(task: F) -> OfProcess<F> {
+    OfProcess::new(this_process(), task)
+}
+
+/// A task that runs when its process does.
+pub(crate) struct OfProcess<F> {
+    process: ProcessId,
+    task: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future> OfProcess<F> {
+    pub(crate) fn new(process: ProcessId, task: F) -> OfProcess<F> {
+        let task = Some(Box::pin(task));
+        OfProcess { process, task }
+    }
+}
+
+impl<F: Future> Future for OfProcess<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let process = self.process;
+        if !with(|world| world.may_run(process, context.waker())) {
+            return Poll::Pending;
+        }
+        inside(process, || {
+            let task = self.task.as_mut().expect("it is not over");
+            let polled = task.as_mut().poll(context);
+            if polled.is_ready() {
+                self.task = None;
+            }
+            referee::look(process);
+            polled
+        })
+    }
+}
+
+impl<F> Drop for OfProcess<F> {
+    fn drop(&mut self) {
+        inside(self.process, || self.task = None);
+    }
+}
+
+/// Wakes it then. On a machine a thread does that, whatever becomes of runtimes.
+pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
+    tokio::spawn(of_this_process(async move {
+        while !when.remaining().is_zero() {
+            tokio::time::sleep(when.remaining().max(Duration::from_millis(1))).await;
+        }
+        waker.wake();
+    }));
+}
+
+/// A connection to a server in memory: `node0`, `node1`, …
+#[derive(Debug)]
+pub(crate) struct TcpStream(ConnId);
+
+impl TcpStream {
+    pub(crate) async fn connect((host, _): (&str, u16)) -> io::Result<TcpStream> {
+        let node = host.trim_start_matches("node").parse();
+        let node = node.expect("a server is called node and its number");
+        let (id, latency) = with(|world| world.dial(this_process(), node));
+        tokio::time::sleep(Duration::from_micros(latency)).await;
+        match with(|world| world.dialled(id)) {
+            Dialled::Open => Ok(TcpStream(id)),
+            Dialled::Refused => Err(io::ErrorKind::ConnectionRefused.into()),
+            Dialled::Silence => std::future::pending().await,
+        }
+    }
+}
+
+impl AsyncRead for TcpStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        with(|world| {
+            let conn = &mut world.conns[self.0];
+            if conn.inbox.is_empty() && !conn.is_cut {
+                conn.reader = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            let count = conn.inbox.len().min(buffer.remaining());
+            for byte in conn.inbox.drain(..count) {
+                buffer.put_slice(&[byte]);
+            }
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl AsyncWrite for TcpStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        with(|world| {
+            if world.conns[self.0].is_cut {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            world.write(self.0, bytes);
+            Poll::Ready(Ok(bytes.len()))
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        if world::is_inside() {
+            with(|world| world.close(self.0));
+        }
+    }
+}

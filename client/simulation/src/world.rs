@@ -1,0 +1,335 @@
+//! Everything that one seed decides: time, who runs, and what happens next. One world to a thread.
+//!
+//! Time is that of tokio, which stands still while anything can run, and then jumps to the next moment at which something
+//! is due. Each process and each server has a clock of its own, which runs a little faster or slower, as clocks do.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::dice::Dice;
+use crate::parts::{Clock, Conn, Event, Fates, Life, Micros, NodeId, ProcessId, ms};
+use crate::server::Server;
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+    static INSIDE: Cell<Option<ProcessId>> = const { Cell::new(None) };
+}
+
+/// A program that locks.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) clock: Clock,
+    pub(crate) life: Life,
+    /// Tasks that would run if it was not stopped.
+    parked: Vec<Waker>,
+    /// When it went on last.
+    pub(crate) went_on: Micros,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) server: Server,
+    pub(crate) is_down: bool,
+    pub(crate) stalled_until: Micros,
+    /// What has arrived meanwhile.
+    pub(crate) unread: VecDeque<Event>,
+    /// When it is looked at next.
+    due: Option<Micros>,
+}
+
+pub(crate) struct World {
+    began: Instant,
+    pub(crate) dice: Dice,
+    pub(crate) names: Dice,
+    events: BTreeMap<(Micros, u64), Event>,
+    events_ever: u64,
+    pub(crate) messages: u64,
+    changed: Arc<Notify>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) conns: Vec<Conn>,
+    pub(crate) parted: BTreeSet<(ProcessId, NodeId)>,
+    pub(crate) fates: Fates,
+    trace: Option<Vec<String>>,
+    pub(crate) failure: Option<String>,
+}
+
+impl World {
+    /// Begins now; the runtime's clock stands still.
+    pub(crate) fn begin(mut dice: Dice, fates: Fates, is_traced: bool) {
+        let world = World {
+            began: Instant::now(),
+            names: dice.branch(),
+            dice,
+            events: BTreeMap::new(),
+            events_ever: 0,
+            messages: 0,
+            changed: Arc::default(),
+            nodes: Vec::new(),
+            processes: Vec::new(),
+            conns: Vec::new(),
+            parted: BTreeSet::new(),
+            fates,
+            trace: is_traced.then(Vec::new),
+            failure: None,
+        };
+        WORLD.set(Some(world));
+    }
+
+    /// It is over.
+    pub(crate) fn end() -> World {
+        WORLD.take().expect("a world was begun")
+    }
+
+    pub(crate) fn now(&self) -> Micros {
+        micros(self.began.elapsed())
+    }
+
+    pub(crate) fn add_node(&mut self, server: Server) {
+        self.nodes.push(Node {
+            server,
+            is_down: false,
+            stalled_until: 0,
+            unread: VecDeque::new(),
+            due: None,
+        });
+    }
+
+    pub(crate) fn add_process(&mut self, clock: Clock) -> ProcessId {
+        self.processes.push(Process {
+            clock,
+            life: Life::Runs,
+            parked: Vec::new(),
+            went_on: 0,
+        });
+        self.processes.len() - 1
+    }
+
+    /// Whether its tasks may run now; if not yet, `waker` is woken when they may.
+    pub(crate) fn may_run(&mut self, process: ProcessId, waker: &Waker) -> bool {
+        let process = &mut self.processes[process];
+        if process.life == Life::Stopped {
+            process.parked.push(waker.clone());
+        }
+        process.life == Life::Runs
+    }
+
+    pub(crate) fn at(&mut self, when: Micros, event: Event) {
+        self.events_ever += 1;
+        self.events.insert((when, self.events_ever), event);
+        self.changed.notify_one();
+    }
+
+    /// Has whoever lets things happen look around.
+    pub(crate) fn wake(&mut self) {
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn fail(&mut self, why: String) {
+        if self.failure.is_none() {
+            self.note(|| format!("WRONG: {why}"));
+            self.failure = Some(why);
+        }
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        let now = self.now();
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>9.3} ms  {}", now as f64 / 1000.0, line()));
+        }
+    }
+
+    pub(crate) fn take_trace(&mut self) -> Vec<String> {
+        self.trace.take().unwrap_or_default()
+    }
+
+    /// What happens now. The moment of what happens next.
+    fn step(&mut self) -> Option<Micros> {
+        let now = self.now();
+        while let Some((&(when, _), _)) = self.events.first_key_value()
+            && when <= now
+            && self.failure.is_none()
+        {
+            let (_, event) = self.events.pop_first().expect("there is one");
+            self.happen(event, now);
+        }
+        self.events.first_key_value().map(|((when, _), _)| *when)
+    }
+
+    fn happen(&mut self, event: Event, now: Micros) {
+        match event {
+            Event::Arrive(conn, words) => self.arrive(conn, words, now),
+            Event::Late(node, words) => self.arrive_late(node, words, now),
+            Event::Deliver(conn, bytes) => self.deliver(conn, bytes),
+            Event::Cut(conn) => self.cut(conn),
+            Event::Closed(conn) => self.on_closed(conn),
+            Event::Due(node) => self.on_due(node, now),
+            Event::Stall(node, until) => self.stall(node, until, now),
+            Event::ReadOn(node) => self.read_on(node, now),
+            Event::Down(node) => {
+                self.note(|| format!("node {node} goes down"));
+                self.nodes[node].is_down = true;
+                self.cut_all_of(node);
+            }
+            Event::Up {
+                node,
+                keeps_data,
+                grace,
+            } => self.come_up(node, keeps_data, grace, now),
+            Event::Stop(process) if self.processes[process].life == Life::Runs => {
+                self.note(|| format!("process {process} is stopped"));
+                self.processes[process].life = Life::Stopped;
+            }
+            Event::GoOn(process) if self.processes[process].life == Life::Stopped => {
+                self.note(|| format!("process {process} goes on"));
+                let process = &mut self.processes[process];
+                process.life = Life::Runs;
+                process.went_on = now;
+                std::mem::take(&mut process.parked)
+                    .into_iter()
+                    .for_each(Waker::wake);
+            }
+            Event::Stop(_) | Event::GoOn(_) => {}
+            Event::Kill(process) => {
+                self.note(|| format!("process {process} is killed"));
+                self.processes[process].life = Life::Dead;
+                self.close_all_of(process);
+            }
+            Event::Part(process, node) => self.part(process, node),
+            Event::Join(process, node) => {
+                self.note(|| format!("process {process} reaches node {node} again"));
+                self.parted.remove(&(process, node));
+            }
+        }
+    }
+
+    fn come_up(&mut self, number: NodeId, keeps_data: bool, grace: u64, now: Micros) {
+        self.note(|| format!("node {number} comes up, keeps its data: {keeps_data}"));
+        let run_id = self.names.next();
+        let node = &mut self.nodes[number];
+        let local = node.server.clock.at(now);
+        node.server.restart(keeps_data, grace, run_id, local);
+        (node.is_down, node.due, node.stalled_until) = (false, None, now);
+        node.unread.clear();
+        self.look_again(number, now);
+    }
+
+    fn stall(&mut self, number: NodeId, until: Micros, now: Micros) {
+        let node = &mut self.nodes[number];
+        let from = node.stalled_until.max(now);
+        node.server.was_stalled(until.saturating_sub(from) / 1_000);
+        node.stalled_until = node.stalled_until.max(until);
+        self.note(|| format!("node {number} stalls"));
+        self.at(until, Event::ReadOn(number));
+    }
+
+    fn read_on(&mut self, number: NodeId, now: Micros) {
+        let node = &mut self.nodes[number];
+        if node.stalled_until > now {
+            return;
+        }
+        let unread = std::mem::take(&mut node.unread);
+        self.note(|| format!("node {number} goes on"));
+        unread.into_iter().for_each(|event| self.happen(event, now));
+    }
+
+    fn on_due(&mut self, number: NodeId, now: Micros) {
+        let node = &mut self.nodes[number];
+        if node.due.is_none_or(|due| due > now) {
+            return;
+        }
+        node.due = None;
+        if !node.is_down {
+            self.look_again(number, now);
+        }
+    }
+
+    /// Does what is due at a server, sends what it answers, and sees to it that it is looked at again.
+    pub(crate) fn look_again(&mut self, number: NodeId, now: Micros) {
+        let node = &mut self.nodes[number];
+        if node.is_down {
+            return;
+        }
+        if node.stalled_until > now {
+            let until = node.stalled_until;
+            node.due = Some(until);
+            return self.at(until, Event::Due(number));
+        }
+        let next = node.server.on_time(node.server.clock.at(now));
+        let replies = std::mem::take(&mut node.server.out);
+        let wrong = node.server.wrong.take();
+        let next = next.map(|millis| node.server.clock.moment_of(ms(millis)) + 1);
+        if let Some(next) = next.map(|next| next.max(now + 1))
+            && node.due.is_none_or(|due| next < due)
+        {
+            node.due = Some(next);
+            self.at(next, Event::Due(number));
+        }
+        for (conn, reply) in replies {
+            self.answer(conn, reply, now);
+        }
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
+        }
+    }
+}
+
+pub(crate) fn micros(duration: Duration) -> Micros {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Looks at the world, or changes it.
+pub(crate) fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(|world| act(world.as_mut().expect("a world was begun")))
+}
+
+pub(crate) fn note(line: impl FnOnce() -> String) {
+    with(|world| world.note(line));
+}
+
+pub(crate) fn fail(why: String) {
+    with(|world| world.fail(why));
+}
+
+/// Runs as that process.
+pub(crate) fn inside<T>(process: ProcessId, act: impl FnOnce() -> T) -> T {
+    let before = INSIDE.replace(Some(process));
+    let result = act();
+    INSIDE.set(before);
+    result
+}
+
+/// Whose code runs.
+pub(crate) fn this_process() -> ProcessId {
+    INSIDE.get().expect("the code of some process runs")
+}
+
+/// Whether there is a world at all, and somebody's code runs in it.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get().is_some() && WORLD.with_borrow(Option::is_some)
+}
+
+/// Lets things happen until `is_over` says so, looking after each moment. `false` where `limit` has come before.
+pub(crate) async fn go_on(limit: Micros, mut is_over: impl FnMut() -> bool) -> bool {
+    loop {
+        let (next, now, began, changed) = with(|world| {
+            let next = world.step();
+            (next, world.now(), world.began, world.changed.clone())
+        });
+        if is_over() {
+            return true;
+        }
+        if now >= limit {
+            return false;
+        }
+        let until = began + Duration::from_micros(next.unwrap_or(limit).min(limit));
+        let _ = tokio::time::timeout_at(until, changed.notified()).await;
+    }
+}

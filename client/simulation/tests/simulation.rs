@@ -1,0 +1,94 @@
+//! Thousands of seeds, one after the other.
+//!
+//! ```text
+//! SEEDS=100000 cargo test --package mortise-client-simulation           so many of each kind, from FIRST on
+//! SEED=17 cargo test --package mortise-client-simulation one_server -- --nocapture        every message of one
+//! ```
+
+use std::time::Instant;
+
+use mortise_client_simulation::{Kind, simulate};
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    let number = value.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is a number, not {value}")))
+}
+
+/// Of so many that fail one will do to find out why.
+const ENOUGH: usize = 5;
+
+/// Runs the seeds that the environment names, or the first `count`.
+fn play(kind: Kind, test: &str, count: u64) {
+    if let Some(seed) = number("SEED") {
+        let run = simulate(kind, seed, true);
+        run.trace.iter().for_each(|line| println!("{line}"));
+        return assert_eq!(run.failure, None, "seed {seed}");
+    }
+    let (first, count) = (
+        number("FIRST").unwrap_or(0),
+        number("SEEDS").unwrap_or(count),
+    );
+    let (began, mut failed) = (Instant::now(), Vec::new());
+    let (mut granted, mut messages, mut lasted) = (0, 0, 0);
+    for seed in first..first + count {
+        let run = simulate(kind, seed, false);
+        if let Some(why) = run.failure {
+            failed.push(format!("seed {seed}, after {} ms: {why}", run.lasted));
+            if failed.len() == ENOUGH {
+                break;
+            }
+        }
+        (granted, messages, lasted) = (
+            granted + run.granted,
+            messages + run.messages,
+            lasted + run.lasted,
+        );
+    }
+    let (took, hours) = (began.elapsed(), lasted / 3_600_000);
+    println!("{count} seeds: {granted} grants, {messages} messages, {hours} hours, in {took:?}");
+    let all = failed.join("\n");
+    assert!(
+        failed.is_empty(),
+        "{all}\nEvery message of one of them:\n\
+         SEED=… cargo test --package mortise-client-simulation {test} -- --nocapture"
+    );
+    // Not for want of clients that get what they ask for.
+    assert!(granted > 5 * count, "{granted} grants in {count} runs");
+}
+
+#[test]
+fn one_server_keeps_its_promises_to_clients_whatever_happens_to_messages() {
+    let test = "one_server";
+    play(Kind::One, test, 2_000);
+}
+
+#[test]
+fn three_servers_keep_them_too() {
+    let test = "three_servers";
+    play(Kind::Quorum, test, 1_000);
+}
+
+#[test]
+fn a_seed_is_the_same_story_each_time() {
+    for kind in [Kind::One, Kind::Quorum] {
+        for seed in 0..25 {
+            let (first, second) = (simulate(kind, seed, true), simulate(kind, seed, true));
+            let differs = first
+                .trace
+                .iter()
+                .zip(&second.trace)
+                .find(|it| it.0 != it.1);
+            assert_eq!(differs, None, "seed {seed} of {kind:?}");
+            assert_eq!(
+                first.trace.len(),
+                second.trace.len(),
+                "seed {seed} of {kind:?}"
+            );
+            assert!(
+                first.trace.len() > 20,
+                "nothing happens in seed {seed} of {kind:?}"
+            );
+        }
+    }
+}

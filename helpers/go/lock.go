@@ -1,0 +1,194 @@
+package mortise
+
+import (
+	"context"
+	"time"
+)
+
+// Lock is a lock that is held, until Unlock or until it is lost.
+type Lock struct {
+	*request
+	locks *Locks
+	owner string
+	token int64
+	limit time.Duration // of MaxHold, on the clock of now()
+
+	node   *node         // that granted it, or where it has moved to
+	until  time.Duration // it is believed until then
+	next   time.Duration // when it is to be renewed
+	over   error         // ErrLost or ErrUnlocked
+	cancel context.CancelCauseFunc
+}
+
+// Key is the key of the lock.
+func (k *Lock) Key() string { return k.key }
+
+// Token is the fencing token, larger than that of every grant before. Send it along with what you write, and
+// refuse a write whose token is smaller than one that was seen already.
+func (k *Lock) Token() int64 { return k.token }
+
+// Guard makes a command of Redis one that runs only while the lock is held, judged by the server in the same moment:
+//
+//	rdb.Do(held, lock.Guard("SET", "stock", 5)...)
+//
+// Where it is not held the answer is an error that begins with NOTHELD. For data on the lock's server, in the slot of
+// its key, no token has to be looked at. Send it over a client that does not repeat commands by itself.
+func (k *Lock) Guard(words ...any) []any {
+	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
+}
+
+// Check answers the token if the lock is held at this moment, else ErrLost or ErrUnlocked.
+func (k *Lock) Check() (int64, error) {
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	return k.token, k.state()
+}
+
+// Unlock gives the lock back. It answers nil if the lock was held to the last moment, else ErrLost. It takes no
+// context, because a lock has to be given back above all when that has ended. A server that does not answer is
+// told in the background.
+func (k *Lock) Unlock() error {
+	k.locks.job(+1)
+	defer k.locks.job(-1)
+	k.follow()
+	k.locks.mu.Lock()
+	over, n := k.state(), k.node
+	k.finish(ErrUnlocked)
+	k.locks.mu.Unlock()
+	switch over {
+	case ErrLost:
+		return ErrLost
+	case ErrUnlocked:
+		return nil
+	}
+	switch n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token).(type) {
+	case nil:
+		return ErrLost
+	case error:
+		k.locks.leave(k.key, k.owner)
+	}
+	return nil
+}
+
+// start makes the lock the caller's, if the locks are not closed.
+func (k *Lock) start(ctx context.Context) (held context.Context) {
+	l := k.locks
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over(ctx) != nil {
+		l.leave(k.key, k.owner)
+		return nil
+	}
+	l.job(+1)
+	l.holds[k] = struct{}{}
+	held, k.cancel = context.WithCancelCause(ctx)
+	k.keep()
+	return held
+}
+
+// extend believes the lock until a lease after begun, less what clocks may differ by. A new belief only.
+func (k *Lock) extend(begun time.Duration) {
+	k.until = min(max(k.until, begun+k.lease-k.lease/100-2*time.Millisecond), k.limit)
+	k.next = begun + k.lease/3
+	if k.until == k.limit {
+		k.next = forever
+	}
+}
+
+// state is why the lock is not held at this moment, if so. The mutex is held.
+func (k *Lock) state() error {
+	if now() >= k.until {
+		k.finish(ErrLost)
+	}
+	return k.over
+}
+
+// finish ends the lock, if it has not ended. A belief that has ended is never taken up again. The mutex is held.
+func (k *Lock) finish(why error) {
+	if k.over != nil {
+		return
+	}
+	if why == ErrLost {
+		k.locks.leave(k.key, k.owner)
+	}
+	k.over = why
+	k.cancel(why)
+	delete(k.locks.holds, k)
+	k.locks.job(-1)
+}
+
+// confirm asks once more where more than half of the lease has gone by the time the grant is known.
+func (k *Lock) confirm(ctx context.Context) error {
+	if k.until-now() > k.lease/2 || k.until == k.limit {
+		return nil
+	}
+	sent := now()
+	reply := k.node.call(ctx, "LOCK.RENEW", k.key, k.owner, k.lease, "TOKEN", k.token)
+	if err, failed := reply.(error); failed {
+		return err
+	}
+	if reply != any(k.token) || now() >= k.until {
+		return errUnsure
+	}
+	k.extend(sent)
+	return nil
+}
+
+// keep renews what is due, all of one server together, and notices what is lost. It looks once a second at least:
+// time in which the machine slept counts.
+func (l *Locks) keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look = now() + time.Second
+	for k := range l.holds {
+		if k.state() != nil {
+			continue
+		}
+		if sent := now(); sent >= k.next-k.lease/12 {
+			k.next = forever
+			k.node.send(func(reply any) { k.renewed(sent, reply) }, "LOCK.RENEW", k.key, k.owner, k.lease, "TOKEN", k.token)
+		}
+		l.look = min(l.look, k.next, k.until)
+	}
+	l.keeper.Reset(l.look - now())
+}
+
+// keep has the keeper look in time for this lock. The mutex is held.
+func (k *Lock) keep() {
+	if at := min(k.next, k.until); at < k.locks.look {
+		k.locks.look = at
+		k.locks.keeper.Reset(at - now())
+	}
+}
+
+// renewed hears what became of a renewal. An error says nothing: it is tried again until the lock is lost.
+func (k *Lock) renewed(sent time.Duration, reply any) {
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	_, failed := reply.(error)
+	switch {
+	case k.state() != nil:
+		return
+	case failed:
+		k.next = now() + k.lease/6
+		go func() {
+			k.locks.lookForServers(k.locks.stopped)
+			k.follow()
+		}()
+	case reply != any(k.token):
+		k.finish(ErrLost)
+		return
+	default:
+		k.extend(sent)
+	}
+	k.keep()
+}
+
+// follow looks where the lock is: in a cluster its slot may move.
+func (k *Lock) follow() {
+	if n, err := k.locks.node(k.locks.stopped, k.key); err == nil {
+		k.locks.mu.Lock()
+		defer k.locks.mu.Unlock()
+		k.node = n
+	}
+}

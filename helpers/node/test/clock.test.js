@@ -1,0 +1,37 @@
+// The clock by which locks are believed, where the machine sleeps and where the wall clock is set.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { bootClock, now } from "../node.js";
+
+function machine() {
+  const time = { monotonic: 1_000, wall: 50_000, boot: 7_000, looks: 0 };
+  time.now = bootClock(() => time.monotonic, () => time.wall, () => (time.looks++, time.boot));
+  time.run = (ms) => Object.assign(time, { monotonic: time.monotonic + ms, wall: time.wall + ms, boot: time.boot + ms });
+  return time;
+}
+
+test("time goes on while the machine sleeps", () => {
+  const time = machine();
+  time.run(100);
+  assert.equal(time.now(), 1_100);
+  Object.assign(time, { wall: time.wall + 60_000, boot: time.boot + 60_000 });
+  assert.equal(time.now(), 61_100);
+  time.run(50);
+  Object.assign(time, { wall: time.wall + 5_000, boot: time.boot + 5_000 });
+  assert.equal(time.now(), 66_150);
+});
+
+test("a wall clock that is set does not move it, and the system is asked only then", () => {
+  const time = machine();
+  for (const step of [3_600_000, -7_200_000]) {
+    time.wall += step;
+    time.run(10);
+    time.now();
+  }
+  assert.equal(time.now(), 1_020);
+  assert.equal(time.looks, 3); // at the beginning, and after each step
+});
+
+test("it agrees with the system's monotonic clock while nothing happens", () => {
+  assert.ok(Math.abs(now() - performance.now()) < 1);
+});
