@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use crate::proto::hold::Belief;
-use crate::proto::round::{Held, Round, Vote};
+use crate::proto::{Held, Round, Vote};
 use crate::value::clock::BootInstant;
 use crate::value::error::Error;
 use crate::value::lease::Lease;

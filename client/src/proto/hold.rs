@@ -174,7 +174,7 @@ impl Belief {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::round::Held;
+    use crate::proto::Held;
     use crate::value::error::Error;
 
     fn ms(n: u64) -> Duration {

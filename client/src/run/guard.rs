@@ -330,10 +330,11 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.is_released {
-        } else if self.take_off() {
-            drop(self.hold.release());
-        } else {
-            drop(change::downgrade(&self.hold));
+            return;
+        }
+        match self.take_off() {
+            true => drop(self.hold.release()),
+            false => drop(change::downgrade(&self.hold)),
         }
     }
 }
