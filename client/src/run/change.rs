@@ -77,17 +77,23 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
     let mut error = hold.core.error_of(&ballot.round, granted);
     let is_won = matches!(outcome, Outcome::Won(_));
     let is_busy = ballot.round.iter().any(|it| matches!(it, Vote::Busy));
+    for (server, vote) in ballot.round.iter().enumerate() {
+        if matches!(vote, Vote::Held(_) | Vote::Ahead) {
+            hold.with(|state| state.belief.set(server, vote.clone()));
+        }
+    }
     for server in 0..ballot.round.len() {
-        let vote = std::mem::replace(&mut ballot.round[server], Vote::Unasked);
-        match vote {
+        let is_to_leave = match ballot.round[server] {
             Vote::Held(_) | Vote::Ahead => {
-                hold.with(|state| state.belief.set(server, vote));
-                if !is_won && !matches!(give_back_write(hold, server).await, Vote::Held(_)) {
-                    leave_at(hold, server);
-                }
+                !is_won && !matches!(give_back_write(hold, server).await, Vote::Held(_))
             }
-            Vote::Unknown(_) | Vote::Pending => leave_at(hold, server),
-            Vote::Busy | Vote::Failed(_) | Vote::Unasked => {}
+            Vote::Unknown(_) | Vote::Pending => true,
+            // A reader that had not been heard of when the others were asked.
+            Vote::Busy => is_won,
+            Vote::Failed(_) | Vote::Unasked => false,
+        };
+        if is_to_leave {
+            leave_at(hold, server);
         }
     }
     changing.is_settled = true;
