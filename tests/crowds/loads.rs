@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use mortise_harness::{Server, cmd, command, eventually_within, granted, int, waiter};
+use mortise_harness::{Server, cmd, command, eventually_within, granted, int, send, waiter};
 
 use crate::{MANY, alone, assert_never_long, run_many, server};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// As many as the issue had.
+/// So many that a look at all of them takes a while.
 const LOCKS: usize = 4 * MANY;
 
 fn held_locks() -> Server {
@@ -28,9 +28,12 @@ fn a_hand_off_does_not_wait_until_all_that_was_loaded_has_been_looked_at() {
     // A busy machine may show it too late, but not every time.
     let seen = (0..5).any(|_| {
         // A reload takes longer than this, so the lease is over when it ends.
-        cmd!(conn, "LOCK.ACQUIRE", "urgent", "a", 50);
+        cmd!(conn, "LOCK.ACQUIRE", "urgent", "a", 200);
         let mut waiter = waiter!(server, "LOCK.ACQUIRE", "urgent", "b", 60_000, "WAIT", 0);
-        cmd!(conn, "DEBUG", "RELOAD");
+        send!(conn, "DEBUG", "RELOAD");
+        conn.recv_within(PATIENCE)
+            .expect("reloaded")
+            .expect("reloaded");
         granted(&mut waiter);
         let left = server.gauge("marked");
         cmd!(conn, "LOCK.RELEASE", "urgent", "b");

@@ -154,8 +154,11 @@ fn an_allkeys_policy_can_take_locks_which_is_counted_and_said_once() {
         fill(&server);
         // A write makes room first: all there is goes. The hand-off needs no room.
         let mut stored = 0;
-        let mut store =
-            |conn: &mut Conn| stored += u64::from(try_cmd!(conn, "SET", "one more", "x").is_ok());
+        let mut store = |conn: &mut Conn| {
+            // Another key each time: one that is overwritten is evicted once.
+            let key = format!("more-{stored}");
+            stored += u64::from(try_cmd!(conn, "SET", key, "x").is_ok());
+        };
         store(&mut conn);
         granted(&mut b);
         eventually("all has been evicted", || {
