@@ -20,7 +20,7 @@ fn a_promoted_replica_goes_on_with_the_same_holds_and_higher_tokens() {
         "FENCE",
         last
     );
-    cmd!(primary.connect(), "LOCK.ACQUIRE", "short", "a", 300);
+    cmd!(primary.connect(), "LOCK.ACQUIRE", "short", "a", 3_000);
     assert_same_data(&primary, &replica);
     let before = Snapshot::take(&primary);
     primary.sigkill();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mortise_client::{Client, Guard, LockInfo};
 use mortise_harness::Server;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How late a busy machine may be with what is due.
 pub(crate) const LATE: Duration = Duration::from_secs(4);
 
