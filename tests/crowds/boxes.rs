@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, mail, text};
+use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, mail, request, text};
 
 use crate::{MANY, alone, assert_never_long, run_many, server};
 
@@ -66,18 +66,7 @@ fn cost_of_asking(conn: &mut Conn, owner: &str) -> f64 {
     cmd!(conn, "CONFIG", "RESETSTAT");
     let requests = (0..100).map(|n| {
         let key = format!("key:{n}");
-        command!(
-            "LOCK.ACQUIRE",
-            key,
-            owner,
-            600_000,
-            "WAIT",
-            0,
-            "MAIL",
-            "other",
-            "HOLDS",
-            1
-        )
+        request!("other", 0, "LOCK.ACQUIRE", key, owner, 600_000)
     });
     run_many(conn, requests, |_| {});
     let stats = text(&cmd!(conn, "INFO", "commandstats"));
@@ -99,20 +88,7 @@ fn an_owner_with_many_letters_asks_as_fast_as_another() {
         keys().map(|key| command!("LOCK.ACQUIRE", key, "a", 600_000)),
         |_| {},
     );
-    let requests = keys().map(|key| {
-        command!(
-            "LOCK.ACQUIRE",
-            key,
-            "b",
-            600_000,
-            "WAIT",
-            0,
-            "MAIL",
-            "box",
-            "HOLDS",
-            1
-        )
-    });
+    let requests = keys().map(|key| request!("box", 0, "LOCK.ACQUIRE", key, "b", 600_000));
     run_many(&mut conn, requests, |_| {});
     run_many(
         &mut conn,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mortise_harness::{
     Server, cmd, command, eventually, eventually_within, granted, hold_of, holders_of, mail, queue,
-    queue_of, send, try_cmd, wait_for_sync, waiter,
+    queue_of, request, send, try_cmd, wait_for_sync, waiter,
 };
 
 fn short_lived() -> Server {
@@ -158,19 +158,7 @@ fn a_box_belongs_to_the_user_who_made_it() {
     cmd!(other, "AUTH", "u", "any");
     let errors = [
         try_cmd!(other, "LOCK.MAIL", "box"),
-        try_cmd!(
-            other,
-            "LOCK.ACQUIRE",
-            "key",
-            "b",
-            9,
-            "WAIT",
-            0,
-            "MAIL",
-            "box",
-            "HOLDS",
-            1
-        ),
+        other.try_run(&request!("box", 0, "LOCK.ACQUIRE", "key", "b", 9)),
     ];
     for error in errors {
         assert!(error.unwrap_err().starts_with("NOPERM "));
@@ -278,20 +266,7 @@ fn two_thousand_requests_leave_with_their_box_and_others_are_answered_meanwhile(
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let requests: Vec<_> = (0..2_000)
-        .map(|i| {
-            command!(
-                "LOCK.ACQUIRE",
-                "key",
-                i,
-                9_000,
-                "WAIT",
-                0,
-                "MAIL",
-                "box",
-                "HOLDS",
-                1
-            )
-        })
+        .map(|i| request!("box", 0, "LOCK.ACQUIRE", "key", i, 9_000))
         .collect();
     let replies = a.pipeline(&requests);
     assert!(replies.iter().all(Result::is_ok));

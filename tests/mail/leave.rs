@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::{
     Mail, Server, array, assert_same_data, cmd, command, eventually, granted, holders_of, int,
-    is_nil, mail, queue, queue_of, send, try_cmd, wait_for_sync, waiter,
+    is_nil, mail, queue, queue_of, request, send, try_cmd, wait_for_sync, waiter,
 };
 
 #[test]
@@ -67,19 +67,7 @@ fn its_letters_are_taken_out_told_or_not() {
     }
     queue!(a, "box", "LOCK.ACQUIRE", "granted", "b", 60_000);
     queue!(a, "box", "LOCK.ACQUIRE", "other", "b", 60_000);
-    cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "denied",
-        "b",
-        9,
-        "WAIT",
-        1,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    a.run(&request!("box", 1, "LOCK.ACQUIRE", "denied", "b", 9));
     cmd!(a, "LOCK.RELEASE", "granted", "a");
     cmd!(a, "LOCK.RELEASE", "other", "a");
     eventually("the letters are there", || server.gauge("letters") == 3);
@@ -144,9 +132,7 @@ fn what_arrives_late_from_a_name_that_stays_away_changes_nothing() {
         let replies = [
             try_cmd!(a, command, "key", "a", 9_000),
             try_cmd!(a, command, "key", "a", 9_000, "WAIT", 0),
-            try_cmd!(
-                a, command, "key", "a", 9_000, "WAIT", 0, "MAIL", "box", "HOLDS", 1
-            ),
+            a.try_run(&request!("box", 0, command, "key", "a", 9_000)),
         ];
         for reply in replies {
             let error = reply.unwrap_err();

@@ -2,8 +2,8 @@
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Conn, Mail, Server, array, cmd, command, eventually, holders_of, int, mail, queue, send, text,
-    try_cmd,
+    Conn, Mail, Server, array, cmd, command, eventually, holders_of, int, mail, queue, request,
+    send, text, try_cmd,
 };
 
 /// `a` holds `key` and `b`, `c`, `d` have been granted it one after the other by mail.
@@ -286,18 +286,7 @@ fn a_letter_may_come_before_the_reply_and_is_of_the_same_grant() {
     server.await_blocked(&reader);
     assert_eq!(server.gauge("blocked_clients"), 1);
     let replies = a.pipeline(&[
-        command!(
-            "LOCK.ACQUIRE",
-            "key",
-            "b",
-            9_000,
-            "WAIT",
-            0,
-            "MAIL",
-            "box",
-            "HOLDS",
-            1
-        ),
+        request!("box", 0, "LOCK.ACQUIRE", "key", "b", 9_000),
         command!("LOCK.RELEASE", "key", "a"),
     ]);
     let word = replies[0].as_ref().unwrap();

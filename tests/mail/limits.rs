@@ -1,7 +1,7 @@
 //! How much may wait, and where no more is taken.
 
 use mortise_harness::{
-    Server, cmd, command, eventually, holders_of, int, mail, queue, send, try_cmd,
+    Server, cmd, eventually, holders_of, int, mail, queue, request, send, try_cmd,
 };
 
 #[track_caller]
@@ -21,35 +21,11 @@ fn a_tenth_of_the_limit_is_one_boxs() {
     for owner in ["b", "c"] {
         queue!(a, "box", "LOCK.ACQUIRE", "key", owner, 60_000);
     }
-    let third = || {
-        (
-            "LOCK.ACQUIRE",
-            "key",
-            "d",
-            60_000,
-            "WAIT",
-            0,
-            "MAIL",
-            "box",
-            "HOLDS",
-            1,
-        )
-    };
-    let (command, key, owner, lease, wait, ms, mail, name, holds, n) = third();
-    refused(
-        try_cmd!(
-            a, command, key, owner, lease, wait, ms, mail, name, holds, n
-        ),
-        "a tenth",
-    );
+    let third = request!("box", 0, "LOCK.ACQUIRE", "key", "d", 60_000);
+    refused(a.try_run(&third), "a tenth");
     // A letter counts as its request did.
     cmd!(a, "LOCK.RELEASE", "key", "a");
-    refused(
-        try_cmd!(
-            a, command, key, owner, lease, wait, ms, mail, name, holds, n
-        ),
-        "a tenth",
-    );
+    refused(a.try_run(&third), "a tenth");
     // One that is queued already is no other one.
     queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 60_000);
     let told = mail!(a, "box");
@@ -74,35 +50,11 @@ fn requests_letters_and_boxes_count_in_the_limit() {
     }
     refused(try_cmd!(a, "LOCK.MAIL", "another"), "lock.max-queued");
     refused(
-        try_cmd!(
-            a,
-            "LOCK.ACQUIRE",
-            "key",
-            "x",
-            9,
-            "WAIT",
-            0,
-            "MAIL",
-            3,
-            "HOLDS",
-            1
-        ),
+        a.try_run(&request!(3, 0, "LOCK.ACQUIRE", "key", "x", 9)),
         "lock.max-queued",
     );
     // A grant is none of it.
-    let granted = cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "free",
-        "x",
-        9_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "another",
-        "HOLDS",
-        1
-    );
+    let granted = a.run(&request!("another", 0, "LOCK.ACQUIRE", "free", "x", 9_000));
     assert!(int(&granted) > 0);
     assert_eq!(holders_of(&mut a, "free"), ["x"]);
     assert_eq!(server.gauge("waiters"), 25);
@@ -165,19 +117,7 @@ fn mail_works_when_memory_is_full() {
     cmd!(a, "CONFIG", "SET", "maxmemory", 1);
     cmd!(a, "LOCK.RELEASE", "key", "a");
     assert_eq!(mail!(a, "box").results(), [("b", "granted")]);
-    let error = try_cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "c",
-        9,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    let error = a.try_run(&request!("box", 0, "LOCK.ACQUIRE", "key", "c", 9));
     assert!(error.unwrap_err().starts_with("OOM "));
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b", "FOR", 1_000)), 1);
 }
@@ -193,20 +133,7 @@ fn what_is_refused_leaves_no_box_and_takes_no_letter_out() {
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     cmd!(a, "LOCK.ACQUIRE", "other", "b", 60_000);
     queue!(a, "box", "LOCK.ACQUIRE", "other", "a", 60_000);
-    let request = |key: &str, wait: u64| {
-        command!(
-            "LOCK.ACQUIRE",
-            key,
-            "b",
-            9,
-            "WAIT",
-            wait,
-            "MAIL",
-            "new",
-            "HOLDS",
-            1
-        )
-    };
+    let request = |key: &str, wait: u64| request!("new", wait, "LOCK.ACQUIRE", key, "b", 9);
     for (key, code) in [("string", "WRONGTYPE "), ("key", "DEADLOCK ")] {
         let error = a.try_run(&request(key, 0)).unwrap_err();
         assert!(error.starts_with(code), "{error}");
@@ -219,33 +146,9 @@ fn what_is_refused_leaves_no_box_and_takes_no_letter_out() {
 
     // A denial that is still to be told stays where it is if the request that follows it is refused.
     cmd!(a, "LOCK.LEAVE", "other", "a");
-    cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "c",
-        9,
-        "WAIT",
-        1,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    a.run(&request!("box", 1, "LOCK.ACQUIRE", "key", "c", 9));
     eventually("it is denied", || server.gauge("letters") == 1);
-    let again = try_cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "c",
-        9,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    let again = a.try_run(&request!("box", 0, "LOCK.ACQUIRE", "key", "c", 9));
     refused(again, "a tenth");
     assert_eq!(mail!(a, "box").results(), [("c", "denied")]);
 }

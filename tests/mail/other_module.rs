@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use mortise_harness::{Mail, Server, cmd, holders_of, int, mail, queued, try_cmd};
+use mortise_harness::{Mail, Server, cmd, holders_of, int, mail, queued, request, try_cmd};
 
 /// A server with a module of the test's own beside ours.
 fn with_caller() -> Server {
@@ -26,20 +26,15 @@ fn a_module_that_runs_commands_for_nobody_waits_by_mail() {
     let server = with_caller();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let reply = cmd!(
-        a,
+    let reply = a.run(&request!(
+        "box",
+        0,
         "CALLER.CALL",
         "LOCK.ACQUIRE",
         "key",
         "b",
-        60_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+        60_000
+    ));
     let since = queued(&reply);
     cmd!(a, "LOCK.RELEASE", "key", "a");
     let told = Mail::read(&cmd!(a, "CALLER.CALL", "LOCK.MAIL", "box", "WAIT", 0));

@@ -2,26 +2,14 @@
 
 use mortise_harness::{
     Server, cmd, eventually, granted, holders_of, int, is_nil, lock_info, mail, queue, queue_of,
-    queued, text, try_cmd, waiter,
+    queued, request, text, try_cmd, waiter,
 };
 
 #[test]
 fn a_request_is_granted_at_once_where_it_need_not_wait() {
     let server = Server::start();
     let mut a = server.connect();
-    let wait = cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        9_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    let wait = a.run(&request!("box", 0, "LOCK.ACQUIRE", "key", "a", 9_000));
     assert!(int(&wait) > 0);
     assert_eq!(mail!(a, "box").letters, []);
     assert_eq!(holders_of(&mut a, "key"), ["a"]);
@@ -99,19 +87,7 @@ fn a_wait_that_is_over_is_denied_by_a_letter() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    queued(&cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        9_000,
-        "WAIT",
-        30,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    ));
+    queued(&a.run(&request!("box", 30, "LOCK.ACQUIRE", "key", "b", 9_000)));
     let told = mail!(a, "box", "WAIT", 0);
     assert_eq!(told.results(), [("b", "denied")]);
     assert_eq!(queue_of(&mut a, "key"), [""; 0]);
@@ -174,19 +150,7 @@ fn a_request_made_again_takes_an_untold_refusal_out() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    queued(&cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        9_000,
-        "WAIT",
-        1,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    ));
+    queued(&a.run(&request!("box", 1, "LOCK.ACQUIRE", "key", "b", 9_000)));
     eventually("the wait is over", || server.gauge("letters") == 1);
     queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 9_000);
     assert_eq!(server.gauge("letters"), 0);
@@ -199,19 +163,7 @@ fn a_refusal_that_was_told_stays_told_beside_a_request_made_again() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    queued(&cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        9_000,
-        "WAIT",
-        1,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    ));
+    queued(&a.run(&request!("box", 1, "LOCK.ACQUIRE", "key", "b", 9_000)));
     assert_eq!(mail!(a, "box", "WAIT", 0).results(), [("b", "denied")]);
     queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 9_000);
     cmd!(a, "LOCK.RELEASE", "key", "a");
@@ -226,19 +178,7 @@ fn a_request_made_again_after_its_untold_grant_is_granted_the_same_hold() {
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 9_000);
     cmd!(a, "LOCK.RELEASE", "key", "a");
-    let again = cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        9_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    let again = a.run(&request!("box", 0, "LOCK.ACQUIRE", "key", "b", 9_000));
     assert_eq!(int(&again), mail!(a, "box").only().token());
     assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "b")), 0);
 }
@@ -249,19 +189,7 @@ fn it_queues_in_transactions_and_scripts_too() {
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     cmd!(a, "MULTI");
-    cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        9_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    a.run(&request!("box", 0, "LOCK.ACQUIRE", "key", "b", 9_000));
     let replies = cmd!(a, "EXEC");
     let since = queued(&mortise_harness::array(&replies)[0]);
     let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'c', 9000, 'WAIT', 0, 'MAIL', 'box', 'HOLDS', 1)";
@@ -317,19 +245,7 @@ fn a_deadlock_is_told_at_once_and_queues_nothing() {
     cmd!(a, "LOCK.ACQUIRE", "one", "a", 60_000);
     cmd!(a, "LOCK.ACQUIRE", "other", "b", 60_000);
     queue!(a, "box", "LOCK.ACQUIRE", "other", "a", 60_000);
-    let error = try_cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "one",
-        "b",
-        1,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    let error = a.try_run(&request!("box", 0, "LOCK.ACQUIRE", "one", "b", 1));
     assert!(error.unwrap_err().starts_with("DEADLOCK"));
     assert_eq!(server.gauge("waiters"), 1);
 }

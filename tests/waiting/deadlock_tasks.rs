@@ -1,7 +1,8 @@
 //! Deadlocks between tasks, whose owners are the same up to their last `##`.
 
 use mortise_harness::{
-    Conn, Server, cmd, command, granted, holders_of, int, is_nil, queue_of, try_cmd, waiter,
+    Conn, Server, cmd, command, granted, holders_of, int, is_nil, queue_of, request, try_cmd,
+    waiter,
 };
 
 fn hold(conn: &mut Conn, mode: &str, key: &str, owner: &str) {
@@ -112,33 +113,9 @@ fn a_request_by_mail_counts_as_one_that_is_blocked() {
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a##1");
     hold(&mut conn, "LOCK.WLOCK", "k2", "b##1");
-    let queued = cmd!(
-        conn,
-        "LOCK.WLOCK",
-        "k2",
-        "a##2",
-        60_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    let queued = conn.run(&request!("box", 0, "LOCK.WLOCK", "k2", "a##2", 60_000));
     assert!(!is_nil(&queued));
     refused(&mut conn, "k1", "b##2");
-    let error = try_cmd!(
-        conn,
-        "LOCK.WLOCK",
-        "k1",
-        "b##2",
-        60_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
-    );
+    let error = conn.try_run(&request!("box", 0, "LOCK.WLOCK", "k1", "b##2", 60_000));
     assert!(error.unwrap_err().starts_with("DEADLOCK "));
 }

@@ -26,7 +26,7 @@
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
 //! | look at a lock | [`lock_info`], [`hold_of`]; at all of them: [`Snapshot`] |
 //! | put requests into queues | [`waiter!`], [`Server::waiters`], [`granted`], [`queue_of`], [`holders_of`] |
-//! | wait by mail | [`queue!`], [`queued`], [`mail!`], [`Mail`], [`Letter`] |
+//! | wait by mail | [`queue!`], [`request!`], [`queued`], [`mail!`], [`Mail`], [`Letter`] |
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |

@@ -141,11 +141,19 @@ macro_rules! mail {
     };
 }
 
+/// A request that may wait by mail, with its limit in milliseconds: `request!("box", 0, "LOCK.ACQUIRE", "key", "a", 1_000)`.
+#[macro_export]
+macro_rules! request {
+    ($mailbox:expr, $wait:expr, $($arg:expr),+ $(,)?) => {
+        $crate::command!($($arg),+, "WAIT", $wait, "MAIL", $mailbox, "HOLDS", 1)
+    };
+}
+
 /// A request that has to wait by mail, and the `since` that it is answered:
 /// `queue!(conn, "box", "LOCK.ACQUIRE", "key", "a", 1_000)`.
 #[macro_export]
 macro_rules! queue {
     ($conn:expr, $mailbox:expr, $($arg:expr),+ $(,)?) => {
-        $crate::queued(&$crate::cmd!($conn, $($arg),+, "WAIT", 0, "MAIL", $mailbox, "HOLDS", 1))
+        $crate::queued(&$conn.run(&$crate::request!($mailbox, 0, $($arg),+)))
     };
 }
