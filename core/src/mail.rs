@@ -17,7 +17,7 @@ mod mailbox;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-pub use letter::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Told, Undo, Untold};
+pub use letter::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Told, Undo, Untold, age};
 
 use letter::untold;
 use mailbox::{Crowd, Leftover, Mailbox, ROOM_KEPT, entry, give_room_back};

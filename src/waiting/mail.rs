@@ -5,7 +5,7 @@
 //! their requests leave, and grants that nobody was told of are given back.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, Undo, Untold};
-use mortise_core::{Decided, Instant, KeyId, OwnerRef, Request, Verdict, Waiter, WaiterId};
+use mortise_core::{Decided, Instant, KeyId, OwnerRef, Request, Waiter, WaiterId};
 
 use crate::config;
 use crate::error::Error;
@@ -150,52 +150,35 @@ pub(crate) fn forget(ctx: &Context<'_>, waiter: WaiterId) -> bool {
 /// A settle has decided a waiter of the key. False if it does not wait by mail.
 pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) -> bool {
     let waiter = &decided.waiter;
-    let outcome = match decided.verdict {
-        Verdict::Granted {
-            grant,
-            stake,
-            before,
-            ..
-        } => Outcome::Granted {
-            token: grant.token(),
-            lease: waiter.lease,
-            at: now,
-            undo: Undo {
-                granted: stake.touched,
-                token: stake.token,
-                before: before.map(Box::new),
-            },
-        },
-        Verdict::UpgradeLost => Outcome::Denied,
-        Verdict::Refused(error) => refused(&Error::of(error, waiter.fence)),
-    };
-    post(ctx, key, waiter, outcome)
+    post(ctx, key, waiter, || {
+        Outcome::of(decided, now, |error| text(&Error::of(error, waiter.fence)))
+    })
 }
 
 /// A waiter that has left the queue is answered. False if it does not wait by mail.
 pub(crate) fn answer(ctx: &Context<'_>, key: &KeyId, waiter: &Waiter, answer: &Answer) -> bool {
-    let outcome = match answer {
-        Answer::Error(error) => refused(error),
+    post(ctx, key, waiter, || match answer {
+        Answer::Error(error) => Outcome::Refused(text(error)),
         Answer::Null | Answer::Token(_) => Outcome::Denied,
-    };
-    post(ctx, key, waiter, outcome)
+    })
 }
 
-fn refused(error: &Error) -> Outcome {
-    Outcome::Refused(error.to_string().into())
+fn text(error: &Error) -> Box<str> {
+    error.to_string().into()
 }
 
-fn post(ctx: &Context<'_>, key: &KeyId, waiter: &Waiter, outcome: Outcome) -> bool {
+/// `outcome` is asked for only where the waiter waits by mail.
+fn post(
+    ctx: &Context<'_>,
+    key: &KeyId,
+    waiter: &Waiter,
+    outcome: impl FnOnce() -> Outcome,
+) -> bool {
     let mut mail = post::get(ctx).mail.borrow_mut();
     if !mail.is_expected(waiter.id) {
         return false;
     }
-    let letter = Letter {
-        key: key.clone(),
-        owner: waiter.owner.clone(),
-        mode: waiter.mode,
-        outcome,
-    };
+    let letter = Letter::of(key.clone(), waiter, outcome());
     let posted = mail.post(waiter.id, post::get(ctx).next_number(ctx), letter);
     drop(mail);
     match posted {

@@ -3,7 +3,7 @@
 use std::cell::{LazyCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 
-use mortise_core::mail::{BoxId, Letter, Outcome};
+use mortise_core::mail::{self, BoxId, Letter, Outcome};
 use mortise_core::{Instant, Mode};
 
 use crate::error::Error;
@@ -136,12 +136,10 @@ fn reply_letter(ctx: &Context<'_>, number: u64, letter: &Letter, now: u64) {
         Outcome::Granted {
             token, lease, at, ..
         } => {
-            // The lease counts from the millisecond in which it was granted, so this is never too little.
-            let age = now.div_ceil(1_000).saturating_sub(at.as_millis());
             for (field, value) in [
                 (c"token", token.get()),
                 (c"lease", lease.as_millis()),
-                (c"age", age),
+                (c"age", mail::age(*at, now)),
             ] {
                 ctx.reply_text(field);
                 ctx.reply_integer(value as i64);

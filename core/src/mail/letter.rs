@@ -2,7 +2,8 @@
 
 use crate::key::KeyId;
 use crate::owner::Owner;
-use crate::queues::WaiterId;
+use crate::queues::{Decided, Verdict, Waiter, WaiterId};
+use crate::request::AcquireError;
 use crate::stake::{Stake, Touched};
 use crate::types::{Instant, Lease, Mode, Token};
 
@@ -28,6 +29,35 @@ pub enum Outcome {
     Denied,
     /// The error that a blocked request would have got.
     Refused(Box<str>),
+}
+
+impl Outcome {
+    /// What a waiter was decided at `now`; `refusal` is the text of an error.
+    pub fn of(
+        decided: &Decided,
+        now: Instant,
+        refusal: impl FnOnce(AcquireError) -> Box<str>,
+    ) -> Outcome {
+        match decided.verdict {
+            Verdict::Granted {
+                grant,
+                stake,
+                before,
+                ..
+            } => Outcome::Granted {
+                token: grant.token(),
+                lease: decided.waiter.lease,
+                at: now,
+                undo: Undo {
+                    granted: stake.touched,
+                    token: stake.token,
+                    before: before.map(Box::new),
+                },
+            },
+            Verdict::UpgradeLost => Outcome::Denied,
+            Verdict::Refused(error) => Outcome::Refused(refusal(error)),
+        }
+    }
 }
 
 /// What a grant changed.
@@ -63,6 +93,24 @@ pub struct Letter {
     pub mode: Mode,
     /// The answer.
     pub outcome: Outcome,
+}
+
+impl Letter {
+    /// The answer to a waiter of `key`.
+    pub fn of(key: KeyId, waiter: &Waiter, outcome: Outcome) -> Letter {
+        Letter {
+            key,
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            outcome,
+        }
+    }
+}
+
+/// How old a grant of `at` is, in milliseconds, where the clock shows `now` in microseconds. The lease counts from the
+/// millisecond in which it was granted, so this is never too little.
+pub fn age(at: Instant, now: u64) -> u64 {
+    now.div_ceil(1_000).saturating_sub(at.as_millis())
 }
 
 /// What became of an answer.

@@ -1,6 +1,6 @@
 //! Boxes, letters and who waits for them.
 
-use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted};
+use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, age};
 use mortise_core::{Instant, Mode, WaiterId};
 
 use super::resp::Out;
@@ -167,11 +167,10 @@ fn write_letter(out: &mut Out, number: u64, letter: &Letter, now: u64) {
         Outcome::Granted {
             token, lease, at, ..
         } => {
-            let age = now.div_ceil(1_000).saturating_sub(at.as_millis());
             for (field, value) in [
                 ("token", token.get()),
                 ("lease", lease.as_millis()),
-                ("age", age),
+                ("age", age(*at, now)),
             ] {
                 out.text(field.as_bytes());
                 out.int(value);

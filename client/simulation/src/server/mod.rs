@@ -7,10 +7,10 @@ mod resp;
 
 use std::collections::BTreeMap;
 
-use mortise_core::mail::{BoxId, Letter, Outcome, Undo, Untold};
+use mortise_core::mail::{BoxId, Letter, Outcome, Untold};
 use mortise_core::{
     Decided, Instant, KeyId, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Token, TokenClock,
-    Verdict, Wait, WaiterId,
+    Wait, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId};
@@ -173,31 +173,10 @@ impl Server {
 
     fn decide(&mut self, key: &[u8], decided: Decided) {
         let waiter = &decided.waiter;
-        let outcome = match decided.verdict {
-            Verdict::Granted {
-                grant,
-                stake,
-                before,
-                ..
-            } => Outcome::Granted {
-                token: grant.token(),
-                lease: waiter.lease,
-                at: self.instant(),
-                undo: Undo {
-                    granted: stake.touched,
-                    token: stake.token,
-                    before: before.map(Box::new),
-                },
-            },
-            Verdict::UpgradeLost => Outcome::Denied,
-            Verdict::Refused(error) => Outcome::Refused(format!("ERR {error:?}").into()),
-        };
-        let letter = Letter {
-            key: key_id(key),
-            owner: waiter.owner.clone(),
-            mode: waiter.mode,
-            outcome,
-        };
+        let outcome = Outcome::of(&decided, self.instant(), |error| {
+            format!("ERR {error:?}").into()
+        });
+        let letter = Letter::of(key_id(key), waiter, outcome);
         self.post(waiter.id, letter);
     }
 
@@ -229,13 +208,7 @@ impl Server {
     /// A request leaves its queue with an answer. Its key.
     fn end_waiting(&mut self, id: WaiterId, outcome: Outcome) -> Option<KeyId> {
         let (key, waiter) = self.queues.remove(id)?;
-        let letter = Letter {
-            key: key.clone(),
-            owner: waiter.owner.clone(),
-            mode: waiter.mode,
-            outcome,
-        };
-        self.post(id, letter);
+        self.post(id, Letter::of(key.clone(), &waiter, outcome));
         Some(key)
     }
 
