@@ -3,4 +3,5 @@
 mod circles;
 mod guides;
 mod python;
+mod security;
 mod typed;
