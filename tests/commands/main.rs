@@ -14,3 +14,4 @@ mod readers;
 mod release;
 mod renew_and_fence;
 mod rights;
+mod tools;

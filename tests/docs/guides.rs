@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const GUIDES: [&str; 18] = [
+const GUIDES: [&str; 20] = [
     "README.md",
     "CONTRIBUTING.md",
     "benches/peers/README.md",
@@ -18,6 +18,8 @@ const GUIDES: [&str; 18] = [
     "docs/migrating/redsync.md",
     "docs/migrating/rueidislock.md",
     "docs/numbers.md",
+    "docs/operating.md",
+    "docs/security.md",
     "helpers/go/README.md",
     "helpers/java/README.md",
     "helpers/node/README.md",
@@ -25,8 +27,17 @@ const GUIDES: [&str; 18] = [
 ];
 
 /// What stands first in the path of a file that a guide names.
-const FOLDERS: [&str; 8] = [
-    "benches/", "client/", "core/", "docs/", "helpers/", "scripts/", "src/", "tests/",
+const FOLDERS: [&str; 10] = [
+    "benches/",
+    "client/",
+    "core/",
+    "deploy/",
+    "docs/",
+    "exporter/",
+    "helpers/",
+    "scripts/",
+    "src/",
+    "tests/",
 ];
 
 fn root() -> &'static Path {
@@ -59,7 +70,7 @@ fn sources(dir: PathBuf, found: &mut Vec<PathBuf>) {
 #[test]
 fn every_test_that_a_guide_names_is_there() {
     let mut files = Vec::new();
-    for dir in ["tests", "client", "core"] {
+    for dir in ["tests", "client", "core", "exporter"] {
         sources(root().join(dir), &mut files);
     }
     let code: String = files
