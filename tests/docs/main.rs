@@ -9,3 +9,4 @@ mod plots;
 mod python;
 mod reference;
 mod typed;
+mod worked;
