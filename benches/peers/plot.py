@@ -6,7 +6,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 import svg  # noqa: E402
 
 PANELS = ("workers", "tasks")
-NAMES, BAR, WIDTH, GAP = 150, 300, 860, 80
+NAMES, BAR, WIDTH, GAP = 150, 300, 890, 80
 
 
 def panel(comparison, title, top):
