@@ -181,9 +181,13 @@ impl Heartbeats {
         let due = self.look_at_replicas(ctx, suspect_ms, now);
         let are_late = self.are_late(now);
         let alone_forbid = self.alone_forbid(now);
-        if self.warned.replace(alone_forbid) != alone_forbid && alone_forbid {
+        let warned = self.warned.replace(alone_forbid);
+        if warned && !alone_forbid {
+            ctx.notice("replicas are late no more");
+        } else if !warned && alone_forbid {
             ctx.warn(
-                "replicas are late: nothing is granted or renewed until enough of them have acknowledged recent data",
+                "replicas are late: nothing is granted or renewed until min-replicas-to-write of them have acknowledged \
+                 recent data. Look at their links, disks and load, and at INFO replication",
             );
         }
         Found {

@@ -289,11 +289,12 @@ impl<'c> OpenLock<'c> {
         };
         let held = self.key.value();
         let held = held.map_or(Observed::Free, |value| value.lock.observe());
-        match blocking::find_cycle(ctx, &wait, &held, self.now) {
+        let cycle = queue::all(ctx).borrow().find_cycle(&wait, &held, self.now);
+        match cycle {
             None => true,
             Some(cycle) => {
-                totals::get(ctx).deadlocks.add_one();
-                waiters::refuse(ctx, id, Error::Deadlock(cycle));
+                let viewer = waiters::viewer(ctx, id);
+                waiters::refuse(ctx, id, blocking::deadlock(ctx, &cycle, &viewer));
                 false
             }
         }

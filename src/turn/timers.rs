@@ -77,6 +77,7 @@ fn work_off(ctx: &Context<'_>) {
     arrivals::look_at_load(ctx);
     let now = clock::now();
     if grace::get(ctx).is_newly_over(now) {
+        grace::log_end(ctx);
         walk::begin(ctx, Scope::All);
     }
     let mut slice = Slice::begin();

@@ -18,11 +18,12 @@ use std::collections::HashMap;
 use mortise_core::{Decided, Instant, KeyId, Verdict, WaiterId};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context, MainThread};
+use crate::ffi::{Blocked, Context, MainThread, Viewer};
 use crate::memory::ROOM_KEPT;
 use crate::totals;
 use crate::waiting::answer::Answer;
 use crate::waiting::mail;
+use crate::waiting::post;
 use crate::waiting::queue;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::wake;
@@ -97,6 +98,17 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
         Verdict::Refused(error) => Answer::Error(Error::of(error, waiter.fence)),
     };
     answer_waiter(ctx, waiter.id, answer);
+}
+
+/// The ACL user who is to hear the answer of a waiter.
+pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
+    let mail = post::get(ctx).mail.borrow();
+    if let Some(user) = mail.user_of(id) {
+        return Viewer::named(user);
+    }
+    let queues = queue::all(ctx).borrow();
+    let client = queues.waiter(id).map_or(0, |(_, waiter)| waiter.client);
+    Viewer::named(&ctx.user_of_client(client))
 }
 
 /// The waiter can never be let in.
