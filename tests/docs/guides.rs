@@ -89,7 +89,7 @@ fn every_test_that_a_guide_names_is_there() {
 }
 
 /// Who runs the programs of a language that guides show, as they stand there.
-const RUNNERS: [(&str, &[&str]); 4] = [
+const RUNNERS: [(&str, &[&str]); 5] = [
     (
         "python",
         &[
@@ -98,6 +98,7 @@ const RUNNERS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("js", &["helpers/node/test/examples.test.js"]),
+    ("ts", &["helpers/node/test/examples.test.js"]),
     ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
     (
         "java",
