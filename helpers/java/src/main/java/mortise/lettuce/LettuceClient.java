@@ -38,7 +38,7 @@ public final class LettuceClient implements Client {
     /** The address of the one server, which is found anew with every connection. */
     private static final String ONE = "";
     /** How long a server, or a sentinel, may take to be connected to. */
-    private static final Duration CONNECT = Duration.ofSeconds(2);
+    private static final Duration CONNECT = Duration.ofSeconds(10);
 
     private final RedisClient client;
     private final RedisURI uri;
