@@ -3,8 +3,17 @@
 use crate::pages;
 
 /// What stands first in the path of a file that a guide names.
-const FOLDERS: [&str; 8] = [
-    "benches/", "client/", "core/", "docs/", "helpers/", "scripts/", "src/", "tests/",
+const FOLDERS: [&str; 10] = [
+    "benches/",
+    "client/",
+    "core/",
+    "deploy/",
+    "docs/",
+    "exporter/",
+    "helpers/",
+    "scripts/",
+    "src/",
+    "tests/",
 ];
 
 /// What stands between backticks, code blocks left out.
@@ -19,7 +28,7 @@ fn code_words(page: &str) -> Vec<String> {
 
 #[test]
 fn every_test_and_file_that_a_page_names_is_there() {
-    let files = ["tests", "client", "core"].map(|dir| pages::files(dir, "rs"));
+    let files = ["tests", "client", "core", "exporter"].map(|dir| pages::files(dir, "rs"));
     let code: String = files
         .iter()
         .flatten()
