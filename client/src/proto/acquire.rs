@@ -84,14 +84,6 @@ impl Acquisition {
         self.end.is_some_and(|end| end <= now)
     }
 
-    /// An error where it has waited for as long as it may.
-    pub(crate) fn check_limit(&self, now: BootInstant) -> Result<(), Error> {
-        match self.waits() && self.is_over(now) {
-            true => Err(self.busy(now)),
-            false => Ok(()),
-        }
-    }
-
     pub(crate) fn busy(&self, now: BootInstant) -> Error {
         let waited = now.since(self.started);
         Error::Busy { waited }
@@ -110,12 +102,10 @@ impl Acquisition {
         let back_off = took.clamp(Duration::from_millis(2), Duration::from_millis(200));
         let back_off = back_off + back_off.mul_f64(random);
         let has_majority = round.answered().count() >= round.majority();
-        match (round, queued) {
-            (Round::One(vote), _) => self.after_vote(vote, now),
-            (_, Some(at)) if is_over || matches!(round[at], Vote::Busy) => {
-                Next::Failed(self.busy(now))
-            }
-            (_, Some(_)) => Next::Again(back_off),
+        match queued {
+            _ if round.len() == 1 => self.after_vote(&round[0], now),
+            Some(at) if is_over || matches!(round[at], Vote::Busy) => Next::Failed(self.busy(now)),
+            Some(_) => Next::Again(back_off),
             _ if !has_majority => {
                 self.failures += 1;
                 match is_over || self.failures >= ROUNDS_WITHOUT_MAJORITY {
@@ -170,9 +160,9 @@ impl Acquisition {
 
     /// Asks again after a pause, unless that is too late. What did not wait yet is sent once more all the same.
     fn again(&self, pause: Duration, error: Error, now: BootInstant) -> Next {
-        match self.check_limit(now + pause) {
-            Err(_) => Next::Failed(error),
-            Ok(()) => Next::Again(pause),
+        match self.waits() && self.is_over(now + pause) {
+            true => Next::Failed(error),
+            false => Next::Again(pause),
         }
     }
 }
@@ -209,10 +199,8 @@ mod tests {
         queued: Option<usize>,
         now: BootInstant,
     ) -> Next {
-        let round = match votes {
-            [one] => Round::One(one.clone()),
-            many => Round::Many(many.into()),
-        };
+        let mut round = Round::new(votes.len());
+        round.clone_from_slice(votes);
         it.after(&round, queued, (ms(10), 0.5), now)
     }
 

@@ -14,16 +14,14 @@ pub(crate) struct Agenda<T> {
     next: u64,
 }
 
-impl<T> Default for Agenda<T> {
-    fn default() -> Agenda<T> {
+impl<T> Agenda<T> {
+    pub(crate) const fn new() -> Agenda<T> {
         Agenda {
             due: BTreeMap::new(),
             next: 0,
         }
     }
-}
 
-impl<T> Agenda<T> {
     pub(crate) fn add(&mut self, when: BootInstant, what: T) -> Slot {
         let slot = (when, self.next);
         self.next += 1;
@@ -60,7 +58,7 @@ mod tests {
     fn what_is_due_comes_in_order_and_what_was_taken_out_does_not() {
         let now = BootInstant::now();
         let at = |ms| now + Duration::from_millis(ms);
-        let mut agenda = Agenda::default();
+        let mut agenda = Agenda::new();
         let last = agenda.add(at(3), 'c');
         agenda.add(at(1), 'a');
         agenda.add(at(1), 'b');

@@ -18,7 +18,7 @@ pub(crate) use agenda::{Agenda, Slot};
 pub(crate) use command::{Command, Name, Verb};
 pub(crate) use hold::{Belief, Renewal};
 pub(crate) use info::{Fields, LockInfo, Read, ServerAnswer, TopEntry};
-pub(crate) use mailbox::{Decision, Mailbox, Unwanted, forgotten};
+pub(crate) use mailbox::{Decision, Mailbox};
 pub(crate) use proposal::Proposal;
 pub(crate) use reply::{Answer, Failure, Reply, checked, refusal, token, unexpected};
 pub(crate) use round::{Outcome, Round};

@@ -57,18 +57,10 @@ impl Vote {
         }
     }
 
-    /// The token that it is held by there, if it is.
-    pub(crate) fn token(&self) -> Option<Token> {
+    /// The grant, if it is one.
+    pub(crate) fn held(&self) -> Option<&Held> {
         match self {
-            Vote::Held(held) => Some(held.token),
-            _ => None,
-        }
-    }
-
-    /// How long it may be believed in, if it is.
-    pub(crate) fn until(&self) -> Option<BootInstant> {
-        match self {
-            Vote::Held(held) => Some(held.until),
+            Vote::Held(held) => Some(held),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use std::task::Waker;
 use crate::proto::Agenda;
 use crate::value::{BootInstant, LOOK, lock};
 
-static DUE: Mutex<Option<Agenda<Waker>>> = Mutex::new(None);
+static DUE: Mutex<Agenda<Waker>> = Mutex::new(Agenda::new());
 static CHANGED: Condvar = Condvar::new();
 
 #[cfg(simulated)]
@@ -17,7 +17,7 @@ pub(crate) use crate::simulated::wake_at;
 #[cfg(not(simulated))]
 pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
     static RUNS_IN: AtomicU32 = AtomicU32::new(0);
-    lock(&DUE).get_or_insert_default().add(when, waker);
+    lock(&DUE).add(when, waker);
     let process = std::process::id();
     if RUNS_IN.swap(process, Ordering::Relaxed) != process {
         let thread = std::thread::Builder::new().name("mortise-alarm".to_owned());
@@ -30,17 +30,15 @@ pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
 fn run() {
     let mut due = lock(&DUE);
     loop {
-        let agenda = due.get_or_insert_default();
-        if let Some(waker) = agenda.pop(BootInstant::now()) {
+        if let Some(waker) = due.pop(BootInstant::now()) {
             drop(due);
             waker.wake();
             due = lock(&DUE);
             continue;
         }
         // Sleeps stand still in suspend, where the boot-time clock goes on.
-        let pause = agenda
-            .first()
-            .map_or(LOOK * 60, |first| first.remaining().min(LOOK));
+        let first = due.first().map(|first| first.remaining().min(LOOK));
+        let pause = first.unwrap_or(LOOK * 60);
         let woken = CHANGED.wait_timeout(due, pause);
         due = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
     }

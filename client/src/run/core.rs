@@ -2,31 +2,33 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::net::connection::Limits;
 use crate::net::dial::Identities;
 use crate::net::peer::Peer;
 use crate::net::server::Server;
-use crate::proto::{Name, Proposal, Round, Vote};
-use crate::run::{Janitor, Leave, Mail, Schedule};
-use crate::value::{Error, Lease, Names, NodeFailure, lock};
+use crate::proto::{Proposal, Round, Vote};
+use crate::run::{Mail, Schedule};
+use crate::value::{Error, Names, NodeFailure, lock};
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
 pub struct Core {
-    /// Tells clients apart where an owner is used with several.
-    pub(crate) id: u64,
     /// In the order in which requests queue.
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) limits: Limits,
     pub(crate) names: Names,
+    /// Where everything runs that must go on when its caller does not.
+    pub(crate) runtime: Handle,
     pub(crate) schedule: Arc<Schedule>,
-    pub(crate) janitor: Arc<Janitor>,
+    /// How many names are left in the background.
+    pub(crate) unsaid: watch::Sender<usize>,
     pub(crate) proposal: Mutex<Proposal>,
     pub(crate) identities: Arc<Identities>,
     /// By the number of the process that serves it.
@@ -41,14 +43,13 @@ impl Core {
         identities: Arc<Identities>,
         runtime: Handle,
     ) -> Arc<Core> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new(Core {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
             servers: servers.into_iter().map(Arc::new).collect(),
             limits,
             names: Names::of_client(),
             schedule: Schedule::new(runtime.clone()),
-            janitor: Janitor::new(runtime),
+            runtime,
+            unsaid: watch::Sender::new(0),
             proposal: Mutex::default(),
             identities,
             mail: Mutex::default(),
@@ -65,11 +66,6 @@ impl Core {
         self.servers.len() > 1
     }
 
-    /// Where everything runs that must go on when its caller does not.
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.janitor.runtime
-    }
-
     /// An error once the client is closed.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match self.is_closed.load(Ordering::Acquire) {
@@ -80,23 +76,14 @@ impl Core {
 
     /// The letters of a process that serves `key`.
     pub(crate) fn mail(&self, server: usize, peer: &Arc<Peer>, key: &[u8]) -> Arc<Mail> {
+        let new = || Mail::new(self.servers[server].clone(), peer.clone(), key);
         let mut all = lock(&self.mail);
-        let server = &self.servers[server];
-        if let Some(mail) = all.get(&peer.id)
-            && !(server.is_cluster() && mail.is_over())
-        {
-            return mail.clone();
-        }
-        let mail = Mail::new(server.clone(), peer.clone(), self.janitor.clone(), key);
-        all.insert(peer.id, mail.clone());
-        mail
+        all.entry(peer.id).or_insert_with(new).clone()
     }
 
-    /// Leaves a name on a server, as long as a hold of this lease may live there.
-    pub(crate) fn leave(&self, server: usize, name: &Name, lease: Lease, late: bool) {
-        let (server, lease) = (&self.servers[server], lease.duration());
-        let how = (false, late);
-        drop(Leave::new(&self.janitor, server, name.clone(), lease, how));
+    /// The box of a process is served elsewhere: the next one is another.
+    pub(crate) fn forget_mail(&self, peer: u64) {
+        lock(&self.mail).remove(&peer);
     }
 
     /// Why too few servers have granted something.
@@ -105,10 +92,10 @@ impl Core {
             let server = server.name.clone();
             vote.reason().map(|reason| NodeFailure { server, reason })
         };
-        match round {
-            Round::One(Vote::Unknown(error) | Vote::Failed(error)) => error.clone(),
-            Round::One(_) => Error::NotHeld,
-            Round::Many(votes) => Error::NoQuorum {
+        match &round[..] {
+            [Vote::Unknown(error) | Vote::Failed(error)] => error.clone(),
+            [_] => Error::NotHeld,
+            votes => Error::NoQuorum {
                 needed: self.majority(),
                 granted,
                 nodes: self.servers.iter().zip(votes).filter_map(failure).collect(),
@@ -122,17 +109,15 @@ impl Core {
         for hold in self.schedule.all() {
             hold.close();
         }
-        self.janitor.all_said().await;
+        let _ = self.unsaid.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// Resolves after a pause, on whatever runtime.
     pub(crate) async fn pause(&self, pause: Duration) {
         if !pause.is_zero() {
             let mut timer = JoinSet::new();
-            timer.spawn_on(
-                async move { tokio::time::sleep(pause).await },
-                self.runtime(),
-            );
+            let sleep = async move { tokio::time::sleep(pause).await };
+            timer.spawn_on(sleep, &self.runtime);
             timer.join_next().await;
         }
     }

@@ -13,7 +13,6 @@ pub(crate) mod hold;
 mod leave;
 mod mail;
 pub(crate) mod owner;
-
 mod schedule;
 mod trace;
 
@@ -24,8 +23,7 @@ pub(crate) use core::Core;
 pub(crate) use guard::Guard;
 pub(crate) use held::Held;
 pub(crate) use hold::Hold;
-pub(crate) use leave::{Janitor, Leave};
+pub(crate) use leave::Leave;
 pub(crate) use mail::Mail;
 pub(crate) use owner::Owner;
-
-pub(crate) use schedule::{Answers, Due, Failed, Schedule};
+pub(crate) use schedule::{Due, Renewing, Schedule};

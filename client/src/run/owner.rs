@@ -43,7 +43,7 @@ pub(crate) type Place = tokio::sync::Mutex<Weak<Hold>>;
 
 #[derive(Default)]
 struct Places {
-    by_key: HashMap<(u64, Arc<[u8]>), Arc<Place>>,
+    by_key: HashMap<(usize, Arc<[u8]>), Arc<Place>>,
     /// How many were left when the unused ones were last taken out.
     used: usize,
 }
@@ -118,8 +118,8 @@ impl Owner {
         &self.task.names
     }
 
-    /// This owner's place for a key on one client.
-    pub(crate) fn place(&self, core: u64, key: &Arc<[u8]>) -> Arc<Place> {
+    /// This owner's place for a key on the client that is at this address.
+    pub(crate) fn place(&self, core: usize, key: &Arc<[u8]>) -> Arc<Place> {
         let mut places = lock(&self.task.places);
         if places.by_key.len() >= 2 * places.used.max(FEW) {
             // One that nobody else knows has nothing going on.
