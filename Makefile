@@ -70,12 +70,16 @@ pages: build ## Try what docs/migrating shows of Go and Java beside the old libr
 	@WITHOUT="$(WITHOUT)" benches/peers/pages
 
 .PHONY: bench
-bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS=peers]
+bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS="contention --write"] [ARGS=peers]
 ifeq ($(firstword $(ARGS)),peers)
 	@WITHOUT="$(WITHOUT)" benches/peers/run $(wordlist 2,$(words $(ARGS)),$(ARGS))
 else
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
 endif
+
+.PHONY: book
+book: ## Build the documentation as a book: target/book/index.html
+	@scripts/book
 
 .PHONY: package
 package: setup ## Pack the client crate, and build what was packed by itself

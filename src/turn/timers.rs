@@ -86,7 +86,10 @@ fn work_off(ctx: &Context<'_>) {
         }
     }
     due::arm(ctx);
-    let more = effect::token_clock_is_due(ctx) || dirty::marked(ctx) > 0 || wake::some_to_wake(ctx);
+    let more = effect::token_clock_is_due(ctx)
+        || dirty::marked(ctx) > 0
+        || readers::some_to_answer(ctx)
+        || wake::some_to_wake(ctx);
     if more {
         alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
     }
@@ -97,6 +100,7 @@ fn work_off(ctx: &Context<'_>) {
 fn urgent_step(ctx: &Context<'_>, now: Instant) -> bool {
     // A client that was answered is woken now: another timer would come a millisecond later.
     wake::wake_next(ctx)
+        || readers::answer_next(ctx)
         || waiters::time_one_out(ctx, now)
         || readers::time_one_out(ctx, now)
         || look::look_at_next(ctx)
