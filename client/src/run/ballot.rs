@@ -1,5 +1,7 @@
 //! The votes on one name: asks servers, counts what they say, and leaves the name everywhere if it is not won.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,18 +117,15 @@ impl<'a> Ballot<'a> {
 
     /// Gives servers that come first in the queue's order, and have not answered yet, as long again as the others took.
     async fn await_earlier(&mut self) {
-        let grace = self.started.elapsed() + Duration::from_millis(2);
-        let mut pause = pin!(self.core.pause(grace));
-        loop {
-            let first = self.round.answered().next();
-            if !self.round.pending().any(|server| Some(server) < first) {
-                return;
-            }
-            let next = pin!(self.count_next());
-            if !matches!(select(next, pause.as_mut()).await, Either::Left((true, _))) {
-                return;
-            }
-        }
+        let (core, grace) = (self.core, self.started.elapsed() + Duration::from_millis(2));
+        let counting = async {
+            let is_earlier_open = |round: &Round| {
+                let first = round.answered().next();
+                round.pending().any(|server| Some(server) < first)
+            };
+            while is_earlier_open(&self.round) && self.count_next().await {}
+        };
+        select(pin!(core.pause(grace)), pin!(counting)).await;
     }
 
     /// The outcome, after a token has been written back to servers that have granted a smaller one.
@@ -182,22 +181,13 @@ impl<'a> Ballot<'a> {
 
     /// Waits in a server's queue, as long as it may, renewing what is held meanwhile.
     pub(crate) async fn wait_on(&mut self, server: usize, acquisition: &mut Acquisition) {
-        let (core, period) = (self.core, self.terms.lease.renewal_period());
-        let asked = (self.name.clone(), self.acquire(server, None));
+        let (core, asked) = (self.core, (self.name.clone(), self.acquire(server, None)));
         loop {
             self.round[server] = Vote::Pending;
             self.round[server] = {
-                let mut asking = pin!(queue(core, server, &asked, acquisition));
-                loop {
-                    if self.round.held().next().is_none() {
-                        break asking.await;
-                    }
-                    let pause = pin!(core.pause(period));
-                    if let Either::Left((vote, _)) = select(asking.as_mut(), pause).await {
-                        break vote;
-                    }
-                    self.renew().await;
-                }
+                let asking = pin!(queue(core, server, &asked, acquisition));
+                let Either::Left((vote, _)) = select(asking, pin!(self.keep())).await;
+                vote
             };
             // Whoever asks for more of what he has, and was sent away, may ask again: it is the same request.
             let vote = &self.round[server];
@@ -212,19 +202,25 @@ impl<'a> Ballot<'a> {
     }
 
     /// Renews what is held while a server is waited on.
-    async fn renew(&mut self) {
+    async fn keep(&mut self) -> Infallible {
         let lease = self.terms.lease;
-        let renew = |(server, held): (usize, &Held)| {
-            (
-                server,
-                self.call(server, Verb::Renew(lease, Some(held.token))),
-            )
-        };
-        let mut calls = Calls(self.round.held().map(renew).collect());
-        while let Some((server, (sent, answer))) = calls.next().await {
-            if let Ok(answer) = checked(answer, "").and_then(token) {
-                let until = lease.believed_until(sent);
-                self.round.on_renewed(server, answer, until);
+        loop {
+            if self.round.held().next().is_none() {
+                return pending().await;
+            }
+            self.core.pause(lease.renewal_period()).await;
+            let renew = |(server, held): (usize, &Held)| {
+                (
+                    server,
+                    self.call(server, Verb::Renew(lease, Some(held.token))),
+                )
+            };
+            let mut calls = Calls(self.round.held().map(renew).collect());
+            while let Some((server, (sent, answer))) = calls.next().await {
+                if let Ok(answer) = checked(answer, "").and_then(token) {
+                    let until = lease.believed_until(sent);
+                    self.round.on_renewed(server, answer, until);
+                }
             }
         }
     }
