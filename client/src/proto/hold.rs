@@ -71,6 +71,11 @@ impl Belief {
         self.loss
     }
 
+    /// An error once it is lost.
+    pub(crate) fn check(&mut self, now: BootInstant) -> Result<(), Error> {
+        self.loss(now).map_or(Ok(()), |loss| Err(Error::Lost(loss)))
+    }
+
     /// It is over; the first reason stays.
     pub(crate) fn lose(&mut self, loss: Loss) {
         self.loss.get_or_insert(loss);
@@ -82,9 +87,7 @@ impl Belief {
         lease: Option<Lease>,
         now: BootInstant,
     ) -> Result<Lease, Error> {
-        if let Some(loss) = self.loss(now) {
-            return Err(Error::Lost(loss));
-        }
+        self.check(now)?;
         let lease = lease.unwrap_or(self.lease);
         self.longest = self.longest.max(lease);
         Ok(self.cap.map_or(lease, |cap| lease.limited(cap.since(now))))

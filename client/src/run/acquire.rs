@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::{Acquisition, Name, Next, Outcome, Terms, Vote};
+use crate::proto::{Acquisition, Name, Next, Terms, Vote};
 use crate::run::{Ballot, Core, Guard, Hold, Owner, change, trace};
 use crate::value::random;
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names};
@@ -119,25 +119,20 @@ async fn acquire_anew(
         terms.lease = terms.lease.limited(max);
     }
     check_lease(core, terms.lease)?;
-    let mut acquisition = Acquisition::new(terms, BootInstant::now());
-    let always = (!core.is_quorum()).then_some(0);
-    let mut queues = always;
+    let servers = core.servers.len();
+    let mut acquisition = Acquisition::new(terms, servers, BootInstant::now());
     loop {
         core.servers[0].prepare().await;
         core.check_open()?;
         let (began, owner) = (BootInstant::now(), names.next());
         let key = request.key.clone();
         let mut ballot = Ballot::new(core, Name { key, owner }, terms);
-        let outcome = match queues {
-            None => ballot.ask((0..core.servers.len()).collect()).await,
-            Some(first) => {
-                let (outcome, last) = ballot.queue(first, &mut acquisition).await;
-                queues = Some(last);
-                outcome
-            }
+        let won = match acquisition.queues {
+            None => ballot.ask((0..servers).collect()).await,
+            Some(first) => ballot.queue(first, &mut acquisition).await,
         };
-        let next = match outcome {
-            Outcome::Won(token) => {
+        let next = match won {
+            Some(token) => {
                 let hold = ballot.won(token, request.max_hold);
                 let guard = Guard::of(&hold, (terms.mode, request.renews), None)?;
                 match confirm(&hold, terms.lease).await {
@@ -146,19 +141,17 @@ async fn acquire_anew(
                     Err(error) => acquisition.after_vote(&Vote::Unknown(error), BootInstant::now()),
                 }
             }
-            _ => {
+            None => {
                 let random = random::uuid().as_u128() as u32;
                 let luck = (began.elapsed(), f64::from(random) / f64::from(u32::MAX));
-                acquisition.after(&ballot.round, queues, luck, BootInstant::now())
+                acquisition.after(&ballot.round, luck, BootInstant::now())
             }
         };
-        queues = always;
         match next {
             Next::Again(pause) => {
                 drop(ballot);
                 core.pause(pause).await;
             }
-            Next::Queue(first) => queues = Some(first),
             Next::Failed(error) => return Err(error),
             Next::NoQuorum => {
                 let granted = ballot.round.held().count();

@@ -75,8 +75,8 @@ impl<'a> Ballot<'a> {
         }
     }
 
-    /// Asks servers, all at once and without waiting, until the outcome is known.
-    pub(crate) async fn ask(&mut self, servers: Vec<usize>) -> Outcome {
+    /// Asks servers, all at once and without waiting, until it is won, or lost.
+    pub(crate) async fn ask(&mut self, servers: Vec<usize>) -> Option<Token> {
         self.started = BootInstant::now();
         self.proposed = lock(&self.core.proposal).propose(self.started);
         let fence = self.round.proposal(self.proposed);
@@ -86,17 +86,17 @@ impl<'a> Ballot<'a> {
             self.asked.add(server, call);
         }
         loop {
-            match self.agree().await {
+            if let Some(token) = self.agree().await {
+                return Some(token);
+            }
+            let is_lost = self.round.outcome(BootInstant::now()) == Outcome::Lost;
+            if is_lost && self.round.answered().count() >= self.round.majority() {
                 // Who is to queue has to know who is there.
-                Outcome::Lost if self.round.answered().count() >= self.round.majority() => {
-                    self.await_earlier().await;
-                    return Outcome::Lost;
-                }
-                Outcome::Lost | Outcome::Open => {}
-                outcome => return outcome,
+                self.await_earlier().await;
+                return None;
             }
             if !self.count_next().await {
-                return self.round.outcome(BootInstant::now());
+                return None;
             }
         }
     }
@@ -128,12 +128,13 @@ impl<'a> Ballot<'a> {
         select(pin!(core.pause(grace)), pin!(counting)).await;
     }
 
-    /// The outcome, after a token has been written back to servers that have granted a smaller one.
-    pub(crate) async fn agree(&mut self) -> Outcome {
+    /// The token that it is won by, which is written back to servers that have granted a smaller one.
+    pub(crate) async fn agree(&mut self) -> Option<Token> {
         loop {
-            let outcome = self.round.outcome(BootInstant::now());
-            let Outcome::Raise(raised, servers) = outcome else {
-                return outcome;
+            let (raised, servers) = match self.round.outcome(BootInstant::now()) {
+                Outcome::Won(token) => return Some(token),
+                Outcome::Raise(token, servers) => (token, servers),
+                Outcome::Open | Outcome::Lost => return None,
             };
             let fence = |server| (server, self.call(server, Verb::Fence(raised)));
             let mut calls = Calls(servers.into_iter().map(fence).collect());
@@ -149,29 +150,30 @@ impl<'a> Ballot<'a> {
         }
     }
 
-    /// Queues on a server, and on the next one that others hold once it has granted the lock. Returns where it stood last.
+    /// Queues on a server, and on the next one that others hold once it has granted the lock.
     pub(crate) async fn queue(
         &mut self,
-        first: usize,
+        mut at: usize,
         acquisition: &mut Acquisition,
-    ) -> (Outcome, usize) {
-        let mut at = first;
+    ) -> Option<Token> {
         loop {
+            acquisition.queues = Some(at);
             self.wait_on(at, acquisition).await;
             if !self.holds(at) {
-                return (Outcome::Lost, at);
+                return None;
             }
             let others = self.round.those(|vote| vote.may_be_there().is_none());
-            let outcome = self.ask(others.collect()).await;
+            let won = self.ask(others.collect()).await;
             let is_alone = self.round.answered().count() < self.round.majority();
-            if is_alone || matches!(outcome, Outcome::Won(_)) {
-                return (outcome, at);
+            if is_alone || won.is_some() {
+                return won;
             }
             let is_busy = |server: &usize| matches!(self.round[*server], Vote::Busy);
-            match (at + 1..self.round.len()).find(is_busy) {
-                Some(next) if self.holds(at) && self.give_up_behind(next).await => at = next,
-                _ => return (Outcome::Lost, at),
+            let next = (at + 1..self.round.len()).find(is_busy)?;
+            if !(self.holds(at) && self.give_up_behind(next).await) {
+                return None;
             }
+            at = next;
         }
     }
 

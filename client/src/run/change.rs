@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::future::{join_all, select};
 
 use crate::net::task;
-use crate::proto::{Acquisition, Outcome, Renewal, Round, Terms, Verb, Vote};
+use crate::proto::{Acquisition, Renewal, Round, Terms, Verb, Vote};
 use crate::run::{Ballot, Call, Calls, Hold};
-use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released, Token};
 
 /// Makes a hold that reads one that writes, unless it does.
 pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<(), ChangeFailed> {
@@ -25,13 +25,9 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
         },
         (lease, true) => return Ok(lease.map(drop)?),
     };
-    let mut acquisition = Acquisition::new(terms, now);
+    let mut acquisition = Acquisition::new(terms, hold.core.servers.len(), now);
     let mut ballot = Ballot::on_more(hold, terms);
-    let outcome = ask_to_write(hold, &mut ballot, &mut acquisition).await;
-    let won = match outcome {
-        Outcome::Won(token) => Some(token),
-        _ => None,
-    };
+    let won = ask_to_write(hold, &mut ballot, &mut acquisition).await;
     let round = ballot.round.clone();
     for (server, vote) in round.iter().enumerate() {
         match vote {
@@ -73,7 +69,7 @@ async fn ask_to_write(
     hold: &Arc<Hold>,
     ballot: &mut Ballot<'_>,
     acquisition: &mut Acquisition,
-) -> Outcome {
+) -> Option<Token> {
     let servers = servers(hold);
     let is_quorum = hold.core.is_quorum();
     if is_quorum {
@@ -84,7 +80,7 @@ async fn ask_to_write(
     for server in servers {
         let waits = !is_quorum || acquisition.waits();
         let is_open = matches!(ballot.round[server], Vote::Busy | Vote::Unasked);
-        if waits && is_open && !matches!(ballot.agree().await, Outcome::Won(_)) {
+        if waits && is_open && ballot.agree().await.is_none() {
             // A hold that is lost is left, and its requests with it: then no letter comes.
             let waiting = pin!(ballot.wait_on(server, acquisition));
             select(&mut lost, waiting).await;

@@ -51,14 +51,12 @@ impl Guard {
         cap: Option<BootInstant>,
     ) -> Result<Guard, Error> {
         hold.with(|state| {
-            if let Some(loss) = state.belief.loss(BootInstant::now()) {
-                return Err(Error::Lost(loss));
-            }
+            state.belief.check(BootInstant::now())?;
             state.guards += 1;
             state.writers += u32::from(mode == Mode::Write);
             state.renewing += u32::from(renews);
             state.belief.limit(cap);
-            Ok(())
+            Ok::<_, Error>(())
         })?;
         let hold = hold.clone();
         Ok(Guard {

@@ -98,7 +98,7 @@ impl Hold {
 
     /// An error once it is lost.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Error> {
-        self.loss().map_or(Ok(()), |loss| Err(Error::Lost(loss)))
+        self.with(|state| state.belief.check(BootInstant::now()))
     }
 
     /// What to tell of something that has failed, by what is known of the hold since.
