@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::net::connection::Limits;
 use crate::net::dial::Identities;
 use crate::net::peer::Peer;
 use crate::net::server::Server;
-use crate::proto::{Proposal, Round, Vote};
-use crate::run::{Mail, Schedule};
-use crate::value::{Error, Names, NodeFailure, lock};
+use crate::proto::{Agenda, Mailbox, Proposal, Round, Vote};
+use crate::value::{BootInstant, Error, Names, NodeFailure, lock};
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
 pub struct Core {
@@ -26,15 +26,39 @@ pub struct Core {
     pub(crate) names: Names,
     /// Where everything runs that must go on when its caller does not.
     pub(crate) runtime: Handle,
-    pub(crate) schedule: Arc<Schedule>,
+    /// The holds, by when they are looked at.
+    pub(crate) agenda: Mutex<Agenda<Arc<dyn Due>>>,
+    /// One is due before that is done.
+    pub(crate) earlier: Notify,
     /// How many names are left in the background.
     pub(crate) unsaid: watch::Sender<usize>,
     pub(crate) proposal: Mutex<Proposal>,
     pub(crate) identities: Arc<Identities>,
     /// By the number of the process that serves it.
-    mail: Mutex<HashMap<u64, Arc<Mail>>>,
+    pub(super) mail: Mutex<HashMap<u64, Arc<Mail>>>,
     is_closed: AtomicBool,
 }
+
+/// A box at a server's process, and who waits for its letters.
+#[derive(Debug)]
+pub(crate) struct Mail {
+    pub(super) server: Arc<Server>,
+    pub(super) peer: Arc<Peer>,
+    pub(crate) name: Box<[u8]>,
+    pub(super) mailbox: Mutex<Mailbox>,
+}
+
+/// What is looked at when it is due.
+pub(crate) trait Due: Send + Sync {
+    /// Looks at it, and at when it is due again.
+    fn look(self: Arc<Self>, now: BootInstant) -> Vec<Renewing>;
+
+    /// The client is closed.
+    fn close(self: Arc<Self>);
+}
+
+/// A renewal that was sent; the server's name and why, where it fails.
+pub(crate) type Renewing = Pin<Box<dyn Future<Output = Option<(String, Error)>> + Send>>;
 
 impl Core {
     pub(crate) fn new(
@@ -47,8 +71,9 @@ impl Core {
             servers: servers.into_iter().map(Arc::new).collect(),
             limits,
             names: Names::of_client(),
-            schedule: Schedule::new(runtime.clone()),
             runtime,
+            agenda: Mutex::new(Agenda::new()),
+            earlier: Notify::new(),
             unsaid: watch::Sender::new(0),
             proposal: Mutex::default(),
             identities,
@@ -74,18 +99,6 @@ impl Core {
         }
     }
 
-    /// The letters of a process that serves `key`.
-    pub(crate) fn mail(&self, server: usize, peer: &Arc<Peer>, key: &[u8]) -> Arc<Mail> {
-        let new = || Mail::new(self.servers[server].clone(), peer.clone(), key);
-        let mut all = lock(&self.mail);
-        all.entry(peer.id).or_insert_with(new).clone()
-    }
-
-    /// The box of a process is served elsewhere: the next one is another.
-    pub(crate) fn forget_mail(&self, peer: u64) {
-        lock(&self.mail).remove(&peer);
-    }
-
     /// Why too few servers have granted something.
     pub(crate) fn error_of(&self, round: &Round, granted: usize) -> Error {
         let failure = |(server, vote): (&Arc<Server>, &Vote)| {
@@ -106,9 +119,8 @@ impl Core {
     /// Gives back what is held, and resolves when everything is said.
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        for hold in self.schedule.all() {
-            hold.close();
-        }
+        let holds: Vec<_> = lock(&self.agenda).values().cloned().collect();
+        holds.into_iter().for_each(|hold| hold.close());
         let _ = self.unsaid.subscribe().wait_for(|count| *count == 0).await;
     }
 

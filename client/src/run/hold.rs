@@ -7,7 +7,9 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, checked, token};
-use crate::run::{Call, Calls, Core, Due, Leave, Renewing, alarm, trace};
+use crate::run::core::{Due, Renewing};
+use crate::run::schedule::wake_at;
+use crate::run::{Call, Calls, Core, Leave, trace};
 use crate::value::{BootInstant, Error, Loss, Mode, lock};
 
 /// A renewal may take a third of the lease, so that a dead connection is found out while there is time for another; and that
@@ -70,7 +72,7 @@ impl Hold {
         let Some(loss) = state.belief.loss(BootInstant::now()) else {
             let due = state.due();
             if state.slot.is_none_or(|slot| due < slot.0) {
-                let slot = self.core.schedule.add(self.clone(), due, state.slot);
+                let slot = self.core.look_at(self.clone(), due, state.slot);
                 state.slot = Some(slot);
             }
             return result;
@@ -84,9 +86,8 @@ impl Hold {
         let late = loss == Loss::Unknown;
         let leaves = (loss != Loss::Released).then(|| self.leave(&state, Verb::Leave { late }));
         drop(state);
-        slot.into_iter()
-            .for_each(|it| self.core.schedule.remove(it));
-        drop(leaves);
+        let gone = slot.and_then(|slot| lock(&self.core.agenda).remove(slot));
+        drop((leaves, gone));
         // Not under the lock: a waker may ask whether the lock is held.
         watchers.into_iter().for_each(Waker::wake);
         result
@@ -161,7 +162,7 @@ impl Hold {
             };
             // The runtime that renews it may not run, so the deadline is watched without one, too.
             if alarm.replace(deadline) != Some(deadline) {
-                alarm::wake_at(deadline, context.waker().clone());
+                wake_at(deadline, context.waker().clone());
             }
             Poll::Pending
         })

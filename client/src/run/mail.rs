@@ -9,8 +9,8 @@ use crate::net::Pending;
 use crate::net::peer::{Peer, Route};
 use crate::net::server::Server;
 use crate::net::task;
-use crate::proto::{Decision, Mailbox, Reply, Verb, slots};
-use crate::run::Core;
+use crate::proto::{Decision, Reply, Verb, slots};
+use crate::run::core::{Core, Mail};
 use crate::value::random;
 use crate::value::{BootInstant, Lease, lock};
 
@@ -18,18 +18,18 @@ use crate::value::{BootInstant, Lease, lock};
 const WAIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 
-#[derive(Debug)]
-pub(crate) struct Mail {
-    server: Arc<Server>,
-    peer: Arc<Peer>,
-    /// The box's name.
-    pub(crate) name: Box<[u8]>,
-    mailbox: Mutex<Mailbox>,
+impl Core {
+    /// The letters of a process that serves `key`.
+    pub(crate) fn mail(&self, server: usize, peer: &Arc<Peer>, key: &[u8]) -> Arc<Mail> {
+        let new = || Mail::new(self.servers[server].clone(), peer.clone(), key);
+        let mut all = lock(&self.mail);
+        all.entry(peer.id).or_insert_with(new).clone()
+    }
 }
 
 impl Mail {
     /// A box at a process that serves `key`.
-    pub(crate) fn new(server: Arc<Server>, peer: Arc<Peer>, key: &[u8]) -> Arc<Mail> {
+    fn new(server: Arc<Server>, peer: Arc<Peer>, key: &[u8]) -> Arc<Mail> {
         let uuid = random::uuid();
         let name = match server.is_cluster() {
             // Routed like a key: to where this one is.
@@ -67,7 +67,8 @@ async fn collect(core: Arc<Core>, server: usize, mut end: End) {
         let route = Route::to(mail.peer.clone());
         let is_elsewhere = mail.server.redirected(&route, &answer).is_some();
         if is_elsewhere {
-            core.forget_mail(mail.peer.id);
+            // The next one is another.
+            lock(&core.mail).remove(&mail.peer.id);
         }
         let ((wakers, unwanted), failures) = {
             let mut mailbox = lock(&mail.mailbox);

@@ -2,7 +2,6 @@
 //! without one (letters, renewals, what is left to undo) has tasks of its own.
 
 pub(crate) mod acquire;
-mod alarm;
 mod ballot;
 pub(crate) mod call;
 pub(crate) mod change;
@@ -24,6 +23,4 @@ pub(crate) use guard::Guard;
 pub(crate) use held::Held;
 pub(crate) use hold::Hold;
 pub(crate) use leave::Leave;
-pub(crate) use mail::Mail;
 pub(crate) use owner::Owner;
-pub(crate) use schedule::{Due, Renewing, Schedule};

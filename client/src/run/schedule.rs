@@ -1,100 +1,52 @@
-//! Holds are looked at when they are due: renewed, and found lost. One task for each client, on its runtime; there while
-//! there is a hold.
+//! What is due when. Holds are renewed, and found lost, by one task for each client, on its runtime, which is there while
+//! there is a hold. Whoever waits for a loss is woken at the deadline by a thread, whatever becomes of runtimes: the client's
+//! may not run, and others may have no timers.
 
 use std::collections::BTreeMap;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Waker;
 
 use futures_util::future::{join_all, select};
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
 
 use crate::net::task;
 use crate::proto::{Agenda, Slot};
-use crate::run::trace;
-use crate::value::{BootInstant, Error, LOOK, lock};
+use crate::run::core::{Due, Renewing};
+use crate::run::{Core, trace};
+#[cfg(simulated)]
+pub(crate) use crate::simulated::wake_at;
+use crate::value::{BootInstant, LOOK, lock};
 
-/// What is looked at when it is due.
-pub(crate) trait Due: Send + Sync {
-    /// Looks at it, and at when it is due again.
-    fn look(self: Arc<Self>, now: BootInstant) -> Vec<Renewing>;
-
-    /// The client is closed.
-    fn close(self: Arc<Self>);
-}
-
-/// A renewal that was sent; the server's name and why, where it fails.
-pub(crate) type Renewing = Pin<Box<dyn Future<Output = Option<(String, Error)>> + Send>>;
-
-pub(crate) struct Schedule {
-    runtime: Handle,
-    state: Mutex<State>,
-    /// Something is due before the task looks.
-    earlier: Notify,
-}
-
-struct State {
-    agenda: Agenda<Arc<dyn Due>>,
-    /// When the task looks next, if it runs: not for what has been removed since, and comes again later.
-    looks: Option<BootInstant>,
-}
-
-impl Schedule {
-    pub(crate) fn new(runtime: Handle) -> Arc<Schedule> {
-        let (agenda, looks) = (Agenda::new(), None);
-        Arc::new(Schedule {
-            runtime,
-            state: Mutex::new(State { agenda, looks }),
-            earlier: Notify::new(),
-        })
-    }
-
-    /// Puts it there, or elsewhere than where it was. Returns where it is now.
-    pub(crate) fn add(
+impl Core {
+    /// Has it looked at then, not when it was to be. Returns where it is now.
+    pub(crate) fn look_at(
         self: &Arc<Self>,
         what: Arc<dyn Due>,
         due: BootInstant,
         slot: Option<Slot>,
     ) -> Slot {
-        let mut state = lock(&self.state);
+        let mut agenda = lock(&self.agenda);
         if let Some(slot) = slot
-            && state.agenda.remove(slot).is_none()
+            && agenda.remove(slot).is_none()
         {
             // It is looked at now.
             return slot;
         }
-        let slot = state.agenda.add(due, what);
-        match state.looks.replace(due) {
+        let slot = agenda.add(due, what);
+        match agenda.looks.replace(due) {
             None => drop(task::spawn(&self.runtime, run(self.clone()))),
             Some(looks) if due < looks => self.earlier.notify_one(),
-            looks => state.looks = looks,
+            looks => agenda.looks = looks,
         }
         slot
     }
-
-    pub(crate) fn remove(&self, slot: Slot) {
-        let gone = lock(&self.state).agenda.remove(slot);
-        drop(gone);
-    }
-
-    pub(crate) fn all(&self) -> Vec<Arc<dyn Due>> {
-        lock(&self.state).agenda.values().cloned().collect()
-    }
-
-    /// What is due now, or when the next is; neither, where there is nothing.
-    fn next(&self, now: BootInstant) -> Option<Result<Arc<dyn Due>, BootInstant>> {
-        let mut state = lock(&self.state);
-        if let Some(due) = state.agenda.pop(now) {
-            return Some(Ok(due));
-        }
-        state.looks = state.agenda.first();
-        state.looks.map(Err)
-    }
 }
 
-async fn run(schedule: Arc<Schedule>) {
+async fn run(core: Arc<Core>) {
+    let next = || lock(&core.agenda).next(BootInstant::now());
     let mut renewing = Vec::new();
-    while let Some(next) = schedule.next(BootInstant::now()) {
+    while let Some(next) = next() {
         let next = match next {
             Ok(due) => {
                 renewing.extend(due.look(BootInstant::now()));
@@ -103,11 +55,11 @@ async fn run(schedule: Arc<Schedule>) {
             Err(next) => next,
         };
         if !renewing.is_empty() {
-            task::spawn(&schedule.runtime, renew(std::mem::take(&mut renewing)));
+            task::spawn(&core.runtime, renew(std::mem::take(&mut renewing)));
         }
         // Timers stand still in suspend.
         let pause = tokio::time::sleep(next.remaining().min(LOOK));
-        select(pin!(pause), pin!(schedule.earlier.notified())).await;
+        select(pin!(pause), pin!(core.earlier.notified())).await;
     }
 }
 
@@ -118,5 +70,41 @@ async fn renew(renewing: Vec<Renewing>) {
     }
     for (server, (holds, error)) in failed {
         trace::renewal_failed(&server, holds, &error);
+    }
+}
+
+static WAKERS: Mutex<Agenda<Waker>> = Mutex::new(Agenda::new());
+static CHANGED: Condvar = Condvar::new();
+
+/// Wakes it then, from a thread of this process that does nothing else. A process that was forked has none of its parent's.
+#[cfg(not(simulated))]
+pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
+    static RUNS_IN: AtomicU32 = AtomicU32::new(0);
+    lock(&WAKERS).add(when, waker);
+    let process = std::process::id();
+    if RUNS_IN.swap(process, Ordering::Relaxed) != process {
+        let thread = std::thread::Builder::new().name("mortise-alarm".to_owned());
+        // Where there can be no thread, renewal tells of a loss as long as its runtime runs.
+        let _ = thread.spawn(wake);
+    }
+    CHANGED.notify_one();
+}
+
+fn wake() {
+    let mut wakers = lock(&WAKERS);
+    loop {
+        let pause = match wakers.next(BootInstant::now()) {
+            Some(Ok(waker)) => {
+                drop(wakers);
+                waker.wake();
+                wakers = lock(&WAKERS);
+                continue;
+            }
+            // Sleeps stand still in suspend, where the boot-time clock goes on.
+            Some(Err(first)) => first.remaining().min(LOOK),
+            None => LOOK * 60,
+        };
+        let woken = CHANGED.wait_timeout(wakers, pause);
+        wakers = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
     }
 }
