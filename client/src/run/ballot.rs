@@ -29,7 +29,8 @@ pub(crate) struct Ballot<'a> {
     hold: Option<&'a Arc<Hold>>,
     proposed: Option<Token>,
     started: BootInstant,
-    is_settled: bool,
+    /// What becomes of the name is for others to say.
+    pub(crate) is_settled: bool,
 }
 
 impl<'a> Ballot<'a> {
@@ -101,12 +102,8 @@ impl<'a> Ballot<'a> {
         }
     }
 
-    /// Counts what is answered yet, to the last.
-    pub(crate) async fn count_all(&mut self) {
-        while self.count_next().await {}
-    }
-
-    async fn count_next(&mut self) -> bool {
+    /// Counts the next that is answered; `false` once all are.
+    pub(crate) async fn count_next(&mut self) -> bool {
         let Some((server, (sent, answer))) = self.asked.next().await else {
             return false;
         };
@@ -239,11 +236,6 @@ impl<'a> Ballot<'a> {
             self.round[later] = Vote::Unasked;
         }
         true
-    }
-
-    /// What is left is not for this to say.
-    pub(crate) fn settle(&mut self) {
-        self.is_settled = true;
     }
 
     /// It is won: the hold, which ends when it is that old.

@@ -34,9 +34,9 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
             Vote::Held(_) | Vote::Ahead => {
                 hold.with(|state| state.belief.set(server, vote.clone(), Loss::Denied));
             }
-            Vote::Unknown(_) | Vote::Pending => leave_at(hold, server),
+            Vote::Unknown(_) | Vote::Pending => leave_at(hold, server, Loss::Unknown),
             // It reads there, and no reader bears a writer out.
-            Vote::Busy | Vote::Failed(_) if won.is_some() => leave_at(hold, server),
+            Vote::Busy | Vote::Failed(_) if won.is_some() => leave_at(hold, server, Loss::Unknown),
             Vote::Busy | Vote::Failed(_) | Vote::Unasked => {}
         }
     }
@@ -44,10 +44,10 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
         let granted = round.those(|vote| matches!(vote, Vote::Held(_) | Vote::Ahead));
         let left = read_at_all(hold, granted.collect()).await;
         for server in left.those(|vote| matches!(vote, Vote::Failed(_))) {
-            leave_at(hold, server);
+            leave_at(hold, server, Loss::Unknown);
         }
     }
-    ballot.settle();
+    ballot.is_settled = true;
     drop(ballot);
     if let Some(token) = won {
         hold.with(|state| (state.writes, state.belief.token) = (true, token));
@@ -74,7 +74,7 @@ async fn ask_to_write(
     let is_quorum = hold.core.is_quorum();
     if is_quorum {
         ballot.ask(servers.clone()).await;
-        ballot.count_all().await;
+        while ballot.count_next().await {}
     }
     let mut lost = hold.clone().lost();
     for server in servers {
@@ -95,16 +95,14 @@ fn servers(hold: &Arc<Hold>) -> Vec<usize> {
     hold.with(|state| state.belief.round.those(there).collect())
 }
 
-/// What a server has of a hold is not known: it is left there, and with it the whole hold where that leaves too little.
-fn leave_at(hold: &Arc<Hold>, server: usize) {
-    set_and_leave(hold, server, (Vote::Unasked, Loss::Unknown), true);
-}
-
-fn set_and_leave(hold: &Arc<Hold>, server: usize, (vote, reason): (Vote, Loss), late: bool) {
+/// What a server has of a hold is not known, or nothing: it is left there, and the whole hold is lost for that reason where
+/// that leaves too little.
+fn leave_at(hold: &Arc<Hold>, server: usize, reason: Loss) {
     let lease = hold.with(|state| {
-        state.belief.set(server, vote, reason);
+        state.belief.set(server, Vote::Unasked, reason);
         state.belief.longest.duration()
     });
+    let late = reason == Loss::Unknown;
     let verb = Verb::Leave { late };
     drop(hold.core.leave_at(server, &hold.name, lease, verb));
 }
@@ -116,8 +114,8 @@ async fn read_at_all(hold: &Arc<Hold>, servers: Vec<usize>) -> Round {
     for (server, vote) in servers.into_iter().zip(votes) {
         match vote {
             // It may have the hold by another token, or in another mode.
-            Vote::Busy => set_and_leave(hold, server, (Vote::Busy, Loss::Denied), false),
-            Vote::Unknown(_) => leave_at(hold, server),
+            Vote::Busy => leave_at(hold, server, Loss::Denied),
+            Vote::Unknown(_) => leave_at(hold, server, Loss::Unknown),
             _ => {}
         }
         round[server] = vote;
@@ -127,13 +125,11 @@ async fn read_at_all(hold: &Arc<Hold>, servers: Vec<usize>) -> Round {
 
 async fn read_at(hold: &Arc<Hold>, server: usize) -> Vote {
     let now = BootInstant::now();
-    let (lease, token) = hold.with(|state| {
-        (
-            state.belief.ask_lease(None, now),
-            state.belief.token_at(server),
-        )
+    let asked = hold.with(|state| {
+        let lease = state.belief.ask_lease(None, now).ok()?;
+        Some((lease, state.belief.token_at(server)?))
     });
-    let (Ok(lease), Some(token)) = (lease, token) else {
+    let Some((lease, token)) = asked else {
         // What it has is not known.
         return Vote::Unknown(Error::NotHeld);
     };
