@@ -69,6 +69,14 @@ interop: build ## Run the other languages' lock libraries, and all together: mak
 pages: build ## Try what docs/migrating shows of Go and Java beside the old libraries: make pages [WITHOUT=java]
 	@WITHOUT="$(WITHOUT)" benches/peers/pages
 
+.PHONY: alerts
+alerts: build ## Try the alert rules with promtool, on series of real servers: make alerts [PROMTOOL=promtool]
+	@PROMTOOL="$(PROMTOOL)" scripts/alerts
+
+.PHONY: exporter
+exporter: setup ## Build the exporter for Prometheus: target/release/mortise-exporter
+	cargo build --release --package mortise-exporter --features tls
+
 .PHONY: bench
 bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS="contention --write"] [ARGS=peers]
 ifeq ($(firstword $(ARGS)),peers)

@@ -6,7 +6,7 @@ use crate::pages::{self, Block};
 use crate::typed::PROMPT;
 
 /// Who runs the blocks of a language as they stand on the pages that the runner names.
-const RUNNERS: [(&str, &[&str]); 9] = [
+const RUNNERS: [(&str, &[&str]); 10] = [
     (
         "python",
         &[
@@ -15,6 +15,7 @@ const RUNNERS: [(&str, &[&str]); 9] = [
         ],
     ),
     ("js", &["helpers/node/test/examples.test.js"]),
+    ("ts", &["helpers/node/test/examples.test.js"]),
     ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
     (
         "java",
@@ -34,7 +35,7 @@ const RUNNERS: [(&str, &[&str]); 9] = [
 ];
 
 /// Blocks that nothing runs, by page and language, and why.
-const NOT_RUN: [(&str, &str, &str); 3] = [
+const NOT_RUN: [(&str, &str, &str); 2] = [
     (
         "client/README.md",
         "toml",
@@ -44,11 +45,6 @@ const NOT_RUN: [(&str, &str, &str); 3] = [
         "client/README.md",
         "rust,ignore",
         "needs a feature; client/examples/blocking.rs is the same, and is run",
-    ),
-    (
-        "helpers/node/README.md",
-        "ts",
-        "one line of helpers/node/examples/stock.ts, which is run",
     ),
 ];
 
@@ -61,8 +57,11 @@ const IN_A_SHELL: [(&str, &str); 6] = [
         "MORTISE_SERVER=",
         "the words behind it are looked at as all others",
     ),
-    ("pip install ./helpers/python", "scripts/interop does"),
-    ("npm install ", "scripts/interop does"),
+    (
+        "pip install ./helpers/python",
+        "helpers/python/interop does",
+    ),
+    ("npm install ", "helpers/node/interop does"),
 ];
 
 fn is_run(page: &str, block: &Block) -> Result<(), String> {
