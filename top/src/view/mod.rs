@@ -1,0 +1,75 @@
+//! The state as people see it: a screen, columns for scripts, or JSON.
+
+mod columns;
+mod footer;
+mod header;
+mod list;
+mod lock;
+mod once;
+mod popup;
+mod theme;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Widget};
+
+pub use once::{json, plain};
+pub use theme::Theme;
+
+use crate::model::{Screen, State, warnings};
+
+/// From this height on there is room for more than the list.
+const ROOMY: u16 = 14;
+/// How many warnings are shown, where there is room.
+const WARNINGS: usize = 4;
+
+/// Draws the whole screen.
+pub fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
+    let warnings = warning_lines(state, theme, area);
+    let foot = u16::from(area.height >= 4);
+    let [head, warned, body, foot] = Layout::vertical([
+        Constraint::Length(head_height(area)),
+        Constraint::Length(u16::try_from(warnings.len()).unwrap_or(0)),
+        Constraint::Min(0),
+        Constraint::Length(foot),
+    ])
+    .areas(area);
+    header::draw(state, theme, head, buffer);
+    Paragraph::new(warnings).render(warned, buffer);
+    match &state.screen {
+        Screen::List => list::draw(state, theme, body, buffer),
+        Screen::Lock(_) => lock::draw(state, theme, body, buffer),
+    }
+    footer::draw(state, theme, foot, buffer);
+    popup::draw(state, theme, area, buffer);
+}
+
+fn head_height(area: Rect) -> u16 {
+    match area.height {
+        0..=2 => 0,
+        3..ROOMY => 1,
+        _ => header::HEIGHT,
+    }
+}
+
+fn warning_lines(state: &State, theme: Theme, area: Rect) -> Vec<Line<'static>> {
+    let room = match area.height {
+        0..=5 => 0,
+        6..ROOMY => 1,
+        _ => WARNINGS,
+    };
+    let all = warnings(state);
+    let more = all.len().saturating_sub(room);
+    let mut lines: Vec<Line<'_>> = all
+        .into_iter()
+        .take(room)
+        .map(|text| Line::styled(format!("! {text}"), theme.warning()))
+        .collect();
+    if more > 0
+        && let Some(last) = lines.last_mut()
+    {
+        last.push_span(format!("  (and {more} more)"));
+    }
+    lines
+}
