@@ -197,7 +197,9 @@ impl Show {
         self.scene.queue = queue.map(|waiter| name_of(&waiter.owner)).collect();
         let known = self.scene.sales.len();
         let new = cmd!(self.conn, "LRANGE", LEDGER, known, -1);
-        let new = array(&new).iter().filter_map(|line| Sale::read(&text(line)));
+        let new = array(&new)
+            .iter()
+            .filter_map(|line| Sale::read(&text(line)));
         for sale in new {
             self.stage.sold(&sale);
             self.scene.sales.push(sale);

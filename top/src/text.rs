@@ -70,6 +70,22 @@ pub fn shortened(text: &str, columns: usize) -> String {
     format!("{}…{tail}", fitting(text.chars(), front))
 }
 
+/// The text in lines of at most `columns`, broken between words where it can be.
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    let cut = lines.into_iter().map(|line| shortened(&line, columns));
+    cut.collect()
+}
+
 fn fitting(chars: impl Iterator<Item = char>, columns: usize) -> String {
     let mut left = columns;
     let fits = chars.take_while(|char| {
@@ -160,6 +176,13 @@ mod tests {
         assert_eq!(shortened("abcdefghij", 2), "a…");
         assert_eq!(shortened("abcdefghij", 0), "");
         assert_eq!(shortened("日本語日本語", 7), "日…語");
+    }
+
+    #[test]
+    fn a_sentence_is_broken_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one twothree four", 6), ["one", "two…ee", "four"]);
+        assert_eq!(wrapped("", 5), [""]);
     }
 
     #[test]

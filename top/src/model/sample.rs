@@ -32,7 +32,7 @@ pub enum Report {
         /// What happened instead.
         why: String,
     },
-    /// What came of breaking a hold: whether there was one, or why nobody knows.
+    /// What came of breaking a hold.
     Broken {
         /// When.
         at: Duration,
@@ -40,9 +40,22 @@ pub enum Report {
         lock: LockId,
         /// Whose.
         owner: Vec<u8>,
-        /// True if it held, by that token.
-        outcome: Result<bool, String>,
+        /// What came of it.
+        outcome: Broken,
     },
+}
+
+/// What came of breaking a hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Broken {
+    /// It is no more.
+    Ended,
+    /// There was none, by that token.
+    Nothing,
+    /// The server has refused, and said why.
+    Refused(String),
+    /// The connection broke before that could be known.
+    Unknown(String),
 }
 
 /// One lock of one server.

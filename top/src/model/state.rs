@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::node::{Node, Rates};
-use super::sample::{Detail, Hold, LockId, Report, Times, Wanted};
+use super::sample::{Broken, Detail, Hold, LockId, Report, Times, Wanted};
 use crate::text;
 
 /// How long a notice stays.
@@ -90,9 +90,6 @@ pub struct Notice {
     /// When.
     pub at: Duration,
 }
-
-/// A hold that was broken, or not.
-pub type Broken = Result<bool, String>;
 
 /// A line of the list.
 #[derive(Debug, Clone)]
@@ -206,9 +203,14 @@ impl State {
     fn tell_broken(&mut self, at: Duration, lock: &LockId, owner: &[u8], outcome: Broken) {
         let (key, owner) = (text::escaped(&lock.key), text::escaped(owner));
         let text = match outcome {
-            Ok(true) => format!("Broken: {owner} holds {key} no more"),
-            Ok(false) => format!("Nothing to break: {owner} held {key} no more by that token"),
-            Err(error) => format!("Not known whether {owner} still holds {key}: {error}"),
+            Broken::Ended => format!("Broken: {owner} holds {key} no more"),
+            Broken::Nothing => {
+                format!("Nothing to break: {owner} held {key} no more by that token")
+            }
+            Broken::Refused(error) => format!("Not broken: {error}"),
+            Broken::Unknown(error) => {
+                format!("Not known whether {owner} still holds {key}: {error}")
+            }
         };
         self.notice = Some(Notice { text, at });
     }

@@ -38,7 +38,7 @@ pub fn warnings(state: &State) -> Vec<String> {
 fn of_node(state: &State, node: &Node) -> Vec<String> {
     if let Some((since, why)) = &node.silent {
         let ago = ago(state, *since);
-        return vec![format!("no answer{ago}: {why}")];
+        return vec![format!("out of sight{ago}: {why}")];
     }
     let Some(sample) = &node.sample else {
         return Vec::new();
@@ -109,6 +109,7 @@ fn ago(state: &State, since: Duration) -> String {
     match u64::try_from(ms) {
         // Not worth a number that jumps.
         Ok(0..1000) | Err(_) => String::new(),
-        Ok(ms) => format!(" for {}", text::time(ms / 1000 * 1000)),
+        Ok(ms @ 1000..60_000) => format!(" for {} s", ms / 1000),
+        Ok(ms) => format!(" for {}", text::time(ms)),
     }
 }

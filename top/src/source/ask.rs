@@ -5,7 +5,7 @@ use redis::{Cmd, Value, cmd};
 use super::dial::{Address, Link};
 use super::members;
 use super::reply::{self, Info, error_text};
-use crate::model::{Detail, LockId, Opened, Sample, Wanted};
+use crate::model::{Broken, Detail, LockId, Opened, Sample, Wanted};
 use crate::options::Asking;
 
 /// How many holders and waiters of each lock in the list are asked for.
@@ -150,34 +150,30 @@ fn refusal(top: &Value) -> Option<String> {
     }
 }
 
-/// Ends the hold of that owner by that token: true if there was one.
+/// Ends the hold of that owner by that token. An error is one of the connection.
 pub(super) fn break_hold(
     link: &mut Link,
     lock: &LockId,
     owner: &[u8],
     token: u64,
     asking: Asking,
-) -> Result<bool, String> {
+) -> Result<Broken, String> {
     if link.db() != Some(i64::from(lock.db)) {
         let select = cmd("SELECT").arg(lock.db).to_owned();
         // Nothing is released before it is certain in which database.
         if let Value::ServerError(error) = &link.ask(&[select], asking.timeout)?[0] {
-            return Err(error_text(error));
+            return Ok(Broken::Refused(error_text(error)));
         }
         link.set_db(lock.db);
     }
     let mut release = cmd("LOCK.RELEASE");
-    release
-        .arg(&lock.key)
-        .arg(owner)
-        .arg("ALL")
-        .arg("TOKEN")
-        .arg(token);
-    match &link.ask(&[release], asking.timeout)?[0] {
-        Value::ServerError(error) => Err(error_text(error)),
-        Value::Nil => Ok(false),
-        _ => Ok(true),
-    }
+    release.arg(&lock.key).arg(owner);
+    release.arg("ALL").arg("TOKEN").arg(token);
+    Ok(match &link.ask(&[release], asking.timeout)?[0] {
+        Value::ServerError(error) => Broken::Refused(error_text(error)),
+        Value::Nil => Broken::Nothing,
+        _ => Broken::Ended,
+    })
 }
 
 fn words(words: &[&str]) -> Cmd {

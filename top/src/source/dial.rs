@@ -117,6 +117,9 @@ impl Link {
         commands: &[Cmd],
         timeout: Duration,
     ) -> Result<Vec<Value>, String> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
         let in_words = |error: redis::RedisError| in_words(&error, timeout);
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         self.connection

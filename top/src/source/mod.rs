@@ -19,7 +19,7 @@ use self::dial::Address;
 use self::directory::Directory;
 use self::message::Message;
 use self::poll::{Poller, Work};
-use crate::model::{LockId, Order, Report};
+use crate::model::{Broken, LockId, Order, Report};
 use crate::options::{Asking, Target};
 
 /// The servers, asked in the background.
@@ -143,7 +143,7 @@ impl Supervisor {
                 let sent = poller.is_some_and(|poller| poller.send(work).is_ok());
                 (!sent).then(|| Report::Broken {
                     at: self.began.elapsed(),
-                    outcome: Err(format!("{} is no server of these any more", lock.node)),
+                    outcome: Broken::Refused(format!("{} is not watched any more", lock.node)),
                     lock,
                     owner,
                 })

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::ask::{self, Answer};
 use super::dial::{Address, Link};
 use super::message::Message;
-use crate::model::{LockId, Report};
+use crate::model::{Broken, LockId, Report};
 use crate::options::Asking;
 
 /// What the thread of a server is told.
@@ -93,13 +93,18 @@ impl Poller {
         lock: &LockId,
         owner: &[u8],
         token: u64,
-    ) -> Result<bool, String> {
-        let open = self.connected(link)?;
-        let outcome = ask::break_hold(open, lock, owner, token, self.asking);
-        if outcome.is_err() {
-            *link = None;
+    ) -> Broken {
+        let open = match self.connected(link) {
+            Ok(open) => open,
+            Err(error) => return Broken::Refused(error),
+        };
+        match ask::break_hold(open, lock, owner, token, self.asking) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                *link = None;
+                Broken::Unknown(error)
+            }
         }
-        outcome
     }
 
     fn connected<'a>(&self, link: &'a mut Option<Link>) -> Result<&'a mut Link, String> {

@@ -91,19 +91,27 @@ fn fitting(columns: &[Column], lines: &[Cells], room: u16) -> Vec<(usize, u16)> 
         taken += needed;
         shown.push((at, columns[at].width));
     }
-    // In the order of their ranks, names get what they need of the room that is left.
-    let mut left = room.saturating_sub(taken);
-    for (at, width) in &mut shown {
-        if columns[*at].kind == Kind::Name {
-            let texts = lines.iter().map(|line| text::width(&line.texts[*at]));
-            let needed = texts.max().unwrap_or(0);
-            let more = u16::try_from(needed)
-                .unwrap_or(u16::MAX)
-                .saturating_sub(*width);
-            *width += more.min(left);
-            left -= more.min(left);
-        }
-    }
+    share(room.saturating_sub(taken), columns, lines, &mut shown);
     shown.sort_unstable();
     shown
+}
+
+/// Gives what room is left to the names, evenly, to none more than it needs.
+fn share(mut left: u16, columns: &[Column], lines: &[Cells], shown: &mut [(usize, u16)]) {
+    let mut hungry: Vec<(&mut u16, u16)> = shown
+        .iter_mut()
+        .filter(|(at, _)| columns[*at].kind == Kind::Name)
+        .map(|(at, width)| {
+            let texts = lines.iter().map(|line| text::width(&line.texts[*at]));
+            let needed = u16::try_from(texts.max().unwrap_or(0)).unwrap_or(u16::MAX);
+            (width, needed)
+        })
+        .collect();
+    while left > 0 && hungry.iter().any(|(width, needed)| **width < *needed) {
+        for (width, needed) in &mut hungry {
+            let more = u16::from(**width < *needed && left > 0);
+            **width += more;
+            left -= more;
+        }
+    }
 }

@@ -12,7 +12,9 @@ use crate::text;
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let line = if let Some(notice) = &state.notice {
         let room = usize::from(area.width);
-        Line::styled(text::shortened(&notice.text, room), theme.warning())
+        let words = text::wrapped(&notice.text, room.saturating_sub(1));
+        let more = if words.len() > 1 { "…" } else { "" };
+        Line::styled(format!("{}{more}", words[0]), theme.warning())
     } else if state.typing {
         let typed = text::escaped(state.filter.as_bytes());
         Line::from(vec![

@@ -11,7 +11,7 @@ use crate::model::{State, Summary, Times};
 use crate::text;
 
 /// Its lines, the empty one below included.
-pub(super) const HEIGHT: u16 = 6;
+pub(super) const HEIGHT: u16 = 7;
 
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let sum = state.summary();
@@ -20,7 +20,8 @@ pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer)
         there_is(&sum, theme),
         happens(&sum, theme),
         refused(&sum, theme),
-        takes(&sum, theme),
+        takes("waited:", &sum.wait, &sum, theme),
+        takes("held:", &sum.hold, &sum, theme),
     ];
     Paragraph::new(lines).render(area, buffer);
 }
@@ -54,7 +55,7 @@ fn there_is<'a>(sum: &Summary, theme: Theme) -> Line<'a> {
     line.add("holders", text::count(sum.holders));
     line.add("waiters", text::count(waiters));
     line.add("by mail", text::count(mail));
-    line.add("blocked clients", text::count(blocked));
+    line.add("blocked", text::count(blocked));
     line.add("boxes", text::count(sum.mail[0]));
     line.add("letters", text::count(sum.mail[1]));
     line.into_line()
@@ -93,21 +94,19 @@ fn rate(per_second: Option<f64>) -> String {
     per_second.map_or_else(|| "-".to_owned(), text::rate)
 }
 
-fn takes<'a>(sum: &Summary, theme: Theme) -> Line<'a> {
+fn takes<'a>(what: &'static str, times: &Times, sum: &Summary, theme: Theme) -> Line<'a> {
     let mut line = Numbers::new(theme);
-    let of_whom = match sum.nodes.1 {
-        0 | 1 => "p50/p95/p99:",
-        _ => "p50/p95/p99 of the slowest:",
-    };
-    line.label(of_whom);
-    line.add("waited", times(&sum.wait));
-    line.add("held", times(&sum.hold));
+    line.label(what);
+    // As wide as the label of the rates.
+    line.label(&"         "[what.len()..]);
+    line.add("p50", text::time(times.p50));
+    line.add("p95", text::time(times.p95));
+    line.add("p99", text::time(times.p99));
+    line.add("max", text::time(times.max));
+    if sum.nodes.1 > 1 {
+        line.label("(the slowest server's)");
+    }
     line.into_line()
-}
-
-fn times(times: &Times) -> String {
-    let [p50, p95, p99, max] = [times.p50, times.p95, times.p99, times.max].map(text::time);
-    format!("{p50}/{p95}/{p99}, at most {max}")
 }
 
 /// A line of labels and numbers.

@@ -12,7 +12,7 @@ use crate::model::{Row, State};
 use crate::text;
 
 const COLUMNS: [Column; 11] = [
-    column("LOCK", 12, 0, Kind::Name),
+    column("LOCK", 16, 0, Kind::Name),
     column("DB", 2, 10, Kind::Number),
     column("SERVER", 15, 5, Kind::Name),
     column("WAITING", 7, 1, Kind::Number),
@@ -20,7 +20,7 @@ const COLUMNS: [Column; 11] = [
     column("BY", 7, 7, Kind::Word),
     column("MODE", 5, 4, Kind::Word),
     column("HOLDERS", 7, 9, Kind::Number),
-    column("HELD BY", 9, 2, Kind::Name),
+    column("HELD BY", 14, 2, Kind::Name),
     column("FOR", 8, 8, Kind::Number),
     column("LEASE", 8, 6, Kind::Number),
 ];

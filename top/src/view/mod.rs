@@ -18,10 +18,11 @@ pub use once::{json, plain};
 pub use theme::Theme;
 
 use crate::model::{Screen, State, warnings};
+use crate::text;
 
 /// From this height on there is room for more than the list.
-const ROOMY: u16 = 14;
-/// How many warnings are shown, where there is room.
+const ROOMY: u16 = 16;
+/// How many lines of warnings are shown, where there is room.
 const WARNINGS: usize = 4;
 
 /// Draws the whole screen.
@@ -59,17 +60,29 @@ fn warning_lines(state: &State, theme: Theme, area: Rect) -> Vec<Line<'static>> 
         6..ROOMY => 1,
         _ => WARNINGS,
     };
+    let columns = usize::from(area.width);
+    let mut lines: Vec<String> = Vec::new();
     let all = warnings(state);
-    let more = all.len().saturating_sub(room);
-    let mut lines: Vec<Line<'_>> = all
-        .into_iter()
-        .take(room)
-        .map(|text| Line::styled(format!("! {text}"), theme.warning()))
-        .collect();
+    let mut shown = 0;
+    for warning in &all {
+        let wrapped = text::wrapped(&format!("! {warning}"), columns);
+        // The first is shown as far as it goes.
+        if lines.len() + wrapped.len() > room && shown > 0 {
+            break;
+        }
+        lines.extend(wrapped);
+        shown += 1;
+    }
+    lines.truncate(room);
+    let more = all.len() - shown.min(all.len());
     if more > 0
         && let Some(last) = lines.last_mut()
     {
-        last.push_span(format!("  (and {more} more)"));
+        let and_more = format!("  (and {more} more)");
+        *last = text::shortened(last, columns.saturating_sub(and_more.len())) + &and_more;
     }
-    lines
+    let styled = lines
+        .into_iter()
+        .map(|line| Line::styled(line, theme.warning()));
+    styled.collect()
 }

@@ -60,8 +60,8 @@ fn no_size_is_too_small_to_draw_in() {
     state.press(Key::Char('b'));
     screens.push(state);
     for state in &screens {
-        for columns in 0..=100 {
-            for lines in 0..=20 {
+        for columns in (0..12).chain((12..=100).step_by(8)) {
+            for lines in (0..8).chain((8..=24).step_by(4)) {
                 let area = Rect::new(0, 0, columns, lines);
                 view::draw(state, Theme::new(true), area, &mut Buffer::empty(area));
             }
