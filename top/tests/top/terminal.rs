@@ -1,5 +1,7 @@
 //! A program in a terminal of its own: keys go in, the screen is read as a person would see it.
 
+#![allow(dead_code, reason = "two test programs use it, neither all of it")]
+
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, ExitStatus};
@@ -104,6 +106,10 @@ impl Terminal {
         // The screen first: what is drawn in the new size must find it there.
         self.shown().screen.screen_mut().set_size(lines, columns);
         self.pty.resize(Size::new(lines, columns)).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
