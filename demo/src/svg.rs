@@ -1,7 +1,7 @@
 //! A picture that moves, for pages: the frames of the show in one SVG, without a script.
 //!
-//! All frames stand in a row, one beside the other, and an animation of CSS moves the row a frame at a time. A line of text
-//! that is the same in several frames is written once.
+//! All frames stand in a row, one beside the other, and an animation of CSS moves the row a frame at a time. A piece of text
+//! that is the same in several places is written once.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -14,9 +14,12 @@ use crate::picture::{self, SIZE};
 use crate::scene::Scene;
 
 /// Frames that would follow sooner are left out, unless somebody says something new.
-const SHORTEST: Duration = Duration::from_millis(600);
+const SHORTEST: Duration = Duration::from_millis(1100);
 /// How long the last frame stays.
 const LAST: Duration = Duration::from_secs(4);
+
+/// As many blanks end a piece of text.
+const GAP: u16 = 3;
 
 /// A cell of the grid, and the frame around the picture, in pixels.
 const CELL: (f64, f64) = (8.4, 18.0);
@@ -59,28 +62,30 @@ impl Film {
     pub(crate) fn develop(&self) -> String {
         let width = f64::from(SIZE.width) * CELL.0 + 2.0 * MARGIN;
         let height = f64::from(SIZE.height) * CELL.1 + 2.0 * MARGIN;
-        let mut lines = Lines::default();
+        let mut pieces = Pieces::default();
         let mut row = String::new();
         for (at, (_, buffer)) in self.frames.iter().enumerate() {
-            let left = at as f64 * width + MARGIN;
+            let edge = at as f64 * width + MARGIN;
             for y in 0..SIZE.height {
-                if let Some(line) = lines.number(buffer, y) {
-                    let top = MARGIN + f64::from(y + 1) * CELL.1 - 4.0;
+                let top = MARGIN + f64::from(y + 1) * CELL.1 - 4.0;
+                for (from, to) in spans(buffer, y) {
+                    let left = edge + f64::from(from) * CELL.0;
+                    let number = pieces.number(runs(buffer, y, from, to));
                     add(
                         &mut row,
-                        format_args!(r##"<use href="#l{line}" x="{left:.0}" y="{top:.0}"/>"##),
+                        format_args!(r##"<use href="#p{number}" x="{left:.1}" y="{top:.0}"/>"##),
                     );
                 }
             }
             row.push('\n');
         }
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" role=\"img\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" role=\"img\" xml:space=\"preserve\">\n\
              <title>Ten processes want one lock: make demo</title>\n\
              <style>\n{}</style>\n<defs>\n{}</defs>\n\
              <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#14181d\"/>\n<g class=\"film\">\n{row}</g>\n</svg>\n",
             self.style(width),
-            lines.text
+            pieces.text
         )
     }
 
@@ -101,6 +106,7 @@ impl Film {
         let last = self.frames.len().saturating_sub(1) as f64 * width;
         format!(
             "text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}}\n\
+             .b{{font-weight:bold}}\n\
              .film{{animation:film {length:.1}s steps(1,end) infinite}}\n\
              @keyframes film{{\n{keys}100%{{transform:translateX(-{last:.0}px)}}\n}}\n\
              @media (prefers-reduced-motion:reduce){{.film{{animation:none;transform:translateX(-{last:.0}px)}}}}\n"
@@ -108,54 +114,61 @@ impl Film {
     }
 }
 
-/// The different lines of all frames.
+/// The different pieces of text of all frames.
 #[derive(Default)]
-struct Lines {
+struct Pieces {
     numbers: HashMap<String, usize>,
     text: String,
 }
 
-impl Lines {
-    /// The number of a line; None for an empty one.
-    fn number(&mut self, buffer: &Buffer, y: u16) -> Option<usize> {
-        let runs = runs(buffer, y);
-        if runs.is_empty() {
-            return None;
-        }
+impl Pieces {
+    fn number(&mut self, piece: String) -> usize {
         let next = self.numbers.len();
-        if let Some(known) = self.numbers.get(&runs) {
-            return Some(*known);
+        if let Some(known) = self.numbers.get(&piece) {
+            return *known;
         }
         add(
             &mut self.text,
-            format_args!("<g id=\"l{next}\">{runs}</g>\n"),
+            format_args!("<g id=\"p{next}\">{piece}</g>\n"),
         );
-        self.numbers.insert(runs, next);
-        Some(next)
+        self.numbers.insert(piece, next);
+        next
     }
 }
 
-/// A line as pieces of text, each of one style and where the grid has it, whatever the font.
-fn runs(buffer: &Buffer, y: u16) -> String {
+/// Where the pieces of a line begin and end: they are what stands between gaps.
+fn spans(buffer: &Buffer, y: u16) -> Vec<(u16, u16)> {
+    let mut found: Vec<(u16, u16)> = Vec::new();
+    for x in (0..SIZE.width).filter(|x| buffer[(*x, y)].symbol() != " ") {
+        match found.last_mut() {
+            Some((_, end)) if x < *end + GAP => *end = x + 1,
+            _ => found.push((x, x + 1)),
+        }
+    }
+    found
+}
+
+/// A piece as texts of one style each, set where the grid has them, whatever the font.
+fn runs(buffer: &Buffer, y: u16, from: u16, to: u16) -> String {
     let mut out = String::new();
-    let mut x = 0;
-    while x < SIZE.width {
+    let mut x = from;
+    while x < to {
         let first = &buffer[(x, y)];
         let alike = |at: &u16| look(&buffer[(*at, y)]) == look(first);
-        let end = (x..SIZE.width).take_while(alike).last().unwrap_or(x) + 1;
+        let end = (x..to).take_while(alike).last().unwrap_or(x) + 1;
         let text: String = (x..end).map(|at| buffer[(at, y)].symbol()).collect();
         let shown = text.trim();
         if !shown.is_empty() {
             let ahead = text.chars().take_while(|char| *char == ' ').count();
-            let left = (f64::from(x) + ahead as f64) * CELL.0;
+            let left = (f64::from(x - from) + ahead as f64) * CELL.0;
             let length = shown.chars().count() as f64 * CELL.0;
-            let (color, weight) = look(first);
+            let (color, bold) = look(first);
+            let bold = if bold { " class=\"b\"" } else { "" };
+            let shown = shown.replace('&', "&amp;").replace('<', "&lt;");
             add(
                 &mut out,
                 format_args!(
-                    "<text x=\"{left:.1}\" textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{color}\"{}>{}</text>",
-                    if weight { " font-weight=\"bold\"" } else { "" },
-                    shown.replace('&', "&amp;").replace('<', "&lt;")
+                    "<text x=\"{left:.1}\" textLength=\"{length:.1}\" fill=\"{color}\"{bold}>{shown}</text>"
                 ),
             );
         }

@@ -10,8 +10,8 @@ use super::theme::Theme;
 use crate::model::{State, Summary, Times};
 use crate::text;
 
-/// Its lines, the empty one below included.
-pub(super) const HEIGHT: u16 = 7;
+/// Its lines.
+pub(super) const HEIGHT: u16 = 6;
 
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let sum = state.summary();

@@ -86,7 +86,7 @@ fn line(row: &Row<'_>, shown: &[usize], theme: Theme) -> Cells {
     let held_by = match wanted.holders {
         0 => "nobody".to_owned(),
         1 => owner,
-        more => format!("{owner} and {} more", more - 1),
+        more => format!("{owner} +{}", more - 1),
     };
     let of_hold = |ms: Option<u64>| ms.map_or_else(String::new, text::time);
     let all = [

@@ -9,6 +9,8 @@ mod once;
 mod popup;
 mod theme;
 
+use std::iter;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
@@ -29,9 +31,11 @@ const WARNINGS: usize = 4;
 pub fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let warnings = warning_lines(state, theme, area);
     let foot = u16::from(area.height >= 4);
-    let [head, warned, body, foot] = Layout::vertical([
+    let gap = u16::from(area.height >= ROOMY);
+    let [head, warned, _, body, foot] = Layout::vertical([
         Constraint::Length(head_height(area)),
         Constraint::Length(u16::try_from(warnings.len()).unwrap_or(0)),
+        Constraint::Length(gap),
         Constraint::Min(0),
         Constraint::Length(foot),
     ])
@@ -65,7 +69,12 @@ fn warning_lines(state: &State, theme: Theme, area: Rect) -> Vec<Line<'static>> 
     let all = warnings(state);
     let mut shown = 0;
     for warning in &all {
-        let wrapped = text::wrapped(&format!("! {warning}"), columns);
+        let signs = ["! "].into_iter().chain(iter::repeat("  "));
+        let wrapped = text::wrapped(warning, columns.saturating_sub(2));
+        let wrapped: Vec<String> = signs
+            .zip(wrapped)
+            .map(|(sign, line)| sign.to_owned() + &line)
+            .collect();
         // The first is shown as far as it goes.
         if lines.len() + wrapped.len() > room && shown > 0 {
             break;

@@ -66,7 +66,7 @@ fn of_many_readers_the_one_that_was_chosen_is_broken_whatever_its_count() {
     }
     queue!(a, "box", "LOCK.ACQUIRE", "report", "eve", 600_000);
     let terminal = top(&[&server.url()]);
-    terminal.await_line(&["report", "ann and 2 more"]);
+    terminal.await_line(&["report", "ann +2"]);
     terminal.press("b");
     terminal.await_texts(&["3 owners hold report: open it and choose one"]);
     terminal.press("\r");

@@ -35,10 +35,7 @@ fn the_list_shows_who_holds_a_lock_and_who_waits_for_it_and_how() {
     assert!(line_with(&screen, &numbers).is_some(), "{screen}");
     let stock = line_with(&screen, &["stock:42", "2", "both", "write", "alice", "9 m"]);
     assert!(stock.is_some(), "{screen}");
-    let report = line_with(
-        &screen,
-        &["report", "1", "mail", "read", "dora and 1 more", "9 m"],
-    );
+    let report = line_with(&screen, &["report", "1", "mail", "read", "dora +1", "9 m"]);
     assert!(report.is_some(), "{screen}");
     assert!(
         screen.find("stock:42") < screen.find("report"),
@@ -139,7 +136,7 @@ fn names_of_any_bytes_are_shown_and_do_nothing_to_the_terminal() {
     let (shown, holder) = (r"\x1b[2Jpwned\n\xff \u{202e}x", r"\x1b]0;title\x07\x9b31m");
     terminal.await_line(&[shown, holder]);
     terminal.press("\r");
-    terminal.await_line(&[shown, "db 0"]);
+    terminal.await_line(&[shown, "db 0", "1 holder"]);
     terminal.press("b");
     terminal.await_texts(&["Break this hold?", shown, holder]);
     let raw = terminal.raw();
