@@ -77,13 +77,25 @@ interop: build ## Run the other languages' lock libraries, and all together: mak
 pages: build ## Try what docs/migrating shows of Go and Java beside the old libraries: make pages [WITHOUT=java]
 	@WITHOUT="$(WITHOUT)" benches/peers/pages
 
+.PHONY: alerts
+alerts: build ## Try the alert rules with promtool, on series of real servers: make alerts [PROMTOOL=promtool]
+	@PROMTOOL="$(PROMTOOL)" scripts/alerts
+
+.PHONY: exporter
+exporter: setup ## Build the exporter for Prometheus: target/release/mortise-exporter
+	cargo build --release --package mortise-exporter --features tls
+
 .PHONY: bench
-bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS=peers]
+bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS="contention --write"] [ARGS=peers]
 ifeq ($(firstword $(ARGS)),peers)
 	@WITHOUT="$(WITHOUT)" benches/peers/run $(wordlist 2,$(words $(ARGS)),$(ARGS))
 else
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
 endif
+
+.PHONY: book
+book: ## Build the documentation as a book: target/book/index.html
+	@scripts/book
 
 .PHONY: package
 package: setup ## Pack the client crate, and build what was packed by itself

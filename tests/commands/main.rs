@@ -13,3 +13,4 @@ mod protocols;
 mod readers;
 mod release;
 mod renew_and_fence;
+mod rights;
