@@ -37,6 +37,14 @@ run: port-is-free build ## Start a server with the module in the foreground: mak
 	@mkdir -p target/run
 	$(SERVER) ./redis.conf --port $(PORT)
 
+.PHONY: demo
+demo: build ## Show in a minute how ten processes want one lock: make demo [ARGS=--short] [SVG=docs/demo.svg]
+	cargo run --profile measure --package mortise-demo -- $(ARGS) $(if $(SVG),--svg $(SVG))
+
+.PHONY: top
+top: setup ## Watch the locks of a server in the terminal: make top [ARGS="redis://127.0.0.1:6379/"]
+	cargo run --profile measure --package mortise-top -- $(ARGS)
+
 .PHONY: port-is-free
 port-is-free:
 	@if (exec 3<>/dev/tcp/127.0.0.1/$(PORT)) 2>/dev/null; then \
@@ -78,12 +86,16 @@ exporter: setup ## Build the exporter for Prometheus: target/release/mortise-exp
 	cargo build --release --package mortise-exporter --features tls
 
 .PHONY: bench
-bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS=peers]
+bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS="contention --write"] [ARGS=peers]
 ifeq ($(firstword $(ARGS)),peers)
 	@WITHOUT="$(WITHOUT)" benches/peers/run $(wordlist 2,$(words $(ARGS)),$(ARGS))
 else
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
 endif
+
+.PHONY: book
+book: ## Build the documentation as a book: target/book/index.html
+	@scripts/book
 
 .PHONY: package
 package: setup ## Pack the client crate, and build what was packed by itself

@@ -179,7 +179,7 @@ pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
     let entry = {
         let mut waiters = WAITERS.get(ctx).borrow_mut();
         let entry = waiters.by_handle.remove(&blocked);
-        // Of a crowd that has gone no memory is kept.
+        // What a crowd needed is given back.
         if waiters.by_handle.is_empty() {
             waiters.by_handle.shrink_to(ROOM_KEPT);
             waiters.handles.shrink_to(ROOM_KEPT);
