@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const GUIDES: [&str; 18] = [
+const GUIDES: [&str; 19] = [
     "README.md",
     "CONTRIBUTING.md",
     "benches/peers/README.md",
@@ -12,6 +12,7 @@ const GUIDES: [&str; 18] = [
     "docs/commands.md",
     "docs/design.md",
     "docs/guarantees.md",
+    "docs/install.md",
     "docs/migrating.md",
     "docs/migrating/redislock.md",
     "docs/migrating/redisson.md",
@@ -25,8 +26,17 @@ const GUIDES: [&str; 18] = [
 ];
 
 /// What stands first in the path of a file that a guide names.
-const FOLDERS: [&str; 8] = [
-    "benches/", "client/", "core/", "docs/", "helpers/", "scripts/", "src/", "tests/",
+const FOLDERS: [&str; 10] = [
+    "benches/",
+    "client/",
+    "core/",
+    "deploy/",
+    "docs/",
+    "helpers/",
+    "packaging/",
+    "scripts/",
+    "src/",
+    "tests/",
 ];
 
 fn root() -> &'static Path {
