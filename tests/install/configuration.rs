@@ -89,6 +89,23 @@ fn what_was_switched_off_comes_back_with_its_settings() {
 }
 
 #[test]
+fn a_configuration_goes_from_one_installation_to_another_with_its_settings() {
+    let (old, new, mut server) = (Prefix::new(), Prefix::new(), OwnServer::new(""));
+    enable(&old, &server);
+    server.append("lock.max-lease 4321\n");
+    assert!(old.tool(&["disable", &server.conf()]).0);
+    enable(&new, &server);
+    assert_eq!(lines_that_load(&server), 1);
+    assert!(old.make(&["uninstall"]).0);
+    server.start();
+    assert!(
+        server
+            .cli(&["CONFIG", "GET", "lock.max-lease"])
+            .ends_with("4321")
+    );
+}
+
+#[test]
 fn a_module_that_was_put_there_by_hand_is_not_loaded_a_second_time() {
     let (prefix, server) = (
         Prefix::new(),
