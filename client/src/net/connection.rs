@@ -217,10 +217,8 @@ impl State {
     }
 }
 
-impl Future for Pending {
-    type Output = Answer;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+impl Pending {
+    pub(crate) fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
         let Some(connection) = &self.connection else {
             return Poll::Ready(Err(Failure::Gone));
         };
@@ -238,6 +236,14 @@ impl Future for Pending {
             Place::Answered(answer) => Poll::Ready(answer),
             _ => Poll::Ready(Err(Failure::Gone)),
         }
+    }
+}
+
+impl Future for Pending {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.poll_take(context)
     }
 }
 

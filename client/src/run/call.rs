@@ -70,7 +70,7 @@ impl Future for Call {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let answer = ready!(Pin::new(&mut self.pending).poll(context));
+            let answer = ready!(self.pending.poll_take(context));
             let elsewhere = self.server.redirected(&self.route, &answer);
             match (elsewhere, &answer) {
                 (Some(route), _) if self.redirections < REDIRECTIONS => {
