@@ -8,5 +8,6 @@ mod pages;
 mod plots;
 mod python;
 mod reference;
+mod security;
 mod typed;
 mod worked;
