@@ -38,6 +38,14 @@ run: port-is-free build ## Start a server with the module in the foreground: mak
 	@mkdir -p target/run
 	$(SERVER) ./redis.conf --port $(PORT)
 
+.PHONY: demo
+demo: build ## Show in a minute how ten processes want one lock: make demo [ARGS=--short] [SVG=docs/demo.svg]
+	cargo run --profile measure --package mortise-demo -- $(ARGS) $(if $(SVG),--svg $(SVG))
+
+.PHONY: top
+top: setup ## Watch the locks of a server in the terminal: make top [ARGS="redis://127.0.0.1:6379/"]
+	cargo run --profile measure --package mortise-top -- $(ARGS)
+
 .PHONY: port-is-free
 port-is-free:
 	@if (exec 3<>/dev/tcp/127.0.0.1/$(PORT)) 2>/dev/null; then \
@@ -70,8 +78,16 @@ interop: build ## Run the other languages' lock libraries, and all together: mak
 pages: build ## Try what docs/migrating shows of Go and Java beside the old libraries: make pages [WITHOUT=java]
 	@WITHOUT="$(WITHOUT)" benches/peers/pages
 
+.PHONY: alerts
+alerts: build ## Try the alert rules with promtool, on series of real servers: make alerts [PROMTOOL=promtool]
+	@PROMTOOL="$(PROMTOOL)" scripts/alerts
+
+.PHONY: exporter
+exporter: setup ## Build the exporter for Prometheus: target/release/mortise-exporter
+	cargo build --release --package mortise-exporter --features tls
+
 .PHONY: bench
-bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS=peers]
+bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS="contention --write"] [ARGS=peers]
 ifeq ($(firstword $(ARGS)),peers)
 	@WITHOUT="$(WITHOUT)" benches/peers/run $(wordlist 2,$(words $(ARGS)),$(ARGS))
 else
@@ -99,6 +115,10 @@ deb-test: ## Install, use, upgrade and remove the package in a Debian of its own
 .PHONY: release
 release: setup ## Pack the module for those who do not build it: target/release-archive [ARGS=--twice compares two builds]
 	@scripts/release $(ARGS)
+
+.PHONY: book
+book: ## Build the documentation as a book: target/book/index.html
+	@scripts/book
 
 .PHONY: package
 package: setup ## Pack the client crate, and build what was packed by itself

@@ -27,8 +27,11 @@ pub(crate) enum Error {
     ModeNotNamed,
     CountTooHigh,
     OutOfTokens,
-    /// The wait would close a cycle through these keys.
-    Deadlock(Vec<Vec<u8>>),
+    /// The wait would close a cycle through these keys, and so many others that are not to be named.
+    Deadlock {
+        keys: Vec<Vec<u8>>,
+        hidden: usize,
+    },
     /// So many requests wait already.
     MaxWaiters(u64),
     /// So many requests and letters are there already.
@@ -127,9 +130,14 @@ impl fmt::Display for Error {
                 "ERR the owner holds both modes: name READ or WRITE, or drop both with ALL",
             ),
             Self::CountTooHigh => f.write_str("ERR the count of holds would exceed 2147483647"),
-            Self::Deadlock(keys) => {
+            Self::Deadlock { keys, hidden } => {
                 f.write_str("DEADLOCK the wait would close a cycle of waits, through the keys")?;
-                keys.iter().try_for_each(|key| write!(f, " {}", shown(key)))
+                keys.iter()
+                    .try_for_each(|key| write!(f, " {}", shown(key)))?;
+                match hidden {
+                    0 => Ok(()),
+                    hidden => write!(f, " and {hidden} that your ACL does not let you see"),
+                }
             }
             Self::MaxWaiters(max) => write!(
                 f,

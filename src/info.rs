@@ -1,5 +1,6 @@
 //! `INFO lock`.
 
+use crate::config;
 use crate::ffi::{Context, InfoWriter};
 use crate::keys::{arrivals, dirty, leases, tokens};
 use crate::time::failover::{self, Leases};
@@ -25,6 +26,8 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
             "blocked_clients",
             (waiters::len(ctx) + readers::len(ctx)) as u64,
         ),
+        ("max_waiters", config::max_waiters(ctx)),
+        ("max_queued", config::max_queued(ctx)),
         ("held_back", held_back(ctx)),
         ("marked", marked(ctx)),
         ("total_grants", totals.grants.get()),
@@ -55,7 +58,13 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         for percent in [50, 95, 99] {
             info.number(&format!("{what}_ms_p{percent}"), times.percentile(percent));
         }
-        info.number(&format!("{what}_ms_max"), times.max());
+        for (part, value) in [
+            ("max", times.max()),
+            ("sum", times.sum()),
+            ("count", times.count()),
+        ] {
+            info.number(&format!("{what}_ms_{part}"), value);
+        }
     }
     let running = Leases {
         granted: leases::last_deadline(ctx),

@@ -1,4 +1,4 @@
 //! How much memory is kept.
 
-/// Of a crowd that has gone room for so many is kept.
+/// A table that a crowd has left keeps room for so many.
 pub(crate) const ROOM_KEPT: usize = 256;

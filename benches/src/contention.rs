@@ -1,12 +1,12 @@
 //! Many clients want one lock: hold it for a millisecond, think for a millisecond, again.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::Server;
 
+use crate::plot;
 use crate::report::Report;
 use crate::rivals::{Client, Rival};
 use crate::samples::Samples;
@@ -106,59 +106,87 @@ fn tell(report: &mut Report, clients: usize, rounds: &[Rounds]) {
                 ("most served", "", &rounds.most),
             ],
         );
+        report.plot(plot::Row {
+            clients,
+            rival: rival.name(),
+            ours: *rival == Rival::Mortise,
+            figures: vec![
+                ("rate", rounds.per_second.median()),
+                ("p50", rounds.p50.median()),
+                ("p99", rounds.p99.median()),
+                ("max", rounds.max.median()),
+                ("commands", rounds.commands.median()),
+                ("least", rounds.least.median()),
+                ("most", rounds.most.median()),
+            ],
+        });
     }
+}
+
+/// What one client did.
+struct Turns {
+    /// Milliseconds; a wait that was not over at the end counts with what it had come to, or those who never get in
+    /// would make the others look good.
+    waits: Vec<f64>,
+    /// How often it got in before the end.
+    served: f64,
+    commands: f64,
 }
 
 fn contend(rival: Rival, server: &Server, clients: usize, span: Duration) -> Outcome {
     rival.prepare(server);
     let start = Barrier::new(clients + 1);
-    let over = AtomicBool::new(false);
-    let (elapsed, results) = thread::scope(|scope| {
+    let over = OnceLock::new();
+    let (elapsed, turns) = thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
             .map(|number| {
                 let (start, over) = (&start, &over);
                 scope.spawn(move || {
-                    let mut client = Client::connect(rival, server, number);
+                    let client = Client::connect(rival, server, number);
                     start.wait();
-                    let mut waits: Vec<f64> = Vec::new();
-                    let mut acquired = 0;
-                    while !over.load(Ordering::Relaxed) {
-                        let wait = client.timed_acquire();
-                        acquired += 1;
-                        // Who gets in after the end does not count.
-                        if !over.load(Ordering::Relaxed) {
-                            waits.push(wait);
-                        }
-                        thread::sleep(HOLD);
-                        client.release();
-                        thread::sleep(THINK);
-                    }
-                    (waits, client.commands as f64 / f64::from(acquired))
+                    take_turns(client, over)
                 })
             })
             .collect();
         start.wait();
         let began = Instant::now();
         thread::sleep(span);
-        over.store(true, Ordering::Relaxed);
-        let elapsed = began.elapsed();
-        let results: Vec<_> = threads
+        let end = *over.get_or_init(Instant::now);
+        let turns: Vec<Turns> = threads
             .into_iter()
             .map(|thread| thread.join().expect("a client that does not fail"))
             .collect();
-        (elapsed, results)
+        (end - began, turns)
     });
-    let served: Samples = results
-        .iter()
-        .map(|(waits, _)| waits.len() as f64)
-        .collect();
-    let commands: Samples = results.iter().map(|(_, commands)| *commands).collect();
-    let waits: Vec<f64> = results.into_iter().flat_map(|(waits, _)| waits).collect();
+    let served: Samples = turns.iter().map(|turns| turns.served).collect();
+    let commands: Samples = turns.iter().map(|turns| turns.commands).collect();
+    let all = turns.iter().map(|turns| turns.served).sum::<f64>();
     Outcome {
-        per_second: waits.len() as f64 / elapsed.as_secs_f64(),
+        per_second: all / elapsed.as_secs_f64(),
         commands: commands.mean(),
-        waits: waits.into_iter().collect(),
+        waits: turns.into_iter().flat_map(|turns| turns.waits).collect(),
         least: served.min(),
         most: served.max(),
+    }
+}
+
+fn take_turns(mut client: Client, over: &OnceLock<Instant>) -> Turns {
+    let (mut waits, mut served, mut acquired) = (Vec::new(), 0, 0);
+    while over.get().is_none() {
+        let asked = Instant::now();
+        client.acquire();
+        let granted = Instant::now();
+        acquired += 1;
+        served += i32::from(over.get().is_none());
+        let counted = over.get().map_or(granted, |end| granted.min(*end));
+        waits.push(counted.saturating_duration_since(asked).as_secs_f64() * 1e3);
+        thread::sleep(HOLD);
+        client.release();
+        thread::sleep(THINK);
+    }
+    Turns {
+        waits,
+        served: f64::from(served),
+        commands: client.commands as f64 / f64::from(acquired),
     }
 }

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Cmd;
-use mortise_harness::{Conn, Mail, Server, cmd, command, eventually_within, int, mail, send};
+use mortise_harness::{
+    Conn, Mail, Server, cmd, command, eventually, eventually_within, int, mail, send,
+};
 
 use crate::report::{Report, count};
 use crate::samples::Samples;
@@ -215,6 +217,15 @@ fn blocked_clients(scale: &Scale) -> f64 {
         .map(|owner| {
             let mut wire = Wire::to(&server);
             wire.send(&again(owner)[1]);
+            // They queue in this order: below, each is read in its turn.
+            eventually("the request has arrived", || {
+                let seen = (server.gauge("holders"), server.gauge("waiters"));
+                if seen == (1, owner as i64) {
+                    Ok(())
+                } else {
+                    Err(format!("{seen:?}"))
+                }
+            });
             (wire, again(owner).concat())
         })
         .collect();

@@ -7,7 +7,7 @@
 //! Each comparison runs in one go on one build of a server, in rounds that take turns (A B A B …), because a shared
 //! machine is never equally fast twice: only ratios of neighbouring rounds mean anything. `MORTISE_SERVER` and
 //! `MORTISE_MODULE` name the server and the module, as for the tests. `--quick` shows that everything works, with counts
-//! too small to judge by. The feature `clients` builds the comparison with other crates, and those crates.
+//! too small to judge by. `--write` puts the figures of `contention` and their plot into `docs`. The feature `clients` builds the comparison with other crates, and those crates.
 
 #![forbid(unsafe_code)]
 // Some of it is for the comparison with other crates alone.
@@ -26,6 +26,7 @@ mod handoff;
 mod mail;
 mod memory;
 mod meter;
+mod plot;
 mod readers;
 mod report;
 mod rivals;
@@ -63,11 +64,12 @@ const BENCHES: &[(&str, Bench)] = &[
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
-    let quick = args.iter().any(|arg| arg == "--quick");
+    let is_there = |option: &str| args.iter().any(|arg| arg == option);
+    let (quick, write) = (is_there("--quick"), is_there("--write"));
     let wanted: Vec<&str> = args
         .iter()
         .map(String::as_str)
-        .filter(|arg| *arg != "--quick")
+        .filter(|arg| !["--quick", "--write"].contains(arg))
         .collect();
     if let Some(unknown) = wanted
         .iter()
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
     {
         let names: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
         eprintln!(
-            "no bench is called '{unknown}'; there are: {}, and --quick",
+            "no bench is called '{unknown}'; there are: {}, --quick and --write",
             names.join(" ")
         );
         return ExitCode::FAILURE;
@@ -90,5 +92,9 @@ fn main() -> ExitCode {
         }
     }
     print!("{report}");
+    if write && let Err(error) = report.write_plot() {
+        eprintln!("nothing is written: {error}");
+        return ExitCode::FAILURE;
+    }
     ExitCode::SUCCESS
 }

@@ -3,9 +3,11 @@
 use std::env;
 use std::fmt;
 use std::fs;
+use std::io;
 
 use mortise_harness::Server;
 
+use crate::plot;
 use crate::samples::Samples;
 
 /// The outcome of a run. Shown as Markdown.
@@ -16,6 +18,7 @@ pub(crate) struct Report {
     bounds: Vec<Bound>,
     tables: Vec<Table>,
     raw: Vec<String>,
+    plotted: Vec<plot::Row>,
 }
 
 /// Several who did the same, ourselves first: one line for each, one column for each figure.
@@ -81,6 +84,7 @@ impl Report {
             bounds: Vec::new(),
             tables: Vec::new(),
             raw: Vec::new(),
+            plotted: Vec::new(),
         }
     }
 
@@ -176,6 +180,21 @@ impl Report {
             "{what}: {}",
             figures.collect::<Vec<_>>().join("; ")
         ));
+    }
+}
+
+/// What becomes a plot.
+impl Report {
+    pub(crate) fn plot(&mut self, row: plot::Row) {
+        self.plotted.push(row);
+    }
+
+    /// Puts figures and plot into the documentation.
+    pub(crate) fn write_plot(&self) -> io::Result<()> {
+        if self.plotted.is_empty() {
+            return Err(io::Error::other("only contention is plotted"));
+        }
+        plot::write(&self.head, &self.plotted)
     }
 }
 

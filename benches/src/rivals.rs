@@ -1,6 +1,6 @@
 //! Ways to wait for a lock: this module's, and those that people build today, written for the comparison.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mortise_harness::{Conn, Server, array, cmd, int, is_nil, text};
 
@@ -180,12 +180,5 @@ impl Client {
                 cmd!(self.conn, "RPUSH", SIGNAL, "token");
             }
         }
-    }
-
-    /// Milliseconds that an acquire takes.
-    pub(crate) fn timed_acquire(&mut self) -> f64 {
-        let began = Instant::now();
-        self.acquire();
-        began.elapsed().as_secs_f64() * 1e3
     }
 }

@@ -14,6 +14,7 @@ const BUCKETS: usize = ((64 - SUB_BITS + 1) << SUB_BITS) as usize;
 pub struct Histogram {
     counts: Box<[u64]>,
     total: u64,
+    sum: u64,
     max: u64,
 }
 
@@ -22,6 +23,7 @@ impl Default for Histogram {
         Self {
             counts: vec![0; BUCKETS].into(),
             total: 0,
+            sum: 0,
             max: 0,
         }
     }
@@ -32,7 +34,18 @@ impl Histogram {
     pub fn record(&mut self, ms: u64) {
         self.counts[bucket(ms)] += 1;
         self.total += 1;
+        self.sum = self.sum.saturating_add(ms);
         self.max = self.max.max(ms);
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.total
+    }
+
+    /// What all of them took together, in milliseconds.
+    pub fn sum(&self) -> u64 {
+        self.sum
     }
 
     /// The longest, in milliseconds; 0 if there was none.
@@ -99,5 +112,6 @@ mod tests {
         assert!((99..=100).contains(&histogram.percentile(99)));
         assert_eq!(histogram.percentile(100), 100);
         assert_eq!(histogram.max(), 100);
+        assert_eq!((histogram.count(), histogram.sum()), (100, 5050));
     }
 }

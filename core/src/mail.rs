@@ -133,6 +133,12 @@ impl Mail {
         self.requests.get(&waiter).copied()
     }
 
+    /// The user whose box the answer of `waiter` goes to.
+    pub fn user_of(&self, waiter: WaiterId) -> Option<&[u8]> {
+        let found = self.boxes.get(self.requests.get(&waiter)?)?;
+        Some(&found.user)
+    }
+
     /// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
     pub fn forget_request(&mut self, waiter: WaiterId) -> bool {
         let Some(id) = self.requests.remove(&waiter) else {

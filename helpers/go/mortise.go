@@ -177,7 +177,8 @@ func (l *Locks) acquire(ctx context.Context, r request, options []Option) (*Lock
 			return nil, nil, over
 		}
 		old := r.oldLocks && isRefused(err, "WRONGTYPE")
-		if !l.answered.Load() || !old && !passing(err) || left <= pause {
+		isThere := l.answered.Load() || pause <= 2*firstPause // else it has the wrong address more likely than it is in trouble
+		if !isThere || !old && !passing(err) || end-now() <= pause {
 			if old {
 				err = ErrBusy
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,8 +15,6 @@ const (
 	timeout = time.Second
 	// mailWait is how long one request for letters waits.
 	mailWait = 2 * time.Second
-	// idle is how long a box outlives the last who waited.
-	idle = 10 * time.Second
 	// away is for how long what still arrives under a name that was left changes nothing.
 	away = time.Minute
 	// mostCommands is how many go out in one pipeline.
@@ -37,8 +34,11 @@ type node struct {
 	queue []command
 	sends bool
 
-	box     string              // where the server puts the answers of this program's requests; none while nobody listens
-	pending map[string]*pending // by owner
+	box     string              // where the server puts the answers of this program's requests
+	since   int64               // tells the box from an earlier one of the same name
+	last    int64               // the number of the last letter that was read
+	listens bool                // somebody collects letters
+	pending map[string]*pending // who may get one, by owner
 }
 
 type command struct {
@@ -129,8 +129,7 @@ func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, tim
 	case error:
 		return 0, 0, reply
 	case []any:
-		since, _ := reply[len(reply)-1].(int64)
-		p.since.Store(since)
+		n.queued(p, reply)
 	}
 	select {
 	case answer := <-p.answer:
@@ -181,7 +180,7 @@ func words(args ...any) []string {
 type pending struct {
 	node       *node
 	box, owner string
-	since      atomic.Int64 // of the box that the server put it to
+	since      int64 // of the box that the server put it to
 	answer     chan answer
 }
 
@@ -192,23 +191,21 @@ type answer struct {
 	err   error
 }
 
-// expect awaits letters for the owner, before its request is sent: a letter may come before the request's reply.
+// expect awaits a letter for the owner, before its request is sent: a letter may come before the request's reply.
 func (n *node) expect(ctx context.Context, owner string) *pending {
-	for {
-		seen, box := n.boxName(ctx)
-		n.locks.mu.Lock()
-		if n.box != seen { // somebody else was faster
-			n.locks.mu.Unlock()
-			continue
-		}
-		if n.box = box; box != seen {
-			go n.listen(box)
-		}
-		p := &pending{node: n, box: box, owner: owner, answer: make(chan answer, 1)}
-		n.pending[owner] = p
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	if n.box == "" {
 		n.locks.mu.Unlock()
-		return p
+		box := n.newBox(ctx)
+		n.locks.mu.Lock()
+		if n.box == "" { // nobody was faster
+			n.box, n.since, n.last = box, 0, 0
+		}
 	}
+	p := &pending{node: n, box: n.box, owner: owner, answer: make(chan answer, 1)}
+	n.pending[owner] = p
+	return p
 }
 
 func (p *pending) forget() {
@@ -217,77 +214,81 @@ func (p *pending) forget() {
 	delete(p.node.pending, p.owner)
 }
 
-// boxName is the box, and it again or a new one where it is not routed to this server: in a cluster it has to be where
-// the locks are.
-func (n *node) boxName(ctx context.Context) (now, routed string) {
-	n.locks.mu.Lock()
-	now = n.box
-	n.locks.mu.Unlock()
-	routed = now
+// newBox makes up a name that is routed to this server: in a cluster a box has to be where the locks are.
+func (n *node) newBox(ctx context.Context) (box string) {
 	for range 100_000 {
-		if routed != "" {
-			if at, err := n.locks.client.Node(ctx, routed); err != nil || at == n.name {
-				break
-			}
+		box = "{" + random() + "}"
+		if n.serves(ctx, box) {
+			break
 		}
-		routed = "{" + random() + "}"
 	}
-	return now, routed
+	return box
 }
 
-// listen collects letters while anybody waits for them, or did lately.
-func (n *node) listen(box string) {
-	var since, after int64 // tells this box from an earlier one of the same name; the last letter that was read
+// serves says whether the server serves the key, as far as anybody knows.
+func (n *node) serves(ctx context.Context, key string) bool {
+	name, err := n.locks.client.Node(ctx, key)
+	return err != nil || name == n.name
+}
+
+// queued has letters collected for a request that the server has put to the box.
+func (n *node) queued(p *pending, reply []any) {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	p.since, _ = reply[len(reply)-1].(int64)
+	if !n.listens {
+		n.listens = true
+		go n.listen()
+	}
+}
+
+// listen collects letters while anybody waits for them.
+func (n *node) listen() {
 	l, pause := n.locks, firstPause
-	for used := now(); n.isOfUse(box, &used); {
-		command := words("LOCK.MAIL", box, "WAIT", mailWait)
-		if since != 0 {
-			command = words("LOCK.MAIL", box, "WAIT", mailWait, "AFTER", since, after)
+	for command := n.collect(); command != nil; command = n.collect() {
+		if !n.serves(l.stopped, command[1]) {
+			n.giveUp(errUnsure)
+			continue
 		}
 		sent := now()
 		ctx, cancel := context.WithTimeout(l.stopped, mailWait+timeout)
 		reply := l.client.Mail(ctx, command)
 		cancel()
 		if mail, ok := reply.([]any); ok && len(mail) == 3 {
-			since, after = n.read(box, after, sent, mail)
+			n.read(sent, mail)
 			pause = firstPause
 			continue
 		}
 		if err, _ := reply.(error); err != nil && !passing(err) {
-			n.giveUp(box, fmt.Errorf("%w: %v", errNoMail, err))
+			n.giveUp(fmt.Errorf("%w: %v", errNoMail, err))
 		}
 		sleep(l.stopped, pause)
 		pause = min(2*pause, lastPause)
 		l.lookForServers(l.stopped)
 	}
-	n.giveUp(box, errUnsure)
 }
 
-// isOfUse says whether the box is, and if not takes it out of it.
-func (n *node) isOfUse(box string, used *time.Duration) bool {
-	_, routed := n.boxName(n.locks.stopped)
+// collect is the command that collects letters; none when nobody waits for any.
+func (n *node) collect() []string {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
-	if len(n.pending) > 0 {
-		*used = now()
+	n.listens = len(n.pending) > 0 && n.locks.stopped.Err() == nil
+	switch {
+	case !n.listens:
+		return nil
+	case n.since == 0:
+		return words("LOCK.MAIL", n.box, "WAIT", mailWait)
 	}
-	if routed == box && now()-*used < idle && n.locks.stopped.Err() == nil {
-		return true
-	}
-	if n.box == box {
-		n.box = ""
-	}
-	return false
+	return words("LOCK.MAIL", n.box, "WAIT", mailWait, "AFTER", n.since, n.last)
 }
 
-// giveUp tells all who wait for letters from the box that none will come.
-func (n *node) giveUp(box string, err error) {
+// giveUp tells all who wait for letters that none will come, and has the next one wait at another box.
+func (n *node) giveUp(err error) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
+	n.box = ""
 	for _, p := range n.pending {
-		if p.box == box {
-			p.tell(answer{err: err})
-		}
+		p.tell(answer{err: err})
 	}
 }
 
@@ -298,19 +299,19 @@ func (p *pending) tell(a answer) {
 }
 
 // read hands letters out. A request that was made to another box than this is gone.
-func (n *node) read(box string, after int64, sent time.Duration, mail []any) (since, last int64) {
+func (n *node) read(sent time.Duration, mail []any) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
-	since, _ = mail[0].(int64)
+	n.since, _ = mail[0].(int64)
 	waited, _ := mail[1].(int64)
 	letters, _ := mail[2].([]any)
 	for _, l := range letters {
 		letter := fields(l)
 		number, _ := letter["number"].(int64)
-		if number <= after { // numbers grow from box to box, too
+		if number <= n.last { // numbers grow from box to box, too
 			continue
 		}
-		after = number
+		n.last = number
 		owner, _ := letter["owner"].(string)
 		var a answer
 		switch letter["result"] {
@@ -330,11 +331,10 @@ func (n *node) read(box string, after int64, sent time.Duration, mail []any) (si
 		}
 	}
 	for _, p := range n.pending {
-		if old := p.since.Load(); p.box == box && old != 0 && old != since {
+		if p.since != 0 && p.since != n.since {
 			p.tell(answer{err: errUnsure})
 		}
 	}
-	return since, after
 }
 
 // fields reads a map, which is a flat array in RESP2.

@@ -34,6 +34,9 @@ func TestAWaitOutlivesTheReadTimeoutOfTheProgramsClient(t *testing.T) {
 	granted := make(chan error)
 	go func() { _, _, err := locks.Lock(background, "k", mortise.Wait(20*time.Second)); granted <- err }()
 	eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
+	if other, _, err := locks.Lock(background, "other"); err != nil || other.Unlock() != nil {
+		t.Fatal(err) // over the same connection: what was answered before has been read
+	}
 	asked := s.calls("lock.wlock")
 	time.Sleep(500 * time.Millisecond) // ten read time-outs
 	if s.calls("lock.wlock") != asked || s.waiters("k") != 1 {

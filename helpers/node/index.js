@@ -168,7 +168,7 @@ export class Locks {
     const request = { name, key, lease, wait, task, signal, renew, maxHold, command: mode === "read" ? "LOCK.RLOCK" : "LOCK.ACQUIRE" };
     const end = now() + wait;
     signal?.throwIfAborted();
-    await this.topology.ready?.();
+    await abortable(Promise.resolve(this.topology.ready?.()), signal);
     for (let [tries, failing] = [1, null]; ; tries++) {
       let rest = 20;
       try {
@@ -223,9 +223,10 @@ export class Locks {
     const owner = request.task === undefined ? own : `${request.task}##${own}`;
     const ticket = new Ticket(key);
     this.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
-    let [known, lock] = [false];
+    let [known, lock] = [this.closed];
     try {
       const sent = now();
+      if (this.closed) throw new Again();
       let [node, reply] = await this.ask([command, key, owner, lease, "HOLDS", 1], left, signal);
       if (Array.isArray(reply)) reply = await node.answer(ticket, reply[1], now() + left + LETTER_DELAY, signal);
       known = reply === null || reply instanceof Error;
@@ -236,6 +237,7 @@ export class Locks {
       }
       lock = new Lock(this, request, owner, reply, Math.max(sent, ticket.begin));
       if (lock.until - now() < lease / 2 && !(await lock.confirm(lease, signal))) throw new Again();
+      if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;
       node.hold(lock);
       return lock;

@@ -114,27 +114,19 @@ class Wire {
     this.timeout = timeout;
   }
   async call(commands) {
-    let connection;
-    const opening = (this.#opening ??= Promise.resolve().then(this.open));
+    const opening = (this.#opening ??= inTime(Promise.resolve().then(this.open)));
+    let connection, timer;
     try {
       connection = await opening;
-    } catch (cause) {
-      this.#forget(opening);
-      throw new Unanswered(cause, false);
-    }
-    const timer = setTimeout(() => connection.close(new Error("no reply in time")), this.timeout);
-    try {
+      timer = setTimeout(() => connection.close(new Error("no reply in time")), this.timeout);
       return await connection.send(commands);
     } catch (cause) {
-      this.#forget(opening);
-      connection.close();
-      throw new Unanswered(cause, true);
+      if (this.#opening === opening) this.#opening = null;
+      connection?.close();
+      throw new Unanswered(cause, connection !== undefined);
     } finally {
       clearTimeout(timer);
     }
-  }
-  #forget(opening) {
-    if (this.#opening === opening) this.#opening = null;
   }
   async close() {
     const opening = this.#opening;
@@ -338,6 +330,18 @@ function errorReply(error) {
   throw error;
 }
 
+// What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told.
+async function inTime(connecting) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => {
+      reject(new Error("no connection in time"));
+      connecting.then((connection) => connection?.close?.()).catch(() => {});
+    }, CONNECT_TIMEOUT);
+  });
+  return Promise.race([connecting, late]).finally(() => clearTimeout(timer));
+}
+
 async function opened(connection, connect, end, send) {
   let fail;
   const gone = new Promise((_, reject) => (fail = reject));
@@ -348,14 +352,11 @@ async function opened(connection, connect, end, send) {
     fail(error ?? new Error("the connection was given up"));
     Promise.resolve().then(end).catch(() => {});
   };
-  const timer = setTimeout(() => close(new Error("no connection in time")), CONNECT_TIMEOUT);
   try {
-    await Promise.race([connect(), gone]);
+    await inTime(Promise.race([connect(), gone]));
   } catch (error) {
     close();
     throw error;
-  } finally {
-    clearTimeout(timer);
   }
   // A client may leave what it will never answer unsettled: whoever asked is told by `gone`.
   return { close, send: (commands) => Promise.race([gone, send(commands.map((command) => command.map(String)))]) };

@@ -198,8 +198,9 @@ pub(crate) static INFO: Docs = Docs {
 };
 
 pub(crate) static TOP: Docs = Docs {
-    summary: c"Tells which locks have the most waiters.",
-    complexity: c"O(N + M log M) with N the number of locks with waiters, and M those shown",
+    summary: c"Tells which locks have the most waiters, of those that the user may read.",
+    complexity:
+        c"O(N + M log N) with N the number of locks with waiters, and M those shown, or passed over for the user's key patterns (10000 at most)",
     key: KeyAccess::None,
     open_ended: true,
     args: &[COUNT],

@@ -2,8 +2,12 @@
 //!
 //! It looks at every queue of the server: a command for people and dashboards. Of the locks it
 //! tells what the queues know of them, because a command in a cluster can open no key but its own.
+//!
+//! It names no key that the caller may not read. The server cannot see to that by itself, because
+//! the caller names none.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use mortise_core::{Instant, Mode};
 
@@ -17,6 +21,10 @@ use crate::waiting::queue;
 
 /// How many locks are shown unless COUNT says otherwise.
 const SHOWN: usize = 10;
+
+/// How many locks are passed over because the caller may not read them: some milliseconds of asking. Behind these
+/// nothing is shown.
+const PASSED_OVER: usize = 10_000;
 
 pub(crate) struct Top;
 
@@ -53,29 +61,33 @@ impl Command for Top {
     }
 }
 
-/// The keys with the most waiters, most first; among equals the one that has waited longest.
+/// The keys with the most waiters that the caller may read, most first; among equals the one that has waited longest.
 fn most_waiters(ctx: &Context<'_>, count: usize, now: Instant) -> Vec<Entry> {
+    let viewer = ctx.viewer();
     let queues = queue::all(ctx).borrow();
-    let ordered = queues.iter().map(|(db, name, queue)| {
-        let order = (Reverse(queue.len()), queue.oldest(), db, name);
-        (order, queue)
-    });
-    let mut found: Vec<_> = ordered.collect();
-    if count < found.len() {
-        found.select_nth_unstable_by_key(count, |(order, _)| *order);
-        found.truncate(count);
+    let ordered = queues
+        .iter()
+        .map(|(db, name, queue)| Reverse((Reverse(queue.len()), queue.oldest(), db, name)));
+    let mut ordered: BinaryHeap<_> = ordered.collect();
+    let (mut shown, mut passed_over) = (Vec::new(), 0);
+    while shown.len() < count
+        && passed_over < PASSED_OVER
+        && let Some(Reverse((_, oldest, db, name))) = ordered.pop()
+    {
+        let Some(queue) = queues.get(db, name).filter(|_| viewer.may_read(db, name)) else {
+            passed_over += 1;
+            continue;
+        };
+        shown.push(Entry {
+            db,
+            name: name.to_vec(),
+            mode: queue.held().mode(now),
+            holders: queue.held().live_len(now),
+            waiters: queue.len(),
+            oldest,
+        });
     }
-    found.sort_unstable_by_key(|(order, _)| *order);
-    let top = found.into_iter();
-    top.map(|((_, oldest, db, name), queue)| Entry {
-        db,
-        name: name.to_vec(),
-        mode: queue.held().mode(now),
-        holders: queue.held().live_len(now),
-        waiters: queue.len(),
-        oldest,
-    })
-    .collect()
+    shown
 }
 
 fn reply(ctx: &Context<'_>, entry: &Entry, now: Instant) {

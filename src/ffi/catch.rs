@@ -15,7 +15,16 @@ pub(super) fn catch<T>(what: &str, body: impl FnOnce() -> T) -> Option<T> {
                 .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("no message");
             // SAFETY: null, or kept from load time on.
-            unsafe { log::warn(log::detached(), &format!("bug: {what} panicked at: {why}")) };
+            unsafe {
+                log::write(
+                    log::detached(),
+                    log::WARNING,
+                    &format!(
+                        "bug: {what} panicked at: {why}. The server goes on, but a lock may be wrong: restart it or \
+                         fail over when you can, and report this line"
+                    ),
+                );
+            }
             None
         }
     }

@@ -76,19 +76,33 @@ impl Context<'_> {
 
     /// The ACL user that runs the command, a script's caller in a script; empty where a module runs it for nobody.
     pub(crate) fn user_name(&self) -> Vec<u8> {
-        // SAFETY: see the module's head. The name is ours to free, after its bytes were copied. Redis 7.0 crashes where
-        // the current user is asked for and there is none.
+        // SAFETY: see the module's head.
+        let id = unsafe { api!(RedisModule_GetClientId, self.as_ptr()) };
+        let name = self.user_of_client(id);
+        if !name.is_empty() || !self.has_user() {
+            return name;
+        }
+        // SAFETY: as above. Redis 7.0 crashes where the current user is asked for and there is none.
+        unsafe { self.taken(api!(RedisModule_GetCurrentUserName, self.as_ptr())) }
+    }
+
+    /// The ACL user of a connection; empty where there is none of this id.
+    pub(crate) fn user_of_client(&self, id: u64) -> Vec<u8> {
+        // SAFETY: see the module's head.
+        unsafe { self.taken(api!(RedisModule_GetClientUserNameById, self.as_ptr(), id)) }
+    }
+
+    /// The bytes of a string, which is freed; none where it is null.
+    ///
+    /// SAFETY: `string` is null or ours to free.
+    unsafe fn taken(&self, string: *mut raw::RedisModuleString) -> Vec<u8> {
+        if string.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: promised by the caller; the bytes are copied before.
         unsafe {
-            let id = api!(RedisModule_GetClientId, self.as_ptr());
-            let mut name = api!(RedisModule_GetClientUserNameById, self.as_ptr(), id);
-            if name.is_null() && self.has_user() {
-                name = api!(RedisModule_GetCurrentUserName, self.as_ptr());
-            }
-            if name.is_null() {
-                return Vec::new();
-            }
-            let bytes = Arg::new(name).bytes().to_vec();
-            api!(RedisModule_FreeString, self.as_ptr(), name);
+            let bytes = Arg::new(string).bytes().to_vec();
+            api!(RedisModule_FreeString, self.as_ptr(), string);
             bytes
         }
     }

@@ -252,7 +252,13 @@ impl Context<'_> {
     /// Writes a warning to the server's log.
     pub(crate) fn warn(&self, line: &str) {
         // SAFETY: the context lives for as long as this does.
-        unsafe { log::warn(self.ctx, line) };
+        unsafe { log::write(self.ctx, log::WARNING, line) };
+    }
+
+    /// Writes a line to the server's log that is no cause for worry.
+    pub(crate) fn notice(&self, line: &str) {
+        // SAFETY: as above.
+        unsafe { log::write(self.ctx, log::NOTICE, line) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! The server's log, and the context that is there where the server gives none.
 
 use std::cell::Cell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr;
 
 use redis_module::raw;
@@ -24,17 +24,21 @@ pub(super) unsafe fn detach(ctx: *mut raw::RedisModuleCtx) {
     DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext, ctx) });
 }
 
-/// Writes a warning.
+/// How much a line matters, in the server's words for `loglevel`.
+pub(super) const WARNING: &CStr = c"warning";
+pub(super) const NOTICE: &CStr = c"notice";
+
+/// Writes a line.
 ///
 /// SAFETY: `ctx` is null or a context that lives for the call.
-pub(super) unsafe fn warn(ctx: *mut raw::RedisModuleCtx, line: &str) {
+pub(super) unsafe fn write(ctx: *mut raw::RedisModuleCtx, level: &CStr, line: &str) {
     let line = c_string(line);
     // SAFETY: promised by the caller; `%s` takes one C string.
     unsafe {
         api!(
             RedisModule_Log,
             ctx,
-            c"warning".as_ptr(),
+            level.as_ptr(),
             c"%s".as_ptr(),
             line.as_ptr()
         );

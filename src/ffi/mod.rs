@@ -40,6 +40,7 @@ mod server_info;
 mod source;
 mod timer;
 mod value;
+mod viewer;
 
 pub(crate) use args::{Arg, Args};
 pub(crate) use block::{Blocked, ClientHandlers};
@@ -60,3 +61,4 @@ pub(crate) use server_info::Replica;
 pub(crate) use source::Source;
 pub(crate) use timer::{Alarm, Timer};
 pub(crate) use value::Value;
+pub(crate) use viewer::Viewer;

@@ -95,6 +95,7 @@ macro_rules! required {
 }
 
 required![
+    RedisModule_ACLCheckKeyPermissions,
     RedisModule_AvoidReplicaTraffic,
     RedisModule_BlockClient,
     RedisModule_Call,
@@ -113,6 +114,7 @@ required![
     RedisModule_EmitAOF,
     RedisModule_Free,
     RedisModule_FreeCallReply,
+    RedisModule_FreeModuleUser,
     RedisModule_FreeServerInfo,
     RedisModule_FreeString,
     RedisModule_GetBlockedClientHandle,
@@ -128,6 +130,7 @@ required![
     RedisModule_GetExpire,
     RedisModule_GetKeyNameFromIO,
     RedisModule_GetKeyNameFromOptCtx,
+    RedisModule_GetModuleUserFromUserName,
     RedisModule_GetSelectedDb,
     RedisModule_GetServerInfo,
     RedisModule_GetToDbIdFromOptCtx,
@@ -189,7 +192,7 @@ pub(super) fn register(
     let missing = missing();
     if !missing.is_empty() {
         return Err(format!(
-            "this server is too old, it lacks {}",
+            "this server is too old, Redis from 7.0.15 or Valkey from 8.0 on is needed: it lacks {}",
             missing.join(", ")
         ));
     }
@@ -212,7 +215,9 @@ pub(super) fn register(
     block::answer_with(handlers.clients);
     info::write_with(handlers.write_info);
     if !module.data_type.0(ctx) {
-        return Err("the server refuses the data type".into());
+        return Err(
+            "the server refuses the data type 'mort-lock': another module may have it".into(),
+        );
     }
     add_acl_category(ctx);
     for entry in module.commands {

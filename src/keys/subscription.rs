@@ -14,7 +14,10 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
         return;
     }
     if !ctx.subscribe_for_locks() {
-        ctx.warn("the server refuses a subscription to its events: FLUSHALL and SWAPDB will leave waiters behind");
+        ctx.warn(
+            "the server refuses a subscription to its events: FLUSHALL and SWAPDB will leave waiters behind. Restart it, \
+             and report this line",
+        );
     }
     evictions::look_at_policy_later(ctx);
 }

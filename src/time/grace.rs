@@ -133,7 +133,8 @@ impl Grace {
             self.on_tick(now);
             ctx.warn(&format!(
                 "the event loop was away for {away} ms: nothing is granted or renewed for {} ms, \
-                 until it shows whether a replica has taken over",
+                 until it shows whether a replica has taken over. A paused machine, swapping or a command that takes \
+                 long (SLOWLOG) keeps it away",
                 self.lag.get() + MARGIN
             ));
         }
@@ -187,5 +188,22 @@ fn offset(now: Instant) -> i64 {
 pub(crate) fn look_for_stall(ctx: &Context<'_>, now: Instant) {
     if config::grace(ctx) > 0 && role::is_primary(ctx) {
         get(ctx).look_for_stall(ctx, now);
+    }
+}
+
+/// Says in the log that a grace begins, and why.
+pub(crate) fn log_begin(ctx: &Context<'_>, grace: u64, why: &str) {
+    if grace > 0 && role::is_primary(ctx) {
+        ctx.notice(&format!(
+            "{why}: for {grace} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
+             does not know of"
+        ));
+    }
+}
+
+/// Says in the log that it is over.
+pub(crate) fn log_end(ctx: &Context<'_>) {
+    if role::is_primary(ctx) {
+        ctx.notice("the grace is over: locks are granted");
     }
 }

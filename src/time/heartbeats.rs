@@ -2,7 +2,7 @@
 //!
 //! The server's own gate, `min-replicas-to-write` with `min-replicas-max-lag`, goes by when an acknowledgement *arrived*,
 //! whatever it acknowledges and however long it was under way. Where the stream is late, or acknowledgements are, a
-//! primary that has been cut off looks well attended, and grants on beside its successor. So the primary puts heartbeats
+//! primary that has been cut off seems to have its replicas, and grants on beside its successor. So the primary puts heartbeats
 //! into the stream and remembers when it sent each, by its own boot-time clock:
 //!
 //! ```text
@@ -107,7 +107,7 @@ pub(crate) struct Heartbeats {
     /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
     fresh_until: Cell<Option<Instant>>,
     /// The server counts as many replicas as are demanded.
-    attended: Cell<bool>,
+    enough_replicas: Cell<bool>,
     /// The log says that replicas are late.
     warned: Cell<bool>,
 }
@@ -142,7 +142,7 @@ impl Heartbeats {
         self.demand.take();
         self.read.take();
         self.fresh_until.set(None);
-        self.attended.set(false);
+        self.enough_replicas.set(false);
     }
 
     /// Too few replicas have acknowledged data that is young enough: one of them may have been promoted.
@@ -152,7 +152,7 @@ impl Heartbeats {
 
     /// The same, and it is not the server itself that refuses for want of replicas.
     pub(crate) fn alone_forbid(&self, now: Instant) -> bool {
-        self.attended.get() && self.are_late(now)
+        self.enough_replicas.get() && self.are_late(now)
     }
 
     /// From the sweep timer of a primary. `suspect_ms`: see [`Heartbeat`].
@@ -181,9 +181,13 @@ impl Heartbeats {
         let due = self.look_at_replicas(ctx, suspect_ms, now);
         let are_late = self.are_late(now);
         let alone_forbid = self.alone_forbid(now);
-        if self.warned.replace(alone_forbid) != alone_forbid && alone_forbid {
+        let warned = self.warned.replace(alone_forbid);
+        if warned && !alone_forbid {
+            ctx.notice("replicas are late no more");
+        } else if !warned && alone_forbid {
             ctx.warn(
-                "replicas are late: nothing is granted or renewed until enough of them have acknowledged recent data",
+                "replicas are late: nothing is granted or renewed until min-replicas-to-write of them have acknowledged \
+                 recent data. Look at their links, disks and load, and at INFO replication",
             );
         }
         Found {
@@ -239,7 +243,7 @@ impl Heartbeats {
         // The youngest first, and a replica that has acknowledged none last.
         newest.sort_unstable_by(|one, other| other.cmp(one));
         let oldest = newest.last().copied().flatten();
-        self.attended.set(stream.good >= demand.replicas);
+        self.enough_replicas.set(stream.good >= demand.replicas);
         let enough = usize::try_from(demand.replicas).unwrap_or(usize::MAX);
         if let Some(place) = enough.checked_sub(1)
             && let Some(Some(at)) = newest.get(place)

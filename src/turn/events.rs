@@ -19,6 +19,7 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
     role::set_primary(ctx, !ctx.is_replica());
     let now = clock::now();
     grace::get(ctx).on_start(now, config::grace(ctx));
+    grace::log_begin(ctx, config::grace(ctx), "the server has started");
     post::get(ctx).on_start(now);
     failover::warn_of_short_grace(ctx);
     alarms::sweep_in(ctx, alarms::SWEEP_EVERY);
@@ -97,6 +98,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
         let now = clock::now();
         grace::get(ctx).on_promotion(now, grace, max_lease);
+        grace::log_begin(ctx, grace, "the server has become a primary");
         lateness::get(ctx).on_promotion(&Promotion {
             now,
             grace,

@@ -65,7 +65,7 @@ pub(crate) fn look_at(ctx: &Context<'_>, key: DirtyKey) {
     }
 }
 
-/// The server takes no writes now. But whose upgrade has lost its read hold is told so: that changes nothing.
+/// The server takes no writes now. An upgrade whose read hold has ended is denied all the same: that changes nothing.
 fn hold_back(ctx: &Context<'_>, key: DirtyKey) {
     ctx.select(key.db);
     let free = Lock::free();

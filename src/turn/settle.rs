@@ -36,8 +36,8 @@ pub(crate) const MOST: usize = 64;
 
 /// A key that a command works on, opened for writing.
 ///
-/// When it is closed, by whatever way the command leaves, whom the step made room for is let in, and the key goes if
-/// nobody holds any more: opening it may have ended the last hold.
+/// When it is closed, however the command ends, the waiters that the step made room for are let in, and the key goes if
+/// the lock is held no more: opening it may have ended the last hold.
 #[derive(Debug)]
 pub(crate) struct OpenLock<'c> {
     pub(crate) ctx: &'c Context<'c>,
@@ -171,7 +171,7 @@ impl<'c> OpenLock<'c> {
         effect::send(self.ctx, self.name, self.now, &effect);
     }
 
-    /// Lets in whom the lock admits. `recheck_holders`: the lock may hold owners that neither came
+    /// Lets in the waiters that the lock admits. `recheck_holders`: the lock may hold owners that neither came
     /// through the queue nor by a command.
     pub(crate) fn settle(&mut self, recheck_holders: bool) {
         if self.more || !self.has_waiters() {
@@ -227,7 +227,7 @@ impl<'c> OpenLock<'c> {
         key_id(self.ctx.db(), self.name.bytes())
     }
 
-    /// Whom this settle has not come to is let in by the next.
+    /// Waiters that this settle has not come to are let in by the next.
     fn go_on_later(&mut self, more: bool) {
         self.more = more;
         if more {
@@ -289,11 +289,12 @@ impl<'c> OpenLock<'c> {
         };
         let held = self.key.value();
         let held = held.map_or(Observed::Free, |value| value.lock.observe());
-        match blocking::find_cycle(ctx, &wait, &held, self.now) {
+        let cycle = queue::all(ctx).borrow().find_cycle(&wait, &held, self.now);
+        match cycle {
             None => true,
             Some(cycle) => {
-                totals::get(ctx).deadlocks.add_one();
-                waiters::refuse(ctx, id, Error::Deadlock(cycle));
+                let viewer = waiters::viewer(ctx, id);
+                waiters::refuse(ctx, id, blocking::deadlock(ctx, &cycle, &viewer));
                 false
             }
         }

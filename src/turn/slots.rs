@@ -31,7 +31,7 @@ pub(crate) struct Slots {
     asked: Instant,
 }
 
-/// From the sweep: sends away whose slot is not here any more.
+/// From the sweep: sends the waiters away whose slot is not here any more.
 pub(crate) fn look(ctx: &Context<'_>, now: Instant) {
     if queue::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
         return;
@@ -78,7 +78,7 @@ pub(crate) fn may_wait_on(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
     comes && !admits_head(ctx, db, name, now)
 }
 
-/// The head of the queue could be let in. It may be said of one who could not, and never of none who could.
+/// Whether the head of the queue could be let in. It may say yes where it could not be, never no where it could.
 fn admits_head(ctx: &Context<'_>, db: i32, name: &[u8], now: Instant) -> bool {
     ctx.select(db);
     let mut key = ctx.open_named(name, Access::Read);

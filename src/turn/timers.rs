@@ -30,14 +30,15 @@ use crate::waiting::{due, mail, post, readers, waiters, wake, watched};
 const PROBE_EVERY: u64 = 50;
 /// The pause between two slices, in milliseconds.
 const BETWEEN_SLICES: u64 = 1;
-/// How often is looked at what nobody tells of, at most, in milliseconds: with each sweep, but for those between slices.
+/// How often the module looks at what no event tells of, at most, in milliseconds: with each sweep, but for those
+/// between slices.
 const LOOK_AROUND_EVERY: u64 = 90;
 /// After so many sweeps in which no waiter was told of a grant, clients are not watched any more.
 const WATCHED_TICKS: u64 = 100;
 /// When a key in another server's slot is looked at again, in milliseconds.
 const PUT_OFF: u64 = 1_000;
 
-/// When it was looked at last what nobody tells of.
+/// When the module looked last at what no event tells of.
 static LOOKED_AROUND: MainThread<Cell<Instant>> =
     MainThread::new(Cell::new(Instant::from_millis(0)));
 
@@ -77,6 +78,7 @@ fn work_off(ctx: &Context<'_>) {
     arrivals::look_at_load(ctx);
     let now = clock::now();
     if grace::get(ctx).is_newly_over(now) {
+        grace::log_end(ctx);
         walk::begin(ctx, Scope::All);
     }
     let mut slice = Slice::begin();
@@ -86,7 +88,10 @@ fn work_off(ctx: &Context<'_>) {
         }
     }
     due::arm(ctx);
-    let more = effect::token_clock_is_due(ctx) || dirty::marked(ctx) > 0 || wake::some_to_wake(ctx);
+    let more = effect::token_clock_is_due(ctx)
+        || dirty::marked(ctx) > 0
+        || readers::some_to_answer(ctx)
+        || wake::some_to_wake(ctx);
     if more {
         alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
     }
@@ -97,6 +102,7 @@ fn work_off(ctx: &Context<'_>) {
 fn urgent_step(ctx: &Context<'_>, now: Instant) -> bool {
     // A client that was answered is woken now: another timer would come a millisecond later.
     wake::wake_next(ctx)
+        || readers::answer_next(ctx)
         || waiters::time_one_out(ctx, now)
         || readers::time_one_out(ctx, now)
         || look::look_at_next(ctx)
@@ -198,7 +204,7 @@ fn tick(ctx: &Context<'_>) {
     alarms::sweep_in(ctx, pause);
 }
 
-/// For what nobody tells of.
+/// Looks at what no event tells of.
 fn look_around(ctx: &Context<'_>, now: Instant) {
     if ctx.is_cluster() {
         slots::look(ctx, now);

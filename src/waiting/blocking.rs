@@ -6,7 +6,7 @@ use mortise_core::{Changed, Instant, KeyId, Observed, Request, Wait, Waiter, Wai
 
 use crate::config;
 use crate::error::Error;
-use crate::ffi::{Access, Context};
+use crate::ffi::{Access, Context, Viewer};
 use crate::keys::name::key_id;
 use crate::totals;
 use crate::waiting::due;
@@ -109,13 +109,22 @@ fn check_cycle(
         mode: request.mode,
         upgrade: how.upgrade,
     };
-    match find_cycle(ctx, &closing, held, now) {
+    let cycle = queue::all(ctx).borrow().find_cycle(&closing, held, now);
+    match cycle {
         None => Ok(()),
-        Some(cycle) => {
-            totals::get(ctx).deadlocks.add_one();
-            Err(Error::Deadlock(cycle))
-        }
+        Some(cycle) => Err(deadlock(ctx, &cycle, &ctx.viewer())),
     }
+}
+
+/// A wait is refused because it closes `cycle`; `viewer` is told of it.
+pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> Error {
+    totals::get(ctx).deadlocks.add_one();
+    let visible = cycle
+        .iter()
+        .filter(|key| viewer.may_name(key.db, &key.name));
+    let keys: Vec<_> = visible.map(|key| key.name.to_vec()).collect();
+    let hidden = cycle.len() - keys.len();
+    Error::Deadlock { keys, hidden }
 }
 
 fn push(
@@ -143,17 +152,6 @@ fn push(
     queues.push(key.db, &key.name, waiter, how.upgrade);
     queues.observe(key, held);
     id
-}
-
-/// The names of the keys of a cycle that `wait` closes. `held`: who holds at its key.
-pub(crate) fn find_cycle(
-    ctx: &Context<'_>,
-    wait: &Wait,
-    held: &Observed,
-    now: Instant,
-) -> Option<Vec<Vec<u8>>> {
-    let cycle = queue::all(ctx).borrow().find_cycle(wait, held, now);
-    Some(cycle?.iter().map(|key| key.name.to_vec()).collect())
 }
 
 /// Who holds at the command's own key: of other keys a command in a cluster sees nothing.

@@ -182,7 +182,7 @@ fn post(
     let posted = mail.post(waiter.id, post::get(ctx).next_number(ctx), letter);
     drop(mail);
     match posted {
-        Posted::In(id) => readers::let_go(ctx, id, None),
+        Posted::In(id) => readers::on_letter(ctx, id),
         Posted::Returned(Some(untold)) => give_back(ctx, untold),
         Posted::Returned(None) | Posted::NotByMail(_) => {}
     }

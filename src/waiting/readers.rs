@@ -9,7 +9,7 @@ use mortise_core::{Instant, Mode};
 use crate::error::Error;
 use crate::ffi::{Blocked, Context, MainThread};
 use crate::memory::ROOM_KEPT;
-use crate::time::clock;
+use crate::time::{alarms, clock};
 use crate::waiting::post;
 use crate::waiting::tellings;
 use crate::waiting::wake;
@@ -41,6 +41,8 @@ struct Readers {
     by_handle: HashMap<Blocked, Reader>,
     waiting: HashMap<BoxId, (Blocked, Instant)>,
     limits: BTreeSet<(Instant, BoxId)>,
+    /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
+    with_letters: BTreeSet<BoxId>,
 }
 
 /// A LOCK.MAIL has come for the box, whose letters up to `after` are forgotten. One that waits for it ends.
@@ -153,6 +155,32 @@ fn reply_letter(ctx: &Context<'_>, number: u64, letter: &Letter, now: u64) {
     }
 }
 
+/// The box has a letter: who waits for it is answered at the end of the turn.
+pub(super) fn on_letter(ctx: &Context<'_>, id: BoxId) {
+    let mut readers = READERS.get(ctx).borrow_mut();
+    if readers.waiting.contains_key(&id) {
+        readers.with_letters.insert(id);
+        alarms::at_end_of_turn(ctx);
+    }
+}
+
+/// Answers the LOCK.MAIL of the next box that got letters, unless they have gone. False if there is none.
+pub(crate) fn answer_next(ctx: &Context<'_>) -> bool {
+    let next = READERS.get(ctx).borrow_mut().with_letters.pop_first();
+    let Some(id) = next else {
+        return false;
+    };
+    if has_letters_after(ctx, id, None) {
+        let_go(ctx, id, None);
+    }
+    true
+}
+
+/// A LOCK.MAIL is still to be answered.
+pub(crate) fn some_to_answer(ctx: &Context<'_>) -> bool {
+    !READERS.get(ctx).borrow().with_letters.is_empty()
+}
+
 /// The LOCK.MAIL that waits for the box is answered: with letters, or with `refusal`.
 pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
     let mut readers = READERS.get(ctx).borrow_mut();
@@ -160,6 +188,7 @@ pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
         return;
     };
     readers.limits.remove(&(limit, id));
+    readers.with_letters.remove(&id);
     if let Some(reader) = readers.by_handle.get_mut(&blocked) {
         reader.refusal = refusal;
     }

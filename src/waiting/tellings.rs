@@ -5,7 +5,7 @@
 //! was told them.
 
 use std::cell::{LazyCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mortise_core::mail::{BoxId, Mail, Told};
 
@@ -20,8 +20,8 @@ static TELLINGS: MainThread<LazyCell<RefCell<Tellings>>> =
 #[derive(Debug, Default)]
 struct Tellings {
     by_box: HashMap<BoxId, Telling>,
-    /// By the id of the client, which box it was told of last.
-    by_client: HashMap<u64, BoxId>,
+    /// The id of a client, and a box that it was told of.
+    by_client: BTreeSet<(u64, BoxId)>,
 }
 
 #[derive(Debug)]
@@ -30,6 +30,13 @@ struct Telling {
     before: Told,
     /// Clients, and up to where each was told.
     to: Vec<(u64, Told)>,
+}
+
+impl Tellings {
+    fn boxes_of(&self, client: u64) -> impl Iterator<Item = BoxId> {
+        let range = (client, BoxId(0))..=(client, BoxId(u64::MAX));
+        self.by_client.range(range).map(|(_, id)| *id)
+    }
 }
 
 /// The client of `ctx` was told letters of the box, of which `before` had been told.
@@ -42,12 +49,13 @@ pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Told) {
     });
     telling.to.retain(|(other, _)| *other != client);
     telling.to.push((client, mail.told(id)));
-    tellings.by_client.insert(client, id);
+    tellings.by_client.insert((client, id));
 }
 
 /// `client` was told letters since the event loop slept.
 pub(super) fn knows(ctx: &Context<'_>, client: u64) -> bool {
-    TELLINGS.get(ctx).borrow().by_client.contains_key(&client)
+    let tellings = TELLINGS.get(ctx).borrow();
+    tellings.boxes_of(client).next().is_some()
 }
 
 /// The event loop slept: replies have been written.
@@ -59,20 +67,20 @@ pub(super) fn on_slept(ctx: &Context<'_>) {
     tellings.by_box.clear();
     tellings.by_box.shrink_to(ROOM_KEPT);
     tellings.by_client.clear();
-    tellings.by_client.shrink_to(ROOM_KEPT);
 }
 
 /// `client` is being closed, and has not read what it was told since the event loop slept.
 pub(super) fn on_closed(ctx: &Context<'_>, client: u64) {
     let mut tellings = TELLINGS.get(ctx).borrow_mut();
-    let Some(id) = tellings.by_client.remove(&client) else {
-        return;
-    };
-    let Some(telling) = tellings.by_box.get_mut(&id) else {
-        return;
-    };
-    telling.to.retain(|(other, _)| *other != client);
-    let last = telling.to.iter().map(|(_, told)| *told).max();
-    let told = last.unwrap_or(telling.before);
-    post::get(ctx).mail.borrow_mut().untell(id, told);
+    let boxes: Vec<BoxId> = tellings.boxes_of(client).collect();
+    for id in boxes {
+        tellings.by_client.remove(&(client, id));
+        let Some(telling) = tellings.by_box.get_mut(&id) else {
+            continue;
+        };
+        telling.to.retain(|(other, _)| *other != client);
+        let last = telling.to.iter().map(|(_, told)| *told).max();
+        let told = last.unwrap_or(telling.before);
+        post::get(ctx).mail.borrow_mut().untell(id, told);
+    }
 }

@@ -116,7 +116,7 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> b
     found
 }
 
-/// The event loop slept: who was told has been told.
+/// The event loop slept: what clients were told has been written.
 pub(crate) fn on_slept(ctx: &Context<'_>) {
     tellings::on_slept(ctx);
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();

@@ -18,11 +18,12 @@ use std::collections::HashMap;
 use mortise_core::{Decided, Instant, KeyId, Verdict, WaiterId};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context, MainThread};
+use crate::ffi::{Blocked, Context, MainThread, Viewer};
 use crate::memory::ROOM_KEPT;
 use crate::totals;
 use crate::waiting::answer::Answer;
 use crate::waiting::mail;
+use crate::waiting::post;
 use crate::waiting::queue;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::wake;
@@ -99,6 +100,17 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
     answer_waiter(ctx, waiter.id, answer);
 }
 
+/// The ACL user who is to hear the answer of a waiter.
+pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
+    let mail = post::get(ctx).mail.borrow();
+    if let Some(user) = mail.user_of(id) {
+        return Viewer::named(user);
+    }
+    let queues = queue::all(ctx).borrow();
+    let client = queues.waiter(id).map_or(0, |(_, waiter)| waiter.client);
+    Viewer::named(&ctx.user_of_client(client))
+}
+
 /// The waiter can never be let in.
 pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: Error) {
     end(ctx, id, Answer::Error(error));
@@ -167,7 +179,7 @@ pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
     let entry = {
         let mut waiters = WAITERS.get(ctx).borrow_mut();
         let entry = waiters.by_handle.remove(&blocked);
-        // Of a crowd that has gone no memory is kept.
+        // What a crowd needed is given back.
         if waiters.by_handle.is_empty() {
             waiters.by_handle.shrink_to(ROOM_KEPT);
             waiters.handles.shrink_to(ROOM_KEPT);

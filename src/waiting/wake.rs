@@ -34,7 +34,7 @@ pub(crate) fn some_to_wake(ctx: &Context<'_>) -> bool {
     !WAKE.get(ctx).borrow().is_empty()
 }
 
-/// Of a crowd that has gone no memory is kept.
+/// Gives back what a crowd needed.
 pub(super) fn shrink(ctx: &Context<'_>) {
     WAKE.get(ctx).borrow_mut().shrink_to(ROOM_KEPT);
 }

@@ -13,3 +13,6 @@ mod protocols;
 mod readers;
 mod release;
 mod renew_and_fence;
+mod rights;
+mod stolen;
+mod tools;

@@ -1,96 +1,50 @@
-//! What the guides say is true: every test and every file that they name is there, and every program in them is run by a test.
+//! Every test and every file that the documentation names is there.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::pages;
 
-const GUIDES: [&str; 19] = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "benches/peers/README.md",
-    "client/README.md",
-    "docs/clients.md",
-    "docs/commands.md",
-    "docs/design.md",
-    "docs/guarantees.md",
-    "docs/install.md",
-    "docs/migrating.md",
-    "docs/migrating/redislock.md",
-    "docs/migrating/redisson.md",
-    "docs/migrating/redsync.md",
-    "docs/migrating/rueidislock.md",
-    "docs/numbers.md",
-    "helpers/go/README.md",
-    "helpers/java/README.md",
-    "helpers/node/README.md",
-    "helpers/python/README.md",
-];
-
-/// What stands first in the path of a file that a guide names.
-const FOLDERS: [&str; 10] = [
+/// What stands first in the path of a file that a page names.
+const FOLDERS: [&str; 13] = [
     "benches/",
     "client/",
     "core/",
+    "demo/",
     "deploy/",
     "docs/",
+    "exporter/",
     "helpers/",
     "packaging/",
     "scripts/",
     "src/",
     "tests/",
+    "top/",
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// What stands between backticks, code blocks left out.
-fn code_words(guide: &str) -> Vec<String> {
-    let text = fs::read_to_string(root().join(guide)).unwrap();
-    let prose: Vec<&str> = text.split("```").step_by(2).collect();
-    prose
+fn code_words(page: &str) -> Vec<String> {
+    let (pieces, _) = pages::prose_and_blocks(page);
+    pieces
         .iter()
-        .flat_map(|part| part.split('`').skip(1).step_by(2))
+        .flat_map(|piece| piece.split('`').skip(1).step_by(2))
         .map(str::to_owned)
         .collect()
 }
 
-/// All files of Rust below `dir`.
-fn sources(dir: PathBuf, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(path, found);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
-fn every_test_that_a_guide_names_is_there() {
-    let mut files = Vec::new();
-    for dir in ["tests", "client", "core"] {
-        sources(root().join(dir), &mut files);
-    }
-    let code: String = files
-        .iter()
-        .map(|file| fs::read_to_string(file).unwrap())
-        .collect();
+fn every_test_and_file_that_a_page_names_is_there() {
+    let files = pages::files("", "rs");
+    let code: String = files.iter().map(|file| pages::read(file)).collect();
     let mut names = 0;
-    for guide in GUIDES {
-        for word in code_words(guide) {
+    for page in pages::all() {
+        for word in code_words(&page) {
             let is_path = FOLDERS.iter().any(|folder| word.starts_with(folder));
             // The names of tests are sentences.
             let is_test = word.matches('_').count() >= 4
                 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
             if is_path && !word.contains([' ', '*', '{']) {
-                assert!(root().join(&word).exists(), "{guide} names {word}");
+                assert!(pages::root().join(&word).exists(), "{page} names {word}");
                 names += 1;
             } else if is_test {
-                assert!(
-                    code.contains(&format!("fn {word}(")),
-                    "{guide} names {word}"
-                );
+                assert!(code.contains(&format!("fn {word}(")), "{page} names {word}");
                 names += 1;
             }
         }
@@ -98,39 +52,46 @@ fn every_test_that_a_guide_names_is_there() {
     assert!(names > 20, "only {names} found");
 }
 
-/// Who runs the programs of a language that guides show, as they stand there.
-const RUNNERS: [(&str, &[&str]); 4] = [
-    (
-        "python",
-        &[
-            "tests/docs/python.rs",
-            "helpers/python/tests/test_guides.py",
-        ],
-    ),
-    ("js", &["helpers/node/test/examples.test.js"]),
-    ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
-    (
-        "java",
-        &[
-            "helpers/java/src/test/java/mortise/ReadmeTest.java",
-            "benches/peers/pages",
-        ],
-    ),
-];
+/// What a word stands for in the code: the last name of a path, or the names in its braces.
+fn names(path: &str) -> Vec<&str> {
+    let last = path.rsplit("::").next().unwrap();
+    let inside = path
+        .split_once('{')
+        .map(|(_, names)| names.trim_end_matches('}'));
+    inside.unwrap_or(last).split(", ").collect()
+}
 
 #[test]
-fn every_program_in_a_guide_is_run_by_a_test() {
-    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
-    let mut programs = 0;
-    for guide in GUIDES {
-        let page = Path::new(guide).file_stem().unwrap().to_str().unwrap();
-        for (language, runners) in RUNNERS {
-            if read(guide).contains(&format!("```{language}\n")) {
-                let runs = runners.iter().any(|runner| read(runner).contains(page));
-                assert!(runs, "nobody runs the {language} in {guide}");
-                programs += 1;
+fn every_word_of_the_design_has_a_type_or_a_file_that_is_there() {
+    let design = pages::read("docs/design.md");
+    let words = design.split("\n## Words").nth(1).unwrap();
+    let words = words.split("\n## ").next().unwrap();
+    let files: Vec<String> = ["core/src", "src"]
+        .iter()
+        .flat_map(|dir| pages::files(dir, "rs"))
+        .collect();
+    let code: String = files.iter().map(|file| pages::read(file)).collect();
+    let mut found = 0;
+    for line in words
+        .lines()
+        .filter(|line| line.matches(" | ").count() == 2)
+    {
+        let types = line.rsplit(" | ").next().unwrap();
+        for path in types.split('`').skip(1).step_by(2) {
+            for name in names(path) {
+                let is_file = files
+                    .iter()
+                    .any(|file| file.ends_with(&format!("/{name}.rs")));
+                let is_type = ["struct", "enum", "trait"].iter().any(|kind| {
+                    let named = format!("{kind} {name}");
+                    let mut found = code.split(&named).skip(1);
+                    found.any(|rest| !rest.starts_with(char::is_alphanumeric))
+                });
+                let is_variant = code.contains(&format!("    {name},\n"));
+                assert!(is_file || is_type || is_variant, "the code has no {path}");
+                found += 1;
             }
         }
     }
-    assert!(programs >= 10, "only {programs} found");
+    assert!(found > 25, "only {found}");
 }

@@ -1,6 +1,13 @@
 //! The documentation is true, and the script that looks for circles of files finds them.
 
+mod blocks;
 mod circles;
 mod guides;
+mod links;
+mod pages;
+mod plots;
 mod python;
+mod reference;
+mod security;
 mod typed;
+mod worked;

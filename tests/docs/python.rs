@@ -10,12 +10,10 @@ use std::sync::LazyLock;
 
 use mortise_harness::{Cluster, Server, cmd, eventually, int, waiter};
 
-const GUIDES: [&str; 4] = [
-    "README.md",
-    "client/README.md",
-    "docs/commands.md",
-    "docs/guarantees.md",
-];
+use crate::pages;
+
+/// Where redis-py is used without a library of ours.
+const GUIDE: &str = "docs/clients.md";
 
 /// A Python that knows redis-py.
 static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -59,23 +57,17 @@ fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// The examples, and where they stand.
-fn examples() -> Vec<(&'static str, String)> {
-    let blocks = |guide| {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(guide)).unwrap();
-        let blocks = text.split("```python\n").skip(1);
-        let blocks = blocks.map(|rest| rest.split_once("```").expect("its end").0.to_owned());
-        blocks.collect::<Vec<String>>()
-    };
-    let examples = GUIDES.map(|guide| blocks(guide).into_iter().map(move |block| (guide, block)));
-    examples.into_iter().flatten().collect()
+fn examples() -> Vec<String> {
+    let blocks = pages::blocks(GUIDE).into_iter();
+    let examples = blocks.filter(|block| block.language == "python");
+    examples.map(|block| block.text).collect()
 }
 
 /// Runs `example`, whose server is on the port of its own, against `server`.
 fn start(example: &str, server: &Server) -> Child {
-    let own_port = "redis.Redis(";
-    assert!(example.contains(own_port), "{example}");
-    let example = example.replace(own_port, &format!("redis.Redis(port={}, ", server.port()));
+    let port = "port=6379";
+    assert!(example.contains(port), "{example}");
+    let example = example.replace(port, &format!("port={}", server.port()));
     Command::new(&*PYTHON)
         .args(["-W", "error", "-c", &example])
         .stdin(Stdio::null())
@@ -85,10 +77,10 @@ fn start(example: &str, server: &Server) -> Child {
         .unwrap()
 }
 
-fn assert_ends_well(child: Child, guide: &str) {
+fn assert_ends_well(child: Child) {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{guide}: {said}");
+    assert!(output.status.success(), "{said}");
 }
 
 /// How often clients have sent LOCK.ACQUIRE.
@@ -102,18 +94,18 @@ fn acquires(server: &Server) -> String {
 fn every_example_in_python_takes_a_lock_and_leaves_nothing_behind() {
     let examples = examples();
     assert!(!examples.is_empty());
-    for (guide, example) in examples {
+    for example in examples {
         let server = Server::start();
-        assert_ends_well(start(&example, &server), guide);
-        assert_eq!(server.gauge("total_grants"), 1, "{guide}");
-        assert_eq!(server.gauge("total_releases"), 1, "{guide}");
+        assert_ends_well(start(&example, &server));
+        assert_eq!(server.gauge("total_grants"), 1);
+        assert_eq!(server.gauge("total_releases"), 1);
         assert_eq!((server.gauge("locks"), server.gauge("waiters")), (0, 0));
     }
 }
 
 #[test]
 fn every_example_in_python_that_waits_is_let_in_in_its_turn() {
-    for (guide, example) in examples() {
+    for example in examples() {
         let server = Server::start();
         let mut conn = server.connect();
         cmd!(conn, "LOCK.ACQUIRE", "stock:42", "other", 60_000);
@@ -129,25 +121,25 @@ fn every_example_in_python_that_waits_is_let_in_in_its_turn() {
             0
         );
         cmd!(conn, "LOCK.RELEASE", "stock:42", "other");
-        assert_ends_well(child, guide);
-        assert_eq!(server.gauge("total_handoffs"), 2, "{guide}");
+        assert_ends_well(child);
+        assert_eq!(server.gauge("total_handoffs"), 2);
         drop(next);
     }
 }
 
 #[test]
 fn every_example_in_python_waits_as_long_as_it_says_and_asks_once() {
-    for (guide, example) in examples() {
+    for example in examples() {
         let server = Server::start();
         let mut conn = server.connect();
         cmd!(conn, "LOCK.ACQUIRE", "stock:42", "other", 60_000);
         // Longer than redis-py waits for a reply by itself.
-        assert!(example.contains("5_000"), "{guide}");
+        assert!(example.contains("5_000"));
         let child = start(&example.replace("5_000", "6_500"), &server);
-        assert_ends_well(child, guide);
-        assert_eq!(acquires(&server), "calls=2", "{guide}");
-        assert_eq!(server.gauge("total_timeouts"), 1, "{guide}");
-        assert_eq!(int(&cmd!(conn, "EXISTS", "stock:42:left")), 0, "{guide}");
+        assert_ends_well(child);
+        assert_eq!(acquires(&server), "calls=2");
+        assert_eq!(server.gauge("total_timeouts"), 1);
+        assert_eq!(int(&cmd!(conn, "EXISTS", "stock:42:count")), 0);
         assert_eq!(server.gauge("waiters"), 0);
     }
 }

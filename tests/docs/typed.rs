@@ -1,23 +1,36 @@
-//! What is typed in the guides, from top to bottom, answers what they show.
+//! What is typed on the pages, from top to bottom, answers what they show.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use mortise_harness::{Server, eventually};
 
-const PROMPT: &str = "127.0.0.1:6379> ";
+use crate::pages;
+
+pub(crate) const PROMPT: &str = "127.0.0.1:6379> ";
 
 /// What is typed, and what is shown below it: nothing for a request that waits.
-fn examples(guide: &str) -> Vec<(String, String)> {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(guide)).unwrap();
-    let blocks = text.split("```").skip(1).step_by(2);
-    let typed = blocks.flat_map(|block| block.split(PROMPT).skip(1));
+struct Example {
+    typed: String,
+    shown: String,
+}
+
+/// The terminals of a page: a block each.
+fn terminals(page: &str) -> Vec<Vec<Example>> {
+    let blocks = pages::blocks(page).into_iter();
+    let typed = blocks.filter(|block| block.text.starts_with(PROMPT));
     typed
-        .map(|example| {
-            let (command, shown) = example.split_once('\n').unwrap();
-            (command.to_owned(), shown.trim_end().to_owned())
+        .map(|block| {
+            let examples = block.text.split(PROMPT).skip(1);
+            examples
+                .map(|example| {
+                    let (typed, shown) = example.split_once('\n').unwrap();
+                    Example {
+                        typed: typed.to_owned(),
+                        shown: shown.trim_end().to_owned(),
+                    }
+                })
+                .collect()
         })
         .collect()
 }
@@ -26,11 +39,15 @@ fn examples(guide: &str) -> Vec<(String, String)> {
 fn without_numbers(shown: &str) -> String {
     const CHANGING: [&str; 7] = ["age", "lease", "held", "client", "waited", "left", "oldest"];
     let mut named = "";
+    let mut is_mail = false;
     let lines = shown.lines().map(|line| {
         let number = line.rsplit_once("(integer) ").filter(|(_, number)| {
-            let changes = CHANGING.contains(&named);
+            // A box's `since` comes first, and how long LOCK.MAIL has waited second.
+            let waited = is_mail && line.starts_with("2) ");
+            let changes = CHANGING.contains(&named) || waited;
             (changes || number.len() > 12) && number.parse::<u64>().is_ok()
         });
+        is_mail = line.starts_with("1) (integer) ");
         named = line.split('"').nth(1).unwrap_or_default();
         match number {
             Some((before, _)) => format!("{before}(integer) N"),
@@ -40,90 +57,141 @@ fn without_numbers(shown: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Somebody who types, at a server where tokens are others than in the guide.
+/// The large numbers of a reply: tokens, numbers of letters, boxes' `since`.
+fn large_numbers(shown: &str) -> Vec<&str> {
+    let numbers = shown
+        .lines()
+        .filter_map(|line| Some(line.rsplit_once("(integer) ")?.1));
+    numbers.filter(|number| number.len() > 12).collect()
+}
+
+/// A request that has no reply yet.
+struct Pending<'p> {
+    example: &'p Example,
+    child: Child,
+}
+
+impl Pending<'_> {
+    fn shows_a_word_of(&self, next: &Example) -> bool {
+        let numbers = large_numbers(&self.example.shown);
+        next.typed.split(' ').any(|word| numbers.contains(&word))
+    }
+}
+
+/// Somebody who types, at a server where tokens are others than on the page.
 struct Typist {
     server: Server,
-    /// What a token shown in the guide is here.
-    tokens: HashMap<String, String>,
+    /// What a large number shown on the page is here.
+    numbers: HashMap<String, String>,
 }
 
 impl Typist {
     fn new() -> Typist {
         Typist {
             server: Server::start(),
-            tokens: HashMap::new(),
+            numbers: HashMap::new(),
         }
     }
 
-    /// A `redis-cli` that shows replies as it does on a terminal.
-    fn type_in(&self, command: &str) -> Child {
-        let words = command.split(' ');
-        Command::new("redis-cli")
-            .args(["-u", &self.server.url(), "--no-raw"])
-            .args(words.map(|word| self.tokens.get(word).map_or(word, String::as_str)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
+    fn blocked_clients(&self) -> usize {
+        self.server.info("clients")["blocked_clients"]
+            .parse()
             .unwrap()
     }
 
-    fn assert_shows(&mut self, child: Child, command: &str, shown: &str) {
+    /// Types into a `redis-cli` that shows replies as it does on a terminal, until it is answered or waits.
+    fn start<'p>(&self, example: &'p Example) -> Pending<'p> {
+        let before = self.blocked_clients();
+        let words = example.typed.split(' ');
+        let mut child = Command::new("redis-cli")
+            .args(["-u", &self.server.url(), "--no-raw"])
+            .args(words.map(|word| self.numbers.get(word).map_or(word, String::as_str)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        eventually(&format!("{} is answered or waits", example.typed), || {
+            child.try_wait().unwrap().is_some() || self.blocked_clients() > before
+        });
+        Pending { example, child }
+    }
+
+    fn assert_shows(&mut self, page: &str, pending: Pending<'_>) {
+        let Pending { example, child } = pending;
+        let Example { typed, shown } = example;
         let answered = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
         let answered = answered.trim_end();
         assert_eq!(
             without_numbers(answered),
             without_numbers(shown),
-            "{command}"
+            "{page}: {typed}"
         );
-        if let (Some(shown), Some(here)) = (token(shown), token(answered)) {
-            self.tokens.insert(shown.to_owned(), here.to_owned());
+        for (shown, here) in large_numbers(shown)
+            .into_iter()
+            .zip(large_numbers(answered))
+        {
+            self.numbers.insert(shown.to_owned(), here.to_owned());
         }
     }
-}
 
-/// A reply that is a token and nothing else.
-fn token(shown: &str) -> Option<&str> {
-    let number = shown.strip_prefix("(integer) ")?;
-    (number.len() > 12).then_some(number)
+    /// Types what a page shows; each block is a terminal, in which nothing more is typed before what waits is answered.
+    fn type_page(&mut self, page: &str, terminals: &[Vec<Example>]) {
+        let mut waiting: Vec<Pending<'_>> = Vec::new();
+        for terminal in terminals {
+            let mut here: Option<Pending<'_>> = None;
+            for example in terminal {
+                if let Some(pending) = here.take() {
+                    self.assert_shows(page, pending);
+                }
+                // Whoever types a token has seen it.
+                for pending in waiting.extract_if(.., |pending| pending.shows_a_word_of(example)) {
+                    self.assert_shows(page, pending);
+                }
+                here = Some(self.start(example));
+            }
+            let mut last = here.expect("a block with a prompt has a command");
+            match last.child.try_wait().unwrap() {
+                Some(_) => self.assert_shows(page, last),
+                None => waiting.push(last),
+            }
+        }
+        for mut pending in waiting {
+            if pending.example.shown.is_empty() {
+                let ended = pending.child.try_wait().unwrap();
+                assert_eq!(ended, None, "{page}: {} waits", pending.example.typed);
+                pending.child.kill().unwrap();
+                pending.child.wait().unwrap();
+            } else {
+                self.assert_shows(page, pending);
+            }
+        }
+    }
 }
 
 #[test]
-fn the_examples_typed_from_top_to_bottom_answer_what_is_shown() {
-    let mut typist = Typist::new();
-    let mut waiting: Vec<(String, Child, String)> = Vec::new();
-    let examples = examples("README.md");
-    assert!(examples.len() > 15, "{examples:?}");
-    for (command, shown) in examples {
-        let child = typist.type_in(&command);
-        if command.contains(" WAIT ") {
-            let waiters = waiting.len() as i64 + 1;
-            eventually("it waits", || typist.server.gauge("waiters") == waiters);
-            waiting.push((command, child, shown));
-            continue;
-        }
-        typist.assert_shows(child, &command, &shown);
-        // Whom that let in is shown above.
-        let still = usize::try_from(typist.server.gauge("waiters")).unwrap();
-        for (command, child, shown) in waiting.drain(..waiting.len() - still) {
-            typist.assert_shows(child, &command, &shown);
+fn what_is_typed_on_a_page_from_top_to_bottom_answers_what_it_shows() {
+    let mut typed = 0;
+    for page in pages::all() {
+        let terminals = terminals(&page);
+        if !terminals.is_empty() {
+            Typist::new().type_page(&page, &terminals);
+            typed += terminals.iter().map(Vec::len).sum::<usize>();
         }
     }
-    for (command, mut child, shown) in waiting {
-        assert_eq!(shown, "", "{command} waits");
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
+    assert!(typed > 60, "only {typed}");
 }
 
 #[test]
-fn what_is_typed_in_the_guides_answers_what_is_shown() {
-    for guide in ["docs/commands.md", "docs/guarantees.md", "docs/mail.md"] {
-        let mut typist = Typist::new();
-        let examples = examples(guide);
-        assert!(examples.len() >= 5, "{guide}: {examples:?}");
-        for (command, shown) in examples {
-            let child = typist.type_in(&command);
-            typist.assert_shows(child, &command, &shown);
+fn every_command_has_an_example_on_its_page() {
+    for page in pages::files("docs/commands", "md") {
+        let title = pages::read(&page).lines().next().unwrap().to_owned();
+        let terminals = terminals(&page);
+        let typed = terminals.iter().flatten();
+        let commands: Vec<&str> = typed
+            .map(|example| example.typed.split(' ').next().unwrap())
+            .collect();
+        for command in title.trim_start_matches("# ").split(", ") {
+            assert!(commands.contains(&command), "{page} shows no {command}");
         }
     }
 }

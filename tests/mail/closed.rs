@@ -2,7 +2,7 @@
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Conn, Server, cmd, command, eventually, granted, holders_of, queue, send, waiter,
+    Conn, Server, cmd, command, eventually, granted, holders_of, int, queue, send, waiter,
 };
 
 /// `a` holds `key`, `b` waits for it by mail and `c` behind it; the user `guest` collects the letters, on a connection that
@@ -112,4 +112,33 @@ fn a_letter_that_another_reader_was_told_in_the_same_turn_is_told() {
     eventually("the reader is closed", || scene.reader.try_recv().err());
     eventually("the box goes", || scene.server.gauge("boxes") == 0);
     assert_eq!(holders_of(&mut scene.a, "key"), ["b"]);
+}
+
+#[test]
+fn letters_of_two_boxes_to_a_reader_that_passes_its_output_limit_are_told_to_nobody() {
+    let server = Server::builder()
+        .module_arg("mail-timeout", "600")
+        .config("client-output-buffer-limit", "normal 65536 0 0")
+        .start();
+    let (mut a, mut reader) = (server.connect(), server.connect());
+    for (key, mailbox) in [("key 1", "box 1"), ("key 2", "box 2")] {
+        cmd!(a, "LOCK.ACQUIRE", key, "a", 60_000);
+        queue!(reader, mailbox, "LOCK.ACQUIRE", key, "b", 60_000);
+        cmd!(a, "LOCK.RELEASE", key, "a");
+        assert_eq!(holders_of(&mut a, key), ["b"]);
+    }
+    let flood = "return string.rep('x', 100000)";
+    let in_one_write = [
+        command!("LOCK.MAIL", "box 1"),
+        command!("LOCK.MAIL", "box 2"),
+        command!("EVAL", flood, 0),
+    ];
+    let bytes: Vec<u8> = in_one_write
+        .iter()
+        .flat_map(Cmd::get_packed_command)
+        .collect();
+    reader.send_raw(&bytes);
+    eventually("the reader is closed", || reader.try_recv().err());
+    eventually("the boxes go", || server.gauge("boxes") == 0);
+    assert_eq!(int(&cmd!(a, "EXISTS", "key 1", "key 2")), 0);
 }

@@ -96,6 +96,25 @@ fn a_blocked_request_that_was_granted_in_the_same_turn_is_answered_null() {
 }
 
 #[test]
+fn who_waits_for_letters_waits_on_when_the_only_one_leaves_in_the_turn_of_its_grant() {
+    let server = Server::start();
+    let (mut a, mut reader) = (server.connect(), server.connect());
+    for key in ["key", "other"] {
+        cmd!(a, "LOCK.ACQUIRE", key, "a", 60_000);
+        queue!(reader, "box", "LOCK.ACQUIRE", key, "b", 60_000);
+    }
+    send!(reader, "LOCK.MAIL", "box", "WAIT", 0);
+    server.await_blocked(&reader);
+    a.pipeline(&[
+        command!("LOCK.RELEASE", "key", "a"),
+        command!("LOCK.LEAVE", "key", "b"),
+    ]);
+    cmd!(a, "LOCK.RELEASE", "other", "a");
+    let told = Mail::read(&reader.recv());
+    assert_eq!(told.only().key, "other");
+}
+
+#[test]
 fn a_name_that_left_is_granted_when_it_asks_anew_in_the_same_turn() {
     let server = Server::start();
     let mut a = server.connect();

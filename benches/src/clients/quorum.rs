@@ -35,6 +35,8 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
         ..alone
     };
     let few = scale.contention_rounds;
+    // Of the crate's own crowds: with all servers up, and with one that hangs.
+    let mut own = Vec::new();
     for (what, load, rounds, hangs) in [
         ("3 servers, one client", alone, scale.crate_rounds, false),
         ("3 servers, 8 clients, one lock", crowd, few, false),
@@ -70,7 +72,17 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
             runtime.block_on(load.run(rival, &urls(&servers), &key, || 0.0, trouble))
         });
         tell(report, what, &rounds, latency);
+        if load.clients > 1 {
+            own.push(rounds[0].1.per_second.clone());
+        }
     }
+    report.held(
+        "3 servers, 8 clients, one lock: locks a second with all up, against one that hangs",
+        "/s",
+        &own[0],
+        &own[1],
+        1.0 / 0.9,
+    );
 }
 
 /// A server that is stopped, and goes on when this is dropped.

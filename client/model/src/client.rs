@@ -76,7 +76,10 @@ pub(crate) fn belief(token: u8, shares: &[Share; NODES]) -> Belief {
         }),
         Share::Unknown => Vote::Unknown(Error::Closed),
     };
-    let round = Round::Many(shares.iter().map(vote).collect());
+    let mut round = Round::new(NODES);
+    for (n, share) in shares.iter().enumerate() {
+        round[n] = vote(share);
+    }
     Belief::new(Token::new(token.into()), round, lease(), None)
 }
 

@@ -1,11 +1,12 @@
 //! Saying on what terms a client connects.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
-use crate::api::client::Client;
+use crate::api::client::{Client, Locks};
 use crate::api::server::IntoServer;
 use crate::api::settings::{Settings, setters};
 use crate::net::connection::Limits;
@@ -34,7 +35,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn connect(server: impl IntoServer) -> Result<Client, Error> {
-        Builder::new(server)?.connect().await
+        Client::builder(server)?.connect().await
     }
 
     /// Settings, for a client of `server`.
@@ -56,11 +57,17 @@ impl Client {
     /// # }
     /// ```
     pub fn builder(server: impl IntoServer) -> Result<Builder, Error> {
-        Builder::new(server)
+        let limits = Limits {
+            connect: Duration::from_secs(2),
+            answer: Duration::from_secs(2),
+            impatient: false,
+        };
+        let servers = vec![server.into_server()?];
+        Ok(Builder::of(Settings::new(servers, limits)))
     }
 }
 
-/// Settings of a [`Client`]; from [`Client::builder`].
+/// Settings of a [`Client`], or a [`Quorum`](crate::Quorum); from [`Client::builder`] and [`Quorum::builder`](crate::Quorum::builder).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), mortise_client::Error> {
@@ -76,23 +83,12 @@ impl Client {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "settings do nothing until they are built"]
-pub struct Builder(pub(crate) Settings);
+pub struct Builder<T = Client> {
+    pub(crate) settings: Settings,
+    of: PhantomData<fn() -> T>,
+}
 
 setters! { Builder {
-    /// How long opening a connection may take: 2 seconds unless set.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # async fn example() -> Result<(), mortise_client::Error> {
-    /// use mortise_client::Client;
-    /// use std::time::Duration;
-    ///
-    /// let client = Client::builder("redis://127.0.0.1/")?.connect_timeout(Duration::from_secs(1)).connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    connect_timeout(limit: Duration) => .0.limits.connect = limit;
-
     /// How long the server may take to answer a command that does not wait, and how long it may be silent while a request
     /// waits: 2 seconds unless set.
     ///
@@ -106,7 +102,7 @@ setters! { Builder {
     /// # Ok(())
     /// # }
     /// ```
-    response_timeout(limit: Duration) => .0.limits.answer = limit;
+    response_timeout(limit: Duration) => .settings.limits.answer = limit;
 
     /// Uses a connection that the application has already for everything but the letters of those who wait,
     /// which need one of their own. Once it is broken, one of the client's own takes its place.
@@ -123,7 +119,32 @@ setters! { Builder {
     /// # Ok(())
     /// # }
     /// ```
-    connection(connection: MultiplexedConnection) => .0.given = Some(connection);
+    connection(connection: MultiplexedConnection) => .settings.given = Some(connection);
+} }
+
+impl<T: Locks> Builder<T> {
+    pub(crate) fn of(settings: Settings) -> Builder<T> {
+        let of = PhantomData;
+        Builder { settings, of }
+    }
+
+    /// How long opening a connection may take: 2 seconds unless set, for a quorum 500 ms. Nobody waits for a quorum's longer than
+    /// [`node_timeout`](Builder::node_timeout); it goes on in the background.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")?.connect_timeout(Duration::from_secs(1)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_timeout(mut self, limit: Duration) -> Builder<T> {
+        self.settings.limits.connect = limit;
+        self
+    }
 
     /// The runtime to work on, with I/O and time enabled; the current one unless set.
     ///
@@ -137,21 +158,12 @@ setters! { Builder {
     ///     .build()?;
     /// # Ok::<(), mortise_client::Error>(())
     /// ```
-    runtime(runtime: Handle) => .0.runtime = Some(runtime);
-} }
-
-impl Builder {
-    pub(crate) fn new(server: impl IntoServer) -> Result<Builder, Error> {
-        let limits = Limits {
-            connect: Duration::from_secs(2),
-            answer: Duration::from_secs(2),
-            impatient: false,
-        };
-        let servers = vec![server.into_server()?];
-        Ok(Builder(Settings::new(servers, limits)))
+    pub fn runtime(mut self, runtime: Handle) -> Builder<T> {
+        self.settings.runtime = Some(runtime);
+        self
     }
 
-    /// A client that connects when it is first used.
+    /// A client, or a quorum, that connects when it is first used.
     ///
     /// # Errors
     /// [`Error::NoRuntime`] outside of a runtime, where none was named.
@@ -166,14 +178,14 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn build(self) -> Result<Client, Error> {
-        self.0.build().map(Client::new)
+    pub fn build(self) -> Result<T, Error> {
+        self.settings.build().map(T::of)
     }
 
-    /// A client that is connected to a server that has the module.
+    /// A client that is connected to a server that has the module; or a quorum, of which a majority is.
     ///
     /// # Errors
-    /// As for [`Client::connect`].
+    /// As for [`Client::connect`] and [`Quorum::connect`](crate::Quorum::connect).
     ///
     /// # Examples
     /// ```no_run
@@ -184,7 +196,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect(self) -> Result<Client, Error> {
-        self.0.connect().await.map(Client::new)
+    pub async fn connect(self) -> Result<T, Error> {
+        self.settings.connect().await.map(T::of)
     }
 }

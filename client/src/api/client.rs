@@ -59,7 +59,14 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # }
     /// ```
     fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>> {
-        info_on_each(self.core().clone(), key.to_vec())
+        let key: Arc<[u8]> = key.into();
+        on_each(self.core(), |server| {
+            let key = key.clone();
+            async move {
+                let answer = server.call(&Command::Info(&key)).await;
+                Read::read(checked(answer, &server.name)?)
+            }
+        })
     }
 
     /// The locks with the most waiters now, at most `count`, the longest queue first, as each server sees it.
@@ -77,7 +84,11 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # }
     /// ```
     fn top_on_each(&self, count: usize) -> Answers<Vec<TopEntry>> {
-        top_on_each(self.core().clone(), count)
+        on_each(self.core(), |server| async move {
+            let answers = server.call_each(&Command::Top(count)).await;
+            let lists = answers.into_iter().map(|it| checked(it, &server.name));
+            TopEntry::first(lists.collect::<Result<_, _>>()?, count)
+        })
     }
 
     /// The lock with this key, which may be anything made of bytes.
@@ -118,6 +129,9 @@ pub(crate) mod sealed {
 
     /// Others cannot implement it: it may grow.
     pub trait Locks {
+        fn of(core: Arc<Core>) -> Self
+        where
+            Self: Sized;
         fn core(&self) -> &Arc<Core>;
     }
 }
@@ -125,6 +139,10 @@ pub(crate) mod sealed {
 impl Locks for Client {}
 
 impl sealed::Locks for Client {
+    fn of(core: Arc<Core>) -> Client {
+        Client(core)
+    }
+
     fn core(&self) -> &Arc<Core> {
         &self.0
     }
@@ -146,10 +164,6 @@ impl sealed::Locks for Client {
 pub struct Client(Arc<Core>);
 
 impl Client {
-    pub(crate) fn new(core: Arc<Core>) -> Client {
-        Client(core)
-    }
-
     /// The lock with this key. Nothing is sent yet.
     ///
     /// # Examples
@@ -309,36 +323,17 @@ impl Guarded<'_> {
     }
 }
 
-pub(crate) fn info_on_each(core: Arc<Core>, key: Vec<u8>) -> Answers<Option<LockInfo>> {
-    let key: Arc<[u8]> = key.into();
-    on_each(&core, |server| {
-        let key = key.clone();
-        async move {
-            let answer = server.call(&Command::Info(&key)).await;
-            Read::read(checked(answer, &server.name)?)
-        }
-    })
-}
-
-pub(crate) fn top_on_each(core: Arc<Core>, count: usize) -> Answers<Vec<TopEntry>> {
-    on_each(&core, |server| async move {
-        let answers = server.call_each(&Command::Top(count)).await;
-        let lists = answers.into_iter().map(|it| checked(it, &server.name));
-        TopEntry::first(lists.collect::<Result<_, _>>()?, count)
-    })
-}
-
 fn on_each<T, F>(core: &Core, ask: impl Fn(Arc<Server>) -> F) -> Answers<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, Error>> + Send + 'static,
 {
-    let asking = core.servers.iter().map(|server| {
-        let (server, answer) = (server.name.clone(), ask(server.clone()));
+    let asked = |server: &Arc<Server>| {
+        let (server, asking) = (server.name.clone(), ask(server.clone()));
         async move {
-            let answer = answer.await;
+            let answer = asking.await;
             ServerAnswer { server, answer }
         }
-    });
-    Box::pin(join_all(asking.collect::<Vec<_>>()))
+    };
+    Box::pin(join_all(core.servers.iter().map(asked)))
 }

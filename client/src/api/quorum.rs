@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
+use crate::api::builder::Builder;
 use crate::api::client::{Locks, sealed};
 use crate::api::lock::Lock;
-use crate::api::server::IntoServer;
+use crate::api::server::{IntoServer, Server};
 use crate::api::settings::{Settings, setters};
 use crate::net::connection::Limits;
 use crate::proto::{LockInfo, ServerAnswer, TopEntry};
@@ -91,7 +90,28 @@ impl Quorum {
     pub fn builder<S: IntoServer>(
         servers: impl IntoIterator<Item = S>,
     ) -> Result<QuorumBuilder, Error> {
-        QuorumBuilder::new(servers)
+        let servers = servers.into_iter().map(IntoServer::into_server);
+        let servers = servers.collect::<Result<Vec<_>, _>>()?;
+        if servers.len().is_multiple_of(2) {
+            return Err(Error::Invalid(format!(
+                "a quorum has an odd number of servers, not {}: another one would make it no safer",
+                servers.len()
+            )));
+        }
+        let mut names = HashSet::new();
+        let is_twice = |it: &&Server| it.has_address() && !names.insert(it.name.clone());
+        if let Some(twice) = servers.iter().find(is_twice) {
+            return Err(Error::Invalid(format!(
+                "{} is there twice, and would vote twice",
+                twice.name
+            )));
+        }
+        let limits = Limits {
+            connect: Duration::from_millis(500),
+            answer: Duration::from_millis(50),
+            impatient: true,
+        };
+        Ok(Builder::of(Settings::new(servers, limits)))
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -150,6 +170,10 @@ impl Quorum {
 impl Locks for Quorum {}
 
 impl sealed::Locks for Quorum {
+    fn of(core: Arc<Core>) -> Quorum {
+        Quorum(core)
+    }
+
     fn core(&self) -> &Arc<Core> {
         &self.0
     }
@@ -170,11 +194,9 @@ impl sealed::Locks for Quorum {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
-#[must_use = "settings do nothing until they are built"]
-pub struct QuorumBuilder(pub(crate) Settings);
+pub type QuorumBuilder = Builder<Quorum>;
 
-setters! { QuorumBuilder {
+setters! { Builder<Quorum> {
     /// How long one server may take to answer before the others make do without it: 50 ms unless set. It should be small
     /// against the lease (for 10 seconds, 5 to 50 ms), and larger than a round trip.
     ///
@@ -188,98 +210,5 @@ setters! { QuorumBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    node_timeout(limit: Duration) => .0.limits.answer = limit;
-
-    /// How long opening a connection to a server may take: 500 ms unless set. Nobody waits for it longer than
-    /// [`node_timeout`](QuorumBuilder::node_timeout); it goes on in the background.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # async fn example() -> Result<(), mortise_client::Error> {
-    /// use mortise_client::Quorum;
-    /// use std::time::Duration;
-    ///
-    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.connect_timeout(Duration::from_millis(200)).connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    connect_timeout(limit: Duration) => .0.limits.connect = limit;
-
-    /// The runtime to work on, with I/O and time enabled; the current one unless set.
-    ///
-    /// # Examples
-    /// ```
-    /// use mortise_client::Quorum;
-    ///
-    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?
-    ///     .runtime(runtime.handle().clone())
-    ///     .build()?;
-    /// # Ok::<(), mortise_client::Error>(())
-    /// ```
-    runtime(runtime: Handle) => .0.runtime = Some(runtime);
+    node_timeout(limit: Duration) => .settings.limits.answer = limit;
 } }
-
-impl QuorumBuilder {
-    fn new<S: IntoServer>(servers: impl IntoIterator<Item = S>) -> Result<QuorumBuilder, Error> {
-        let servers = servers.into_iter().map(IntoServer::into_server);
-        let servers = servers.collect::<Result<Vec<_>, _>>()?;
-        if servers.len().is_multiple_of(2) {
-            return Err(Error::Invalid(format!(
-                "a quorum has an odd number of servers, not {}: another one would make it no safer",
-                servers.len()
-            )));
-        }
-        let mut names = HashSet::new();
-        if let Some(twice) = servers.iter().find(|server| !names.insert(&server.name)) {
-            return Err(Error::Invalid(format!(
-                "{} is there twice, and would vote twice",
-                twice.name
-            )));
-        }
-        let limits = Limits {
-            connect: Duration::from_millis(500),
-            answer: Duration::from_millis(50),
-            impatient: true,
-        };
-        Ok(QuorumBuilder(Settings::new(servers, limits)))
-    }
-
-    /// A quorum that connects when it is first used.
-    ///
-    /// # Errors
-    /// [`Error::NoRuntime`] outside of a runtime, where none was named.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # async fn example() -> Result<(), mortise_client::Error> {
-    /// use mortise_client::{Error, Quorum};
-    ///
-    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.build()?;
-    /// // An even number makes no quorum safer.
-    /// assert!(matches!(Quorum::builder(["redis://a/", "redis://b/"]), Err(Error::Invalid(_))));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn build(self) -> Result<Quorum, Error> {
-        self.0.build().map(Quorum)
-    }
-
-    /// A quorum, a majority of which is connected and has the module.
-    ///
-    /// # Errors
-    /// As for [`Quorum::connect`].
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # async fn example() -> Result<(), mortise_client::Error> {
-    /// use mortise_client::Quorum;
-    ///
-    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect(self) -> Result<Quorum, Error> {
-        self.0.connect().await.map(Quorum)
-    }
-}

@@ -1,14 +1,14 @@
 //! Saying which server.
 
-use std::fmt;
 #[cfg(feature = "sentinel")]
 use std::sync::Arc;
+use std::sync::Mutex;
 
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::net::connection::Limits;
-use crate::net::dial::{self, Address, Dial, Identity};
+use crate::net::dial::{Dial, Identity, Way};
 use crate::net::server;
 use crate::value::Error;
 
@@ -23,18 +23,12 @@ use crate::value::Error;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Server {
     pub(crate) name: String,
-    way: Way,
-}
-
-/// What is known of a server before it is connected to.
-#[derive(Clone)]
-enum Way {
-    One(dial::Way),
-    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
-    Cluster(Vec<Address>),
+    is_cluster: bool,
+    /// The server, or some nodes of the cluster.
+    seeds: Vec<Way>,
 }
 
 impl Server {
@@ -45,13 +39,18 @@ impl Server {
         limits: Limits,
         runtime: Handle,
     ) -> server::Server {
-        match self.way {
-            Way::One(way) => {
-                let dial = Dial::new(way, given, identity);
-                server::Server::one(self.name, dial, limits, runtime)
-            }
-            Way::Cluster(seeds) => server::Server::cluster(self.name, seeds, limits, runtime),
+        let mut seeds: Vec<Dial> = self.seeds.into_iter().map(Dial::from).collect();
+        // A cluster is more than one process.
+        if !self.is_cluster {
+            seeds[0].given = Mutex::new(given);
+            seeds[0].identity = identity;
         }
+        server::Server::new((self.name, self.is_cluster), seeds, limits, runtime)
+    }
+
+    /// Whether its name tells it from all others: what Sentinel names may be anything.
+    pub(crate) fn has_address(&self) -> bool {
+        !self.seeds[0].fails_over()
     }
 
     /// A Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the first.
@@ -71,18 +70,27 @@ impl Server {
     /// ```
     #[cfg(feature = "cluster")]
     pub fn cluster<T: AsRef<str>>(nodes: impl IntoIterator<Item = T>) -> Result<Server, Error> {
-        let invalid = |error| Error::Invalid(format!("not a cluster's addresses: {error}"));
-        let address = |url: T| redis::IntoConnectionInfo::into_connection_info(url.as_ref());
-        let seeds: Result<Vec<Address>, _> = nodes.into_iter().map(address).collect();
-        let seeds = seeds.map_err(invalid)?;
+        let mut seeds = Vec::new();
+        for url in nodes {
+            seeds.append(&mut url.as_ref().into_server()?.seeds);
+        }
         let Some(first) = seeds.first() else {
-            return Err(Error::Invalid(
-                "a cluster needs at least one address".to_owned(),
-            ));
+            let text = "a cluster needs at least one address";
+            return Err(Error::Invalid(text.to_owned()));
         };
         Ok(Server {
-            name: format!("the cluster at {}", first.addr()),
-            way: Way::Cluster(seeds),
+            name: format!("the cluster at {first}"),
+            is_cluster: true,
+            seeds,
+        })
+    }
+
+    /// One that is reached in this way.
+    fn one(way: Way) -> Result<Server, Error> {
+        Ok(Server {
+            name: way.to_string(),
+            is_cluster: false,
+            seeds: vec![way],
         })
     }
 }
@@ -147,24 +155,10 @@ into_server! {
         ))),
     };
     redis::Client: |client| {
-        let address = client.get_connection_info().clone();
-        let name = address.addr().to_string();
-        let way = Way::One(dial::Way::Direct(Box::new(address)));
-        Ok(Server { name, way })
+        Server::one(Way::Direct(Box::new(client.get_connection_info().clone())))
     };
     #[cfg(feature = "sentinel")]
     redis::sentinel::SentinelClient: |sentinel| {
-        let name = "the primary that Sentinel names".to_owned();
-        let sentinel = Arc::new(tokio::sync::Mutex::new(sentinel));
-        let way = Way::One(dial::Way::Sentinel(sentinel));
-        Ok(Server { name, way })
+        Server::one(Way::Sentinel(Arc::new(tokio::sync::Mutex::new(sentinel))))
     };
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
 }

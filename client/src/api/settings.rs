@@ -15,7 +15,7 @@ use crate::value::{BootInstant, Error};
 
 /// Methods that set a field and return what they set it of.
 macro_rules! setters {
-    ($of:ident { $($(#[$about:meta])* $name:ident($($value:ident: $type:ty)?) => $(.$field:tt)+ = $to:expr;)* }) => {
+    ($of:ty { $($(#[$about:meta])* $name:ident($($value:ident: $type:ty)?) => $(.$field:tt)+ = $to:expr;)* }) => {
         impl $of {
             $($(#[$about])* pub fn $name(mut self $(, $value: $type)?) -> $of {
                 self$(.$field)+ = $to;
@@ -62,16 +62,11 @@ impl Settings {
 
     /// The same, where a majority is there and has the module.
     pub(crate) async fn connect(self) -> Result<Arc<Core>, Error> {
-        // Until a first answer, connecting may take as long as was allowed.
-        let patience = match self.limits.impatient {
-            true => self.limits.connect,
-            false => Duration::ZERO,
-        };
         let core = self.build()?;
         let mut round = Round::new(core.servers.len());
         let mut asking = Calls::default();
         for server in 0..core.servers.len() {
-            asking.add(server, Box::pin(find_module(&core, server, patience)));
+            asking.add(server, Box::pin(find_module(&core, server)));
         }
         let mut there = 0;
         while let Some((server, answer)) = asking.next().await {
@@ -93,9 +88,10 @@ impl Settings {
     }
 }
 
-/// Looks for the module until there is an answer, or connecting has taken too long.
-async fn find_module(core: &Core, server: usize, patience: Duration) -> Result<(), Error> {
-    let (server, end) = (&core.servers[server], BootInstant::now() + patience);
+/// Looks for the module until there is an answer, or connecting has taken as long as was allowed.
+async fn find_module(core: &Core, server: usize) -> Result<(), Error> {
+    let end = BootInstant::now() + core.limits.connect;
+    let server = &core.servers[server];
     loop {
         // Of nobody's: whatever the lock, the answer is short.
         let answer = server.call(&Command::Info(b"mortise")).await;

@@ -8,7 +8,7 @@ use crate::api::server::IntoServer;
 use crate::blocking::guard::Guard;
 use crate::blocking::lock::Lock;
 use crate::blocking::locks::{Locks, sealed};
-use crate::blocking::park::{Cores, wait};
+use crate::blocking::park::{Source, wait};
 use crate::proto::{LockInfo, Reply, ServerAnswer, TopEntry};
 use crate::value::Error;
 
@@ -32,7 +32,7 @@ use crate::value::Error;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Client(Arc<Cores>);
+pub struct Client(Arc<Source>);
 
 /// A quorum of independent servers; see [`crate::Quorum`].
 ///
@@ -46,19 +46,19 @@ pub struct Client(Arc<Cores>);
 /// ```
 #[derive(Debug, Clone)]
 #[doc(alias = "redlock")]
-pub struct Quorum(Arc<Cores>);
+pub struct Quorum(Arc<Source>);
 
 impl Locks for Client {}
 impl Locks for Quorum {}
 
 impl sealed::Locks for Client {
-    fn cores(&self) -> &Arc<Cores> {
+    fn source(&self) -> &Arc<Source> {
         &self.0
     }
 }
 
 impl sealed::Locks for Quorum {
-    fn cores(&self) -> &Arc<Cores> {
+    fn source(&self) -> &Arc<Source> {
         &self.0
     }
 }
@@ -105,7 +105,7 @@ impl Client {
     /// # }
     /// ```
     pub fn connect_with(settings: Builder) -> Result<Client, Error> {
-        Cores::connect(settings.0).map(Client)
+        Source::connect(settings.settings).map(Client)
     }
 
     /// A client with settings of your own that connects when it is first used; see [`Builder::build`].
@@ -121,7 +121,7 @@ impl Client {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: Builder) -> Result<Client, Error> {
-        Cores::build(settings.0).map(Client)
+        Source::build(settings.settings).map(Client)
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -154,7 +154,7 @@ impl Client {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
-        wait(self.inner()?.info(key))
+        wait(self.0.here()?.info(key))
     }
 
     /// The locks with the most waiters.
@@ -172,7 +172,7 @@ impl Client {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        wait(self.inner()?.top(count))
+        wait(self.0.here()?.top(count))
     }
 }
 
@@ -212,7 +212,7 @@ impl Quorum {
     /// # }
     /// ```
     pub fn connect_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        Cores::connect(settings.0).map(Quorum)
+        Source::connect(settings.settings).map(Quorum)
     }
 
     /// A quorum with settings of your own that connects when it is first used; see [`QuorumBuilder::build`].
@@ -228,7 +228,7 @@ impl Quorum {
     /// # Errors
     /// [`Error::NoThread`] if the background thread cannot be started.
     pub fn build_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        Cores::build(settings.0).map(Quorum)
+        Source::build(settings.settings).map(Quorum)
     }
 
     /// The lock with this key. Nothing is sent yet.
@@ -287,7 +287,7 @@ impl Client {
         guard: &Guard,
         command: impl IntoIterator<Item = T>,
     ) -> Result<Reply, Error> {
-        wait(self.inner()?.guarded(guard.inner()?).run(command))
+        wait(self.0.here()?.guarded(guard.inner()?).run(command))
     }
 
     /// As [`crate::Client::close`]. Guards that are dropped are waited for by themselves.
@@ -300,10 +300,6 @@ impl Client {
     /// ```
     pub fn close(&self) {
         self.0.close();
-    }
-
-    fn inner(&self) -> Result<crate::Client, Error> {
-        self.0.get().map(crate::Client::new)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::client::sealed::Locks;
 use crate::api::settings::setters;
 use crate::blocking::guard::Guard;
-use crate::blocking::park::{Cores, wait};
+use crate::blocking::park::{Source, wait};
 use crate::run::{Held, Owner, Request};
 use crate::value::{Error, Loss, Released};
 
@@ -43,20 +44,20 @@ use crate::value::{Error, Loss, Released};
 #[derive(Debug, Clone)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock {
-    cores: Arc<Cores>,
+    source: Arc<Source>,
     request: Request,
 }
 
 impl Lock {
-    pub(super) fn new(cores: Arc<Cores>, key: &[u8]) -> Lock {
+    pub(super) fn new(source: Arc<Source>, key: &[u8]) -> Lock {
         let request = Request::new(key);
-        Lock { cores, request }
+        Lock { source, request }
     }
 
     /// The lock in this process.
     fn here(&self) -> Result<crate::Lock, Error> {
-        let core = self.cores.get()?;
-        Ok(crate::Lock::of(core, self.request.clone()))
+        let client = self.source.here()?;
+        Ok(crate::Lock::of(client.core().clone(), self.request.clone()))
     }
 
     /// As [`crate::Lock::key`].
@@ -360,13 +361,11 @@ fn scope<T, E: From<Error>>(
     guard: Guard,
     work: impl FnOnce(&Held) -> Result<T, E>,
 ) -> Result<T, E> {
-    let value = work(&guard);
-    let loss = guard.loss();
-    let released = guard.release();
-    match (value, loss, released) {
-        (Err(error), ..) => Err(error),
-        (_, Some(loss), _) => Err(Error::Lost(loss).into()),
-        (_, None, Ok(Released::Lost)) => Err(Error::Lost(Loss::Denied).into()),
-        (value, ..) => value,
+    let value = work(&guard)?;
+    match (guard.loss(), guard.release()) {
+        (Some(loss), _) => Err(Error::Lost(loss).into()),
+        (None, Ok(Released::Lost)) => Err(Error::Lost(Loss::Denied).into()),
+        // Held when the work ended; that the release has not been answered takes nothing from that.
+        (None, _) => Ok(value),
     }
 }

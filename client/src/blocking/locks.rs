@@ -1,12 +1,9 @@
 //! What threads can take locks from, be it one server or a quorum.
 
-use std::sync::Arc;
-
-use crate::api::client::{Answers, info_on_each, top_on_each};
+use crate::api::client::{Answers, Locks as _};
 use crate::blocking::lock::Lock;
-use crate::blocking::park::{Cores, wait};
+use crate::blocking::park::{Source, wait};
 use crate::proto::{LockInfo, ServerAnswer, TopEntry};
-use crate::run::Core;
 
 /// Whatever locks can be taken from: a [`Client`](crate::blocking::Client) or a [`Quorum`](crate::blocking::Quorum); see
 /// [`crate::Locks`].
@@ -38,7 +35,7 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # }
     /// ```
     fn lock_of(&self, key: &[u8]) -> Lock {
-        Lock::new(self.cores().clone(), key)
+        Lock::new(self.source().clone(), key)
     }
 
     /// As [`crate::Locks::info_on_each`].
@@ -55,7 +52,7 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # }
     /// ```
     fn info_on_each(&self, key: &[u8]) -> Vec<ServerAnswer<Option<LockInfo>>> {
-        each(self.cores(), |core| info_on_each(core, key.to_vec()))
+        each(self.source(), |it| it.info_on_each(key))
     }
 
     /// As [`crate::Locks::top_on_each`].
@@ -72,7 +69,7 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # }
     /// ```
     fn top_on_each(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
-        each(self.cores(), |core| top_on_each(core, count))
+        each(self.source(), |it| it.top_on_each(count))
     }
 
     /// As [`crate::Locks::lock`].
@@ -102,17 +99,17 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
 pub(super) mod sealed {
     use std::sync::Arc;
 
-    use crate::blocking::park::Cores;
+    use crate::blocking::park::Source;
 
     /// Others cannot implement it: it may grow.
     pub trait Locks {
-        fn cores(&self) -> &Arc<Cores>;
+        fn source(&self) -> &Arc<Source>;
     }
 }
 
-fn each<T>(cores: &Cores, ask: impl FnOnce(Arc<Core>) -> Answers<T>) -> Vec<ServerAnswer<T>> {
-    match cores.get() {
-        Ok(core) => wait(ask(core)),
+fn each<T>(source: &Source, ask: impl FnOnce(crate::Client) -> Answers<T>) -> Vec<ServerAnswer<T>> {
+    match source.here() {
+        Ok(client) => wait(ask(client)),
         Err(error) => vec![ServerAnswer::failed(error)],
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
+use crate::api::client::{Client, sealed::Locks};
 use crate::api::settings::Settings;
 use crate::run::Core;
 use crate::value::{Error, lock};
@@ -50,37 +51,39 @@ fn settled(settings: &Settings) -> Result<Settings, Error> {
     Ok(settings)
 }
 
-/// Where locks are taken from, in each process anew.
+/// Where locks are taken from, a server or a quorum; in each process anew.
 #[derive(Debug)]
-pub struct Cores {
-    made: PerProcess<Arc<Core>>,
+pub struct Source {
+    client: PerProcess<Client>,
     settings: Settings,
 }
 
-impl Cores {
-    pub(super) fn connect(settings: Settings) -> Result<Arc<Cores>, Error> {
-        Ok(Cores::of(wait(settled(&settings)?.connect())?, settings))
+impl Source {
+    pub(super) fn connect(settings: Settings) -> Result<Arc<Source>, Error> {
+        Ok(Source::of(wait(settled(&settings)?.connect())?, settings))
     }
 
-    pub(super) fn build(settings: Settings) -> Result<Arc<Cores>, Error> {
-        Ok(Cores::of(settled(&settings)?.build()?, settings))
+    pub(super) fn build(settings: Settings) -> Result<Arc<Source>, Error> {
+        Ok(Source::of(settled(&settings)?.build()?, settings))
     }
 
-    fn of(core: Arc<Core>, mut settings: Settings) -> Arc<Cores> {
+    fn of(core: Arc<Core>, mut settings: Settings) -> Arc<Source> {
         // A connection that was given is this process's alone.
         settings.given = None;
-        let made = PerProcess(Mutex::new(Some((std::process::id(), core))));
-        Arc::new(Cores { made, settings })
+        let made = (std::process::id(), Client::of(core));
+        let client = PerProcess(Mutex::new(Some(made)));
+        Arc::new(Source { client, settings })
     }
 
     /// This process's.
-    pub(super) fn get(&self) -> Result<Arc<Core>, Error> {
-        self.made.get(|| settled(&self.settings)?.build())
+    pub(super) fn here(&self) -> Result<Client, Error> {
+        let build = || settled(&self.settings)?.build().map(Client::of);
+        self.client.get(build)
     }
 
     pub(super) fn close(&self) {
-        if let Ok(core) = self.get() {
-            wait(core.close());
+        if let Ok(client) = self.here() {
+            wait(client.close());
         }
     }
 }

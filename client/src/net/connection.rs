@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::iter;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ struct Request {
 }
 
 enum Place {
-    Waiting(Option<Waker>),
+    Waiting(Waker),
     Answered(Answer),
     /// Its caller is gone, or has the answer.
     Unwanted,
@@ -67,12 +68,10 @@ enum Place {
 
 /// A request that was sent; resolves to its answer. Dropped, the answer is thrown away.
 #[derive(Debug)]
-pub(crate) struct Pending(Way);
-
-#[derive(Debug)]
-enum Way {
-    InRow(Arc<Connection>, u64),
-    Refused(Failure),
+pub(crate) struct Pending {
+    /// Until it has resolved.
+    connection: Option<Arc<Connection>>,
+    number: u64,
 }
 
 impl Connection {
@@ -84,9 +83,6 @@ impl Connection {
         now: BootInstant,
     ) -> Pending {
         let mut state = lock(&self.state);
-        if let Some(refusal) = &state.refusal {
-            return Pending(Way::Refused(refusal.clone()));
-        }
         let is_first = state.out.is_empty();
         for command in commands {
             let before = state.out.len();
@@ -100,14 +96,18 @@ impl Connection {
             });
         }
         if let Some(last) = state.row.back_mut() {
-            last.place = Place::Waiting(None);
+            last.place = Place::Waiting(Waker::noop().clone());
         }
         let number = state.first + state.row.len() as u64 - 1;
-        drop(state);
-        if is_first {
+        if let Some(refusal) = state.refusal.clone() {
+            state.out.clear();
+            answer(state, iter::repeat_n(Err(refusal), commands.len()));
+        } else if is_first {
+            drop(state);
             self.more.notify_one();
         }
-        Pending(Way::InRow(self.clone(), number))
+        let connection = Some(self.clone());
+        Pending { connection, number }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -127,32 +127,24 @@ impl Connection {
     /// Tells those who wait, all of them or those who sent by some moment before it was open; `refuses`: and from now on
     /// everybody who sends.
     pub(super) fn fail(&self, told: &Failure, refuses: bool, sent_by: Option<BootInstant>) {
-        let refusal = match told {
+        let mut state = lock(&self.state);
+        state.refusal = refuses.then(|| match told {
             Failure::Unknown(error) => Failure::NotSent(error.clone()),
             other => other.clone(),
-        };
-        let mut state = lock(&self.state);
-        state.refusal = refuses.then_some(refusal);
-        let (mut length, mut wakers) = (0, Vec::new());
-        while let Some(request) = state.row.get(state.answered)
-            && sent_by.is_none_or(|by| request.since <= by)
-        {
-            length += request.length;
-            state.answer(Err(told.clone()), &mut wakers);
-        }
+        });
+        let waiting = state.row.range(state.answered..);
+        let ended = waiting.take_while(|it| sent_by.is_none_or(|by| it.since <= by));
+        let (count, length) = ended.fold((0, 0), |(n, length), it| (n + 1, length + it.length));
         // Some of it may be written.
         let unsent = state.out.len().min(length);
         state.out.drain(..unsent);
-        state.shorten();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        answer(state, iter::repeat_n(Err(told.clone()), count));
     }
 
     /// Nothing is sent over it any more.
     pub(super) fn close(&self, told: &Failure) {
-        if !mem::replace(&mut lock(&self.state).is_closed, true) {
-            self.fail(told, true, None);
-        }
+        lock(&self.state).is_closed = true;
+        self.fail(told, true, None);
     }
 
     /// What is to be written, once there is something; `spare` is used for what comes next.
@@ -174,15 +166,7 @@ impl Connection {
 
     /// Delivers replies to the first who wait.
     pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<(), ConnectionError> {
-        let mut wakers = Vec::new();
-        let mut state = lock(&self.state);
-        let are_expected = replies
-            .drain(..)
-            .all(|reply| state.answer(Ok(reply), &mut wakers));
-        state.shorten();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-        match are_expected {
+        match answer(lock(&self.state), replies.drain(..).map(Ok)) {
             true => Ok(()),
             false => Err(ConnectionError::new("more replies than requests")),
         }
@@ -196,20 +180,29 @@ impl Connection {
     }
 }
 
-impl State {
-    /// Answers the oldest request; `false` if there is none.
-    fn answer(&mut self, answer: Answer, wakers: &mut Vec<Waker>) -> bool {
-        let Some(request) = self.row.get_mut(self.answered) else {
-            return false;
+/// Answers the oldest requests and wakes those who wait for that; `false` if there are more answers than requests.
+fn answer(mut state: MutexGuard<'_, State>, answers: impl Iterator<Item = Answer>) -> bool {
+    let mut wakers = Vec::new();
+    let mut are_expected = true;
+    for answer in answers {
+        let oldest = state.answered;
+        let Some(request) = state.row.get_mut(oldest) else {
+            are_expected = false;
+            break;
         };
         if let Place::Waiting(waker) = &mut request.place {
-            wakers.extend(waker.take());
+            wakers.push(mem::replace(waker, Waker::noop().clone()));
             request.place = Place::Answered(answer);
         }
-        self.answered += 1;
-        true
+        state.answered += 1;
     }
+    state.shorten();
+    drop(state);
+    wakers.into_iter().for_each(Waker::wake);
+    are_expected
+}
 
+impl State {
     /// Drops what nobody wants at the front of the row.
     fn shorten(&mut self) {
         while self.answered > 0 && matches!(self.row[0].place, Place::Unwanted) {
@@ -226,26 +219,23 @@ impl State {
 
 impl Pending {
     pub(crate) fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        let (connection, number) = match &self.0 {
-            Way::InRow(connection, number) => (connection, *number),
-            Way::Refused(failure) => return Poll::Ready(Err(failure.clone())),
-        };
-        let mut state = lock(&connection.state);
-        let place = state.place(number);
-        if let Place::Waiting(waker) = place {
-            match waker {
-                Some(waker) => waker.clone_from(context.waker()),
-                None => *waker = Some(context.waker().clone()),
-            }
-            return Poll::Pending;
-        }
-        let Place::Answered(answer) = mem::replace(place, Place::Unwanted) else {
+        let Some(connection) = &self.connection else {
             return Poll::Ready(Err(Failure::Gone));
         };
+        let mut state = lock(&connection.state);
+        let place = state.place(self.number);
+        if let Place::Waiting(waker) = place {
+            waker.clone_from(context.waker());
+            return Poll::Pending;
+        }
+        let taken = mem::replace(place, Place::Unwanted);
         state.shorten();
         drop(state);
-        self.0 = Way::Refused(Failure::Gone);
-        Poll::Ready(answer)
+        self.connection = None;
+        match taken {
+            Place::Answered(answer) => Poll::Ready(answer),
+            _ => Poll::Ready(Err(Failure::Gone)),
+        }
     }
 }
 
@@ -259,9 +249,9 @@ impl Future for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Way::InRow(connection, number) = &self.0 {
+        if let Some(connection) = &self.connection {
             let mut state = lock(&connection.state);
-            *state.place(*number) = Place::Unwanted;
+            *state.place(self.number) = Place::Unwanted;
             state.shorten();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{Error as IoError, ErrorKind};
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,10 +25,13 @@ use crate::value::{ConnectionError, lock};
 pub(crate) type Address = ConnectionInfo;
 
 /// How a server is reached.
+#[derive(Debug)]
 pub(crate) struct Dial {
     pub(super) way: Way,
-    given: Mutex<Option<MultiplexedConnection>>,
-    identity: Option<Identity>,
+    /// The first connection, where there is one already.
+    pub(crate) given: Mutex<Option<MultiplexedConnection>>,
+    /// None is made to a server that another one is, too.
+    pub(crate) identity: Option<Identity>,
 }
 
 #[derive(Clone)]
@@ -37,6 +40,13 @@ pub(crate) enum Way {
     /// Asked each time: after a failover the primary is another one.
     #[cfg(feature = "sentinel")]
     Sentinel(Arc<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
+}
+
+impl Way {
+    /// Whether it leads to another process after a failover.
+    pub(crate) fn fails_over(&self) -> bool {
+        !matches!(self, Way::Direct(_))
+    }
 }
 
 /// An open connection.
@@ -71,92 +81,89 @@ impl Identities {
     }
 }
 
-impl Dial {
-    /// The first connection is one that was given. None is made where another one of several servers is the same.
-    pub(crate) fn new(
-        way: Way,
-        given: Option<MultiplexedConnection>,
-        identity: Option<Identity>,
-    ) -> Dial {
-        let given = Mutex::new(given);
+impl From<Way> for Dial {
+    fn from(way: Way) -> Dial {
+        let (given, identity) = (Mutex::default(), None);
         Dial {
             way,
             given,
             identity,
         }
     }
+}
+
+impl Dial {
+    /// Another node of the same cluster, `host:port`, is reached likewise.
+    pub(super) fn to_node(&self, node: &str) -> Option<Dial> {
+        let Way::Direct(address) = &self.way else {
+            return None;
+        };
+        let (name, number) = node.rsplit_once(':').unwrap_or((node, ""));
+        let mut addr = address.addr().clone();
+        if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
+            &mut addr
+        {
+            // One that makes no sense leads nowhere.
+            (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
+        }
+        let address = Address::clone(address).set_addr(addr);
+        Some(Way::Direct(Box::new(address)).into())
+    }
 
     pub(super) async fn open(&self) -> Result<Link, ConnectionError> {
         if let Some(connection) = lock(&self.given).take() {
             return Ok(Link::Crate(connection));
         }
-        let address = match &self.way {
-            Way::Direct(address) => (**address).clone(),
+        let address = attentive(match &self.way {
+            Way::Direct(address) => Address::clone(address),
             #[cfg(feature = "sentinel")]
             Way::Sentinel(sentinel) => {
                 let client = sentinel.lock().await.async_get_client().await;
                 client.map_err(told)?.get_connection_info().clone()
             }
-        };
-        let tcp = attentive(address.tcp_settings().clone());
-        let stream: Stream = match address.addr() {
+        });
+        let mut hello = Pipeline::new();
+        let mut link = match address.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 #[cfg(not(simulated))]
-                apply(&tcp, &stream)?;
-                Box::pin(stream)
+                apply(address.tcp_settings(), &stream)?;
+                Link::Stream(Box::pin(stream))
             }
             #[cfg(unix)]
-            ConnectionAddr::Unix(path) => Box::pin(tokio::net::UnixStream::connect(path).await?),
-            // The certificates of a `redis::Client` are known to it alone.
-            _ => {
-                let opening = open_by_crate(address.set_tcp_settings(tcp));
-                let (connection, info) = opening.await.map_err(told)?;
-                self.identify(&reply(info))?;
-                return Ok(Link::Crate(connection));
+            ConnectionAddr::Unix(path) => {
+                Link::Stream(Box::pin(tokio::net::UnixStream::connect(path).await?))
             }
+            // The certificates of a `redis::Client` are known to it alone.
+            _ => Link::Crate(open_by_crate(&address).await.map_err(told)?),
         };
-        self.shake_hands(stream, &address).await
-    }
-
-    /// Asks who is there, having said who asks.
-    async fn shake_hands(
-        &self,
-        mut stream: Stream,
-        address: &Address,
-    ) -> Result<Link, ConnectionError> {
-        let settings = address.redis_settings();
-        let mut hello = Pipeline::new();
-        if let Some(password) = settings.password() {
-            hello.cmd("AUTH").arg(settings.username()).arg(password);
-        }
-        if settings.db() != 0 {
-            hello.cmd("SELECT").arg(settings.db());
+        if let Link::Stream(_) = link {
+            let settings = address.redis_settings();
+            if let Some(password) = settings.password() {
+                hello.cmd("AUTH").arg(settings.username()).arg(password);
+            }
+            if settings.db() != 0 {
+                hello.cmd("SELECT").arg(settings.db());
+            }
         }
         hello.cmd("INFO").arg("server");
-        stream.write_all(&hello.get_packed_pipeline()).await?;
-        let (mut input, mut replies) = (Vec::new(), Vec::new());
-        while replies.len() < hello.len() {
-            receive(&mut stream, &mut input, &mut replies).await?;
-        }
+        let replies = link.ask(&hello).await?;
         for (left, reply) in replies.iter().rev().enumerate() {
-            // Who may not ask for information may take locks all the same.
-            if let Reply::Error(line) = reply
-                && (left > 0 || line.starts_with("NOAUTH"))
-            {
-                return Err(ConnectionError::new(line.as_str()));
+            match reply {
+                // Who may not ask for information may take locks all the same.
+                Reply::Error(line) if left > 0 || line.starts_with("NOAUTH") => {
+                    return Err(ConnectionError::new(line.as_str()));
+                }
+                Reply::Text(info) if left == 0 => self.identify(&String::from_utf8_lossy(info))?,
+                _ => {}
             }
         }
-        self.identify(&replies[hello.len() - 1])?;
-        Ok(Link::Stream(stream))
+        Ok(link)
     }
 
-    fn identify(&self, info: &Reply) -> Result<(), ConnectionError> {
-        let (Some(Identity { of, number }), Reply::Text(info)) = (&self.identity, info) else {
-            return Ok(());
-        };
-        let info = String::from_utf8_lossy(info);
-        let Some(id) = info.lines().find_map(|line| line.strip_prefix("run_id:")) else {
+    fn identify(&self, info: &str) -> Result<(), ConnectionError> {
+        let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        let (Some(Identity { of, number }), Some(id)) = (&self.identity, id) else {
             return Ok(());
         };
         let mut known = lock(&of.0);
@@ -170,16 +177,30 @@ impl Dial {
     }
 }
 
-async fn open_by_crate(address: Address) -> Result<(MultiplexedConnection, Value), RedisError> {
+impl Link {
+    async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Reply>, ConnectionError> {
+        let packed = commands.get_packed_pipeline();
+        let stream = match self {
+            Link::Stream(stream) => stream,
+            Link::Crate(connection) => return ask(connection.clone(), packed).await,
+        };
+        stream.write_all(&packed).await?;
+        let (mut input, mut replies) = (Vec::new(), Vec::new());
+        while replies.len() < commands.len() {
+            receive(stream, &mut input, &mut replies).await?;
+        }
+        Ok(replies)
+    }
+}
+
+async fn open_by_crate(address: &Address) -> Result<MultiplexedConnection, RedisError> {
     let config = redis::AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    let client = redis::Client::open(address)?;
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    let mut connection = connection.await?;
-    let info = redis::cmd("INFO").arg("server").to_owned();
-    let info = connection.send_packed_command(&info).await?;
-    Ok((connection, info))
+    let client = redis::Client::open(address.clone())?;
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 /// Reads what there is, and takes the replies that are complete.
@@ -209,7 +230,8 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 /// Nothing may be sent for hours. So that a connection which has died meanwhile without a word (a firewall that forgot it, a
 /// machine that lost power) is noticed within half a minute, it is probed by the kernel, unless the application has said
 /// how; and what was written is acknowledged in that time.
-fn attentive(tcp: TcpSettings) -> TcpSettings {
+fn attentive(address: Address) -> Address {
+    let tcp = address.tcp_settings().clone();
     #[cfg(target_os = "linux")]
     let limit = tcp.user_timeout().unwrap_or(UNACKNOWLEDGED);
     #[cfg(target_os = "linux")]
@@ -220,11 +242,11 @@ fn attentive(tcp: TcpSettings) -> TcpSettings {
         .with_retries(PROBES);
     let probes = tcp.keepalive().cloned().unwrap_or(probes);
     // Small commands share a connection: none waits for the last one's acknowledgement.
-    tcp.set_nodelay(true).set_keepalive(probes)
+    address.set_tcp_settings(tcp.set_nodelay(true).set_keepalive(probes))
 }
 
 #[cfg(not(simulated))]
-fn apply(settings: &TcpSettings, stream: &TcpStream) -> Result<(), IoError> {
+fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(settings.nodelay())?;
     #[cfg(target_os = "linux")]
@@ -281,18 +303,21 @@ fn reply(value: Value) -> Reply {
 }
 
 fn told(error: RedisError) -> ConnectionError {
-    match error.is_timeout() {
-        true => IoError::new(ErrorKind::TimedOut, error.to_string()).into(),
-        false => ConnectionError::new(error.to_string()),
+    ConnectionError::of(error.to_string(), error.is_timeout())
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::Direct(address) => address.addr().fmt(f),
+            #[cfg(feature = "sentinel")]
+            Way::Sentinel(_) => f.write_str("the primary that Sentinel names"),
+        }
     }
 }
 
-impl fmt::Debug for Dial {
+impl fmt::Debug for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.way {
-            Way::Direct(address) => f.debug_tuple("Direct").field(address.addr()).finish(),
-            #[cfg(feature = "sentinel")]
-            Way::Sentinel(_) => f.write_str("Sentinel"),
-        }
+        fmt::Display::fmt(self, f)
     }
 }

@@ -2,13 +2,13 @@
 //! answer is overdue. One task for each connection, on the client's runtime.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::{try_join, try_join3};
+use futures_util::future::{Either, select, try_join, try_join3};
 use futures_util::{StreamExt, stream};
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -37,7 +37,8 @@ impl Driven {
     /// Begins to open a connection.
     pub(super) fn open(dial: Arc<Dial>, limits: Limits, on: &Handle) -> Driven {
         let connection = Arc::<Connection>::default();
-        let driving = drive(End(connection.clone()), dial, limits);
+        let end = End(connection.clone(), Failure::Gone);
+        let driving = drive(end, dial, limits);
         Driven(connection, task::spawn(on, driving).abort_handle())
     }
 }
@@ -50,18 +51,18 @@ impl Drop for Driven {
     }
 }
 
-/// However the driving ends, with its runtime too, nobody waits on for an answer.
-struct End(Arc<Connection>);
+/// However the driving ends, with its runtime too, nobody waits on for an answer, but is told this.
+struct End(Arc<Connection>, Failure);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.close(&Failure::Gone);
+        self.0.close(&self.1);
     }
 }
 
 /// Opens a connection and drives it to its end.
-async fn drive(end: End, dial: Arc<Dial>, limits: Limits) {
-    let connection = &end.0;
+async fn drive(mut end: End, dial: Arc<Dial>, limits: Limits) {
+    let End(connection, told) = &mut end;
     while !is_unused(connection) {
         let began = BootInstant::now();
         match open(connection, &dial, limits).await {
@@ -69,19 +70,20 @@ async fn drive(end: End, dial: Arc<Dial>, limits: Limits) {
                 connection.opened();
                 let error = pass(connection, link).await;
                 let is_silent = error.is_timeout();
-                let told = Failure::Unknown(error);
+                *told = Failure::Unknown(error);
                 if !limits.impatient {
-                    return connection.close(&told);
+                    return;
                 }
                 // One that is silent is not waited for until it is open again.
-                connection.fail(&told, is_silent, None);
+                connection.fail(told, is_silent, None);
             }
             Err(error) => {
-                let told = Failure::NotSent(error);
-                connection.fail(&told, limits.impatient, Some(began));
+                *told = Failure::NotSent(error);
+                // Whoever has asked meanwhile has the next attempt.
+                connection.fail(told, limits.impatient, Some(began));
                 match limits.impatient {
                     true => sleep(PAUSE).await,
-                    false if connection.oldest().is_none() => return connection.close(&told),
+                    false if connection.oldest().is_none() => return,
                     false => {}
                 }
             }
@@ -98,20 +100,19 @@ async fn open(
     dial: &Dial,
     limits: Limits,
 ) -> Result<Link, ConnectionError> {
-    let mut opening = pin!(timeout(limits.connect, dial.open()));
-    let opened = match limits.impatient {
-        true => timeout(limits.answer, &mut opening).await,
-        false => Ok(opening.as_mut().await),
-    };
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(_) => {
+    let refusing = pin!(async {
+        if limits.impatient {
+            sleep(limits.answer).await;
             let silence = ConnectionError::silence("not connected", limits.answer);
             connection.fail(&Failure::NotSent(silence), true, None);
-            opening.await
         }
-    };
-    opened.unwrap_or_else(|_| Err(ConnectionError::silence("no connection", limits.connect)))
+        pending::<Infallible>().await
+    });
+    let opening = pin!(timeout(limits.connect, dial.open()));
+    match select(opening, refusing).await {
+        Either::Left((Ok(opened), _)) => opened,
+        _ => Err(ConnectionError::silence("no connection", limits.connect)),
+    }
 }
 
 /// Passes requests and replies on, until that is over.

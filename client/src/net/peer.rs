@@ -18,7 +18,7 @@ pub(crate) struct Peer {
     /// Tells it from all others of this process.
     pub(crate) id: u64,
     pub(crate) name: String,
-    dial: Arc<Dial>,
+    pub(super) dial: Arc<Dial>,
     limits: Limits,
     runtime: Handle,
     shared: Mutex<Option<Driven>>,
@@ -26,11 +26,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(name: String, dial: Dial, limits: Limits, runtime: Handle) -> Arc<Peer> {
+    pub(super) fn new(dial: Dial, limits: Limits, runtime: Handle) -> Arc<Peer> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new(Peer {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            name,
+            name: dial.way.to_string(),
             dial: Arc::new(dial),
             limits,
             runtime,
@@ -39,11 +39,10 @@ impl Peer {
         })
     }
 
-    /// Sends commands on the connection that all share, and awaits the answer to the last. Those to one peer arrive in the
-    /// order in which they were sent, as long as the connection lives.
-    fn send(&self, commands: &[&Command<'_>], limit: Duration, now: BootInstant) -> Pending {
-        let limit = limit.min(self.limits.answer);
-        self.send_on(&self.shared, self.limits, commands, limit, now)
+    /// Another node of the same cluster.
+    pub(super) fn other(&self, node: &str) -> Option<Arc<Peer>> {
+        let dial = self.dial.to_node(node)?;
+        Some(Peer::new(dial, self.limits, self.runtime.clone()))
     }
 
     /// Sends what may wait for `wait` on a connection of its own.
@@ -70,10 +69,8 @@ impl Peer {
         let mut current = lock(connection);
         current.take_if(|it| it.0.is_closed());
         let open = || Driven::open(self.dial.clone(), limits, &self.runtime);
-        current
-            .get_or_insert_with(open)
-            .0
-            .send(commands, limit, now)
+        let current = current.get_or_insert_with(open);
+        current.0.send(commands, limit, now)
     }
 
     /// The next command goes over a new connection, which may lead elsewhere.
@@ -97,21 +94,22 @@ impl Route {
         Route { peer, asking }
     }
 
-    pub(crate) fn send(&self, command: &Command<'_>, now: BootInstant) -> Pending {
-        self.send_within(Duration::MAX, command, now)
-    }
-
-    /// The same where the answer is of no use after `limit`.
+    /// Sends a command whose answer is of no use after `limit`. Those to one peer arrive in the order in which they were
+    /// sent, as long as the connection lives that all share.
     pub(crate) fn send_within(
         &self,
         limit: Duration,
         command: &Command<'_>,
         now: BootInstant,
     ) -> Pending {
-        let asking = &Command::Plain(&[b"ASKING"]);
-        match self.asking {
-            true => self.peer.send(&[asking, command], limit, now),
-            false => self.peer.send(&[command], limit, now),
-        }
+        let peer = &self.peer;
+        let limit = limit.min(peer.limits.answer);
+        let both = [&Command::Plain(&[b"ASKING"]), command];
+        let commands = if self.asking { &both } else { &both[1..] };
+        peer.send_on(&peer.shared, peer.limits, commands, limit, now)
+    }
+
+    pub(crate) fn send(&self, command: &Command<'_>, now: BootInstant) -> Pending {
+        self.send_within(Duration::MAX, command, now)
     }
 }

@@ -7,26 +7,23 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
 use super::connection::Limits;
-use super::dial::{Address, Dial, Way};
+use super::dial::Dial;
 use super::peer::{Peer, Route};
 use crate::proto::slots::{self, SLOTS};
-use crate::proto::{Answer, Command, Failure, Reply};
-use crate::value::{BootInstant, ConnectionError, lock};
+use crate::proto::{Answer, Command, Reply};
+use crate::value::{BootInstant, lock};
 
 /// One server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    /// Of a cluster: what connections to its nodes have in common, user, password and TLS.
-    pattern: Option<Address>,
-    fails_over: bool,
-    /// The server, or some nodes of the cluster.
+    is_cluster: bool,
+    /// The server, or some nodes of the cluster. What is said of the connections to the first holds for all nodes: user,
+    /// password and TLS.
     seeds: Vec<Arc<Peer>>,
-    limits: Limits,
     runtime: Handle,
     map: Mutex<Map>,
     refreshing: Arc<tokio::sync::Mutex<()>>,
@@ -44,48 +41,35 @@ struct Map {
 const REDIRECTIONS: u32 = 8;
 
 impl Server {
-    pub(crate) fn one(name: String, dial: Dial, limits: Limits, runtime: Handle) -> Server {
+    pub(crate) fn new(
+        (name, is_cluster): (String, bool),
+        seeds: Vec<Dial>,
+        limits: Limits,
+        runtime: Handle,
+    ) -> Server {
+        let peer = |dial| Peer::new(dial, limits, runtime.clone());
         Server {
-            fails_over: !matches!(dial.way, Way::Direct(_)),
-            seeds: vec![Peer::new(name.clone(), dial, limits, runtime.clone())],
             name,
-            pattern: None,
-            limits,
+            is_cluster,
+            seeds: seeds.into_iter().map(peer).collect(),
             runtime,
             map: Mutex::default(),
             refreshing: Arc::default(),
         }
     }
 
-    pub(crate) fn cluster(
-        name: String,
-        seeds: Vec<Address>,
-        limits: Limits,
-        runtime: Handle,
-    ) -> Server {
-        // `host:port`, as nodes are named in redirections.
-        let node = |it: &Address| (it.addr().to_string(), direct(it.clone()));
-        let peer = |(node, dial)| Peer::new(node, dial, limits, runtime.clone());
-        Server {
-            seeds: seeds.iter().map(node).map(peer).collect(),
-            pattern: seeds.first().cloned(),
-            fails_over: true,
-            ..Server::one(name, direct(seeds[0].clone()), limits, runtime.clone())
-        }
-    }
-
     /// Whether another may take its place: who meets none asks again.
     pub(crate) fn fails_over(&self) -> bool {
-        self.fails_over
+        self.is_cluster || self.seeds[0].dial.way.fails_over()
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        self.pattern.is_some()
+        self.is_cluster
     }
 
     /// Where requests about a key go, as far as is known.
     pub(crate) fn route(&self, key: &[u8]) -> Route {
-        let home = self.is_cluster().then(|| {
+        let home = self.is_cluster.then(|| {
             let slot = usize::from(slots::slot(key));
             lock(&self.map).slots.get(slot).cloned().flatten()
         });
@@ -94,7 +78,7 @@ impl Server {
 
     /// Finds out where keys are, if that is to be found out.
     pub(crate) async fn prepare(&self) {
-        if self.is_cluster() && lock(&self.map).slots.is_empty() {
+        if self.is_cluster && lock(&self.map).slots.is_empty() {
             self.refresh().await;
         }
     }
@@ -106,9 +90,9 @@ impl Server {
             Ok(_) => return None,
             Err(_) => "",
         };
-        if !self.is_cluster() {
+        if !self.is_cluster {
             // It is no primary any more.
-            if self.fails_over && line.starts_with("READONLY") {
+            if self.fails_over() && line.starts_with("READONLY") {
                 route.peer.reconnect();
             }
             return None;
@@ -148,16 +132,15 @@ impl Server {
 
     /// Asks each process that has locks.
     pub(crate) async fn call_each(&self, command: &Command<'_>) -> Vec<Answer> {
-        let mut peers = self.seeds.clone();
-        if self.is_cluster() {
+        let mut peers = Vec::new();
+        if self.is_cluster {
             self.refresh().await;
-            peers = lock(&self.map).slots.iter().flatten().cloned().collect();
+            peers.extend(lock(&self.map).slots.iter().flatten().cloned());
             peers.sort_unstable_by_key(|it| it.id);
             peers.dedup_by_key(|it| it.id);
         }
         if peers.is_empty() {
-            let error = ConnectionError::new("no node of the cluster answers");
-            return vec![Err(Failure::NotSent(error))];
+            peers.clone_from(&self.seeds);
         }
         let now = BootInstant::now();
         join_all(peers.into_iter().map(|it| Route::to(it).send(command, now))).await
@@ -169,18 +152,7 @@ impl Server {
         if let Some(peer) = seed.or_else(|| map.peers.get(node)) {
             return Some(peer.clone());
         }
-        let mut address = self.pattern.clone()?;
-        let (name, number) = node.rsplit_once(':').unwrap_or((node, ""));
-        let mut addr = address.addr().clone();
-        if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
-            &mut addr
-        {
-            // One that makes no sense leads nowhere.
-            (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
-        }
-        address = address.set_addr(addr);
-        let runtime = self.runtime.clone();
-        let peer = Peer::new(node.to_owned(), direct(address), self.limits, runtime);
+        let peer = self.seeds[0].other(node)?;
         map.peers.insert(node.to_owned(), peer.clone());
         Some(peer)
     }
@@ -198,18 +170,11 @@ impl Server {
 
     /// Asks all nodes for the slots; the first answer counts, because others may hang.
     async fn refresh(&self) {
-        let peers: Vec<Arc<Peer>> = {
-            let map = lock(&self.map);
-            self.seeds
-                .iter()
-                .chain(map.peers.values())
-                .cloned()
-                .collect()
-        };
-        let now = BootInstant::now();
+        let mut peers = self.seeds.clone();
+        peers.extend(lock(&self.map).peers.values().cloned());
         let command = Command::Plain(&[b"CLUSTER", b"SLOTS"]);
         let ask = |peer: Arc<Peer>| async {
-            let pending = Route::to(peer.clone()).send(&command, now);
+            let pending = Route::to(peer.clone()).send(&command, BootInstant::now());
             (peer, pending.await)
         };
         let mut answers: FuturesUnordered<_> = peers.into_iter().map(ask).collect();
@@ -235,10 +200,6 @@ impl Server {
             return;
         }
     }
-}
-
-fn direct(address: Address) -> Dial {
-    Dial::new(Way::Direct(Box::new(address)), None, None)
 }
 
 /// A node that does not know its own host has that of the one that named it.

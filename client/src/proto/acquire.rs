@@ -22,8 +22,6 @@ pub(crate) struct Terms {
 pub(crate) enum Next {
     /// Asks again, after a pause.
     Again(Duration),
-    /// Queues on that server.
-    Queue(usize),
     Failed(Error),
     /// Too few servers have answered.
     NoQuorum,
@@ -46,16 +44,20 @@ pub(crate) struct Acquisition {
     started: BootInstant,
     /// When it has waited for as long as it may.
     end: Option<BootInstant>,
+    /// The server that it queues on next, or all are asked.
+    pub(crate) queues: Option<usize>,
     failures: u32,
     lost: u32,
 }
 
 impl Acquisition {
-    pub(crate) fn new(terms: Terms, now: BootInstant) -> Acquisition {
+    /// Over so many servers.
+    pub(crate) fn new(terms: Terms, servers: usize, now: BootInstant) -> Acquisition {
         Acquisition {
             terms,
             started: now,
             end: terms.wait.map(|limit| now + limit),
+            queues: (servers == 1).then_some(0),
             failures: 0,
             lost: 0,
         }
@@ -84,25 +86,15 @@ impl Acquisition {
         self.end.is_some_and(|end| end <= now)
     }
 
-    /// An error where it has waited for as long as it may.
-    pub(crate) fn check_limit(&self, now: BootInstant) -> Result<(), Error> {
-        match self.waits() && self.is_over(now) {
-            true => Err(self.busy(now)),
-            false => Ok(()),
-        }
-    }
-
     pub(crate) fn busy(&self, now: BootInstant) -> Error {
         let waited = now.since(self.started);
         Error::Busy { waited }
     }
 
-    /// What is next after a round that was not won, in which a server was queued on, or all were asked. `random` is between
-    /// 0 and 1, and `took` how long the round was.
+    /// What is next after a round that was not won. `random` is between 0 and 1, and `took` how long the round was.
     pub(crate) fn after(
         &mut self,
         round: &Round,
-        queued: Option<usize>,
         (took, random): (Duration, f64),
         now: BootInstant,
     ) -> Next {
@@ -110,12 +102,12 @@ impl Acquisition {
         let back_off = took.clamp(Duration::from_millis(2), Duration::from_millis(200));
         let back_off = back_off + back_off.mul_f64(random);
         let has_majority = round.answered().count() >= round.majority();
-        match (round, queued) {
-            (Round::One(vote), _) => self.after_vote(vote, now),
-            (_, Some(at)) if is_over || matches!(round[at], Vote::Busy) => {
-                Next::Failed(self.busy(now))
-            }
-            (_, Some(_)) => Next::Again(back_off),
+        if let [vote] = &round[..] {
+            return self.after_vote(vote, now);
+        }
+        match self.queues.take() {
+            Some(at) if is_over || matches!(round[at], Vote::Busy) => Next::Failed(self.busy(now)),
+            Some(_) => Next::Again(back_off),
             _ if !has_majority => {
                 self.failures += 1;
                 match is_over || self.failures >= ROUNDS_WITHOUT_MAJORITY {
@@ -126,8 +118,8 @@ impl Acquisition {
             _ if is_over => Next::Failed(self.busy(now)),
             _ => {
                 self.failures = 0;
-                let first = round.first_in_line();
-                first.map_or(Next::Again(back_off), Next::Queue)
+                self.queues = round.first_in_line();
+                Next::Again(self.queues.map_or(back_off, |_| Duration::ZERO))
             }
         }
     }
@@ -170,9 +162,9 @@ impl Acquisition {
 
     /// Asks again after a pause, unless that is too late. What did not wait yet is sent once more all the same.
     fn again(&self, pause: Duration, error: Error, now: BootInstant) -> Next {
-        match self.check_limit(now + pause) {
-            Err(_) => Next::Failed(error),
-            Ok(()) => Next::Again(pause),
+        match self.waits() && self.is_over(now + pause) {
+            true => Next::Failed(error),
+            false => Next::Again(pause),
         }
     }
 }
@@ -200,7 +192,7 @@ mod tests {
             wait,
             fails_over,
         };
-        (Acquisition::new(terms, now), now)
+        (Acquisition::new(terms, 1, now), now)
     }
 
     fn after(
@@ -209,11 +201,10 @@ mod tests {
         queued: Option<usize>,
         now: BootInstant,
     ) -> Next {
-        let round = match votes {
-            [one] => Round::One(one.clone()),
-            many => Round::Many(many.into()),
-        };
-        it.after(&round, queued, (ms(10), 0.5), now)
+        let mut round = Round::new(votes.len());
+        round.clone_from_slice(votes);
+        it.queues = queued;
+        it.after(&round, (ms(10), 0.5), now)
     }
 
     fn broken() -> Vote {
@@ -303,7 +294,8 @@ mod tests {
         let (mut it, start) = begin(None, false);
         let held = || Vote::granted(Token::new(7), start, lease());
         let next = after(&mut it, &[silent(), held(), Vote::Busy], None, start);
-        assert!(matches!(next, Next::Queue(1)), "{next:?}");
+        assert!(matches!(next, Next::Again(Duration::ZERO)), "{next:?}");
+        assert_eq!(it.queues, Some(1));
         // There it was not granted in time; or it was, and the others were not to be had.
         let next = after(&mut it, &[silent(), Vote::Busy, Vote::Busy], Some(1), start);
         assert!(matches!(next, Next::Failed(Error::Busy { .. })), "{next:?}");

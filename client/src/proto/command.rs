@@ -34,10 +34,8 @@ pub(crate) enum Verb {
         /// Only adds to a hold of this token.
         upgrade: Option<Token>,
     },
-    /// The whole hold.
-    Release,
-    /// Gives back what a hold of this token has in one mode.
-    ReleaseMode(Mode, Token),
+    /// The whole hold, or what one of this token has in one mode.
+    Release(Option<(Mode, Token)>),
     /// Whatever there is; and what may come late.
     Leave {
         late: bool,
@@ -52,8 +50,7 @@ pub(crate) type Wait<'a> = (u64, &'a [u8]);
 /// A command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Command<'a> {
-    Of(Who<'a>, Verb),
-    Queue(Who<'a>, Verb, Wait<'a>),
+    Of(Who<'a>, Verb, Option<Wait<'a>>),
     /// Runs a command if this hold is there, by this token.
     Guard(Who<'a>, Token, &'a [Vec<u8>]),
     /// Collects letters, where those up to a number may be forgotten; for so many milliseconds.
@@ -68,8 +65,7 @@ impl<'a> Command<'a> {
     /// What decides to which node of a cluster it goes.
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match *self {
-            Command::Of((key, _), _)
-            | Command::Queue((key, _), ..)
+            Command::Of((key, _), ..)
             | Command::Guard((key, _), ..)
             | Command::Info(key)
             | Command::Mail(key, ..) => Some(key),
@@ -82,10 +78,11 @@ impl<'a> Command<'a> {
         let start = out.len();
         let mut args = Args { out, count: 0 };
         match *self {
-            Command::Of(who, verb) => args.verb(who, verb),
-            Command::Queue(who, verb, (limit, mailbox)) => {
+            Command::Of(who, verb, wait) => {
                 args.verb(who, verb);
-                args.option("WAIT", limit).text("MAIL").bytes(mailbox);
+                if let Some((limit, mailbox)) = wait {
+                    args.option("WAIT", limit).text("MAIL").bytes(mailbox);
+                }
             }
             Command::Guard(who, token, command) => {
                 args.text("LOCK.GUARD").who(who).number(token.get());
@@ -129,8 +126,8 @@ impl Args<'_> {
                 self.number(lease.as_millis()).option("HOLDS", 1);
                 self.token("FENCE", fence).token("TOKEN", upgrade);
             }
-            Verb::Release => _ = self.text("LOCK.RELEASE").who(who).text("ALL"),
-            Verb::ReleaseMode(mode, token) => {
+            Verb::Release(None) => _ = self.text("LOCK.RELEASE").who(who).text("ALL"),
+            Verb::Release(Some((mode, token))) => {
                 self.text("LOCK.RELEASE").who(who).text(mode.option());
                 self.option("HOLDS", 0).token("TOKEN", Some(token));
             }
@@ -236,19 +233,20 @@ mod tests {
             fence,
             upgrade,
         };
-        let of = |verb| text(Command::Of(who, verb));
+        let of = |verb| text(Command::Of(who, verb, None));
         assert_eq!(
             of(acquire(Mode::Write, None, None)),
             "LOCK.ACQUIRE k o 1000 HOLDS 1"
         );
-        let queue = Command::Queue(who, acquire(Mode::Read, some, some), (0, b"box"));
+        let wait: Option<(u64, &[u8])> = Some((0, b"box"));
+        let queue = Command::Of(who, acquire(Mode::Read, some, some), wait);
         assert_eq!(
             text(queue),
             "LOCK.RLOCK k o 1000 HOLDS 1 FENCE 7 TOKEN 7 WAIT 0 MAIL box"
         );
-        assert_eq!(of(Verb::Release), "LOCK.RELEASE k o ALL");
+        assert_eq!(of(Verb::Release(None)), "LOCK.RELEASE k o ALL");
         assert_eq!(
-            of(Verb::ReleaseMode(Mode::Write, token)),
+            of(Verb::Release(Some((Mode::Write, token)))),
             "LOCK.RELEASE k o WRITE HOLDS 0 TOKEN 7"
         );
         assert_eq!(of(Verb::Leave { late: false }), "LOCK.LEAVE k o");

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::proto::{Round, Vote};
-use crate::value::{BootInstant, Lease, Loss, Token};
+use crate::value::{BootInstant, Error, Lease, Loss, Token};
 
 /// A hold, as far as it may be believed in.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ impl Belief {
             deadline: BootInstant::default(),
             loss: None,
         };
-        belief.count();
+        belief.count(Loss::Denied);
         belief
     }
 
@@ -71,29 +71,26 @@ impl Belief {
         self.loss
     }
 
+    /// An error once it is lost.
+    pub(crate) fn check(&mut self, now: BootInstant) -> Result<(), Error> {
+        self.loss(now).map_or(Ok(()), |loss| Err(Error::Lost(loss)))
+    }
+
     /// It is over; the first reason stays.
     pub(crate) fn lose(&mut self, loss: Loss) {
         self.loss.get_or_insert(loss);
     }
 
-    /// What a server has of it is not known: it is left there, and a loss by that is one of something unknown.
-    pub(crate) fn lose_at(&mut self, server: usize) {
-        let loss = self.loss;
-        self.set(server, Vote::Unasked);
-        if loss.is_none() && self.loss.is_some() {
-            self.loss = Some(Loss::Unknown);
-        }
-    }
-
-    /// The lease to ask for, its own or another, no longer than it may last; `None` if it may not any more.
-    pub(crate) fn ask_lease(&mut self, lease: Option<Lease>, now: BootInstant) -> Option<Lease> {
+    /// The lease to ask for, its own or another, no longer than it may last.
+    pub(crate) fn ask_lease(
+        &mut self,
+        lease: Option<Lease>,
+        now: BootInstant,
+    ) -> Result<Lease, Error> {
+        self.check(now)?;
         let lease = lease.unwrap_or(self.lease);
         self.longest = self.longest.max(lease);
-        match self.cap {
-            None => Some(lease),
-            Some(cap) if cap <= now => None,
-            Some(cap) => Some(lease.limited(cap.since(now))),
-        }
+        Ok(self.cap.map_or(lease, |cap| lease.limited(cap.since(now))))
     }
 
     /// A longer lease was refused.
@@ -104,13 +101,17 @@ impl Belief {
     /// It ends by `cap`, if not before.
     pub(crate) fn limit(&mut self, cap: Option<BootInstant>) {
         self.cap = self.cap.into_iter().chain(cap).min();
-        self.count();
+        self.count(Loss::Denied);
     }
 
-    /// When it is to be renewed next, counted from the oldest confirmation that it still needs.
-    pub(crate) fn next_renewal(&self) -> BootInstant {
+    /// When the oldest confirmation was asked for that it still needs.
+    pub(crate) fn confirmed(&self) -> BootInstant {
         let believed = self.lease.duration().saturating_sub(self.lease.drift());
-        self.deadline.back(believed) + self.lease.renewal_period()
+        self.round.until().unwrap_or_default().back(believed)
+    }
+
+    pub(crate) fn next_renewal(&self) -> BootInstant {
+        self.confirmed() + self.lease.renewal_period()
     }
 
     /// After a renewal that was not answered: the next one.
@@ -121,16 +122,17 @@ impl Belief {
 
     /// What to ask of which servers, to renew it.
     pub(crate) fn renewals(&self, lease: Lease) -> impl Iterator<Item = Renewal> {
-        let votes = self.round.iter().enumerate();
-        votes.filter_map(move |(server, vote)| {
-            vote.may_be_there()?;
-            let token = vote.token().filter(|_| !self.changing);
-            Some(Renewal {
-                server,
-                lease,
-                token,
-            })
+        let there = self.round.those(|vote| vote.may_be_there().is_some());
+        there.map(move |server| Renewal {
+            server,
+            lease,
+            token: self.token_at(server).filter(|_| !self.changing),
         })
+    }
+
+    /// The token that a server has it by, if that is known.
+    pub(crate) fn token_at(&self, server: usize) -> Option<Token> {
+        self.round[server].held().map(|held| held.token)
     }
 
     /// A server's answer to a renewal that was sent at `sent`.
@@ -140,31 +142,31 @@ impl Belief {
         sent: BootInstant,
         answer: Option<Token>,
     ) {
-        let Renewal { server, token, .. } = renewal;
+        let (server, token) = (renewal.server, renewal.token);
         // One that was asked by a token which a change has replaced meanwhile says nothing.
-        let is_stale = self.changing || self.round[server].token() != token;
-        if self.loss.is_none() && !(answer.is_none() && token.is_some() && is_stale) {
+        let is_stale = token.is_some() && (self.changing || self.token_at(server) != token);
+        if self.loss.is_none() && (answer.is_some() || !is_stale) {
             let until = renewal.lease.believed_until(sent);
             self.round.on_renewed(server, answer, until);
-            self.count();
+            self.count(Loss::Denied);
         }
     }
 
-    /// What a server has of it now.
-    pub(crate) fn set(&mut self, server: usize, mut vote: Vote) {
+    /// What a server has of it now. Where too few are known to have it, the others may be another's: it is lost for that
+    /// reason.
+    pub(crate) fn set(&mut self, server: usize, mut vote: Vote, reason: Loss) {
         if let (Vote::Held(new), Vote::Held(old)) = (&mut vote, &self.round[server]) {
             new.until = new.until.max(old.until);
             new.late |= old.late;
         }
         self.round[server] = vote;
-        self.count();
+        self.count(reason);
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, reason: Loss) {
         let until = self.round.until();
-        // Where too few are known to have it, the others may be another's.
         if until.is_none() {
-            self.lose(Loss::Denied);
+            self.lose(reason);
         }
         let deadline = until.unwrap_or(self.deadline);
         self.deadline = self.cap.map_or(deadline, |cap| deadline.min(cap));
@@ -175,7 +177,6 @@ impl Belief {
 mod tests {
     use super::*;
     use crate::proto::Held;
-    use crate::value::error::Error;
 
     fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
@@ -186,18 +187,22 @@ mod tests {
     }
 
     fn held(until: BootInstant) -> Vote {
-        let (token, made) = (Token::new(7), BootInstant::default());
-        let late = false;
         Vote::Held(Held {
-            token,
-            made,
+            token: Token::new(7),
+            made: BootInstant::default(),
             until,
-            late,
+            late: false,
         })
     }
 
     fn over(votes: &[Vote]) -> Belief {
-        Belief::new(Token::new(7), Round::Many(votes.into()), lease(), None)
+        capped(votes, None)
+    }
+
+    fn capped(votes: &[Vote], cap: Option<BootInstant>) -> Belief {
+        let mut round = Round::new(votes.len());
+        round.clone_from_slice(votes);
+        Belief::new(Token::new(7), round, lease(), cap)
     }
 
     fn renew(belief: &mut Belief, server: usize, sent: BootInstant, answer: Option<Token>) {
@@ -241,8 +246,7 @@ mod tests {
         assert_eq!(belief.loss(now), None);
         renew(&mut belief, 2, now, None);
         assert_eq!(belief.loss(now), Some(Loss::Denied));
-        let one = Round::One(held(now + ms(100)));
-        let mut belief = Belief::new(Token::new(7), one, lease(), None);
+        let mut belief = over(&[held(now + ms(100))]);
         renew(&mut belief, 0, now, None);
         assert_eq!(belief.loss(now), Some(Loss::Denied));
     }
@@ -263,9 +267,9 @@ mod tests {
         assert!(may_come_late(&belief), "its request may arrive yet");
         belief.on_renewed(renewal, now, Some(Token::new(7)));
         assert!(may_come_late(&belief), "its request may arrive once more");
-        belief.set(1, Vote::Unknown(Error::Closed));
+        belief.set(1, Vote::Unknown(Error::Closed), Loss::Denied);
         assert_eq!(belief.loss(now), None);
-        belief.lose_at(2);
+        belief.set(2, Vote::Unasked, Loss::Unknown);
         assert_eq!(belief.loss(now), Some(Loss::Unknown));
     }
 
@@ -273,11 +277,10 @@ mod tests {
     fn nothing_is_believed_or_renewed_past_the_cap() {
         let now = BootInstant::now();
         let cap = now + ms(50);
-        let one = Round::One(held(now + ms(900)));
-        let mut belief = Belief::new(Token::new(7), one, lease(), Some(cap));
+        let mut belief = capped(&[held(now + ms(900))], Some(cap));
         assert_eq!(belief.deadline(), cap);
-        assert!(belief.ask_lease(None, now) < Some(lease()));
-        assert_eq!(belief.ask_lease(None, cap), None);
+        assert!(belief.ask_lease(None, now).unwrap() < lease());
+        assert!(belief.ask_lease(None, cap).is_err());
         assert_eq!(belief.loss(cap), Some(Loss::HoldLimit));
     }
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::proto::{Answer, Command, Failure, Fields, Read, Reply, unexpected};
+use crate::proto::{Answer, Command, Failure, Fields, Name, Read, Reply, unexpected};
 use crate::value::{BootInstant, ConnectionError, Error};
 
 /// What was decided of a request that waits: as if it had been answered so by one that was sent then.
 pub(crate) type Decision = (Answer, BootInstant);
 
 /// The box is gone: what waited there waits no more, or was granted and given back.
-pub(crate) fn forgotten() -> Answer {
+fn forgotten() -> Answer {
     let error = "the server has forgotten what waited there";
     Err(Failure::Unknown(ConnectionError::new(error)))
 }
@@ -28,45 +28,35 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// A key and an owner that nobody wants any more.
-pub(crate) type Unwanted = (Vec<u8>, Vec<u8>);
+/// Whom to wake, and what was granted to nobody who wants it any more.
+type Told = (Vec<Waker>, Vec<Name>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mailbox {
-    name: Box<[u8]>,
     since: Option<u64>,
     /// The last letter read.
     read: u64,
     waiting: BTreeMap<Arc<[u8]>, Waiting>,
+    is_collected: bool,
+    /// How many calls have failed in a row.
+    pub(crate) failures: u32,
 }
 
 impl Mailbox {
-    pub(crate) fn new(name: Box<[u8]>) -> Mailbox {
-        Mailbox {
-            name,
-            since: None,
-            read: 0,
-            waiting: BTreeMap::new(),
-        }
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
     /// Somebody is about to ask under this name.
     pub(crate) fn enter(&mut self, owner: Arc<[u8]>) {
         self.waiting.insert(owner, Waiting::default());
     }
 
-    /// The request waits, in the box of this reply.
-    pub(crate) fn queued(&mut self, owner: &[u8], reply: &Reply) {
+    /// The request waits, in the box of this reply. Whether somebody has to begin to collect.
+    pub(crate) fn queued(&mut self, owner: &[u8], reply: &Reply) -> bool {
         if let Some(waiting) = self.waiting.get_mut(owner)
             && let Reply::Array(items) = reply
             && let Some(Reply::Int(since)) = items.get(1)
         {
             waiting.since = Some(since.unsigned_abs());
         }
+        !std::mem::replace(&mut self.is_collected, true)
     }
 
     /// Nobody waits under this name any more.
@@ -79,27 +69,51 @@ impl Mailbox {
         let Some(waiting) = self.waiting.get_mut(owner) else {
             return Poll::Ready((forgotten(), BootInstant::default()));
         };
-        match waiting.decision.take() {
-            Some(decision) => Poll::Ready(decision),
-            None => {
-                waiting.waker = Some(waker.clone());
-                Poll::Pending
-            }
+        let decision = waiting.decision.take();
+        if decision.is_none() {
+            waiting.waker = Some(waker.clone());
         }
+        decision.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// What collects the next letters, waiting up to `wait` for them.
-    pub(crate) fn collect(&self, wait: Duration) -> Command<'_> {
+    /// What collects the next letters of the box of this name, waiting up to `wait` for them; `None` once nobody waits.
+    pub(crate) fn collect<'a>(&mut self, name: &'a [u8], wait: Duration) -> Option<Command<'a>> {
+        self.is_collected = !self.waiting.is_empty();
         let after = self.since.map(|since| (since, self.read));
-        Command::Mail(&self.name, after, wait.as_millis() as u64)
+        let command = Command::Mail(name, after, wait.as_millis() as u64);
+        self.is_collected.then_some(command)
     }
 
-    /// The reply to what was sent at `sent`. Returns whom to wake, and what was granted to nobody.
-    pub(crate) fn on_mail(
+    /// The answer to what was sent at `sent`. `is_elsewhere`: the box is not served there any more.
+    pub(crate) fn on_answer(
         &mut self,
-        reply: Reply,
+        answer: Answer,
         sent: BootInstant,
-    ) -> Result<(Vec<Waker>, Vec<Unwanted>), Error> {
+        is_elsewhere: bool,
+    ) -> Told {
+        self.failures += 1;
+        let told = match answer {
+            Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => forgotten(),
+            // Another call of ours is newer, or its connection was told to give up.
+            Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => return Told::default(),
+            Ok(Reply::Error(line)) => Ok(Reply::Error(line)),
+            Ok(reply) => match self.on_mail(reply, sent) {
+                Ok(told) => {
+                    self.failures = 0;
+                    return told;
+                }
+                Err(error) => Ok(Reply::Error(format!("ERR {error}"))),
+            },
+            Err(Failure::Gone) => Err(Failure::Gone),
+            // Once more on a new connection: the boxes outlive the old one.
+            Err(_) if self.failures == 1 => return Told::default(),
+            // What was asked for waits there, or has been granted.
+            Err(Failure::NotSent(error) | Failure::Unknown(error)) => Err(Failure::Unknown(error)),
+        };
+        (self.fail(&told), Vec::new())
+    }
+
+    fn on_mail(&mut self, reply: Reply, sent: BootInstant) -> Result<Told, Error> {
         let (since, waited, letters) = envelope(reply)?;
         // The server has measured that, and its clock may be a hundredth too fast.
         let told = sent + (waited - waited / 100);
@@ -113,11 +127,14 @@ impl Mailbox {
                 continue;
             }
             self.read = number;
-            let (key, owner): (_, Vec<u8>) = (letter.get("key")?, letter.get("owner")?);
+            let mut bytes = |name| letter.get::<Vec<u8>>(name).map(Arc::from);
+            let (key, owner) = (bytes("key")?, bytes("owner")?);
             let decision = decision(&mut letter, told)?;
-            match self.waiting.get_mut(&*owner) {
+            match self.waiting.get_mut(&owner) {
                 Some(waiting) => decide(waiting, decision, &mut wakers),
-                None if matches!(decision.0, Ok(Reply::Int(_))) => unwanted.push((key, owner)),
+                None if matches!(decision.0, Ok(Reply::Int(_))) => {
+                    unwanted.push(Name { key, owner });
+                }
                 None => {}
             }
         }
@@ -129,8 +146,14 @@ impl Mailbox {
         Ok((wakers, unwanted))
     }
 
-    /// Nobody collects any more: what everybody who waits is told. Returns whom to wake.
-    pub(crate) fn fail(&mut self, answer: &Answer) -> Vec<Waker> {
+    /// Nobody collects any more. Returns whom to wake.
+    pub(crate) fn abandon(&mut self) -> Vec<Waker> {
+        self.is_collected = false;
+        self.fail(&Err(Failure::Gone))
+    }
+
+    /// What everybody who waits is told. Returns whom to wake.
+    fn fail(&mut self, answer: &Answer) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for waiting in self.waiting.values_mut() {
             let decision = (answer.clone(), BootInstant::default());
@@ -147,15 +170,12 @@ fn decide(waiting: &mut Waiting, decision: Decision, wakers: &mut Vec<Waker>) {
 
 /// `[since, waited, letters]`.
 fn envelope(reply: Reply) -> Result<(u64, Duration, Vec<Fields>), Error> {
-    match reply {
-        Reply::Array(parts) => match <[Reply; 3]>::try_from(parts) {
-            Ok([since, waited, letters]) => {
-                Ok((u64::read(since)?, Read::read(waited)?, Read::read(letters)?))
-            }
-            Err(parts) => Err(unexpected(&Reply::Array(parts))),
-        },
-        other => Err(unexpected(&other)),
-    }
+    let parts = match reply {
+        Reply::Array(parts) => <[Reply; 3]>::try_from(parts).map_err(Reply::Array),
+        other => Err(other),
+    };
+    let [since, waited, letters] = parts.map_err(|other| unexpected(&other))?;
+    Ok((u64::read(since)?, Read::read(waited)?, Read::read(letters)?))
 }
 
 /// What a letter says; `told` is when it was written at the earliest, by this machine's clock.
@@ -207,7 +227,7 @@ mod tests {
     }
 
     fn mailbox(owners: &[&str]) -> Mailbox {
-        let mut mailbox = Mailbox::new(b"box".as_slice().into());
+        let mut mailbox = Mailbox::default();
         for owner in owners {
             mailbox.enter(owner.as_bytes().into());
         }
@@ -238,15 +258,17 @@ mod tests {
         let (mut mailbox, now) = (mailbox(&["a"]), BootInstant::now());
         let letters = [granted(5, "a", 0), granted(6, "b", 0)];
         let (_, unwanted) = mailbox.on_mail(mail(1, 0, &letters), now).unwrap();
-        assert_eq!(unwanted, [(b"k".to_vec(), b"b".to_vec())]);
+        let [name] = &unwanted[..] else { panic!() };
+        assert_eq!(name.who(), (b"k".as_slice(), b"b".as_slice()));
         assert_eq!(decided(&mut mailbox, "a"), "Ok(5)");
         mailbox.forget(b"a");
         // The reply that forgets them is lost: they are told again.
         let (_, unwanted) = mailbox.on_mail(mail(1, 0, &letters), now).unwrap();
         assert!(unwanted.is_empty());
+        mailbox.enter(b"c".as_slice().into());
         assert!(matches!(
-            mailbox.collect(Duration::ZERO),
-            Command::Mail(_, Some((1, 6)), _)
+            mailbox.collect(b"box", Duration::ZERO),
+            Some(Command::Mail(_, Some((1, 6)), _))
         ));
     }
 

@@ -11,15 +11,13 @@ pub(crate) mod proposal;
 pub(crate) mod reply;
 pub(crate) mod round;
 pub(crate) mod slots;
-pub(crate) mod vote;
 
 pub(crate) use acquire::{Acquisition, Next, Terms};
 pub(crate) use agenda::{Agenda, Slot};
 pub(crate) use command::{Command, Name, Verb};
 pub(crate) use hold::{Belief, Renewal};
 pub(crate) use info::{Fields, LockInfo, Read, ServerAnswer, TopEntry};
-pub(crate) use mailbox::{Decision, Mailbox, Unwanted, forgotten};
+pub(crate) use mailbox::{Decision, Mailbox};
 pub(crate) use proposal::Proposal;
 pub(crate) use reply::{Answer, Failure, Reply, checked, refusal, token, unexpected};
-pub(crate) use round::{Outcome, Round};
-pub(crate) use vote::{Held, Vote};
+pub(crate) use round::{Held, Outcome, Round, Vote};

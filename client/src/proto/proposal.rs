@@ -11,16 +11,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 const MARGIN: Duration = Duration::from_millis(1);
 
 /// What is known of the tokens servers would grant now.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Proposal {
-    known: Option<Known>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Known {
     /// The largest token that servers of a majority have made by themselves, and when they were asked for it.
-    base: u64,
-    asked: BootInstant,
+    made: Option<(Token, BootInstant)>,
     /// The largest token that has come to be.
     last: u64,
 }
@@ -28,36 +22,22 @@ struct Known {
 impl Proposal {
     /// A token that all servers can probably grant, or `None` if too little is known.
     pub(crate) fn propose(&self, now: BootInstant) -> Option<Token> {
-        let known = self.known?;
-        let age = now.since(known.asked);
-        if age > LONGEST {
-            return None;
-        }
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let estimate = known
-            .base
-            .saturating_add(micros(age))
-            .saturating_add(micros(MARGIN));
-        Some(Token::new(estimate.max(known.last + 1)))
+        let (token, asked) = self
+            .made
+            .filter(|(_, asked)| now.since(*asked) <= LONGEST)?;
+        let since = (now.since(asked) + MARGIN).as_micros() as u64;
+        let estimate = token.get().saturating_add(since);
+        Some(Token::new(estimate.max(self.last + 1)))
     }
 
     /// A majority, asked at `asked`, has settled on `token`; `proposed` was what it was asked for.
     pub(crate) fn learn(&mut self, token: Token, proposed: Option<Token>, asked: BootInstant) {
-        let known = &mut self.known;
-        let token = token.get();
         // What the servers only took over says nothing of their clocks.
-        let own = proposed.is_none_or(|proposed| proposed.get() < token);
-        match known {
-            Some(known) if !own => known.last = known.last.max(token),
-            _ => {
-                let last = known.map_or(token, |known| known.last.max(token));
-                *known = Some(Known {
-                    base: token,
-                    asked,
-                    last,
-                });
-            }
+        let is_own = proposed.is_none_or(|proposed| proposed < token);
+        if is_own || self.made.is_none() {
+            self.made = Some((token, asked));
         }
+        self.last = self.last.max(token.get());
     }
 }
 

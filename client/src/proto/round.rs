@@ -7,11 +7,95 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::proto::{Held, Vote};
-use crate::value::{BootInstant, Error, Token};
+use crate::proto::{Answer, Failure, Reply, checked, refusal, token};
+use crate::value::{BootInstant, Error, Lease, NodeReason, Token};
 
 /// A server whose token is further ahead of the others' than that counts as failed, in microseconds.
 const AHEAD: u64 = 1_000_000;
+
+/// What one server has said of a name.
+#[derive(Debug, Clone)]
+pub(crate) enum Vote {
+    /// Not asked, in this round, or it has said since that there is nothing.
+    Unasked,
+    /// Asked, and not heard of.
+    Pending,
+    Held(Held),
+    /// Others hold the lock there, or it has said that there is nothing.
+    Busy,
+    /// Asked, and nobody knows what became of it: it may be granted yet, or has been.
+    Unknown(Error),
+    /// Granted by a token far ahead of the others': kept, and left with the rest, but not relied on.
+    Ahead,
+    /// Refused, or never reached: there is nothing.
+    Failed(Error),
+}
+
+/// One server's grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Held {
+    pub(crate) token: Token,
+    /// When the server made the token, as far as that can be told from here.
+    pub(crate) made: BootInstant,
+    /// How long it may be believed in.
+    pub(crate) until: BootInstant,
+    /// That it is there is known, but the request itself was not answered: it may arrive once more.
+    pub(crate) late: bool,
+}
+
+impl Vote {
+    /// A grant that counts from `since`.
+    pub(crate) fn granted(token: Token, since: BootInstant, lease: Lease) -> Vote {
+        Vote::Held(Held {
+            token,
+            made: since,
+            until: lease.believed_until(since),
+            late: false,
+        })
+    }
+
+    /// What the answer to a request says that was sent at `sent`.
+    pub(crate) fn of(answer: Answer, sent: BootInstant, lease: Lease, server: &str) -> Vote {
+        match answer {
+            Ok(Reply::Error(line)) => Vote::Failed(refusal(line, server)),
+            Err(failure @ Failure::NotSent(_)) => Vote::Failed(failure.error(server)),
+            answer => match checked(answer, server).and_then(token) {
+                Ok(Some(token)) => Vote::granted(token, sent, lease),
+                Ok(None) => Vote::Busy,
+                Err(error) => Vote::Unknown(error),
+            },
+        }
+    }
+
+    /// The grant, if it is one.
+    pub(crate) fn held(&self) -> Option<&Held> {
+        match self {
+            Vote::Held(held) => Some(held),
+            _ => None,
+        }
+    }
+
+    /// Whether there may be something of the name, and whether something of it may arrive late.
+    pub(crate) fn may_be_there(&self) -> Option<bool> {
+        match self {
+            Vote::Unasked | Vote::Busy | Vote::Failed(_) => None,
+            Vote::Held(held) => Some(held.late),
+            Vote::Ahead => Some(false),
+            Vote::Pending | Vote::Unknown(_) => Some(true),
+        }
+    }
+
+    /// Why it is no grant.
+    pub(crate) fn reason(&self) -> Option<NodeReason> {
+        match self {
+            Vote::Held(_) | Vote::Unasked => None,
+            Vote::Busy => Some(NodeReason::Busy),
+            Vote::Ahead => Some(NodeReason::Ahead),
+            Vote::Pending => Some(NodeReason::Silent),
+            Vote::Unknown(error) | Vote::Failed(error) => Some(NodeReason::of(error.clone())),
+        }
+    }
+}
 
 /// What follows from the votes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,85 +109,62 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// The votes for one name. One server's needs no list.
+/// The votes for one name.
 #[derive(Debug, Clone)]
-pub(crate) enum Round {
-    One(Vote),
-    Many(Box<[Vote]>),
-}
+pub(crate) struct Round(Box<[Vote]>);
 
 impl Round {
     pub(crate) fn new(servers: usize) -> Round {
-        match servers {
-            1 => Round::One(Vote::Unasked),
-            servers => Round::Many(vec![Vote::Unasked; servers].into()),
-        }
+        Round(vec![Vote::Unasked; servers].into())
     }
 
     pub(crate) fn majority(&self) -> usize {
         self.len() / 2 + 1
     }
 
-    /// A server has renewed its grant: it may be believed in until then.
+    /// The token that a server has the grant by now, or that it has none; it may be believed in until then.
     pub(crate) fn on_renewed(&mut self, server: usize, answer: Option<Token>, until: BootInstant) {
-        let vote = &mut self[server];
-        match (&mut *vote, answer) {
+        let Some(late) = self[server].may_be_there() else {
+            return;
+        };
+        let before = self[server].held().map(|it| (it.made, it.until));
+        let (made, before) = before.unwrap_or_default();
+        self[server] = match answer {
+            Some(token) => Vote::Held(Held {
+                token,
+                made,
+                until: until.max(before),
+                late,
+            }),
             // What was asked may arrive yet.
-            (Vote::Unknown(_) | Vote::Pending, None) => {}
-            (_, None) => *vote = Vote::Busy,
-            (Vote::Held(held), Some(token)) => {
-                (held.token, held.until) = (token, held.until.max(until));
-            }
-            (Vote::Unknown(_) | Vote::Pending | Vote::Ahead, Some(token)) => {
-                let made = BootInstant::default();
-                let late = vote.may_be_there() == Some(true);
-                *vote = Vote::Held(Held {
-                    token,
-                    made,
-                    until,
-                    late,
-                });
-            }
-            _ => {}
-        }
-    }
-
-    /// A server has raised its grant to a token, or has not.
-    pub(crate) fn on_raised(&mut self, server: usize, answer: Result<Option<Token>, Error>) {
-        match (&mut self[server], answer) {
-            (Vote::Held(held), Ok(Some(token))) => held.token = held.token.max(token),
-            (vote, Ok(_)) => *vote = Vote::Busy,
-            (vote, Err(error)) => *vote = Vote::Unknown(error),
-        }
+            None if late => Vote::Pending,
+            None => Vote::Busy,
+        };
     }
 
     /// What follows at this moment.
     pub(crate) fn outcome(&mut self, now: BootInstant) -> Outcome {
         self.set_aside_who_is_ahead(now);
-        let (majority, held) = (self.majority(), self.held().count());
-        if held < majority {
-            let pending = self.pending().count();
-            return match held + pending >= majority && pending > 0 {
-                true => Outcome::Open,
-                false => Outcome::Lost,
+        let majority = self.majority();
+        let Some(until) = self.until() else {
+            let may_decide = self.held().count() + self.pending().count() >= majority;
+            return if may_decide {
+                Outcome::Open
+            } else {
+                Outcome::Lost
             };
-        }
-        // The lease may have run out while the others were asked: then nothing was won.
-        if self.until().is_none_or(|until| now >= until) {
-            return Outcome::Lost;
-        }
-        if let Round::One(Vote::Held(held)) = self {
-            return Outcome::Won(held.token);
-        }
-        let mut tokens: Vec<Token> = self.held().map(|(_, held)| held.token).collect();
-        tokens.sort_unstable();
+        };
         // The smallest that is no smaller than those of some majority.
-        let token = tokens[majority - 1];
-        if tokens.iter().filter(|it| **it >= token).count() >= majority {
-            return Outcome::Won(token);
-        }
+        let token = nth(self.held().map(|(_, held)| held.token), majority - 1);
+        let Some(token) = token.filter(|_| now < until) else {
+            // The lease may have run out while the others were asked: then nothing was won.
+            return Outcome::Lost;
+        };
         let below = self.held().filter(|(_, it)| it.token < token);
-        Outcome::Raise(token, below.map(|(server, _)| server).collect())
+        match self.held().count() - below.clone().count() >= majority {
+            true => Outcome::Won(token),
+            false => Outcome::Raise(token, below.map(|(server, _)| server).collect()),
+        }
     }
 
     /// What to propose to the others: no less than what these have granted, unless one of them is far ahead.
@@ -115,12 +176,9 @@ impl Round {
         near.chain([proposed]).max()
     }
 
-    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &Held)> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &Held)> + Clone {
         let votes = self.iter().enumerate();
-        votes.filter_map(|(server, vote)| match vote {
-            Vote::Held(held) => Some((server, held)),
-            _ => None,
-        })
+        votes.filter_map(|(server, vote)| Some((server, vote.held()?)))
     }
 
     pub(crate) fn those(&self, fit: fn(&Vote) -> bool) -> impl Iterator<Item = usize> {
@@ -139,14 +197,9 @@ impl Round {
 
     /// Until when the majority that is held longest may be believed in, if there is one.
     pub(crate) fn until(&self) -> Option<BootInstant> {
-        match self {
-            Round::One(vote) => vote.until(),
-            Round::Many(votes) => {
-                let mut until: Vec<BootInstant> = votes.iter().filter_map(Vote::until).collect();
-                until.sort_unstable_by(|a, b| b.cmp(a));
-                until.get(self.majority() - 1).copied()
-            }
-        }
+        let until = self.held().map(|(_, held)| held.until);
+        let spare = until.clone().count().checked_sub(self.majority())?;
+        nth(until, spare)
     }
 
     /// Where to queue: on the first server that has answered, if any is held by others.
@@ -165,44 +218,39 @@ impl Round {
     /// Sets aside the servers whose tokens are far ahead of the others', the time between their grants taken into account:
     /// what the lower half says is what goes. Of two who disagree, the one that is ahead is not believed.
     fn set_aside_who_is_ahead(&mut self, now: BootInstant) {
-        let Round::Many(votes) = self else { return };
         // What the server would grant now.
-        let clock = |vote: &Vote| match vote {
-            Vote::Held(held) => {
-                let age = u64::try_from(now.since(held.made).as_micros());
-                Some(held.token.get().saturating_add(age.unwrap_or(u64::MAX / 2)))
+        let clock = |held: &Held| {
+            let age = now.since(held.made).as_micros() as u64;
+            held.token.get().saturating_add(age)
+        };
+        let clocks = self.held().map(|(_, held)| clock(held));
+        let middle = nth(clocks.clone(), clocks.count().saturating_sub(1) / 2);
+        let limit = middle.map(|middle| middle.saturating_add(AHEAD));
+        for vote in self.iter_mut() {
+            if vote.held().map(clock) > limit {
+                *vote = Vote::Ahead;
             }
-            _ => None,
-        };
-        let mut clocks: Vec<u64> = votes.iter().filter_map(clock).collect();
-        clocks.sort_unstable();
-        let Some(middle) = clocks.get(clocks.len().saturating_sub(1) / 2) else {
-            return;
-        };
-        let limit = Some(middle.saturating_add(AHEAD));
-        for vote in votes.iter_mut().filter(|vote| clock(vote) > limit) {
-            *vote = Vote::Ahead;
         }
     }
+}
+
+/// The value with at most `n` smaller ones, the largest of those: of few, so that they need no list.
+fn nth<T: Ord>(values: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
+    let smaller = |it: &T| values.clone().filter(|other| other < it).count();
+    values.clone().filter(|it| smaller(it) <= n).max()
 }
 
 impl Deref for Round {
     type Target = [Vote];
 
     fn deref(&self) -> &[Vote] {
-        match self {
-            Round::One(vote) => std::slice::from_ref(vote),
-            Round::Many(votes) => votes,
-        }
+        &self.0
     }
 }
 
 impl DerefMut for Round {
     fn deref_mut(&mut self) -> &mut [Vote] {
-        match self {
-            Round::One(vote) => std::slice::from_mut(vote),
-            Round::Many(votes) => votes,
-        }
+        &mut self.0
     }
 }
 
@@ -211,7 +259,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::value::Lease;
 
     const SECOND: u64 = 1_000_000;
 
@@ -235,14 +282,10 @@ mod tests {
         let mut round = round(votes.len());
         for (server, (token, age)) in votes.iter().enumerate() {
             let made = now.back(Duration::from_secs(*age));
-            let (token, until) = (Token::new(*token), lease().believed_until(now));
-            let late = false;
-            round[server] = Vote::Held(Held {
-                token,
-                made,
-                until,
-                late,
-            });
+            grant(&mut round, server, *token, now);
+            if let Vote::Held(held) = &mut round[server] {
+                held.made = made;
+            }
         }
         (round, now)
     }
@@ -278,9 +321,9 @@ mod tests {
         grant(&mut round, 2, 9, now);
         assert_eq!(round.outcome(now), Outcome::Raise(Token::new(9), vec![0]));
         let mut raised = round.clone();
-        raised.on_raised(0, Ok(Some(Token::new(9))));
+        raised.on_renewed(0, Some(Token::new(9)), now);
         assert_eq!(raised.outcome(now), Outcome::Won(Token::new(9)));
-        round.on_raised(0, Ok(None));
+        round.on_renewed(0, None, now);
         round[1] = Vote::Busy;
         assert_eq!(round.outcome(now), Outcome::Lost);
     }

@@ -8,11 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::net::task;
-use crate::proto::{Acquisition, Belief, Name, Next, Outcome, Terms, Vote};
-use crate::run::{Ballot, Calls, Core, Guard, Hold, Owner, change, trace};
+use crate::proto::{Acquisition, Name, Next, Terms, Vote};
+use crate::run::{Ballot, Core, Guard, Hold, Owner, change, trace};
 use crate::value::random;
-use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names};
 
 /// A server may take this part of a lease to answer.
 const SHARE: u32 = 4;
@@ -74,7 +73,7 @@ async fn acquire_for(
     owner: &Owner,
     terms: Terms,
 ) -> Result<Guard, Error> {
-    let place = owner.place(core.id, &request.key);
+    let place = owner.place(Arc::as_ptr(core).addr(), &request.key);
     let mut turn = match request.reentrant {
         true => place.lock().await,
         false => place.try_lock().map_err(|_| Error::AlreadyHeld)?,
@@ -109,6 +108,7 @@ async fn enter(request: &Request, hold: &Arc<Hold>, terms: Terms) -> Result<Guar
     Ok(guard)
 }
 
+/// Takes a lock under a name that nobody has had, and under another one until it is known what became of that.
 async fn acquire_anew(
     core: &Arc<Core>,
     request: &Request,
@@ -118,20 +118,60 @@ async fn acquire_anew(
     if let Some(max) = request.max_hold {
         terms.lease = terms.lease.limited(max);
     }
-    let Terms { mode, lease, .. } = terms;
-    check_lease(core, lease)?;
-    let (ballot, token) = win(core, &request.key, names, terms).await?;
-    let (name, round, late) = ballot.won(token);
-    let since = round.held().map(|(_, held)| held.made).min();
-    let cap = since.zip(request.max_hold).map(|(since, max)| since + max);
-    let belief = Belief::new(token, round, lease, cap);
-    let hold = Hold::new(core.clone(), name, belief, mode);
-    if late.count() > 0 {
-        task::spawn(core.runtime(), learn(hold.clone(), lease, late));
+    check_lease(core, terms.lease)?;
+    let servers = core.servers.len();
+    let mut acquisition = Acquisition::new(terms, servers, BootInstant::now());
+    loop {
+        core.servers[0].prepare().await;
+        core.check_open()?;
+        let (began, owner) = (BootInstant::now(), names.next());
+        let key = request.key.clone();
+        let mut ballot = Ballot::new(core, Name { key, owner }, terms);
+        let won = match acquisition.queues {
+            None => ballot.ask((0..servers).collect()).await,
+            Some(first) => ballot.queue(first, &mut acquisition).await,
+        };
+        let next = match won {
+            Some(token) => {
+                let hold = ballot.won(token, request.max_hold);
+                let guard = Guard::of(&hold, (terms.mode, request.renews), None)?;
+                match confirm(&hold, terms.lease).await {
+                    // Closed meanwhile: what is not given back now would never be.
+                    Ok(()) => return core.check_open().map(|()| guard),
+                    Err(error) => acquisition.after_vote(&Vote::Unknown(error), BootInstant::now()),
+                }
+            }
+            None => {
+                let random = random::uuid().as_u128() as u32;
+                let luck = (began.elapsed(), f64::from(random) / f64::from(u32::MAX));
+                acquisition.after(&ballot.round, luck, BootInstant::now())
+            }
+        };
+        match next {
+            Next::Again(pause) => {
+                drop(ballot);
+                core.pause(pause).await;
+            }
+            Next::Failed(error) => return Err(error),
+            Next::NoQuorum => {
+                let granted = ballot.round.held().count();
+                return Err(core.error_of(&ballot.round, granted));
+            }
+        }
     }
-    let guard = Guard::of(&hold, (mode, request.renews), None)?;
-    // Closed meanwhile: what is not given back now would never be.
-    core.check_open().map(|()| guard)
+}
+
+/// Of a grant that was told of late half of the lease may be gone: then the servers are asked whether it is still there.
+async fn confirm(hold: &Arc<Hold>, lease: Lease) -> Result<(), Error> {
+    let since = hold.with(|state| state.belief.confirmed());
+    if since.elapsed() <= lease.duration() / 2 {
+        return Ok(());
+    }
+    match change::renew(hold, None).await {
+        // It has gone, and may be asked for again.
+        Err(Error::NotHeld | Error::Lost(_)) => Err(Error::Lost(Loss::Expired)),
+        confirmed => confirmed,
+    }
 }
 
 /// A lease must not run out while servers answer.
@@ -142,66 +182,5 @@ fn check_lease(core: &Core, lease: Lease) -> Result<(), Error> {
         true => Err(Error::Invalid(format!(
             "a lease over a quorum is at least {SHARE} times what one server may take to answer, {limit:?}, not {lease:?}"
         ))),
-    }
-}
-
-async fn win<'a>(
-    core: &'a Arc<Core>,
-    key: &Arc<[u8]>,
-    names: &Names,
-    terms: Terms,
-) -> Result<(Ballot<'a>, Token), Error> {
-    let mut acquisition = Acquisition::new(terms, BootInstant::now());
-    let always = (!core.is_quorum()).then_some(0);
-    let mut queues = always;
-    loop {
-        core.servers[0].prepare().await;
-        core.check_open()?;
-        let (began, owner) = (BootInstant::now(), names.next());
-        let key = key.clone();
-        let mut ballot = Ballot::new(core, Name { key, owner }, terms);
-        let outcome = match queues {
-            None => ballot.ask((0..core.servers.len()).collect()).await,
-            Some(first) => {
-                let (outcome, last) = ballot.queue(first, &mut acquisition).await;
-                queues = Some(last);
-                outcome
-            }
-        };
-        if let Outcome::Won(token) = outcome {
-            return Ok((ballot, token));
-        }
-        let random = random::uuid().as_u128() as u32;
-        let luck = (began.elapsed(), f64::from(random) / f64::from(u32::MAX));
-        let next = acquisition.after(&ballot.round, queues, luck, BootInstant::now());
-        queues = always;
-        match next {
-            Next::Again(pause) => {
-                drop(ballot);
-                core.pause(pause).await;
-                if !core.is_quorum() {
-                    acquisition.check_limit(BootInstant::now())?;
-                }
-            }
-            Next::Queue(first) => queues = Some(first),
-            Next::Failed(error) => return Err(error),
-            Next::NoQuorum => {
-                let granted = ballot.round.held().count();
-                return Err(core.error_of(&ballot.round, granted));
-            }
-        }
-    }
-}
-
-/// Takes in what the others say of a lock that was won without them.
-async fn learn(hold: Arc<Hold>, lease: Lease, mut late: Calls) {
-    while let Some((server, (sent, answer))) = late.next().await {
-        let vote = Vote::of(answer, sent, lease, &hold.core.servers[server].name);
-        hold.with(|state| {
-            let is_open = state.belief.round[server].may_be_there() == Some(true);
-            if is_open && matches!(vote, Vote::Held(_) | Vote::Busy) {
-                state.belief.set(server, vote);
-            }
-        });
     }
 }

@@ -16,18 +16,18 @@ use crate::value::BootInstant;
 /// So often a request is sent elsewhere.
 pub(crate) const REDIRECTIONS: u32 = 8;
 
-/// A request on its way; resolves to when it was sent and what was answered.
+/// A request that was sent; resolves to when it was, for the last time, and the answer.
 pub(crate) struct Call {
-    server: Arc<Server>,
-    name: Name,
-    verb: Verb,
+    pub(crate) server: Arc<Server>,
+    pub(crate) name: Name,
+    pub(crate) verb: Verb,
     route: Route,
     pending: Pending,
     sent: BootInstant,
     limit: Duration,
     redirections: u32,
-    /// Whether it is sent once more where its connection breaks.
-    repeats: bool,
+    /// It is sent again, once, if a broken connection has lost it.
+    pub(crate) repeats: bool,
 }
 
 impl Call {
@@ -38,7 +38,7 @@ impl Call {
     /// The same where the answer is of no use after `limit`.
     pub(crate) fn within(limit: Duration, server: &Arc<Server>, name: &Name, verb: Verb) -> Call {
         let (route, sent) = (server.route(&name.key), BootInstant::now());
-        let pending = route.send_within(limit, &Command::Of(name.who(), verb), sent);
+        let pending = route.send_within(limit, &Command::Of(name.who(), verb, None), sent);
         Call {
             server: server.clone(),
             name: name.clone(),
@@ -52,16 +52,10 @@ impl Call {
         }
     }
 
+    /// Sent again, once, if a broken connection has lost it: doing it twice changes nothing.
     pub(crate) fn repeated(mut self) -> Call {
         self.repeats = true;
         self
-    }
-
-    fn send_again(&mut self, route: Route) {
-        self.sent = BootInstant::now();
-        let command = Command::Of(self.name.who(), self.verb);
-        self.pending = route.send_within(self.limit, &command, self.sent);
-        self.route = route;
     }
 }
 
@@ -71,25 +65,26 @@ impl Future for Call {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let answer = ready!(self.pending.poll_take(context));
-            let elsewhere = self.server.redirected(&self.route, &answer);
-            match (elsewhere, &answer) {
+            self.route = match (self.server.redirected(&self.route, &answer), &answer) {
                 (Some(route), _) if self.redirections < REDIRECTIONS => {
                     self.redirections += 1;
-                    self.send_again(route);
+                    route
                 }
                 (_, Err(Failure::Unknown(error))) if self.repeats && !error.is_timeout() => {
                     self.repeats = false;
-                    let route = self.server.route(&self.name.key);
-                    self.send_again(route);
+                    self.server.route(&self.name.key)
                 }
                 _ => return Poll::Ready((self.sent, answer)),
-            }
+            };
+            self.sent = BootInstant::now();
+            let command = Command::Of(self.name.who(), self.verb, None);
+            self.pending = self.route.send_within(self.limit, &command, self.sent);
         }
     }
 }
 
-/// What several servers are asked at the same time, by their numbers.
-pub(crate) struct Calls<F = Call>(Vec<(usize, F)>);
+/// Calls to several servers, answered in any order.
+pub(crate) struct Calls<F = Call>(pub(crate) Vec<(usize, F)>);
 
 impl<F> Default for Calls<F> {
     fn default() -> Calls<F> {
@@ -102,27 +97,19 @@ impl<F: Future + Unpin> Calls<F> {
         self.0.push((server, call));
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The next answer; `None` after the last.
+    /// The next that is answered; `None` once all are.
     pub(crate) async fn next(&mut self) -> Option<(usize, F::Output)> {
-        poll_fn(|context| self.poll_next(context)).await
-    }
-
-    pub(crate) fn poll_next(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<(usize, F::Output)>> {
-        for at in 0..self.0.len() {
-            if let Poll::Ready(output) = Pin::new(&mut self.0[at].1).poll(context) {
-                return Poll::Ready(Some((self.0.swap_remove(at).0, output)));
+        poll_fn(|context| {
+            for at in 0..self.0.len() {
+                if let Poll::Ready(output) = Pin::new(&mut self.0[at].1).poll(context) {
+                    return Poll::Ready(Some((self.0.swap_remove(at).0, output)));
+                }
             }
-        }
-        match self.0.is_empty() {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
-        }
+            match self.0.is_empty() {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            }
+        })
+        .await
     }
 }

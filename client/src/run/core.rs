@@ -2,37 +2,63 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::net::connection::Limits;
 use crate::net::dial::Identities;
 use crate::net::peer::Peer;
 use crate::net::server::Server;
-use crate::proto::{Name, Proposal, Round, Vote};
-use crate::run::{Janitor, Leave, Mail, Schedule};
-use crate::value::{Error, Lease, Names, NodeFailure, lock};
+use crate::proto::{Agenda, Mailbox, Proposal, Round, Vote};
+use crate::value::{BootInstant, Error, Names, NodeFailure, lock};
 
 /// One server, or the servers of a quorum, and what goes on with them in the background.
 pub struct Core {
-    /// Tells clients apart where an owner is used with several.
-    pub(crate) id: u64,
     /// In the order in which requests queue.
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) limits: Limits,
     pub(crate) names: Names,
-    pub(crate) schedule: Arc<Schedule>,
-    pub(crate) janitor: Arc<Janitor>,
+    /// Where everything runs that must go on when its caller does not.
+    pub(crate) runtime: Handle,
+    /// The holds, by when they are looked at.
+    pub(crate) agenda: Mutex<Agenda<Arc<dyn Due>>>,
+    /// One is due before that is done.
+    pub(crate) earlier: Notify,
+    /// How many names are left in the background.
+    pub(crate) unsaid: watch::Sender<usize>,
     pub(crate) proposal: Mutex<Proposal>,
     pub(crate) identities: Arc<Identities>,
     /// By the number of the process that serves it.
-    mail: Mutex<HashMap<u64, Arc<Mail>>>,
+    pub(super) mail: Mutex<HashMap<u64, Arc<Mail>>>,
     is_closed: AtomicBool,
 }
+
+/// A box at a server's process, and who waits for its letters.
+#[derive(Debug)]
+pub(crate) struct Mail {
+    pub(super) server: Arc<Server>,
+    pub(super) peer: Arc<Peer>,
+    pub(crate) name: Box<[u8]>,
+    pub(super) mailbox: Mutex<Mailbox>,
+}
+
+/// What is looked at when it is due.
+pub(crate) trait Due: Send + Sync {
+    /// Looks at it, and at when it is due again.
+    fn look(self: Arc<Self>, now: BootInstant) -> Vec<Renewing>;
+
+    /// The client is closed.
+    fn close(self: Arc<Self>);
+}
+
+/// A renewal that was sent; the server's name and why, where it fails.
+pub(crate) type Renewing = Pin<Box<dyn Future<Output = Option<(String, Error)>> + Send>>;
 
 impl Core {
     pub(crate) fn new(
@@ -41,14 +67,14 @@ impl Core {
         identities: Arc<Identities>,
         runtime: Handle,
     ) -> Arc<Core> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new(Core {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
             servers: servers.into_iter().map(Arc::new).collect(),
             limits,
             names: Names::of_client(),
-            schedule: Schedule::new(runtime.clone()),
-            janitor: Janitor::new(runtime),
+            runtime,
+            agenda: Mutex::new(Agenda::new()),
+            earlier: Notify::new(),
+            unsaid: watch::Sender::new(0),
             proposal: Mutex::default(),
             identities,
             mail: Mutex::default(),
@@ -65,11 +91,6 @@ impl Core {
         self.servers.len() > 1
     }
 
-    /// Where everything runs that must go on when its caller does not.
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.janitor.runtime
-    }
-
     /// An error once the client is closed.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match self.is_closed.load(Ordering::Acquire) {
@@ -78,37 +99,16 @@ impl Core {
         }
     }
 
-    /// The letters of a process that serves `key`.
-    pub(crate) fn mail(&self, server: usize, peer: &Arc<Peer>, key: &[u8]) -> Arc<Mail> {
-        let mut all = lock(&self.mail);
-        let server = &self.servers[server];
-        if let Some(mail) = all.get(&peer.id)
-            && !(server.is_cluster() && mail.is_over())
-        {
-            return mail.clone();
-        }
-        let mail = Mail::new(server.clone(), peer.clone(), self.janitor.clone(), key);
-        all.insert(peer.id, mail.clone());
-        mail
-    }
-
-    /// Leaves a name on a server, as long as a hold of this lease may live there.
-    pub(crate) fn leave(&self, server: usize, name: &Name, lease: Lease, late: bool) {
-        let (server, lease) = (&self.servers[server], lease.duration());
-        let how = (false, late);
-        drop(Leave::new(&self.janitor, server, name.clone(), lease, how));
-    }
-
     /// Why too few servers have granted something.
     pub(crate) fn error_of(&self, round: &Round, granted: usize) -> Error {
         let failure = |(server, vote): (&Arc<Server>, &Vote)| {
             let server = server.name.clone();
             vote.reason().map(|reason| NodeFailure { server, reason })
         };
-        match round {
-            Round::One(Vote::Unknown(error) | Vote::Failed(error)) => error.clone(),
-            Round::One(_) => Error::NotHeld,
-            Round::Many(votes) => Error::NoQuorum {
+        match &round[..] {
+            [Vote::Unknown(error) | Vote::Failed(error)] => error.clone(),
+            [_] => Error::NotHeld,
+            votes => Error::NoQuorum {
                 needed: self.majority(),
                 granted,
                 nodes: self.servers.iter().zip(votes).filter_map(failure).collect(),
@@ -119,20 +119,17 @@ impl Core {
     /// Gives back what is held, and resolves when everything is said.
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        for hold in self.schedule.all() {
-            hold.close();
-        }
-        self.janitor.all_said().await;
+        let holds: Vec<_> = lock(&self.agenda).values().cloned().collect();
+        holds.into_iter().for_each(|hold| hold.close());
+        let _ = self.unsaid.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// Resolves after a pause, on whatever runtime.
     pub(crate) async fn pause(&self, pause: Duration) {
         if !pause.is_zero() {
             let mut timer = JoinSet::new();
-            timer.spawn_on(
-                async move { tokio::time::sleep(pause).await },
-                self.runtime(),
-            );
+            let sleep = async move { tokio::time::sleep(pause).await };
+            timer.spawn_on(sleep, &self.runtime);
             timer.join_next().await;
         }
     }

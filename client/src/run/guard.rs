@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,16 +51,13 @@ impl Guard {
         cap: Option<BootInstant>,
     ) -> Result<Guard, Error> {
         hold.with(|state| {
-            if let Some(loss) = state.belief.loss(BootInstant::now()) {
-                return Err(Error::Lost(loss));
-            }
+            state.belief.check(BootInstant::now())?;
             state.guards += 1;
             state.writers += u32::from(mode == Mode::Write);
             state.renewing += u32::from(renews);
             state.belief.limit(cap);
-            Ok(())
+            Ok::<_, Error>(())
         })?;
-        hold.reschedule();
         let hold = hold.clone();
         Ok(Guard {
             held: Held { hold, mode },
@@ -199,22 +197,15 @@ impl Guard {
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let done = {
-            let work = std::pin::pin!(work(self.held()));
-            match select(work, self.lost()).await {
-                Either::Left((Ok(value), _)) => self.check().map(|_| value),
-                Either::Left((Err(error), _)) => {
-                    let _ = self.release().await;
-                    return Err(error);
-                }
-                Either::Right((loss, _)) => Err(Error::Lost(loss)),
-            }
+        let done = match select(pin!(work(self.held())), self.lost()).await {
+            Either::Left((Ok(value), _)) => self.check().map(|_| value).map_err(E::from),
+            Either::Left((failed, _)) => failed,
+            Either::Right((loss, _)) => Err(Error::Lost(loss).into()),
         };
-        let released = self.release().await;
-        match (done?, released) {
-            (_, Ok(Released::Lost)) => Err(Error::Lost(Loss::Denied).into()),
-            // Held when the work ended; that the release has not been answered takes nothing from that.
-            (value, _) => Ok(value),
+        // Held when the work ended; that the release has not been answered takes nothing from that.
+        match self.release().await {
+            Ok(Released::Lost) if done.is_ok() => Err(Error::Lost(Loss::Denied).into()),
+            _ => done,
         }
     }
 
@@ -307,23 +298,20 @@ impl Guard {
     /// # }
     /// ```
     pub async fn downgrade(&mut self) -> Result<(), ChangeFailed> {
-        let gone = |error| ChangeFailed { error, left: None };
         self.check()?;
         if self.mode == Mode::Read {
             return Ok(());
         }
         // Before anything is sent: what is believed is never more than what is held.
         self.set_mode(Mode::Read);
-        let changed = change::downgrade(&self.hold).await;
-        match (changed, self.check()) {
-            (Ok(()), held) => held.map(drop).map_err(gone),
-            (Err(error), Err(_)) => Err(gone(error)),
-            (Err(error), Ok(_)) => {
-                self.set_mode(Mode::Write);
-                let left = Some(Mode::Write);
-                Err(ChangeFailed { error, left })
-            }
+        let Err(error) = change::downgrade(&self.hold).await else {
+            return Ok(self.check().map(drop)?);
+        };
+        let left = self.is_valid().then_some(Mode::Write);
+        if let Some(mode) = left {
+            self.set_mode(mode);
         }
+        Err(ChangeFailed { error, left })
     }
 }
 

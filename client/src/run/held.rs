@@ -136,11 +136,7 @@ impl Held {
     /// # }
     /// ```
     pub fn check(&self) -> Result<Token, Error> {
-        self.hold
-            .with(|state| match state.belief.loss(BootInstant::now()) {
-                Some(loss) => Err(Error::Lost(loss)),
-                None => Ok(state.belief.token),
-            })
+        self.hold.check().map(|()| self.token())
     }
 
     /// Whether the lock may be believed to be held now. Once `false`, always `false`.

@@ -1,13 +1,15 @@
 //! A lock that is held: what is believed of it, who shares it, and who wants to know when it is lost.
 
 use std::fmt;
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, Vote, checked, token};
-use crate::run::{Answers, Call, Calls, Core, Due, Failed, Leave, alarm, trace};
+use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, checked, token};
+use crate::run::core::{Due, Renewing};
+use crate::run::schedule::wake_at;
+use crate::run::{Call, Calls, Core, Leave, trace};
 use crate::value::{BootInstant, Error, Loss, Mode, lock};
 
 /// A renewal may take a third of the lease, so that a dead connection is found out while there is time for another; and that
@@ -33,7 +35,8 @@ pub(crate) struct State {
     pub(crate) writes: bool,
     watchers: Vec<Waker>,
     slot: Option<Slot>,
-    /// The renewals that are on their way, one bit for each server.
+    /// When it was renewed last in the background, and on which servers that is still on its way, one bit for each.
+    renewed: BootInstant,
     in_flight: u64,
     is_told: bool,
 }
@@ -49,6 +52,7 @@ impl Hold {
             writes: mode == Mode::Write,
             watchers: Vec::new(),
             slot: None,
+            renewed: BootInstant::default(),
             in_flight: 0,
             is_told: false,
         };
@@ -60,88 +64,78 @@ impl Hold {
         })
     }
 
-    /// Looks at, or changes, what is known; who waits for a loss is told of one.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    /// Looks at, or changes, what is known; who waits for a loss is told of one, and a renewal that is due earlier than it
+    /// was is put there.
+    pub(crate) fn with<T>(self: &Arc<Self>, look: impl FnOnce(&mut State) -> T) -> T {
         let mut state = lock(&self.state);
         let result = look(&mut state);
-        let loss = state.belief.loss(BootInstant::now());
-        let Some(loss) = loss.filter(|_| !state.is_told) else {
+        let Some(loss) = state.belief.loss(BootInstant::now()) else {
+            let due = state.due();
+            if state.slot.is_none_or(|slot| due < slot.0) {
+                let slot = self.core.look_at(self.clone(), due, state.slot);
+                state.slot = Some(slot);
+            }
             return result;
         };
-        state.is_told = true;
-        let watchers = std::mem::take(&mut state.watchers);
-        let (slot, token) = (state.slot.take(), state.belief.token);
+        if std::mem::replace(&mut state.is_told, true) {
+            return result;
+        }
+        let (watchers, slot) = (std::mem::take(&mut state.watchers), state.slot.take());
+        trace::over(&self.name.key, state.belief.token, loss);
+        // Whatever is left of it keeps nobody out.
+        let late = loss == Loss::Unknown;
+        let leaves = (loss != Loss::Released).then(|| self.leave(&state, Verb::Leave { late }));
         drop(state);
-        if let Some(slot) = slot {
-            self.core.schedule.remove(slot);
-        }
-        trace::over(&self.name.key, token, loss);
-        if loss != Loss::Released {
-            // Whatever is left of it keeps nobody out.
-            drop(self.leave((false, loss == Loss::Unknown)));
-        }
+        let gone = slot.and_then(|slot| lock(&self.core.agenda).remove(slot));
+        drop((leaves, gone));
         // Not under the lock: a waker may ask whether the lock is held.
         watchers.into_iter().for_each(Waker::wake);
         result
     }
 
-    pub(crate) fn loss(&self) -> Option<Loss> {
+    pub(crate) fn loss(self: &Arc<Self>) -> Option<Loss> {
         self.with(|state| state.belief.loss(BootInstant::now()))
     }
 
-    pub(crate) fn lose(&self, loss: Loss) {
+    /// An error once it is lost.
+    pub(crate) fn check(self: &Arc<Self>) -> Result<(), Error> {
+        self.with(|state| state.belief.check(BootInstant::now()))
+    }
+
+    /// What to tell of something that has failed, by what is known of the hold since.
+    pub(crate) fn failed(self: &Arc<Self>, error: Error) -> Error {
+        match self.loss() {
+            None | Some(Loss::Unknown) => error,
+            Some(Loss::Denied) => Error::NotHeld,
+            Some(loss) => Error::Lost(loss),
+        }
+    }
+
+    pub(crate) fn lose(self: &Arc<Self>, loss: Loss) {
         self.with(|state| state.belief.lose(loss));
     }
 
     /// Leaves it on all servers that may have it.
-    fn leave(&self, (is_held, late): (bool, bool)) -> Calls<Leave> {
-        let (round, lease) = {
-            let state = lock(&self.state);
-            (state.belief.round.clone(), state.belief.longest.duration())
-        };
-        let mut leaves = Calls::default();
-        for (server, vote) in round.iter().enumerate() {
-            if let Some(may_come_late) = vote.may_be_there() {
-                let how = (is_held, late || may_come_late);
-                let (janitor, target) = (&self.core.janitor, &self.core.servers[server]);
-                let leave = Leave::new(janitor, target, self.name.clone(), lease, how);
-                leaves.add(server, leave);
-            }
-        }
-        leaves
+    fn leave(self: &Arc<Self>, state: &State, verb: Verb) -> Calls<Leave> {
+        let (round, lease) = (&state.belief.round, state.belief.longest.duration());
+        self.core.leave((&self.name, round), lease, verb)
     }
 
     /// Sends its release to every server that may have it, whoever shares it; nothing, where it is over already. Dropped, the
     /// rest is said in the background.
-    pub(crate) fn release(&self) -> Calls<Leave> {
-        let was_lost = self.with(|state| {
-            let loss = state.belief.loss(BootInstant::now());
+    pub(crate) fn release(self: &Arc<Self>) -> Calls<Leave> {
+        self.with(|state| {
+            if state.belief.loss(BootInstant::now()).is_some() {
+                return Calls::default();
+            }
             state.belief.lose(Loss::Released);
-            loss.is_some()
-        });
-        match was_lost {
-            true => Calls::default(),
-            false => self.leave((true, false)),
-        }
-    }
-
-    /// Has it looked at by the time that the next renewal is due.
-    pub(crate) fn reschedule(self: &Arc<Self>) {
-        let (slot, due) = self.with(|state| (state.slot, state.due()));
-        if slot.is_none_or(|slot| due < slot.0) {
-            self.core.schedule.add(self.clone(), due, slot);
-        }
-    }
-
-    /// The servers that may have it.
-    pub(crate) fn servers(&self) -> Vec<usize> {
-        let there = |vote: &Vote| vote.may_be_there().is_some();
-        self.with(|state| state.belief.round.those(there).collect())
+            self.leave(state, Verb::Release(None))
+        })
     }
 
     /// A server's answer to a renewal.
     pub(crate) fn on_renewed(
-        &self,
+        self: &Arc<Self>,
         renewal: Renewal,
         (sent, answer): (BootInstant, Answer),
     ) -> Result<bool, Error> {
@@ -151,11 +145,27 @@ impl Hold {
     }
 
     /// Resolves with the reason once it is lost, on whatever runtime it is awaited.
-    pub(crate) fn lost(self: Arc<Hold>) -> Lost {
-        Lost {
-            hold: self,
-            alarm: None,
-        }
+    pub(crate) fn lost(self: Arc<Hold>) -> impl Future<Output = Loss> + Send + Sync + Unpin {
+        let mut alarm = None;
+        poll_fn(move |context| {
+            let loss = self.with(|state| {
+                let loss = state.belief.loss(BootInstant::now());
+                let (watchers, waker) = (&mut state.watchers, context.waker());
+                if loss.is_none() && !watchers.iter().any(|it| it.will_wake(waker)) {
+                    watchers.push(waker.clone());
+                }
+                loss.ok_or(state.belief.deadline())
+            });
+            let deadline = match loss {
+                Ok(loss) => return Poll::Ready(loss),
+                Err(deadline) => deadline,
+            };
+            // The runtime that renews it may not run, so the deadline is watched without one, too.
+            if alarm.replace(deadline) != Some(deadline) {
+                wake_at(deadline, context.waker().clone());
+            }
+            Poll::Pending
+        })
     }
 }
 
@@ -168,98 +178,50 @@ impl State {
     /// When it is to be looked at next.
     fn due(&self) -> BootInstant {
         let deadline = self.belief.deadline();
+        let again = self.renewed + self.belief.retry_pause();
         match self.renewing {
             0 => deadline,
-            _ => self.belief.next_renewal().min(deadline),
+            _ => self.belief.next_renewal().max(again).min(deadline),
         }
     }
 
-    /// What is to be renewed now, and when it is to be looked at next; `None` if it is over.
-    fn look(&mut self, now: BootInstant) -> Option<(Vec<Renewal>, BootInstant)> {
-        if self.belief.loss(now).is_some() {
-            self.slot = None;
-            return None;
-        }
-        let due = self.due();
-        let lease = self.belief.ask_lease(None, now);
-        let Some(lease) = lease.filter(|_| due <= now && self.renewing > 0) else {
-            return Some((Vec::new(), due.max(now + Duration::from_millis(1))));
+    /// What is to be renewed now.
+    fn look(&mut self, now: BootInstant) -> Vec<Renewal> {
+        self.slot = None;
+        let is_due = self.renewing > 0 && self.due() <= now;
+        let Some(Ok(lease)) = is_due.then(|| self.belief.ask_lease(None, now)) else {
+            return Vec::new();
         };
+        self.renewed = now;
         let mut renewals: Vec<Renewal> = self.belief.renewals(lease).collect();
         renewals.retain(|renewal| self.in_flight & (1 << renewal.server) == 0);
         for renewal in &renewals {
             self.in_flight |= 1 << renewal.server;
         }
-        let again = now + self.belief.retry_pause();
-        Some((renewals, again.min(self.belief.deadline())))
+        renewals
     }
 }
 
 impl Due for Hold {
-    fn look(self: Arc<Self>, now: BootInstant, answers: &mut Answers) -> Option<BootInstant> {
-        let (renewals, next) = self.with(|state| state.look(now))?;
-        for renewal in renewals {
-            let Renewal {
-                server,
-                lease,
-                token,
-            } = renewal;
-            let limit = lease.renewal_period().max(SHORTEST_LIMIT);
-            let target = &self.core.servers[server];
-            let call = Call::within(limit, target, &self.name, Verb::Renew(lease, token));
-            let hold = self.clone();
-            answers.push(Box::pin(async move {
+    fn look(self: Arc<Self>, now: BootInstant) -> Vec<Renewing> {
+        let renewals = self.with(|state| state.look(now));
+        let renew = |renewal: Renewal| -> Renewing {
+            let (hold, server) = (self.clone(), renewal.server);
+            let limit = renewal.lease.renewal_period().max(SHORTEST_LIMIT);
+            let verb = Verb::Renew(renewal.lease, renewal.token);
+            let call = Call::within(limit, &self.core.servers[server], &self.name, verb);
+            Box::pin(async move {
                 let answer = call.await;
                 lock(&hold.state).in_flight &= !(1 << server);
-                let failed: Failed = match hold.on_renewed(renewal, answer) {
-                    Ok(_) => None,
-                    Err(error) => Some((hold.core.servers[server].name.clone(), error)),
-                };
-                failed
-            }));
-        }
-        Some(next)
+                let failed = hold.on_renewed(renewal, answer).err();
+                failed.map(|error| (hold.core.servers[server].name.clone(), error))
+            })
+        };
+        renewals.into_iter().map(renew).collect()
     }
 
-    fn moved(&self, slot: Slot) {
-        let mut state = lock(&self.state);
-        if !state.is_told {
-            state.slot = Some(slot);
-        }
-    }
-
-    fn close(&self) {
+    fn close(self: Arc<Self>) {
         drop(self.release());
-    }
-}
-
-/// Until a lock is lost.
-pub(crate) struct Lost {
-    hold: Arc<Hold>,
-    alarm: Option<BootInstant>,
-}
-
-impl Future for Lost {
-    type Output = Loss;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Loss> {
-        let (loss, deadline) = self.hold.with(|state| {
-            let loss = state.belief.loss(BootInstant::now());
-            let watchers = &mut state.watchers;
-            if loss.is_none() && !watchers.iter().any(|it| it.will_wake(context.waker())) {
-                watchers.push(context.waker().clone());
-            }
-            (loss, state.belief.deadline())
-        });
-        if let Some(loss) = loss {
-            return Poll::Ready(loss);
-        }
-        // The runtime that renews it may not run, so the deadline is watched without one, too.
-        if self.alarm != Some(deadline) {
-            self.alarm = Some(deadline);
-            alarm::wake_at(deadline, context.waker().clone());
-        }
-        Poll::Pending
     }
 }
 

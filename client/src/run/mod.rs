@@ -2,7 +2,6 @@
 //! without one (letters, renewals, what is left to undo) has tasks of its own.
 
 pub(crate) mod acquire;
-mod alarm;
 mod ballot;
 pub(crate) mod call;
 pub(crate) mod change;
@@ -13,7 +12,6 @@ pub(crate) mod hold;
 mod leave;
 mod mail;
 pub(crate) mod owner;
-
 mod schedule;
 mod trace;
 
@@ -24,8 +22,5 @@ pub(crate) use core::Core;
 pub(crate) use guard::Guard;
 pub(crate) use held::Held;
 pub(crate) use hold::Hold;
-pub(crate) use leave::{Janitor, Leave};
-pub(crate) use mail::Mail;
+pub(crate) use leave::Leave;
 pub(crate) use owner::Owner;
-
-pub(crate) use schedule::{Answers, Due, Failed, Schedule};

@@ -28,12 +28,10 @@ use crate::value::{Error, LONGEST_TASK, Names, lock};
 /// assert_eq!(owner, owner.clone());
 /// ```
 #[derive(Clone)]
-pub struct Owner {
-    name: Arc<[u8]>,
-    task: Arc<Task>,
-}
+pub struct Owner(Arc<Task>);
 
 struct Task {
+    name: Vec<u8>,
     names: Names,
     places: Mutex<Places>,
 }
@@ -43,7 +41,7 @@ pub(crate) type Place = tokio::sync::Mutex<Weak<Hold>>;
 
 #[derive(Default)]
 struct Places {
-    by_key: HashMap<(u64, Arc<[u8]>), Arc<Place>>,
+    by_key: HashMap<(usize, Arc<[u8]>), Arc<Place>>,
     /// How many were left when the unused ones were last taken out.
     used: usize,
 }
@@ -100,27 +98,25 @@ impl Owner {
     /// # Ok::<(), mortise_client::Error>(())
     /// ```
     pub fn name(&self) -> &[u8] {
-        &self.name
+        &self.0.name
     }
 
     fn with(names: Names, name: Vec<u8>) -> Owner {
-        let task = Task {
+        let places = Mutex::default();
+        Owner(Arc::new(Task {
+            name,
             names,
-            places: Mutex::default(),
-        };
-        Owner {
-            name: name.into(),
-            task: Arc::new(task),
-        }
+            places,
+        }))
     }
 
     pub(crate) fn names(&self) -> &Names {
-        &self.task.names
+        &self.0.names
     }
 
-    /// This owner's place for a key on one client.
-    pub(crate) fn place(&self, core: u64, key: &Arc<[u8]>) -> Arc<Place> {
-        let mut places = lock(&self.task.places);
+    /// This owner's place for a key on the client that is at this address.
+    pub(crate) fn place(&self, core: usize, key: &Arc<[u8]>) -> Arc<Place> {
+        let mut places = lock(&self.0.places);
         if places.by_key.len() >= 2 * places.used.max(FEW) {
             // One that nobody else knows has nothing going on.
             places.by_key.retain(|_, place| is_used(place));
@@ -148,7 +144,7 @@ impl Default for Owner {
 
 impl PartialEq for Owner {
     fn eq(&self, other: &Owner) -> bool {
-        self.name == other.name
+        self.0.name == other.0.name
     }
 }
 
@@ -157,7 +153,7 @@ impl Eq for Owner {}
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Owner")
-            .field(&String::from_utf8_lossy(&self.name))
+            .field(&String::from_utf8_lossy(self.name()))
             .finish()
     }
 }
@@ -176,7 +172,7 @@ mod tests {
     /// A place for the key with this number, and how many places the owner has then.
     fn place(owner: &Owner, key: u32) -> (Arc<Place>, usize) {
         let place = owner.place(0, &key.to_be_bytes().as_slice().into());
-        (place, lock(&owner.task.places).by_key.len())
+        (place, lock(&owner.0.places).by_key.len())
     }
 
     #[test]

@@ -1,145 +1,110 @@
-//! Holds are looked at when they are due: renewed, and found lost. One task for each client, on its runtime; there while
-//! there is a hold.
+//! What is due when. Holds are renewed, and found lost, by one task for each client, on its runtime, which is there while
+//! there is a hold. Whoever waits for a loss is woken at the deadline by a thread, whatever becomes of runtimes: the client's
+//! may not run, and others may have no timers.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Waker;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tokio::runtime::Handle;
+use futures_util::future::{join_all, select};
 
 use crate::net::task;
 use crate::proto::{Agenda, Slot};
-use crate::run::trace;
-use crate::value::{BootInstant, Error, LOOK, lock};
+use crate::run::core::{Due, Renewing};
+use crate::run::{Core, trace};
+#[cfg(simulated)]
+pub(crate) use crate::simulated::wake_at;
+use crate::value::{BootInstant, LOOK, lock};
 
-/// What is looked at.
-pub(crate) trait Due: Send + Sync {
-    /// It is due: what it sends is answered later. When it is due next; `None` if it is over.
-    fn look(self: Arc<Self>, now: BootInstant, answers: &mut Answers) -> Option<BootInstant>;
-    /// Where on the schedule it is now.
-    fn moved(&self, slot: Slot);
-    /// Gives back what it has.
-    fn close(&self);
-}
-
-/// What has been sent; resolves to the server that failed, and how.
-pub(crate) type Answers = FuturesUnordered<Pin<Box<dyn Future<Output = Failed> + Send>>>;
-pub(crate) type Failed = Option<(String, Error)>;
-
-pub(crate) struct Schedule {
-    runtime: Handle,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    agenda: Agenda<Arc<dyn Due>>,
-    is_running: bool,
-    /// When the task looks next, unless it is woken.
-    looks: Option<BootInstant>,
-    task: Option<Waker>,
-}
-
-impl Schedule {
-    pub(crate) fn new(runtime: Handle) -> Arc<Schedule> {
-        let state = Mutex::default();
-        Arc::new(Schedule { runtime, state })
-    }
-
-    /// Has it looked at by then; instead of at `slot`, if it is there.
-    pub(crate) fn add(self: &Arc<Self>, what: Arc<dyn Due>, due: BootInstant, slot: Option<Slot>) {
-        let mut state = lock(&self.state);
-        if slot.is_some_and(|slot| state.agenda.remove(slot).is_none()) {
+impl Core {
+    /// Has it looked at then, not when it was to be. Returns where it is now.
+    pub(crate) fn look_at(
+        self: &Arc<Self>,
+        what: Arc<dyn Due>,
+        due: BootInstant,
+        slot: Option<Slot>,
+    ) -> Slot {
+        let mut agenda = lock(&self.agenda);
+        if let Some(slot) = slot
+            && agenda.remove(slot).is_none()
+        {
             // It is looked at now.
-            return;
+            return slot;
         }
-        let slot = state.agenda.add(due, what.clone());
-        what.moved(slot);
-        let is_running = std::mem::replace(&mut state.is_running, true);
-        let looks_then = state.looks.is_some_and(|looks| looks <= due);
-        let task = state.task.take_if(|_| !looks_then);
-        drop(state);
-        task.into_iter().for_each(Waker::wake);
-        if !is_running {
-            task::spawn(&self.runtime, run(End(self.clone(), false)));
+        let slot = agenda.add(due, what);
+        match agenda.looks.replace(due) {
+            None => drop(task::spawn(&self.runtime, run(self.clone()))),
+            Some(looks) if due < looks => self.earlier.notify_one(),
+            looks => agenda.looks = looks,
         }
+        slot
     }
+}
 
-    pub(crate) fn remove(&self, slot: Slot) {
-        let gone = lock(&self.state).agenda.remove(slot);
-        drop(gone);
-    }
-
-    /// All that is there now.
-    pub(crate) fn all(&self) -> Vec<Arc<dyn Due>> {
-        lock(&self.state).agenda.values().cloned().collect()
-    }
-
-    /// Looks at what is due; when to look next, or `None` if there is nothing left.
-    fn look(&self, answers: &mut Answers, context: &mut Context<'_>) -> Option<BootInstant> {
-        let now = BootInstant::now();
-        loop {
-            let due = lock(&self.state).agenda.pop(now);
-            let Some(due) = due else { break };
-            if let Some(next) = due.clone().look(now, answers) {
-                let mut state = lock(&self.state);
-                let slot = state.agenda.add(next, due.clone());
-                due.moved(slot);
+async fn run(core: Arc<Core>) {
+    let next = || lock(&core.agenda).next(BootInstant::now());
+    let mut renewing = Vec::new();
+    while let Some(next) = next() {
+        let next = match next {
+            Ok(due) => {
+                renewing.extend(due.look(BootInstant::now()));
+                continue;
             }
+            Err(next) => next,
+        };
+        if !renewing.is_empty() {
+            task::spawn(&core.runtime, renew(std::mem::take(&mut renewing)));
         }
-        tell_failures(answers, context);
-        let mut state = lock(&self.state);
-        let first = state.agenda.first();
-        state.is_running = first.is_some() || !answers.is_empty();
-        state.looks = first;
-        state.task = Some(context.waker().clone());
         // Timers stand still in suspend.
-        state
-            .is_running
-            .then(|| first.unwrap_or(now + LOOK).min(now + LOOK))
+        let pause = tokio::time::sleep(next.remaining().min(LOOK));
+        select(pin!(pause), pin!(core.earlier.notified())).await;
     }
 }
 
-async fn run(mut end: End) {
-    let mut answers = Answers::new();
-    let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
-    poll_fn(|context| {
-        while let Some(next) = end.0.look(&mut answers, context) {
-            let next = tokio::time::Instant::now() + next.remaining();
-            timer.as_mut().reset(next);
-            ready!(timer.as_mut().poll(context));
-        }
-        Poll::Ready(())
-    })
-    .await;
-    end.1 = true;
-}
-
-fn tell_failures(answers: &mut Answers, context: &mut Context<'_>) {
+async fn renew(renewing: Vec<Renewing>) {
     let mut failed = BTreeMap::new();
-    while let Poll::Ready(Some(answer)) = answers.poll_next_unpin(context) {
-        if let Some((server, error)) = answer {
-            failed.entry(server).or_insert((0, error)).0 += 1;
-        }
+    for (server, error) in join_all(renewing).await.into_iter().flatten() {
+        failed.entry(server).or_insert((0, error)).0 += 1;
     }
     for (server, (holds, error)) in failed {
         trace::renewal_failed(&server, holds, &error);
     }
 }
 
-/// The task, from when it is spawned, and whether it has come to its end: otherwise its runtime has.
-struct End(Arc<Schedule>, bool);
+static WAKERS: Mutex<Agenda<Waker>> = Mutex::new(Agenda::new());
+static CHANGED: Condvar = Condvar::new();
 
-impl Drop for End {
-    fn drop(&mut self) {
-        if !self.1 {
-            let left = std::mem::take(&mut *lock(&self.0.state));
-            drop(left);
-        }
+/// Wakes it then, from a thread of this process that does nothing else. A process that was forked has none of its parent's.
+#[cfg(not(simulated))]
+pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
+    static RUNS_IN: AtomicU32 = AtomicU32::new(0);
+    lock(&WAKERS).add(when, waker);
+    let process = std::process::id();
+    if RUNS_IN.swap(process, Ordering::Relaxed) != process {
+        let thread = std::thread::Builder::new().name("mortise-alarm".to_owned());
+        // Where there can be no thread, renewal tells of a loss as long as its runtime runs.
+        let _ = thread.spawn(wake);
+    }
+    CHANGED.notify_one();
+}
+
+fn wake() {
+    let mut wakers = lock(&WAKERS);
+    loop {
+        let pause = match wakers.next(BootInstant::now()) {
+            Some(Ok(waker)) => {
+                drop(wakers);
+                waker.wake();
+                wakers = lock(&WAKERS);
+                continue;
+            }
+            // Sleeps stand still in suspend, where the boot-time clock goes on.
+            Some(Err(first)) => first.remaining().min(LOOK),
+            None => LOOK * 60,
+        };
+        let woken = CHANGED.wait_timeout(wakers, pause);
+        wakers = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
     }
 }

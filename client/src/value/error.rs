@@ -1,7 +1,7 @@
 //! What can go wrong, told apart.
 
 use std::fmt;
-use std::io::{Error as IoError, ErrorKind};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,14 +125,18 @@ pub struct ConnectionError {
 }
 
 impl ConnectionError {
-    pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, timeout) = (text.into(), false);
+    pub(crate) fn of(text: impl Into<Arc<str>>, timeout: bool) -> ConnectionError {
+        let text = text.into();
         ConnectionError { text, timeout }
+    }
+
+    pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
+        ConnectionError::of(text, false)
     }
 
     /// No answer, or no connection, within `limit`.
     pub(crate) fn silence(what: &str, limit: Duration) -> ConnectionError {
-        IoError::new(ErrorKind::TimedOut, format!("{what} within {limit:?}")).into()
+        ConnectionError::of(format!("{what} within {limit:?}"), true)
     }
 
     /// Whether there was no answer in time, rather than a refusal or a broken connection.
@@ -148,12 +152,9 @@ impl ConnectionError {
     }
 }
 
-impl From<IoError> for ConnectionError {
-    fn from(error: IoError) -> ConnectionError {
-        ConnectionError {
-            text: error.to_string().into(),
-            timeout: error.kind() == ErrorKind::TimedOut,
-        }
+impl From<io::Error> for ConnectionError {
+    fn from(error: io::Error) -> ConnectionError {
+        ConnectionError::of(error.to_string(), error.kind() == io::ErrorKind::TimedOut)
     }
 }
 

@@ -105,6 +105,26 @@ async fn after_a_failed_upgrade_over_a_quorum_any_majority_keeps_the_lock() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_an_upgrade_that_others_granted_is_left_and_bears_no_writer_out() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let mut guard = quorum.lock("k").lease(ms(60_000)).read().await.unwrap();
+    eventually("it is held everywhere", || async {
+        servers.taken("k") == [0, 1, 2]
+    })
+    .await;
+    let rule = "-lock.acquire";
+    cmd!(servers.0[2].connect(), "ACL", "SETUSER", "default", rule);
+    guard.upgrade().await.unwrap();
+    eventually("it is held where it writes", || async {
+        servers.taken("k") == [0, 1]
+    })
+    .await;
+    assert!(guard.is_valid() && guard.mode() == Mode::Write, "{guard:?}");
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
 async fn a_cancelled_upgrade_over_a_quorum_leaves_no_waiter() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;

@@ -46,7 +46,7 @@ pub(super) struct Crowd {
     pub(super) by_asked: btree_set::IntoIter<(Instant, BoxId)>,
 }
 
-/// Of a crowd that has gone, room for so many is kept.
+/// A table that a crowd has left keeps room for so many.
 pub(super) const ROOM_KEPT: usize = 64;
 
 /// Few are left of what may have been a crowd.

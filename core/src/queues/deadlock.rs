@@ -1,4 +1,4 @@
-//! Whether one more wait would close a circle of those who wait for each other.
+//! Whether one more wait would close a cycle of those who wait for each other.
 //!
 //! A request waits for every other owner that holds incompatibly, and for every other owner that
 //! stands ahead of it with an incompatible request. The owners of one task count as one: what one
@@ -8,7 +8,7 @@
 //!
 //! Mostly nobody waits for the task at all, and a look at what it holds and where it stands tells.
 //! Else the search walks from the request that is about to wait, breadth first, to a shortest
-//! circle. It is kept small by these observations.
+//! cycle. It is kept small by these observations.
 //!
 //! * A task that waits in one queue only waits for nobody but its holders and those ahead. So a walk
 //!   along a queue needs to stop only at those who wait in several: a million waiters of
@@ -19,7 +19,7 @@
 //! * A holder matters only if its task waits somewhere itself, and whoever waits in the line of a
 //!   lock does not hold it. So thousands that read a lock cost nothing unless as many wait elsewhere.
 //!
-//! It gives up after a thousand tasks, and then only looks for circles of two.
+//! It gives up after a thousand tasks, and then only looks for cycles of two.
 //!
 //! An owner's later requests in one queue stand, for this purpose, where its first one does: they
 //! are decided when that is granted, so nobody in between is waited for.
@@ -79,7 +79,7 @@ impl Queues {
             looks += search.looks;
         }
         if search.closed.is_none() && search.gave_up {
-            return (asking.circle_of_two(), looks + MANY);
+            return (asking.cycle_of_two(), looks + MANY);
         }
         (search.path(), looks)
     }

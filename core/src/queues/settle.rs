@@ -7,8 +7,8 @@
 //!
 //! Two rules break the order, and both for the owner's own sake. An upgrade stands ahead of the
 //! line, because the line waits for its read hold anyway. And when an owner comes to hold, its own
-//! other requests are decided at once (re-entry, or they become upgrades), because whoever stands
-//! between them would wait for somebody who waits for him.
+//! other requests are decided at once (re-entry, or they become upgrades), because a waiter between
+//! them would wait for an owner that waits for it.
 //!
 //! One call decides as many as it is told to. What is left then is noted at the key, and nobody is
 //! let in ahead of it.

@@ -1,8 +1,8 @@
 //! Room for many things of one kind, each in a slot whose number stays its own until it is taken
 //! out.
 //!
-//! It grows and shrinks by small chunks: nothing is ever copied because there are many, and of a
-//! crowd that has gone no memory is kept though a few of it stay.
+//! It grows and shrinks by small chunks: nothing is ever copied because there are many, and what
+//! a crowd needed is given back though a few of it stay.
 
 use std::ops::{Index, IndexMut};
 

@@ -34,20 +34,29 @@ test("the example with readers runs", { timeout: 60_000 }, async () => {
   assert.equal(stdout, "two readers: true true\na writer that gave up: TimeoutError\nthe writer, by a larger token\n");
 });
 
-// The README and the guides, where they show JavaScript. The files lie here for a moment, so that the packages are found.
-const guides = ["README.md", "../../docs/clients.md", "../../docs/migrating.md"];
-for (const guide of guides) {
-  const text = await readFile(path.join(folder, guide), "utf8").catch(() => "");
-  for (const [number, [, block]] of [...text.matchAll(/```js\n([^]*?)```/g)].entries()) {
-    test(`block ${number} of ${guide} runs as it stands there`, { timeout: 60_000 }, async () => {
-      const file = path.join(folder, `test/guide-${process.pid}-${number}.mjs`);
+// The README and the guides, where they show programs. Those of the README run where its own commands have installed the library
+// (`./interop prepare`), the others beside these tests, where the packages are that they speak of.
+const reader = path.resolve(folder, "../../target/helpers/node/reader");
+const guides = { "README.md": reader, "../../docs/clients.md": folder, "../../docs/migrating.md": folder };
+for (const [guide, place] of Object.entries(guides)) {
+  const text = await readFile(path.join(folder, guide), "utf8");
+  for (const [number, [, language, block]] of [...text.matchAll(/```(js|ts)\n([^]*?)```/g)].entries()) {
+    test(`block ${number} of ${guide} runs as it stands there`, { timeout: 120_000 }, async () => {
+      const name = `guide-${process.pid}-${number}`;
+      const files = [`${name}.mjs`, `${name}.mts`, `${name}.json`].map((file) => path.join(place, file));
       await server.admin.flushall();
-      await writeFile(file, block.replaceAll("6379", String(server.port)));
       try {
-        await run(process.execPath, file);
+        await writeFile(files[language === "ts" ? 1 : 0], block.replaceAll("6379", String(server.port)));
+        if (language === "ts") {
+          const compilerOptions = { rootDir: place, outDir: place, typeRoots: [path.join(folder, "node_modules/@types")] };
+          await writeFile(files[2], JSON.stringify({ extends: path.join(folder, "tsconfig.json"), compilerOptions, files: [files[1]], include: [] }));
+          await run(process.execPath, "node_modules/typescript/bin/tsc", "--project", files[2]).catch((error) => assert.fail(error.stdout));
+        }
+        const { stdout } = await run(process.execPath, files[0]);
+        if (place === reader) assert.match(stdout, /inside, with the fencing token \d+/);
         assert.ok(await server.nothingIsLeft());
       } finally {
-        await rm(file);
+        for (const file of files) await rm(file, { force: true });
       }
     });
   }

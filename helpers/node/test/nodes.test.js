@@ -59,8 +59,8 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       const key = "moving";
       const [source, target] = [serverOf(key), servers.find((server) => server !== serverOf(key))];
       const ids = await Promise.all([source, target].map(({ admin }) => admin.call("CLUSTER", "MYID")));
-      const early = await locks.acquire(key, { lease: 3_000 });
-      const waiting = locks.acquire(key, { wait: 30_000 });
+      const early = await locks.acquire(key, { lease: 6_000 });
+      const waiting = locks.acquire(key, { wait: 60_000 });
       await eventually(async () => (await source.info("waiters")) === 1);
       await target.admin.call("CLUSTER", "SETSLOT", slotOf(key), "IMPORTING", ids[0]);
       await source.admin.call("CLUSTER", "SETSLOT", slotOf(key), "MIGRATING", ids[1]);

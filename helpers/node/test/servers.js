@@ -11,7 +11,7 @@ const root = path.resolve(import.meta.dirname, "../../..");
 const MODULE = process.env.MORTISE_MODULE ?? path.join(root, "target/release/libmortise.so");
 const SERVER = process.env.MORTISE_SERVER ?? "redis-server";
 
-export async function eventually(condition, seconds = 15) {
+export async function eventually(condition, seconds = 60) {
   for (const end = Date.now() + seconds * 1000; Date.now() < end; await sleep(10)) {
     const value = await condition();
     if (value) return value;
@@ -19,15 +19,15 @@ export async function eventually(condition, seconds = 15) {
   throw new Error(`not within ${seconds} s: ${condition}`);
 }
 
+// Below those that connections are made from, so that none takes it before the server does; a cluster's bus is 10,000 above.
 export async function freePort() {
   for (;;) {
-    const port = await new Promise((resolve) => {
-      const probe = net.createServer().listen(0, "127.0.0.1", () => {
-        const { port } = probe.address();
-        probe.close(() => resolve(port));
-      });
+    const port = 10_000 + Math.floor(Math.random() * 10_000);
+    const isFree = await new Promise((resolve) => {
+      const probe = net.createServer().once("error", () => resolve(false));
+      probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
     });
-    if (port < 55_000) return port; // the cluster bus takes the port 10,000 above
+    if (isFree) return port;
   }
 }
 
@@ -95,7 +95,7 @@ export async function startCluster() {
     const info = await admin.call("CLUSTER", "INFO");
     return info.includes("cluster_state:ok") && info.includes("cluster_slots_assigned:16384") && info.includes("cluster_known_nodes:3");
   };
-  await eventually(async () => (await Promise.all(servers.map(agrees))).every(Boolean), 30);
+  await eventually(async () => (await Promise.all(servers.map(agrees))).every(Boolean));
   return servers;
 }
 

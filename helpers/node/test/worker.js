@@ -5,7 +5,9 @@ import { Locks } from "../index.js";
 import { libraries } from "./clients.js";
 
 const [name, port, key, seconds, ledger] = process.argv.slice(2);
-const end = Date.now() + seconds * 1000;
+let over = false;
+process.stdin.on("end", () => (over = true)).resume().unref?.();
+setTimeout(() => (over = true), seconds * 1000).unref();
 const file = openSync(ledger, "a");
 const library = libraries[name];
 let count = 0;
@@ -44,7 +46,7 @@ async function connected() {
 }
 
 async function task() {
-  while (Date.now() < end) {
+  while (!over) {
     try {
       await locks.using(key, { wait: 5_000 }, inside);
     } catch {

@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from . import _rules as rules
 from ._rules import (
-    MAIL_WAIT, Again, DeadlockError, Hold, RefusedError, Unanswered, code, fields, lock_error, log, now, refused,
+    MAIL_WAIT, Again, DeadlockError, Hold, RefusedError, Unanswered, closed, code, fields, lock_error, log, now, refused,
 )
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
@@ -104,8 +104,10 @@ class BaseLock:
         hold = Hold(self._key, session.name(task), max(1, int((self.timeout or self.lease) * 1000)), session.event,
                     self.max_hold and self.max_hold * 1000)
         session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
-        sent, known = now(), False
+        sent, known = now(), session.closed
         try:
+            if session.closed:
+                raise closed()
             node, reply = await session.ask(self._command, hold.key, hold.owner, hold.lease, "HOLDS", 1, wait=left)
             if isinstance(reply, list):
                 reply = await node.answer(hold, reply[1], left)
@@ -118,8 +120,13 @@ class BaseLock:
             if hold.until - now() < hold.lease / 2 and not await session.extend(hold, hold.lease):
                 raise Again()
             known = True
+            if session.asked.pop(hold.owner, None) is None:  # `close` was faster, and leaves it
+                raise closed()
             if not self.timeout:
                 node.hold(hold)
+                if session.closed:
+                    node.lose(hold)
+                    raise closed()
             return hold
         except Unanswered as error:
             known = hold.token is None and not error.sent
@@ -345,7 +352,7 @@ class Session(rules.Session):
         return event.wait(min(ms / 1000, threading.TIMEOUT_MAX))
 
     async def call(self, node, commands, mail=False):
-        return self.wire(node, mail).call(commands)
+        return self.wire(node.address, mail).call(commands)
 
     async def read_slots(self):
         self.client.nodes_manager.initialize()

@@ -1,11 +1,10 @@
 """What a client of Mortise asks, believes and leaves. No socket, thread or loop here: `__init__.py` brings them.
 
-One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own. One of
-which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it then
-changes nothing.
+One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own; one of
+which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered, and changes nothing after that.
 
-All is written as coroutines. What they wait for is brought by the session's driver: with asyncio it suspends them, with
-threads it blocks where it stands, so that a coroutine runs to its end in one go.
+All is written as coroutines. What they wait for suspends them with asyncio; with threads it blocks where it stands, so that
+a coroutine runs to its end in one go.
 """
 import itertools
 import logging
@@ -14,7 +13,7 @@ import threading
 import time
 import uuid
 
-from redis.exceptions import AskError, ConnectionError, LockError, MovedError, ResponseError
+from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
 
 log = logging.getLogger("mortise_lock")
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
@@ -46,6 +45,10 @@ class Again(Exception):
 
     def __init__(self, cause=None):
         self.cause = cause
+
+
+def closed():
+    return Again(ConnectionError("closed"))
 
 
 def now():
@@ -213,15 +216,15 @@ class Node:
             for hold in holds:
                 if sent >= hold.until:
                     self.lose(hold)
-            due = [hold for hold in holds if hold.renew_at <= sent + hold.lease / 10 and sent < min(hold.last, hold.until)]
-            if due or unknown:
-                commands = [hold.renewal(min(hold.lease, hold.last - sent)) for hold in due] + [hold.leave for hold in unknown]
+            jobs = [(self.renewed, hold, hold.renewal(min(hold.lease, hold.last - sent))) for hold in holds
+                    if hold.renew_at <= sent + hold.lease / 10 and sent < min(hold.last, hold.until)]
+            jobs += [(self.left, hold, hold.leave) for hold in unknown]
+            if jobs:
                 try:
-                    replies = await self.session.call(self, commands)
+                    replies = await self.session.call(self, [command for _, _, command in jobs])
                 except Unanswered as error:
-                    replies = [error] * len(commands)
-                failed = [self.renewed(hold, reply, sent) for hold, reply in zip(due, replies)]
-                failed += [self.left(hold, reply) for hold, reply in zip(unknown, replies[len(due):])]
+                    replies = [error] * len(jobs)
+                failed = [hear(hold, reply, sent) for (hear, hold, _), reply in zip(jobs, replies)]
                 if any(failed):
                     await self.session.refresh(self)
                     self.rehome()
@@ -240,7 +243,7 @@ class Node:
             hold.believe(sent, min(hold.lease, hold.last - sent))
         return isinstance(reply, Exception)
 
-    def left(self, hold, reply):
+    def left(self, hold, reply, _=None):
         """Takes the answer to a LEAVE. Whether it has to be said again."""
         failed = isinstance(reply, Exception) and code(reply) != "NOPERM"
         if not failed:
@@ -288,24 +291,24 @@ class Session:
         """None where there is one server only, or where Sentinel says which it is."""
         if not hasattr(self.client, "nodes_manager"):
             return None
-        node = self.client.get_node_from_key(key)
+        try:
+            node = self.client.get_node_from_key(key)
+        except RedisClusterException:  # nobody serves it now: any node says so
+            node = self.client.get_default_node()
         return node.host, node.port
 
-    def node(self, key):
-        return self.node_at(self.address(key))
-
-    def node_at(self, address):
+    def node(self, key, at=None):
+        address = at or self.address(key)
         return self.nodes.get(address) or self.nodes.setdefault(address, Node(self, address))
 
-    def wire(self, node, mail):
-        place = node.address, mail
+    def wire(self, *place):
         return self.wires.get(place) or self.wires.setdefault(place, self.new_wire(*place))
 
     def tag(self, node):
         """In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves."""
         if node.address is None:
             return ""
-        return next(f"{{{n}}}" for n in range(16384 * 16) if self.address(str(n)) == node.address)
+        return next((f"{{{n}}}" for n in range(16384 * 16) if self.address(str(n)) == node.address), "")
 
     async def pause(self, ms):
         await self.wait(self.event(), ms)
@@ -330,7 +333,7 @@ class Session:
             for hold, said in zip(unknown, replies):
                 node.left(hold, said)
             if isinstance(reply, AskError) and not isinstance(reply, MovedError):
-                asking, node = [("ASKING",)], self.node_at((reply.host, reply.port))
+                asking, node = [("ASKING",)], self.node(command[1], at=(reply.host, reply.port))
             elif isinstance(reply, MovedError):
                 await self.refresh(node)
                 asking, node = [], self.node(command[1])
@@ -369,9 +372,10 @@ class Session:
     async def close(self, ms):
         """Leaves all that is waited for and all that is renewed. Whether all of it has been said."""
         end, self.closed = now() + ms, True
-        for hold in list(self.asked.values()):
-            hold.settle(Again(ConnectionError("closed")))
-            self.node(hold.key).leave(hold)
+        for owner in list(self.asked):
+            if hold := self.asked.pop(owner, None):  # else its attempt has come to its end
+                hold.settle(closed())
+                self.node(hold.key).leave(hold)
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
                 node.lose(hold)

@@ -78,7 +78,7 @@ class Session(rules.Session):
             return False
 
     async def call(self, node, commands, mail=False):
-        return await self.wire(node, mail).call(commands)
+        return await self.wire(node.address, mail).call(commands)
 
     async def read_slots(self):
         await self.client.nodes_manager.initialize()

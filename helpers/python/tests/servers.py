@@ -1,6 +1,8 @@
 """Servers and broken networks for the tests: everything on loopback, on ports of its own, ended with the test."""
+import contextlib
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -16,7 +18,7 @@ MODULE = os.environ.get("MORTISE_MODULE", str(ROOT / "target/release/libmortise.
 SERVER = os.environ.get("MORTISE_SERVER", "redis-server")
 
 
-def eventually(condition, seconds=15):
+def eventually(condition, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -27,12 +29,11 @@ def eventually(condition, seconds=15):
 
 
 def free_port():
+    """Below those that connections are made from, so that none takes it before the server does; a cluster's bus is 10,000 above."""
     while True:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        if port < 55_000:  # the cluster bus takes the port 10,000 above
-            return port
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", random.randrange(10_000, 20_000)))
+            return one.getsockname()[1]
 
 
 class Server:
@@ -67,6 +68,14 @@ class Server:
         info = self.admin.execute_command("LOCK.INFO", key)
         return info["waiters"] if info else 0
 
+    def queue(self, key):
+        """The names of those who wait."""
+        return [waiter["owner"] for waiter in self.admin.execute_command("LOCK.INFO", key)["queue"]]
+
+    def mail_readers(self):
+        """How many clients wait for letters: these know that they are queued."""
+        return sum(client["cmd"].lower() == "lock.mail" and "b" in client["flags"] for client in self.admin.client_list())
+
     def commands(self, name):
         calls = {command.lower(): stats["calls"] for command, stats in self.admin.info("commandstats").items()}
         return calls.get(f"cmdstat_lock.{name}", 0)
@@ -100,7 +109,7 @@ class Cluster:
             server.admin.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for server in self.servers[1:]:
             server.admin.execute_command("CLUSTER", "MEET", "127.0.0.1", self.servers[0].port)
-        eventually(lambda: all(self.agrees(server) for server in self.servers), 30)
+        eventually(lambda: all(self.agrees(server) for server in self.servers))
 
     def agrees(self, server):
         info = server.admin.execute_command("CLUSTER INFO")

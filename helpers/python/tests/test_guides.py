@@ -14,16 +14,20 @@ BLOCKS = [pytest.param(block, id=f"{guide.name}-{number}") for guide in GUIDES i
           for number, block in enumerate(re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL))]
 
 
-def run(server, *arguments):
-    done = subprocess.run([sys.executable, "-W", "error::DeprecationWarning", *arguments], capture_output=True, text=True,
+READER = ROOT / "target/helpers/python/reader/bin/python"  # where the README's own commands have installed the library
+
+
+def run(server, *arguments, python=sys.executable):
+    done = subprocess.run([python, "-W", "error::DeprecationWarning", *arguments], capture_output=True, text=True,
                           timeout=60, env={**os.environ, "PORT": str(server.port)})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_what_a_guide_shows_runs(server, block):
-    run(server, "-c", block.replace("port=6379", f"port={server.port}"))
+def test_what_a_guide_shows_runs(server, block, request):
+    python = READER if "README" in request.node.callspec.id else sys.executable
+    run(server, "-c", block.replace("port=6379", f"port={server.port}"), python=python)
     assert server.nothing_is_left()
 
 

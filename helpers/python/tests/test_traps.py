@@ -6,9 +6,10 @@ import time
 import pytest
 import redis
 from servers import Server, eventually
-from test_lock import in_thread
+from test_lock import in_thread, refused
 
 from mortise_lock import Lock, LockNotOwnedError, close
+from mortise_lock._rules import Hold
 
 
 @pytest.fixture
@@ -24,16 +25,15 @@ def test_a_wait_longer_than_the_socket_timeout_keeps_its_place_and_is_sent_once(
     impatient = redis.Redis(port=server.port, socket_timeout=0.3)
     holder = Lock(r, "stock")
     holder.acquire()
-    asked = server.commands("acquire")
-    first = in_thread(lambda: Lock(impatient, "stock").acquire(blocking_timeout=15))
+    first = in_thread(lambda: Lock(impatient, "stock").acquire(blocking_timeout=60))
     eventually(lambda: server.waiters("stock") == 1)
-    second = in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=15))
-    eventually(lambda: server.waiters("stock") == 2)
+    second = in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=60))
+    eventually(lambda: server.waiters("stock") == 2 and server.mail_readers() == 2)
+    asked, queue = server.commands("acquire"), server.queue("stock")
     time.sleep(1.2)  # four socket time-outs long
-    assert server.waiters("stock") == 2
+    assert server.queue("stock") == queue and server.commands("acquire") == asked
     holder.release()
     assert first.result() is True
-    assert server.commands("acquire") == asked + 2
     assert second.is_alive()
     close(impatient)
     assert second.result() is True
@@ -46,11 +46,11 @@ def test_a_hundred_waiters_do_not_starve_the_release_of_connections(server):
     threads = [in_thread(lambda: take_and_give(small)) for _ in range(100)]
     eventually(lambda: server.waiters("stock") == 100)
     assert server.admin.info("clients")["connected_clients"] <= before + 2
-    started = time.monotonic()
+    said = server.commands("release"), server.commands("leave")
     holder.release()
-    assert time.monotonic() - started < 2
+    assert server.commands("release") > said[0] and server.commands("leave") == said[1], "it was not just released"
     assert all(thread.result() for thread in threads)
-    assert close(small)
+    assert close(small, 30)
 
 
 def take_and_give(client):
@@ -79,12 +79,11 @@ def test_what_is_left_of_a_wait_never_becomes_a_wait_for_ever(r):
 
 def test_a_waiter_stalls_nobody_who_shares_its_client(r, server):
     with Lock(r, "stock", thread_local=False):
-        in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=5))
+        waiting = in_thread(lambda: Lock(r, "stock").acquire())
         eventually(lambda: server.waiters("stock") == 1)
-        started = time.monotonic()
         with Lock(r, "other"):
             assert r.ping()
-        assert time.monotonic() - started < 2
+        assert server.waiters("stock") == 1 and waiting.is_alive()
 
 
 def test_a_lost_reply_leaves_no_lock_behind(far, relay, server):
@@ -136,8 +135,8 @@ def test_a_release_whose_connection_breaks_is_said_again_until_it_is_answered(fa
 def test_a_waiter_whose_connections_break_keeps_its_place(far, relay, r, server):
     holder = Lock(r, "stock")
     holder.acquire()
-    waiting = in_thread(lambda: Lock(far, "stock").acquire(blocking_timeout=15))
-    eventually(lambda: server.waiters("stock") == 1)
+    waiting = in_thread(lambda: Lock(far, "stock").acquire(blocking_timeout=60))
+    eventually(lambda: server.waiters("stock") == 1 and server.mail_readers() == 1)
     asked = server.commands("acquire")
     relay.cut()
     holder.release()
@@ -148,7 +147,7 @@ def test_a_waiter_whose_connections_break_keeps_its_place(far, relay, r, server)
 def test_who_waited_in_a_box_that_is_gone_asks_again(far, relay, r, server):
     holder = Lock(r, "stock", thread_local=False)
     holder.acquire()
-    waiting = in_thread(lambda: Lock(far, "stock").acquire(blocking_timeout=20))
+    waiting = in_thread(lambda: Lock(far, "stock").acquire(blocking_timeout=60))
     eventually(lambda: server.waiters("stock") == 1)
     server.admin.config_set("lock.mail-timeout", 100)
     relay.requests.clear()
@@ -163,7 +162,7 @@ def test_who_waited_in_a_box_that_is_gone_asks_again(far, relay, r, server):
 def test_a_grant_that_is_told_too_late_is_not_handed_out(far, relay, r, server):
     holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=1, thread_local=False)
     holder.acquire()
-    waiting = in_thread(lambda: (late.acquire(blocking_timeout=15), late.lost, late.owned()))
+    waiting = in_thread(lambda: (late.acquire(blocking_timeout=60), late.lost, late.owned()))
     eventually(lambda: server.waiters("stock") == 1)
     relay.replies.clear()
     holder.release()
@@ -178,7 +177,7 @@ def test_a_server_that_is_started_anew_is_asked_anew():
     one, two = redis.Redis(port=server.port), redis.Redis(port=server.port)
     held = Lock(one, "stock", lease=2, thread_local=False)
     held.acquire()
-    waiting = in_thread(lambda: Lock(two, "stock").acquire(blocking_timeout=30))
+    waiting = in_thread(lambda: Lock(two, "stock").acquire(blocking_timeout=60))
     eventually(lambda: server.waiters("stock") == 1)
     server.kill()
     server.start()
@@ -192,10 +191,8 @@ def test_a_server_that_is_started_anew_is_asked_anew():
 def test_a_loss_is_told_at_the_deadline_when_the_server_is_silent(far, relay):
     lock = Lock(far, "stock", lease=1.0)
     lock.acquire()
-    started = time.monotonic()
     relay.requests.clear()
     assert lock.wait_lost(10) is True
-    assert time.monotonic() - started < 3
     relay.pass_all()
     with pytest.raises(LockNotOwnedError):
         lock.release()
@@ -210,10 +207,55 @@ def test_a_server_that_cannot_be_reached_is_told_as_such(server):
     assert close(nowhere)
 
 
-def test_an_interrupted_thread_leaves_the_queue_and_holds_nobody_up(r, server):
-    main = threading.main_thread().ident
+def test_a_server_that_takes_connections_and_says_nothing_holds_nobody_up(own_server):
+    silent = redis.Redis(port=own_server.port)
+    own_server.freeze()
+    with pytest.raises(redis.RedisError):
+        Lock(silent, "stock").acquire(blocking_timeout=0.3)
+    own_server.thaw()
+    assert close(silent, 30)
+
+
+def test_closing_in_the_moment_of_a_grant_hands_out_nothing_and_leaves_nothing(r, server, monkeypatch):
+    own, granted = redis.Redis(port=server.port), Hold.granted
+
+    def close_meanwhile(hold, token, begin):
+        granted(hold, token, begin)
+        close(own, 30)
+
+    monkeypatch.setattr(Hold, "granted", close_meanwhile)
+    for timeout in (None, 600):
+        with pytest.raises(redis.ConnectionError, match="closed"):
+            Lock(own, "stock", timeout, lease=600).acquire()
+        eventually(lambda: server.admin.exists("stock") == 0)
+
+
+def test_closing_beside_a_release_leaves_nothing(r, server):
+    for _ in range(20):
+        own, holder = redis.Redis(port=server.port), Lock(r, "stock", thread_local=False)
+        holder.acquire()
+        late = Lock(own, "stock", lease=600, thread_local=False)
+        waiting = in_thread(lambda: refused(late))
+        eventually(lambda: server.waiters("stock") == 1)
+        releasing = in_thread(holder.release)
+        close(own, 30)
+        waiting.result(), releasing.result()
+        assert late.fencing_token is None or late.lost
+        eventually(lambda: server.admin.exists("stock") == 0)
+
+
+@pytest.fixture
+def interrupt():
+    """Interrupts the main thread, also where these tests run in the background, which has SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_thread_leaves_the_queue_and_holds_nobody_up(r, server, interrupt):
     with Lock(r, "stock", thread_local=False):
-        threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        interrupting = in_thread(lambda: eventually(lambda: server.waiters("stock") == 1) and interrupt())
         with pytest.raises(KeyboardInterrupt):
             Lock(r, "stock").acquire()
+        interrupting.result()
         eventually(lambda: server.waiters("stock") == 0)

@@ -13,7 +13,7 @@ import mortise_lock
 import mortise_lock.asyncio
 
 NAME, PORT, KEY, SECONDS, LEDGER = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]), sys.argv[5]
-END = time.monotonic() + SECONDS
+over = threading.Event()
 ledger = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 sections = []
 logging.disable(logging.WARNING)
@@ -43,11 +43,23 @@ class Section:
             self.write("leave", self.last)
 
 
+def end_with_input():
+    while os.read(0, 1024):
+        pass
+    over.set()
+
+
+threading.Thread(target=end_with_input, daemon=True).start()
+timer = threading.Timer(SECONDS, over.set)
+timer.daemon = True
+timer.start()
+
+
 def with_threads():
     client = redis.Redis(port=PORT)
 
     def task():
-        while time.monotonic() < END:
+        while not over.is_set():
             try:
                 with mortise_lock.Lock(client, KEY, lease=1.0, blocking_timeout=5) as lock:
                     section = Section(lock)
@@ -71,7 +83,7 @@ async def with_tasks():
     client = redis.asyncio.Redis(port=PORT)
 
     async def task():
-        while time.monotonic() < END:
+        while not over.is_set():
             try:
                 async with mortise_lock.asyncio.Lock(client, KEY, lease=1.0, blocking_timeout=5, thread_local=False) as lock:
                     section = Section(lock)

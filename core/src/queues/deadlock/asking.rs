@@ -10,7 +10,7 @@ use crate::types::{Instant, Mode};
 
 /// How many keys are looked at one by one where a guess will do.
 const SOME: usize = 16;
-/// How many waiters are looked at for circles of two.
+/// How many waiters are looked at for cycles of two.
 pub(super) const MANY: usize = 256;
 
 /// A wait that is about to begin, or that has just become an upgrade.
@@ -150,9 +150,9 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// The keys of a circle of two tasks: among the first of those who wait where the task holds,
+    /// The keys of a cycle of two tasks: among the first of those who wait where the task holds,
     /// one whom it is about to wait for.
-    pub(super) fn circle_of_two(&self) -> Option<Vec<KeyId>> {
+    pub(super) fn cycle_of_two(&self) -> Option<Vec<KeyId>> {
         let (keys, waiters) = (&self.queues.keys, &self.queues.waiters);
         let hash = waiters.nodes.hash_task(self.wait.owner.as_ref());
         let held = keys.held_by(hash).chain(keys.shared().take(SOME));

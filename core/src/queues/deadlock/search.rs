@@ -16,7 +16,7 @@ const MOST_TASKS: usize = 1_000;
 const MOST_LOOKS: usize = 4_000;
 /// So many looks cost as much as to find one owner among the readers of a lock.
 const FIND: usize = 8;
-/// What closes a circle.
+/// What closes a cycle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     /// The asking task at any other key, or the asking owner at its own.
@@ -68,7 +68,7 @@ pub(super) struct Search<'a> {
     walked: HashMap<u32, Walked>,
     pub(super) looks: usize,
     pub(super) gave_up: bool,
-    /// The last step of a circle.
+    /// The last step of a cycle.
     pub(super) closed: Option<Step>,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A step to `owner`, who is of the asking task, closes a circle.
+    /// A step to `owner`, who is of the asking task, closes a cycle.
     fn counts(&self, step: Step, owner: OwnerRef<'_>) -> bool {
         if step.key == self.asking.key {
             step.from != START && owner == self.asking.wait.owner.as_ref()

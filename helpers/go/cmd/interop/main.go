@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -56,13 +57,18 @@ func run(name, addr, key, seconds, path string) error {
 	if err != nil {
 		return err
 	}
-	end := time.Now().Add(time.Duration(limit * float64(time.Second)))
+	var over atomic.Bool
+	time.AfterFunc(time.Duration(limit*float64(time.Second)), func() { over.Store(true) })
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		over.Store(true)
+	}()
 	locks := mortise.New(client)
 	w := &worker{locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
 	var running sync.WaitGroup
 	for range tasks {
 		running.Go(func() {
-			for time.Now().Before(end) {
+			for !over.Load() {
 				w.section()
 			}
 		})

@@ -175,8 +175,9 @@ public final class Locks implements AutoCloseable {
             try {
                 return attempt(r, left);
             } catch (LockException e) {
-                // A server that never answered has the wrong address more likely than it is in trouble.
-                if (!answered || isClosing() || left <= pause || !e.passes()) {
+                // A server that has not answered thrice, and never before, has the wrong address more likely than it is in trouble.
+                boolean isThere = answered || pause <= 2 * FIRST_PAUSE;
+                if (!isThere || isClosing() || end - Clock.now() <= pause || !e.passes()) {
                     throw e;
                 }
             }

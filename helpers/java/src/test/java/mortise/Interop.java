@@ -2,6 +2,7 @@ package mortise;
 
 import io.lettuce.core.RedisURI;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
@@ -9,6 +10,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
@@ -35,7 +37,19 @@ final class Interop {
 
     public static void main(String[] args) throws Exception {
         int port = Integer.parseInt(args[1]);
-        long end = System.nanoTime() + (long) (Double.parseDouble(args[3]) * 1e9);
+        var over = new CountDownLatch(1);
+        Locks.daemon("input", () -> {
+            try {
+                System.in.transferTo(OutputStream.nullOutputStream());
+            } catch (IOException e) {
+                // it ends as well
+            }
+            over.countDown();
+        }).start();
+        Locks.daemon("limit", () -> {
+            pause((long) (Double.parseDouble(args[3]) * 1e9));
+            over.countDown();
+        }).start();
         Client client = switch (args[0]) {
             case "jedis" -> JedisClient.of("127.0.0.1", port);
             case "lettuce" -> LettuceClient.of(RedisURI.create("127.0.0.1", port));
@@ -45,7 +59,7 @@ final class Interop {
             var worker = new Interop(new Locks(client), args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
             var threads = new ArrayList<Thread>();
             for (int i = 0; i < TASKS; i++) {
-                var thread = new Thread(() -> worker.work(end));
+                var thread = new Thread(() -> worker.work(over));
                 thread.start();
                 threads.add(thread);
             }
@@ -57,8 +71,8 @@ final class Interop {
         }
     }
 
-    private void work(long end) {
-        while (System.nanoTime() < end) {
+    private void work(CountDownLatch over) {
+        while (over.getCount() > 0) {
             try {
                 section();
             } catch (LockException.Busy | LockException.Lost e) {

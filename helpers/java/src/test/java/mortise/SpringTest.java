@@ -48,7 +48,7 @@ class SpringTest {
             return LockedMethods.token();
         }
 
-        @Locked(key = "'stock:' + #id", lease = 300)
+        @Locked(key = "'stock:' + #id")
         public void stay(long id) throws InterruptedException {
             gate.await();
         }

@@ -75,7 +75,7 @@ class TopologyTest {
     @EnumSource
     void a_lock_and_its_waiters_follow_a_slot_that_moves(Via via) throws Exception {
         startCluster(via);
-        Held held = locks.take("k").lease(Duration.ofSeconds(1)).acquire();
+        Held held = locks.take("k").lease(Duration.ofSeconds(6)).acquire();
         long slot = (Long) servers.get(0).run("CLUSTER", "KEYSLOT", "k");
         int at = (int) (slot * 3 / 16384);
         TestServer from = servers.get(at);
@@ -84,7 +84,7 @@ class TopologyTest {
         eventually("it waits", () -> from.waiters("k") == 1);
         move(slot, from, to);
         eventually("it waits there", () -> to.waiters("k") == 1);
-        eventually("it is renewed there", () -> to.calls("LOCK.RENEW") > 3);
+        eventually("it is renewed there", () -> to.calls("LOCK.RENEW") > 1);
         held.unlock();
         second.get().unlock();
         eventually("it is free", () -> to.isFree("k"));

@@ -3,8 +3,8 @@ package mortise;
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.lettuce.core.RedisURI;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -16,28 +16,60 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
 import jdk.jfr.consumer.RecordingStream;
-import mortise.lettuce.LettuceClient;
+import mortise.LocksTest.Via;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
-/** Virtual threads wait without a platform thread each. */
+/** Virtual threads wait without a platform thread each. Those that need some run on JDK 21 and later, which `./interop test` looks for. */
 @Timeout(120)
 class VirtualThreadsTest {
-    /** Only where the tests run on JDK 21 or later, which records what is pinned. */
-    @Test
-    void a_thousand_virtual_threads_wait_for_one_lock_and_pin_no_carrier() throws Exception {
+    private static ExecutorService virtualThreads() throws ReflectiveOperationException {
         Assumptions.assumeTrue(Runtime.version().feature() >= 21, "no virtual threads before JDK 21");
+        return (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+    }
+
+    /** There is one carrier for all (pom.xml): if any of those who wait held on to it, nobody would go on. */
+    @ParameterizedTest
+    @EnumSource
+    void virtual_threads_that_wait_hold_up_no_other_and_can_be_interrupted(Via via) throws Exception {
+        var executor = virtualThreads();
+        try (var server = new TestServer(); var locks = new Locks(via.connect(server.port))) {
+            Held held = locks.take("k").acquire();
+            for (int i = 0; i < 50; i++) {
+                executor.submit(() -> {
+                    locks.lock("k").lockInterruptibly();
+                    return null;
+                });
+            }
+            eventually("all wait", () -> server.waiters("k") == 50);
+            executor.submit(() -> {
+                locks.take("other").acquire().unlock();
+                return null;
+            }).get();
+            executor.shutdownNow();
+            eventually("nobody waits", () -> server.waiters("k") == 0);
+            held.unlock();
+            assertTrue(server.isFree("k"));
+        }
+    }
+
+    /** JDK 21 and later record what is pinned. */
+    @ParameterizedTest
+    @EnumSource
+    void a_thousand_virtual_threads_wait_for_one_lock_and_pin_no_carrier(Via via) throws Exception {
+        var executor = virtualThreads();
         var pinned = new ConcurrentLinkedQueue<String>();
         var inside = new AtomicInteger();
         var flushes = new AtomicInteger();
         try (var server = new TestServer(); var record = new RecordingStream();
-                var locks = new Locks(LettuceClient.of(RedisURI.create("127.0.0.1", server.port)))) {
+                var locks = new Locks(via.connect(server.port))) {
             record.enable("jdk.VirtualThreadPinned").withoutThreshold().withStackTrace();
             record.onEvent("jdk.VirtualThreadPinned", event -> pinned.add(event.toString()));
             record.onFlush(flushes::incrementAndGet);
             record.startAsync();
-            var executor = (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
             var tasks = new ArrayList<Future<?>>();
             for (int i = 0; i < 1000; i++) {
                 tasks.add(executor.submit(() -> {

@@ -5,6 +5,7 @@ import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisCommandExecutionException;
 import io.lettuce.core.RedisConnectionException;
 import io.lettuce.core.RedisURI;
+import io.lettuce.core.SocketOptions;
 import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.cluster.SlotHash;
@@ -19,11 +20,13 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
 import mortise.Client;
 import mortise.LockException;
 
@@ -34,6 +37,8 @@ import mortise.LockException;
 public final class LettuceClient implements Client {
     /** The address of the one server, which is found anew with every connection. */
     private static final String ONE = "";
+    /** How long a server, or a sentinel, may take to be connected to. */
+    private static final Duration CONNECT = Duration.ofSeconds(10);
 
     private final RedisClient client;
     private final RedisURI uri;
@@ -48,6 +53,7 @@ public final class LettuceClient implements Client {
         client = RedisClient.create();
         client.setOptions(ClientOptions.builder()
             .autoReconnect(false)
+            .socketOptions(SocketOptions.builder().connectTimeout(CONNECT).build())
             .disconnectedBehavior(ClientOptions.DisconnectedBehavior.REJECT_COMMANDS)
             .build());
     }
@@ -77,10 +83,10 @@ public final class LettuceClient implements Client {
     @Override
     public void refresh() {
         if (cluster != null) {
-            cluster.refreshPartitionsAsync().toCompletableFuture().orTimeout(2, TimeUnit.SECONDS).join(); // one at a time
+            inTime(cluster.refreshPartitionsAsync(), nothing -> {}); // one at a time
         } else if (uri.getSentinelMasterId() != null) {
-            try (var sentinel = client.connectSentinel(uri)) {
-                SocketAddress now = sentinel.sync().getMasterAddrByName(uri.getSentinelMasterId());
+            try (var sentinel = inTime(client.connectSentinelAsync(StringCodec.UTF8, uri), late -> late.closeAsync())) {
+                SocketAddress now = inTime(sentinel.async().getMasterAddrByName(uri.getSentinelMasterId()), late -> {});
                 if (!now.equals(primary)) { // what is connected is so to the one before
                     primary = now;
                     drop(commands);
@@ -144,11 +150,24 @@ public final class LettuceClient implements Client {
     }
 
     private StatefulRedisConnection<String, String> connect(String node) {
-        if (node.equals(ONE)) {
-            return client.connect(uri);
-        }
         int colon = node.lastIndexOf(':');
-        return client.connect(RedisURI.builder(uri).withHost(node.substring(0, colon)).withPort(Integer.parseInt(node.substring(colon + 1))).build());
+        RedisURI at = node.equals(ONE) ? uri
+            : RedisURI.builder(uri).withHost(node.substring(0, colon)).withPort(Integer.parseInt(node.substring(colon + 1))).build();
+        return inTime(client.connectAsync(StringCodec.UTF8, at), late -> late.closeAsync());
+    }
+
+    /** A server may take a connection and say nothing: what comes of it too late is thrown away. */
+    private static <T> T inTime(CompletionStage<T> outcome, Consumer<T> throwAway) {
+        var future = outcome.toCompletableFuture();
+        try {
+            return future.get(CONNECT.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (ExecutionException | TimeoutException e) {
+            future.thenAccept(throwAway);
+            throw new RedisConnectionException("no connection in time", e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new RedisConnectionException("the locks close", e);
+        }
     }
 
     /** An array is the list, and what is no array is alone in it. */

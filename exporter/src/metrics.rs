@@ -1,0 +1,201 @@
+//! Answers of servers as metrics in Prometheus's text format (version 0.0.4).
+//!
+//! Units are Prometheus's: seconds, whatever the server counts in. What only grows ends in `_total`. Every sample
+//! names its server, `host:port`; names of locks appear only in the two metrics that are asked for by `--names`.
+
+use std::fmt::Write;
+use std::slice;
+
+use crate::fields::{COUNTERS, GAUGES, QUANTILES, TIMES, Unit};
+use crate::server::{Answer, Failure, TopLock};
+
+/// What was heard of a server.
+pub(crate) type Heard = (String, Result<Answer, Failure>);
+
+/// The page of what was heard of some servers. `names`: of so many locks each by name.
+pub(crate) fn page(heard: &[Heard], names: usize) -> String {
+    let mut page = Page(String::new());
+    page.about_servers(heard);
+    for (fields, kind) in [(&GAUGES[..], "gauge"), (&COUNTERS[..], "counter")] {
+        for (field, name, unit, help) in fields {
+            let samples = heard.iter().filter_map(|(server, answer)| {
+                let value = number(answer.as_ref().ok()?, field)?;
+                Some((labels(&[("server", server)]), unit.convert(value)))
+            });
+            page.metric(name, kind, help, samples);
+        }
+    }
+    for (what, name, help) in TIMES {
+        page.times(what, name, help, heard);
+    }
+    page.top(heard, names);
+    page.0
+}
+
+struct Page(String);
+
+impl Page {
+    /// A metric with its samples: labels and values. Nothing if there are none.
+    fn metric(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl Iterator<Item = (String, f64)>,
+    ) {
+        let mut samples = samples.peekable();
+        if samples.peek().is_some() {
+            self.head(name, kind, help);
+        }
+        for (labels, value) in samples {
+            self.sample(name, &labels, value);
+        }
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        // Writing to a String does not fail.
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        let _ = writeln!(self.0, "{name}{{{labels}}} {value}");
+    }
+
+    fn about_servers(&mut self, heard: &[Heard]) {
+        let of = |server: &String| labels(&[("server", server)]);
+        self.metric(
+            "mortise_up",
+            "gauge",
+            "1 if the server has told of its locks, 0 if not.",
+            heard
+                .iter()
+                .map(|(server, answer)| (of(server), f64::from(u8::from(answer.is_ok())))),
+        );
+        self.metric(
+            "mortise_scrape_failure",
+            "gauge",
+            "1 for the reason why a server has not told of its locks.",
+            heard.iter().filter_map(|(server, answer)| {
+                let reason = answer.as_ref().err()?.reason;
+                Some((labels(&[("server", server), ("reason", reason)]), 1.0))
+            }),
+        );
+        self.metric(
+            "mortise_scrape_duration_seconds",
+            "gauge",
+            "How long the server took to tell.",
+            heard.iter().filter_map(|(server, answer)| {
+                Some((of(server), answer.as_ref().ok()?.took.as_secs_f64()))
+            }),
+        );
+        self.metric(
+            "mortise_server_info",
+            "gauge",
+            "Always 1: the server's kind and version.",
+            heard.iter().filter_map(|(server, answer)| {
+                let info = &answer.as_ref().ok()?.info;
+                let (kind, version) = match info.get("valkey_version") {
+                    Some(version) => ("valkey", version),
+                    None => ("redis", info.get("redis_version")?),
+                };
+                let labels = labels(&[("server", server), ("kind", kind), ("version", version)]);
+                Some((labels, 1.0))
+            }),
+        );
+        self.metric(
+            "mortise_primary",
+            "gauge",
+            "1 if the server is a primary, 0 if it is a replica.",
+            heard.iter().filter_map(|(server, answer)| {
+                let is_primary = answer.as_ref().ok()?.info.get("role")? == "master";
+                Some((of(server), f64::from(u8::from(is_primary))))
+            }),
+        );
+    }
+
+    /// A summary: percentiles, what all took together, and how many there were.
+    fn times(&mut self, what: &str, name: &str, help: &str, heard: &[Heard]) {
+        let mut begun = false;
+        for (server, answer) in heard {
+            let Ok(answer) = answer else { continue };
+            let field = |part: &str| number(answer, &format!("{what}_ms_{part}"));
+            for (part, quantile) in QUANTILES {
+                let Some(value) = field(part) else { continue };
+                if !std::mem::replace(&mut begun, true) {
+                    self.head(name, "summary", help);
+                }
+                let labels = labels(&[("server", server), ("quantile", quantile)]);
+                self.sample(name, &labels, Unit::Millis.convert(value));
+            }
+            let labels = labels(&[("server", server)]);
+            if let (Some(sum), Some(count)) = (field("sum"), field("count")) {
+                self.sample(&format!("{name}_sum"), &labels, Unit::Millis.convert(sum));
+                self.sample(&format!("{name}_count"), &labels, count);
+            }
+        }
+    }
+
+    /// The locks with the most waiters: the first one without its name, and `names` of them by name.
+    fn top(&mut self, heard: &[Heard], names: usize) {
+        type Part = (&'static str, &'static str, fn(&TopLock) -> f64);
+        let parts: [Part; 2] = [
+            ("waiters", "How many wait", |lock| lock.waiters as f64),
+            (
+                "oldest_wait_seconds",
+                "How long the first one has waited",
+                |lock| Unit::Millis.convert(lock.oldest_ms as f64),
+            ),
+        ];
+        for (part, help, value) in parts {
+            let first = heard.iter().filter_map(top_of).map(|(server, mut locks)| {
+                let value = locks.next().map_or(0.0, value);
+                (labels(&[("server", server)]), value)
+            });
+            let (name, help_of_first) = (
+                format!("mortise_top_lock_{part}"),
+                format!("{help} for the lock that most wait for."),
+            );
+            self.metric(&name, "gauge", &help_of_first, first);
+            let named = heard.iter().filter_map(top_of).flat_map(|(server, locks)| {
+                locks.take(names).map(move |lock| {
+                    let (key, db) = (shown(&lock.key), lock.db.to_string());
+                    let labels = labels(&[("server", server), ("db", &db), ("key", &key)]);
+                    (labels, value(lock))
+                })
+            });
+            let help = format!("{help} for a lock, by its name.");
+            self.metric(&format!("mortise_lock_{part}"), "gauge", &help, named);
+        }
+    }
+}
+
+/// A server and the locks with the most waiters there, if it has told of them.
+fn top_of((server, answer): &Heard) -> Option<(&str, slice::Iter<'_, TopLock>)> {
+    let top = answer.as_ref().ok()?.top.as_ref()?;
+    Some((server, top.iter()))
+}
+
+/// A number of `INFO lock`; an older module may lack it.
+fn number(answer: &Answer, field: &str) -> Option<f64> {
+    answer.info.get(&format!("lock_{field}"))?.parse().ok()
+}
+
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let pairs = pairs.iter().map(|(name, value)| {
+        let value = value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        format!("{name}=\"{value}\"")
+    });
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// A key's name; what is no text is shown byte by byte.
+fn shown(key: &[u8]) -> String {
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => key.escape_ascii().to_string(),
+    }
+}

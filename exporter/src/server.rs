@@ -1,0 +1,185 @@
+//! One server: what it says of itself and its locks.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use redis::{Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
+
+use crate::args::Login;
+
+/// A server to be asked.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// What it is called in metrics: `host:port`.
+    pub(crate) name: String,
+    to: ConnectionInfo,
+}
+
+/// What a server has answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) took: Duration,
+    /// The fields of INFO: of the server, of replication and of locks.
+    pub(crate) info: HashMap<String, String>,
+    /// The locks with the most waiters, most first. `None` if the user may not ask.
+    pub(crate) top: Option<Vec<TopLock>>,
+}
+
+/// A lock that is waited for.
+#[derive(Debug, PartialEq)]
+pub(crate) struct TopLock {
+    pub(crate) key: Vec<u8>,
+    pub(crate) db: i64,
+    pub(crate) waiters: i64,
+    pub(crate) oldest_ms: i64,
+}
+
+/// Why a server could not be asked: one of a few, and in the words of who found out.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: &'static str,
+    pub(crate) text: String,
+}
+
+impl Server {
+    /// The server at `address`: `host:port`, or that as a URL.
+    ///
+    /// # Errors
+    /// Why it is no address.
+    pub(crate) fn new(address: &str, login: &Login) -> Result<Self, String> {
+        let (scheme, name) = address.split_once("://").unwrap_or(("redis", address));
+        let name = name.trim_end_matches('/');
+        if name.contains(['@', '/', '?', '#']) {
+            return Err(format!(
+                "'{address}' is not host:port; user and password are given by options, not in an address"
+            ));
+        }
+        let url = format!("{scheme}://{name}/");
+        let info = url.into_connection_info();
+        let info = info.map_err(|why| format!("'{address}' is no address: {why}"))?;
+        let mut settings = info
+            .redis_settings()
+            .clone()
+            .set_lib_name("mortise-exporter", env!("CARGO_PKG_VERSION"));
+        if let Some(username) = &login.username {
+            settings = settings.set_username(username);
+        }
+        if let Some(password) = &login.password {
+            settings = settings.set_password(password);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            to: info.set_redis_settings(settings),
+        })
+    }
+
+    /// Asks the server, over a connection of its own, for its locks and the `top` ones that are most waited for.
+    ///
+    /// # Errors
+    /// If it does not answer within `limit`, refuses, or has no locks because the module is not loaded.
+    pub(crate) fn ask(&self, limit: Duration, top: usize) -> Result<Answer, Failure> {
+        let began = Instant::now();
+        let client = Client::open(self.to.clone()).map_err(|error| Failure::of(&error))?;
+        let mut conn = client
+            .get_connection_with_timeout(limit)
+            .map_err(|error| Failure::of(&error))?;
+        let mut ask = |words: &[&str]| -> Result<Value, RedisError> {
+            // A read may not wait for ever, and a limit of zero would be none.
+            let left = limit.saturating_sub(began.elapsed());
+            let left = left.max(Duration::from_millis(1));
+            conn.set_read_timeout(Some(left))?;
+            conn.set_write_timeout(Some(left))?;
+            let mut command = redis::cmd(words[0]);
+            command.arg(&words[1..]).query(&mut conn)
+        };
+        let mut info = HashMap::new();
+        for section in ["server", "replication", "lock"] {
+            let reply = ask(&["INFO", section]).map_err(|error| Failure::of(&error))?;
+            info.extend(fields(&reply));
+        }
+        if !info.contains_key("lock_locks") {
+            return Err(Failure {
+                reason: "no_module",
+                text: "the module is not loaded: INFO lock is empty".to_owned(),
+            });
+        }
+        let top = match ask(&["LOCK.TOP", "COUNT", &top.max(1).to_string()]) {
+            Ok(reply) => Some(top_locks(&reply)),
+            // The user may see how many wait, but not where.
+            Err(error) if error.code() == Some("NOPERM") => None,
+            Err(error) => return Err(Failure::of(&error)),
+        };
+        Ok(Answer {
+            took: began.elapsed(),
+            info,
+            top,
+        })
+    }
+}
+
+impl Failure {
+    /// What should not have happened, and of which the log has more.
+    pub(crate) fn bug() -> Self {
+        Self {
+            reason: "other",
+            text: "asking it failed within the exporter".to_owned(),
+        }
+    }
+
+    fn of(error: &RedisError) -> Self {
+        let denied = ["NOAUTH", "NOPERM", "WRONGPASS"];
+        let reason = match error.code() {
+            _ if error.kind() == ErrorKind::AuthenticationFailed => "denied",
+            Some(code) if denied.contains(&code) => "denied",
+            Some("LOADING") => "loading",
+            _ if error.is_timeout() => "timeout",
+            _ if error.is_io_error() => "connection",
+            _ => "other",
+        };
+        Self {
+            reason,
+            text: error.to_string(),
+        }
+    }
+}
+
+/// The fields of INFO by name.
+fn fields(reply: &Value) -> Vec<(String, String)> {
+    let text = match reply {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => text.clone(),
+        _ => String::new(),
+    };
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_owned(), value.trim_end().to_owned()))
+        .collect()
+}
+
+/// The entries of LOCK.TOP; what is none is left out.
+fn top_locks(reply: &Value) -> Vec<TopLock> {
+    let entries = reply.as_sequence().unwrap_or_default();
+    let lock = |entry: &Value| {
+        let (mut key, mut db, mut waiters, mut oldest_ms) = (None, 0, 0, 0);
+        for (name, value) in entry.as_map_iter()? {
+            let Value::BulkString(name) = name else {
+                continue;
+            };
+            match (&name[..], value) {
+                (b"key", Value::BulkString(bytes)) => key = Some(bytes.clone()),
+                (b"db", Value::Int(number)) => db = *number,
+                (b"waiters", Value::Int(number)) => waiters = *number,
+                (b"oldest", Value::Int(number)) => oldest_ms = *number,
+                _ => {}
+            }
+        }
+        Some(TopLock {
+            key: key?,
+            db,
+            waiters,
+            oldest_ms,
+        })
+    };
+    entries.iter().filter_map(lock).collect()
+}

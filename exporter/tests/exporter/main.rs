@@ -1,0 +1,8 @@
+//! The exporter beside real servers: what it serves, also of a server that is down, and what its metrics say when locks
+//! are in trouble. The dashboard, the alert rules and the guide ask for nothing else than what it serves.
+
+mod deploy;
+mod guide;
+mod probe;
+mod serving;
+mod states;

@@ -1,0 +1,370 @@
+//! Servers are brought into the states that alerts are for, and their series say so.
+//!
+//! With `MORTISE_SERIES=folder` each test also writes down its series, and which alerts they are to raise, as a test for
+//! promtool: `make alerts` runs those.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mortise_harness::{
+    Conn, Server, Shutdown, cmd, command, eventually, eventually_within, int, queue, queued,
+    request, try_cmd, wait_for_sync, waiter,
+};
+
+use crate::probe::{Exporter, Samples};
+
+/// For how many minutes a scrape stands in a series.
+const MINUTES: usize = 5;
+/// What the server is called in a series.
+const NAME: &str = "server:6379";
+
+/// The series of a server, a scrape after the other.
+struct Series {
+    exporter: Exporter,
+    addr: String,
+    scrapes: Vec<Samples>,
+}
+
+impl Series {
+    fn of(server: &Server) -> Series {
+        Series {
+            exporter: Exporter::of(&[server.addr()]),
+            addr: server.addr(),
+            scrapes: Vec::new(),
+        }
+    }
+
+    /// One more scrape.
+    fn scrape(&mut self) -> &Samples {
+        self.scrapes.push(self.exporter.scrape());
+        self.scrapes.last().unwrap()
+    }
+
+    /// In the state `name` exactly these alerts are raised at `minute`.
+    fn raises(&self, name: &str, minute: usize, alerts: &[&str]) {
+        let Ok(folder) = env::var("MORTISE_SERIES") else {
+            return;
+        };
+        let rules =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/mortise.rules.yml");
+        let rules = rules.canonicalize().unwrap();
+        let mut test = format!(
+            "rule_files:\n  - {}\nevaluation_interval: 1m\ntests:\n  - name: {name}\n    interval: 1m\n    input_series:\n",
+            rules.display()
+        );
+        for (series, values) in self.series() {
+            let _ = writeln!(test, "      - series: '{series}'\n        values: {values}");
+        }
+        let _ = write!(
+            test,
+            "    promql_expr_test:\n      - expr: count by (alertname) (ALERTS{{alertstate=\"firing\"}})\n        \
+             eval_time: {minute}m\n        exp_samples:{}\n",
+            if alerts.is_empty() { " []" } else { "" }
+        );
+        for alert in alerts {
+            let _ = write!(
+                test,
+                "          - labels: '{{alertname=\"{alert}\"}}'\n            value: 1\n"
+            );
+        }
+        fs::create_dir_all(&folder).unwrap();
+        let folder = PathBuf::from(folder);
+        fs::write(folder.join(format!("{name}.yml")), test).unwrap();
+        fs::write(
+            folder.join(format!("{name}.prom")),
+            self.exporter.get("/metrics").1,
+        )
+        .unwrap();
+    }
+
+    /// Every series with its values, a minute each.
+    fn series(&self) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let names = self.scrapes.iter().flat_map(|scrape| scrape.0.keys());
+        for name in names {
+            let values = self.scrapes.iter().enumerate().map(|(at, scrape)| {
+                // The last one stands to the end.
+                let more = if at + 1 == self.scrapes.len() {
+                    60
+                } else {
+                    MINUTES - 1
+                };
+                let value = scrape.0.get(name);
+                value.map_or(format!("_x{}", more + 1), |value| format!("{value}x{more}"))
+            });
+            let values: Vec<String> = values.collect();
+            found.insert(name.replace(&self.addr, NAME), values.join(" "));
+        }
+        found
+    }
+}
+
+fn queue_more(conn: &mut Conn, from: usize, to: usize) {
+    for n in from..to {
+        queue!(
+            conn,
+            format!("box{}", n % 10),
+            "LOCK.ACQUIRE",
+            "key",
+            format!("w{n}"),
+            60_000
+        );
+    }
+}
+
+fn patient() -> mortise_harness::Builder {
+    Server::builder().module_arg("mail-timeout", "60000")
+}
+
+#[test]
+fn where_all_is_well_nothing_is_raised() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let mut series = Series::of(&server);
+    for n in 0..4 {
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+        let mut waiting = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        let samples = series.scrape();
+        assert_eq!(samples.one("mortise_waiters"), 1.0);
+        assert_eq!(samples.one("mortise_handoffs_total"), f64::from(n));
+        cmd!(conn, "LOCK.RELEASE", "key", "a");
+        waiting.recv();
+        cmd!(conn, "LOCK.RELEASE", "key", "b");
+    }
+    series.raises("well", 18, &[]);
+}
+
+#[test]
+fn waiters_that_grow_are_seen_to_grow() {
+    let server = patient().start();
+    let mut conn = server.connect();
+    let mut series = Series::of(&server);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    let mut queued = 0;
+    for (stage, more) in [6, 8, 14, 16].into_iter().enumerate() {
+        queue_more(&mut conn, queued, queued + more);
+        queued += more;
+        let samples = series.scrape();
+        assert_eq!(samples.one("mortise_waiters"), (queued - stage) as f64);
+        // They are let in, but fewer than come.
+        let holder = mortise_harness::holders_of(&mut conn, "key").remove(0);
+        cmd!(conn, "LOCK.RELEASE", "key", holder);
+    }
+    series.raises("waiters_grow", 18, &["MortiseWaitersGrow"]);
+}
+
+#[test]
+fn where_nobody_is_granted_grants_stand_still_while_some_wait() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    let _waiting = waiter!(server, "LOCK.ACQUIRE", "key", "w", 60_000, "WAIT", 0);
+    let mut series = Series::of(&server);
+    for _ in 0..3 {
+        cmd!(conn, "LOCK.RENEW", "key", "holder", 60_000);
+        let samples = series.scrape();
+        assert_eq!(samples.one("mortise_grants_total"), 1.0);
+        assert_eq!(samples.one("mortise_waiters"), 1.0);
+    }
+    series.raises("nobody_granted", 20, &["MortiseNobodyGranted"]);
+}
+
+#[test]
+fn hand_offs_that_the_server_refuses_are_held_back() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    let _waiting = waiter!(server, "LOCK.ACQUIRE", "key", "w", 60_000, "WAIT", 0);
+    let mut series = Series::of(&server);
+    assert_eq!(series.scrape().one("mortise_held_back_keys"), 0.0);
+    cmd!(conn, "LOCK.ACQUIRE", "short", "holder", 300);
+    let _short = waiter!(server, "LOCK.ACQUIRE", "short", "w", 60_000, "WAIT", 0);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    eventually("the lease is over and nobody let in", || {
+        server.gauge("held_back") == 1
+    });
+    assert_eq!(series.scrape().one("mortise_held_back_keys"), 1.0);
+    series.raises("hand_offs_refused", 8, &["MortiseHandOffsRefused"]);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
+}
+
+#[test]
+fn a_grace_that_begins_anew_each_time_does_not_run_out() {
+    let mut server = Server::builder().module_arg("grace", "600000").start();
+    let mut series = Series::of(&server);
+    for _ in 0..4 {
+        let left = series.scrape().one("mortise_grace_left_seconds");
+        assert!((500.0..=600.0).contains(&left), "{left}");
+        server.restart(Shutdown::NoSave);
+    }
+    series.raises("grace", 18, &["MortiseGraceDoesNotEnd"]);
+}
+
+#[test]
+fn a_lock_that_was_evicted_is_counted() {
+    let server = Server::builder()
+        .config("maxmemory-policy", "allkeys-random")
+        .start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    let mut series = Series::of(&server);
+    assert_eq!(series.scrape().one("mortise_evictions_total"), 0.0);
+    // Less than the server takes by itself: every key has to go.
+    cmd!(conn, "CONFIG", "SET", "maxmemory", 1_000);
+    eventually("it has been evicted", || {
+        let _ = try_cmd!(conn, "SET", "one more", "x");
+        server.gauge("total_evictions") == 1
+    });
+    cmd!(conn, "CONFIG", "SET", "maxmemory", 0);
+    assert_eq!(series.scrape().one("mortise_evictions_total"), 1.0);
+    series.raises("evicted", 7, &["MortiseEvicted"]);
+}
+
+#[test]
+fn settings_that_keep_two_apart_no_more_are_seen() {
+    let server = Server::builder()
+        .module_arg("max-lease", "1000")
+        .module_arg("grace", "20000")
+        .config("min-replicas-to-write", "1")
+        .start();
+    let mut conn = server.connect();
+    let mut series = Series::of(&server);
+    assert_eq!(series.scrape().one("mortise_failover_safe"), 1.0);
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 0);
+    assert_eq!(series.scrape().one("mortise_failover_safe"), 0.0);
+    let text = server.info("lock")["lock_failover_missing"].clone();
+    assert!(text.contains("min-replicas-to-write is 0"), "{text}");
+    // Of the grace of the start another alert tells.
+    series
+        .scrapes
+        .iter_mut()
+        .for_each(|scrape| scrape.0.retain(|name, _| !name.contains("_left_")));
+    series.raises("failover_unsafe", 9, &["MortiseFailoverUnsafe"]);
+}
+
+#[test]
+fn limits_that_are_near_are_seen_before_anybody_is_refused() {
+    let server = patient()
+        .module_arg("max-waiters", "10")
+        .module_arg("max-queued", "100")
+        .start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    let mut blocked = Series::of(&server);
+    blocked.scrape();
+    let requests =
+        (0..9).map(|n| command!("LOCK.ACQUIRE", "key", format!("b{n}"), 60_000, "WAIT", 0));
+    let _waiting = server.waiters(requests);
+    let samples = blocked.scrape();
+    assert_eq!(samples.one("mortise_blocked_clients"), 9.0);
+    assert_eq!(samples.one("mortise_blocked_clients_limit"), 10.0);
+    blocked.raises("blocked_limit", 8, &["MortiseBlockedLimitNear"]);
+    let mut mailed = Series::of(&server);
+    // Ten boxes, eight requests in each.
+    queue_more(&mut conn, 0, 80);
+    let samples = mailed.scrape();
+    let parts = [
+        "mortise_waiters_by_mail",
+        "mortise_mail_boxes",
+        "mortise_mail_letters",
+    ];
+    let used: f64 = parts.iter().map(|part| samples.one(part)).sum();
+    assert_eq!((used, samples.one("mortise_mail_limit")), (90.0, 100.0));
+    mailed.raises(
+        "mail_limit",
+        3,
+        &["MortiseBlockedLimitNear", "MortiseMailLimitNear"],
+    );
+    // Letters that nobody forgets count as well.
+    let brief = request!("box9", 1, "LOCK.ACQUIRE", "key", "brief", 60_000);
+    queued(&conn.run(&brief));
+    eventually("its wait is over", || server.gauge("letters") == 1);
+    assert_eq!(mailed.scrape().one("mortise_mail_letters"), 1.0);
+}
+
+#[test]
+fn leases_that_run_out_waits_that_time_out_and_deadlocks_are_counted() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let mut series = Series::of(&server);
+    series.scrape();
+    for n in 0..20 {
+        cmd!(conn, "LOCK.ACQUIRE", format!("key:{n}"), "dies", 1);
+    }
+    eventually("they are over", || server.gauge("total_expiries") == 20);
+    let samples = series.scrape();
+    assert_eq!(samples.one("mortise_expiries_total"), 20.0);
+    assert_eq!(samples.one("mortise_grants_total"), 20.0);
+    series.raises("leases_run_out", 12, &["MortiseLeasesRunOut"]);
+
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    let mut series = Series::of(&server);
+    series.scrape();
+    for n in 0..30 {
+        cmd!(
+            conn,
+            "LOCK.ACQUIRE",
+            "key",
+            format!("w{n}"),
+            60_000,
+            "WAIT",
+            1
+        );
+    }
+    assert_eq!(series.scrape().one("mortise_timeouts_total"), 30.0);
+    series.raises("waits_time_out", 12, &["MortiseWaitsTimeOut"]);
+
+    let mut series = Series::of(&server);
+    series.scrape();
+    cmd!(conn, "LOCK.ACQUIRE", "other", "b", 60_000);
+    let _b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    try_cmd!(conn, "LOCK.ACQUIRE", "other", "holder", 60_000, "WAIT", 0).unwrap_err();
+    assert_eq!(series.scrape().one("mortise_deadlocks_total"), 1.0);
+    series.raises("deadlocks", 7, &["MortiseDeadlocks"]);
+}
+
+#[test]
+fn replicas_that_acknowledge_nothing_recent_are_late() {
+    let primary = Server::builder()
+        .module_arg("max-lease", "1000")
+        .config("min-replicas-max-lag", "2")
+        .start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let mut conn = primary.connect();
+    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
+    cmd!(conn, "CONFIG", "SET", "lock.grace", 10_000);
+    eventually("the primary grants", || {
+        try_cmd!(conn, "LOCK.ACQUIRE", "warm", "w", 1_000).is_ok_and(|reply| int_or_none(&reply))
+    });
+    let mut series = Series::of(&primary);
+    assert_eq!(series.scrape().one("mortise_replicas_late"), 0.0);
+    replica.stop_signal();
+    eventually_within(
+        std::time::Duration::from_secs(40),
+        "the replica is late",
+        || primary.gauge("replicas_late") == 1,
+    );
+    let samples = series.scrape();
+    assert_eq!(samples.one("mortise_replicas_late"), 1.0);
+    replica.cont_signal();
+    series.raises("replicas_late", 8, &["MortiseReplicasLate"]);
+}
+
+fn int_or_none(reply: &mortise_harness::redis::Value) -> bool {
+    !mortise_harness::is_nil(reply) && int(reply) > 0
+}
+
+#[test]
+fn a_server_that_has_gone_is_down() {
+    let mut server = Server::start();
+    let mut series = Series::of(&server);
+    assert_eq!(series.scrape().one("mortise_up"), 1.0);
+    server.sigkill();
+    assert_eq!(series.scrape().one("mortise_up"), 0.0);
+    series.raises("down", 8, &["MortiseDown"]);
+}

@@ -1,0 +1,131 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.concurrent.ExecutionException;
+import mortise.LocksTest.Via;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What becomes of a lock whose process is killed or stopped, or closes in the wrong moment. */
+@Timeout(120)
+class ProcessTest {
+    /** A process that holds the lock, and answers each line with what it believes. */
+    static final class Holder implements AutoCloseable {
+        private final Process process;
+        private final BufferedReader said;
+        final long token;
+
+        Holder(Via via, int port) throws IOException {
+            process = new ProcessBuilder(System.getProperty("java.home") + "/bin/java", "-cp", System.getProperty("java.class.path"),
+                "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", Holder.class.getName(), via.name(), "" + port)
+                .redirectError(ProcessBuilder.Redirect.DISCARD).start();
+            said = process.inputReader();
+            token = answer();
+            assertTrue(token > 0);
+        }
+
+        /** The token of what it holds, 0 where it believes in nothing. */
+        long answer() throws IOException {
+            return Long.parseLong(said.readLine());
+        }
+
+        void ask() throws IOException {
+            process.outputWriter().append('\n').flush();
+        }
+
+        void signal(String name) throws Exception {
+            new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
+        }
+
+        @Override
+        public void close() {
+            process.destroyForcibly();
+        }
+
+        public static void main(String[] args) throws Exception {
+            var locks = new Locks(Via.valueOf(args[0]).connect(Integer.parseInt(args[1])));
+            Held held = locks.take("k").lease(Duration.ofSeconds(1)).acquire();
+            do {
+                System.out.println(held.isHeld() ? held.token() : 0);
+            } while (System.in.read() > 0);
+            System.exit(0);
+        }
+    }
+
+    private final TestServer server = new TestServer();
+
+    @AfterEach
+    void stop() {
+        server.close();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void the_lock_of_a_killed_holder_is_free_when_its_lease_is_over(Via via) throws Exception {
+        try (var holder = new Holder(via, server.port); var locks = new Locks(via.connect(server.port))) {
+            holder.signal("KILL");
+            assertTrue(locks.take("k").acquire().token() > holder.token);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_holder_that_was_stopped_for_longer_than_its_lease_knows_that_it_holds_nothing(Via via) throws Exception {
+        try (var holder = new Holder(via, server.port); var locks = new Locks(via.connect(server.port))) {
+            holder.signal("STOP");
+            Held held = locks.take("k").acquire();
+            assertTrue(held.token() > holder.token);
+            holder.ask();
+            holder.signal("CONT");
+            assertEquals(0, holder.answer());
+            eventually("it has said that it has left", () -> server.calls("LOCK.LEAVE") > 0);
+            held.unlock(); // it took nothing of another one with it
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void closing_in_the_moment_of_a_grant_leaves_nothing(Via via) throws Exception {
+        try (var locks = new Locks(via.connect(server.port))) {
+            for (int i = 0; i < 20; i++) {
+                Held first = locks.take("k").acquire();
+                var others = new Locks(via.connect(server.port));
+                var waiting = LocksTest.start(() -> others.take("k").lease(Duration.ofHours(1)).acquire());
+                eventually("it waits", () -> server.waiters("k") == 1);
+                var released = LocksTest.start(() -> {
+                    first.unlock();
+                    return null;
+                });
+                others.close();
+                released.get();
+                try {
+                    assertThrows(LockException.Lost.class, waiting.get()::check);
+                } catch (ExecutionException e) {
+                    assertTrue(e.getCause() instanceof LockException.Closed, e.toString());
+                }
+                eventually("it is free", () -> server.isFree("k"));
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_server_that_takes_connections_and_says_nothing_holds_nobody_up(Via via) throws Exception {
+        var locks = new Locks(via.connect(server.port));
+        try (var frozen = server.freeze()) {
+            assertTimeoutPreemptively(Duration.ofSeconds(30), () ->
+                assertThrows(LockException.Unanswered.class, () -> locks.take("k").wait(Duration.ofMillis(300)).acquire()));
+        }
+        locks.close(Duration.ofSeconds(2));
+    }
+}

@@ -1,0 +1,110 @@
+// What becomes of a lock whose process is killed or stopped, or closes in the wrong moment.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { after, before, beforeEach, describe, test } from "node:test";
+import { LockError, Locks, UnreachableError } from "../index.js";
+import { libraries } from "./clients.js";
+import { Server, eventually } from "./servers.js";
+
+// Holds the lock, and answers each line with what it believes.
+const HOLDER = `
+  import { createInterface } from "node:readline";
+  import { Locks } from "${import.meta.resolve("../index.js")}";
+  import { libraries } from "${import.meta.resolve("./clients.js")}";
+  const [library, port] = process.argv.slice(1);
+  const lock = await new Locks(await libraries[library].connect(Number(port))).acquire("stock", { lease: 1_000 });
+  console.log(lock.token);
+  createInterface(process.stdin).on("line", () => console.log(lock.held ? lock.token : 0));
+`;
+
+let server;
+before(async () => (server = await Server.start()));
+after(() => server.close());
+
+for (const [library, { connect, end }] of Object.entries(libraries)) {
+  describe(library, { timeout: 120_000 }, () => {
+    beforeEach(() => server.admin.flushall());
+
+    async function withLocks(work) {
+      const client = await connect(server.port);
+      const locks = new Locks(client, { lease: 600_000 });
+      try {
+        await work(locks);
+      } finally {
+        await locks.close();
+        end(client);
+      }
+    }
+
+    async function withHolder(work) {
+      const child = spawn(process.execPath, ["--input-type=module", "-e", HOLDER, library, String(server.port)], { stdio: ["pipe", "pipe", "inherit"] });
+      const lines = createInterface(child.stdout);
+      const answer = async () => Number((await once(lines, "line"))[0]);
+      try {
+        await work(child, answer, await answer());
+      } finally {
+        child.kill("SIGKILL");
+      }
+    }
+
+    test("the lock of a killed holder is free when its lease is over", () =>
+      withHolder(async (holder, _, token) => {
+        holder.kill("SIGKILL");
+        await withLocks((locks) => locks.using("stock", {}, (lock) => assert.ok(lock.token > token)));
+      }));
+
+    test("a holder that was stopped for longer than its lease knows that it holds nothing", () =>
+      withHolder(async (holder, answer, token) => {
+        holder.kill("SIGSTOP");
+        await withLocks(async (locks) => {
+          const lock = await locks.acquire("stock");
+          assert.ok(lock.token > token);
+          const left = await server.calls("lock.leave");
+          holder.stdin.write("\n");
+          const believed = answer();
+          holder.kill("SIGCONT");
+          assert.equal(await believed, 0);
+          await eventually(async () => (await server.calls("lock.leave")) > left);
+          await lock.release(); // it took nothing of another one with it
+        });
+      }));
+
+    test("closing in the moment of a grant hands out nothing and leaves nothing", () =>
+      withLocks(async (locks) => {
+        const holder = await locks.acquire("stock");
+        await withLocks(async (own) => {
+          // Closes in the turn in which the letter is read.
+          const set = own.asked.set.bind(own.asked);
+          own.asked.set = (owner, ticket) => {
+            const settle = ticket.settle.bind(ticket);
+            ticket.settle = (...answer) => {
+              settle(...answer);
+              if (!own.closed) own.close();
+            };
+            return set(owner, ticket);
+          };
+          const waiting = assert.rejects(own.acquire("stock"), LockError);
+          await eventually(async () => (await server.waiters("stock")) === 1);
+          await holder.release();
+          await waiting;
+          await eventually(async () => (await server.admin.exists("stock")) === 0);
+          await assert.rejects(own.acquire("stock"), /closed/);
+          assert.equal(await server.admin.exists("stock"), 0);
+        });
+      }));
+
+    test("a server that takes connections and says nothing holds nobody up", async () => {
+      const silent = await Server.start();
+      const client = await connect(silent.port);
+      const locks = new Locks(client);
+      silent.process.kill("SIGSTOP");
+      await assert.rejects(locks.acquire("stock", { wait: 300 }), UnreachableError);
+      silent.process.kill("SIGCONT");
+      await locks.close(30_000);
+      end(client);
+      await silent.close();
+    });
+  });
+}

@@ -1,0 +1,144 @@
+//! What an ACL user may be shown: names of keys that it did not name itself.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::os::raw::c_int;
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+use redis_module::raw;
+
+use super::context::Context;
+
+/// The user for whom a command runs, or to whom an answer goes.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    rights: Rights,
+    /// The database that was asked for last, and whether the user may use it.
+    db: Cell<Option<(u32, bool)>>,
+}
+
+#[derive(Debug)]
+enum Rights {
+    /// Nobody in particular, a link to the primary or the module itself: nothing is kept from it.
+    All,
+    Of(NonNull<raw::RedisModuleUser>),
+    /// A user that is not there any more.
+    None,
+}
+
+impl Context<'_> {
+    /// The ACL user that runs the command, a script's caller in a script.
+    pub(crate) fn viewer(&self) -> Viewer {
+        Viewer::named(&self.user_name())
+    }
+}
+
+impl Viewer {
+    /// The ACL user `name`; empty is nobody in particular, who may see all.
+    pub(crate) fn named(name: &[u8]) -> Self {
+        let rights = if name.is_empty() {
+            Rights::All
+        } else {
+            // SAFETY: the string lives for the call; the user that is found is freed once, in `drop`.
+            let user = with_string(name, |name| unsafe {
+                api!(RedisModule_GetModuleUserFromUserName, name)
+            });
+            NonNull::new(user).map_or(Rights::None, Rights::Of)
+        };
+        Self {
+            rights,
+            db: Cell::new(None),
+        }
+    }
+
+    /// A command that reads the key would not be refused to the user for the key's sake.
+    pub(crate) fn may_read(&self, db: u32, key: &[u8]) -> bool {
+        self.allows(db, key, raw::REDISMODULE_CMD_KEY_ACCESS as c_int)
+    }
+
+    /// The user may do something with the key, whatever it is.
+    pub(crate) fn may_name(&self, db: u32, key: &[u8]) -> bool {
+        self.allows(db, key, 0)
+    }
+
+    fn allows(&self, db: u32, key: &[u8], access: c_int) -> bool {
+        let user = match self.rights {
+            Rights::All => return true,
+            Rights::None => return false,
+            Rights::Of(user) => user.as_ptr(),
+        };
+        // SAFETY: the user lives for as long as this does, the string for the call.
+        let check = |key| unsafe { api!(RedisModule_ACLCheckKeyPermissions, user, key, access) };
+        with_string(key, check) == raw::REDISMODULE_OK as c_int && self.may_use(user, db)
+    }
+
+    /// From Valkey 9.1 on a user may be kept out of databases.
+    fn may_use(&self, user: *mut raw::RedisModuleUser, db: u32) -> bool {
+        if let Some((asked, may)) = self.db.get()
+            && asked == db
+        {
+            return may;
+        }
+        let may = check_database().is_none_or(|check| {
+            let mut reason = 0;
+            let db = c_int::try_from(db).unwrap_or(c_int::MAX);
+            with_string(LISTING.to_bytes(), |name| {
+                let mut command = [name];
+                // SAFETY: the user lives for as long as this does, the command for the call.
+                let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
+                // It may be the command that is not allowed: that says nothing of the database.
+                checked == raw::REDISMODULE_OK as c_int || reason != FOR_DATABASE
+            })
+        });
+        self.db.set(Some((db, may)));
+        may
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        if let Rights::Of(user) = self.rights {
+            // SAFETY: it was made by `named`, and nobody else has it.
+            unsafe { api!(RedisModule_FreeModuleUser, user.as_ptr()) };
+        }
+    }
+}
+
+/// The command that is asked about where only the database is in question. It has no key.
+const LISTING: &CStr = c"LOCK.TOP";
+
+/// Why a command is not allowed: because no rule that allows anything in that database is the user's.
+const FOR_DATABASE: c_int = 4;
+
+/// May a user run a command in a database, and if not, why.
+type CheckPermissions = unsafe extern "C" fn(
+    *mut raw::RedisModuleUser,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+    c_int,
+    *mut c_int,
+) -> c_int;
+
+/// The server's own answer, where it has one. Not in the crate's header.
+fn check_database() -> Option<CheckPermissions> {
+    static FOUND: OnceLock<Option<CheckPermissions>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let mut found: Option<CheckPermissions> = None;
+        let name = c"ValkeyModule_ACLCheckPermissions";
+        // SAFETY: the server stores a function of this type where it has one of this name, and nothing else.
+        unsafe { api!(RedisModule_GetApi, name.as_ptr(), (&raw mut found).cast()) };
+        found
+    })
+}
+
+/// Does `run` with `bytes` as a string of the server.
+fn with_string<T>(bytes: &[u8], run: impl FnOnce(*mut raw::RedisModuleString) -> T) -> T {
+    let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+    // SAFETY: the server copies the bytes; made without a context that would manage it.
+    let string = unsafe { api!(RedisModule_CreateString, ptr::null_mut(), start, len) };
+    let outcome = run(string);
+    // SAFETY: it was made above and is not kept.
+    unsafe { api!(RedisModule_FreeString, ptr::null_mut(), string) };
+    outcome
+}

@@ -1,0 +1,179 @@
+//! Every block of code in the documentation is run by a test, or says here why not.
+
+use std::path::Path;
+
+use crate::pages::{self, Block};
+use crate::typed::PROMPT;
+
+/// Who runs the blocks of a language as they stand on the pages that the runner names.
+const RUNNERS: [(&str, &[&str]); 11] = [
+    (
+        "python",
+        &[
+            "tests/docs/python.rs",
+            "helpers/python/tests/test_guides.py",
+        ],
+    ),
+    ("js", &["helpers/node/test/examples.test.js"]),
+    ("ts", &["helpers/node/test/examples.test.js"]),
+    ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
+    (
+        "java",
+        &[
+            "helpers/java/src/test/java/mortise/ReadmeTest.java",
+            "benches/peers/pages",
+        ],
+    ),
+    (
+        "xml",
+        &["helpers/java/src/test/java/mortise/ReadmeTest.java"],
+    ),
+    ("acl", &["tests/docs/security.rs"]),
+    ("sql", &["tests/failover/fencing.rs"]),
+    ("lua", &["tests/failover/fencing.rs"]),
+    ("rust", &["tests/docs/worked.rs"]),
+    ("rust,no_run", &["client/src/lib.rs"]),
+];
+
+/// Pages that have a test of their own, which runs all that is typed into a shell there.
+const READERS: [(&str, &str); 5] = [
+    ("docs/install.md", "tests/install/page.rs"),
+    ("docs/operating.md", "exporter/tests/exporter/guide.rs"),
+    ("docs/top.md", "top/tests/top/docs.rs"),
+    ("helpers/go/README.md", "helpers/go/readme_test.go"),
+    (
+        "helpers/java/README.md",
+        "helpers/java/src/test/java/mortise/ReadmeTest.java",
+    ),
+];
+
+/// Blocks that nothing runs, by page and language, and why.
+const NOT_RUN: [(&str, &str, &str); 2] = [
+    (
+        "client/README.md",
+        "toml",
+        "the path in it is the reader's own",
+    ),
+    (
+        "client/README.md",
+        "rust,ignore",
+        "needs a feature; client/examples/blocking.rs is the same, and is run",
+    ),
+];
+
+/// Lines for a shell that begin otherwise than with `make` or `scripts/`, and why nothing runs them here.
+const IN_A_SHELL: [(&str, &str); 6] = [
+    ("git clone ", "the reader has a repository to clone"),
+    ("cargo build ", "what every test needs has been built so"),
+    ("cargo test ", "this is one"),
+    (
+        "MORTISE_SERVER=",
+        "the words behind it are looked at as all others",
+    ),
+    (
+        "pip install ./helpers/python",
+        "helpers/python/interop does",
+    ),
+    ("npm install ", "helpers/node/interop does"),
+];
+
+fn is_run(page: &str, block: &Block) -> Result<(), String> {
+    let language = block.language.as_str();
+    let told = |(at, of, _): &(&str, &str, &str)| *at == page && *of == language;
+    if NOT_RUN.iter().any(told) {
+        return Ok(());
+    }
+    if let Some((_, reader)) = READERS.iter().find(|(read, _)| *read == page)
+        && ["sh", "console", "text", ""].contains(&language)
+    {
+        return by_a_runner(page, &[reader]);
+    }
+    match language {
+        // Typed by `typed`.
+        "" if block.text.starts_with(PROMPT) => Ok(()),
+        "" => Err("is neither typed nor has it a language: is it text?".to_owned()),
+        "text" if block.text.contains(PROMPT) => Err("is typed, but said to be text".to_owned()),
+        "text" => Ok(()),
+        "sh" => in_a_shell(&block.text),
+        _ => match RUNNERS.iter().find(|(known, _)| *known == language) {
+            Some((_, runners)) => by_a_runner(page, runners),
+            None => Err("has a language that nobody runs".to_owned()),
+        },
+    }
+}
+
+fn by_a_runner(page: &str, runners: &[&str]) -> Result<(), String> {
+    // A helper's own test reads the README beside it.
+    let name = Path::new(page).file_stem().unwrap().to_str().unwrap();
+    if runners
+        .iter()
+        .any(|runner| pages::read(runner).contains(name))
+    {
+        Ok(())
+    } else {
+        Err(format!("is read by none of {runners:?}"))
+    }
+}
+
+/// Each line has to be a target that is there, or a script.
+fn in_a_shell(lines: &str) -> Result<(), String> {
+    let makefile = pages::read("Makefile");
+    let commands = lines.lines().flat_map(|line| line.split(" && "));
+    for command in commands {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        for (number, word) in words.iter().enumerate() {
+            let script = word.trim_start_matches("MORTISE_SERVER=$(");
+            if script.starts_with("scripts/") && !pages::root().join(script).exists() {
+                return Err(format!("there is no {script}"));
+            }
+            let target = words.get(number + 1).copied().unwrap_or("build");
+            let is_make = *word == "make" && number <= 1;
+            if is_make && target != "#" && !makefile.contains(&format!("\n{target}: ")) {
+                return Err(format!("there is no target {target}"));
+            }
+        }
+        let known = ["make", "scripts/", "cd ", "export ", "redis-cli", "sudo "];
+        let is_known = known.iter().any(|start| command.starts_with(start))
+            || IN_A_SHELL
+                .iter()
+                .any(|(start, _)| command.starts_with(start));
+        if !is_known {
+            return Err(format!("nobody runs {command}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_block_of_the_documentation_is_run_by_a_test_or_says_why_not() {
+    let mut seen = 0;
+    for page in pages::all() {
+        for block in pages::blocks(&page) {
+            if let Err(why) = is_run(&page, &block) {
+                panic!("{page}: this block {why}:\n{}", block.text);
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 80, "only {seen} found");
+    for (page, language, _) in NOT_RUN {
+        let blocks = pages::blocks(page);
+        let is_there = blocks.iter().any(|block| block.language == language);
+        assert!(is_there, "{page} has no {language} any more");
+    }
+}
+
+#[test]
+fn commands_written_out_without_a_prompt_are_run_too() {
+    for page in pages::all() {
+        for block in pages::blocks(&page) {
+            let is_command = block.text.lines().any(|line| line.starts_with("LOCK."));
+            if block.language == "text" && is_command {
+                let name = Path::new(&page).file_name().unwrap().to_str().unwrap();
+                let runner = pages::read("helpers/python/tests/test_guides.py");
+                let runs = format!("(ROOT / \"docs/{name}\").read_text().splitlines()");
+                assert!(runner.contains(&runs), "nobody runs {}", block.text);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The users of `docs/security.md`, made by the lines that stand there, may do what they are for and nothing else.
+
+use std::fs;
+use std::path::Path;
+
+use mortise_harness::{
+    Conn, Server, array, as_map, cmd, eventually, int, is_nil, queue, text, try_cmd, waiter,
+};
+
+/// A server with the users of the page, and who may do all.
+fn server() -> (Server, Conn) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
+    let page = fs::read_to_string(page).unwrap();
+    let server = Server::start();
+    let mut root = server.connect();
+    let lines: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("ACL SETUSER "))
+        .collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    for line in lines {
+        root.cmd(&line.split(' ').collect::<Vec<_>>());
+    }
+    (server, root)
+}
+
+fn log_in(server: &Server, name: &str) -> Conn {
+    let mut conn = server.connect();
+    cmd!(conn, "AUTH", name, format!("{name}-password"));
+    conn
+}
+
+#[track_caller]
+fn refused(conn: &mut Conn, commands: &[&str]) {
+    for line in commands {
+        let words: Vec<&str> = line.split(' ').collect();
+        let error = conn.try_cmd(&words).expect_err(line);
+        assert!(error.starts_with("NOPERM"), "{line}: {error}");
+    }
+}
+
+#[test]
+fn a_locker_takes_and_gives_back_its_locks_and_does_nothing_else() {
+    let (server, _root) = server();
+    let mut conn = log_in(&server, "locker");
+    let key = "lock:1";
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", key, "a", 60_000));
+    assert_eq!(int(&cmd!(conn, "LOCK.RENEW", key, "a", 60_000)), token);
+    assert_eq!(
+        int(&cmd!(conn, "LOCK.FENCE", key, "a", token + 1)),
+        token + 1
+    );
+    let guarded = cmd!(
+        conn,
+        "LOCK.GUARD",
+        key,
+        "a",
+        token + 1,
+        "LOCK.RENEW",
+        key,
+        "a",
+        9_000
+    );
+    assert_eq!(int(&guarded), token + 1);
+    queue!(conn, "box", "LOCK.WLOCK", key, "b", 60_000);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "a")), 0);
+    let mail = mortise_harness::mail!(conn, "box", "WAIT", 1_000);
+    assert_eq!(mail.only().result, "granted");
+    assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "b", "FOR", 1_000)), 1);
+    assert!(!is_nil(&cmd!(conn, "LOCK.RLOCK", key, "c", 60_000)));
+    // What clients ask when they connect.
+    cmd!(
+        conn,
+        "HELLO",
+        3,
+        "AUTH",
+        "locker",
+        "locker-password",
+        "SETNAME",
+        "me"
+    );
+    cmd!(conn, "INFO", "server");
+    refused(
+        &mut conn,
+        &[
+            "LOCK.ACQUIRE other a 60000",
+            "LOCK.INFO lock:1",
+            "LOCK.TOP",
+            "LOCK.APPLY lock:1 x",
+            "LOCK.GUARD lock:1 c 1 SET other x",
+            "DEL lock:1",
+            "CONFIG GET lock.grace",
+            "CLIENT LIST",
+            "ACL WHOAMI",
+            "KEYS *",
+        ],
+    );
+}
+
+#[test]
+fn an_observer_looks_and_touches_nothing() {
+    let (server, mut root) = server();
+    for key in ["lock:1", "secret"] {
+        cmd!(root, "LOCK.ACQUIRE", key, "a", 60_000);
+        queue!(root, "box", "LOCK.ACQUIRE", key, "b", 60_000);
+    }
+    let mut conn = log_in(&server, "observer");
+    assert_eq!(
+        int(&as_map(&cmd!(conn, "LOCK.INFO", "lock:1"))["waiters"]),
+        1
+    );
+    let top = cmd!(conn, "LOCK.TOP");
+    let keys: Vec<String> = array(&top)
+        .iter()
+        .map(|entry| text(&as_map(entry)["key"]))
+        .collect();
+    assert_eq!(keys, ["lock:1"]);
+    assert!(text(&cmd!(conn, "INFO", "lock")).contains("lock_waiters:2"));
+    refused(
+        &mut conn,
+        &[
+            "LOCK.INFO secret",
+            "LOCK.ACQUIRE lock:1 a 60000",
+            "LOCK.RELEASE lock:1 a",
+            "LOCK.LEAVE lock:1 a",
+            "LOCK.MAIL box",
+            "DEL lock:1",
+            "GET lock:1",
+            "CONFIG GET *",
+            "CLIENT LIST",
+        ],
+    );
+}
+
+#[test]
+fn an_operator_breaks_a_lock_and_sends_waiters_away() {
+    let (server, mut root) = server();
+    cmd!(root, "LOCK.ACQUIRE", "lock:1", "dead", 60_000);
+    let mut first = waiter!(server, "LOCK.ACQUIRE", "lock:1", "b", 60_000, "WAIT", 0);
+    let mut second = waiter!(server, "LOCK.ACQUIRE", "lock:1", "c", 60_000, "WAIT", 0);
+    let third = waiter!(server, "LOCK.ACQUIRE", "lock:1", "d", 60_000, "WAIT", 0);
+    let mut conn = log_in(&server, "operator");
+    assert!(!array(&cmd!(conn, "LOCK.TOP")).is_empty());
+    assert_eq!(text(&cmd!(conn, "TYPE", "lock:1")), "mort-lock");
+    assert!(int(&cmd!(conn, "MEMORY", "USAGE", "lock:1")) > 0);
+    assert_eq!(int(&cmd!(conn, "CLIENT", "UNBLOCK", second.client_id())), 1);
+    assert!(is_nil(&second.recv()));
+    assert_eq!(
+        int(&cmd!(conn, "CLIENT", "KILL", "ID", third.client_id())),
+        1
+    );
+    assert_eq!(
+        int(&cmd!(conn, "LOCK.LEAVE", "lock:1", "dead", "FOR", 60_000)),
+        1
+    );
+    int(&first.recv());
+    eventually("nobody waits", || server.gauge("waiters") == 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "lock:1", "b", "ALL")), 0);
+    for line in [
+        "CLIENT LIST",
+        "CONFIG GET lock.*",
+        "CONFIG SET lock.grace 0",
+        "SLOWLOG GET",
+        "SLOWLOG LEN",
+        "LATENCY LATEST",
+        "SCAN 0 TYPE mort-lock",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(conn.try_cmd(&words).is_ok(), "{line}");
+    }
+    refused(
+        &mut conn,
+        &[
+            "LOCK.ACQUIRE lock:1 a 60000",
+            "LOCK.GUARD lock:1 a 1",
+            "DEL other",
+            "FLUSHALL",
+            "SHUTDOWN",
+            "ACL LIST",
+        ],
+    );
+}
+
+#[test]
+fn on_servers_with_categories_of_modules_the_locks_are_one() {
+    let (server, mut root) = server();
+    if !server.version().is_7_2_or_later() {
+        // All but the commands that write keeps nobody from locks here: the page says so.
+        cmd!(
+            root, "ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all", "-@write"
+        );
+        let mut conn = server.connect();
+        cmd!(conn, "AUTH", "u", "any");
+        int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+        assert!(try_cmd!(root, "ACL", "SETUSER", "u", "+@lock").is_err());
+        return;
+    }
+    cmd!(
+        root, "ACL", "SETUSER", "u", "on", "nopass", "~*", "-@all", "+@lock"
+    );
+    let mut conn = server.connect();
+    cmd!(conn, "AUTH", "u", "any");
+    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
+    assert!(array(&cmd!(conn, "LOCK.TOP")).is_empty());
+    refused(&mut conn, &["GET key", "PING"]);
+    for internal in ["LOCK.APPLY", "LOCK.SETTLE"] {
+        let error = conn.try_cmd(&[internal, "key", "x"]).unwrap_err();
+        assert!(error.starts_with("ERR"), "{error}");
+    }
+}
