@@ -94,6 +94,10 @@ else
 	cargo run --profile measure --package mortise-bench --features clients -- $(ARGS)
 endif
 
+.PHONY: book
+book: ## Build the documentation as a book: target/book/index.html
+	@scripts/book
+
 # Nothing is built here: who installs is root, who builds is not.
 .PHONY: install
 install: ## Install what make has built, and see it load: make install [PREFIX=/usr/local] [DESTDIR=…] [CHECK=no]
@@ -115,10 +119,6 @@ deb-test: ## Install, use, upgrade and remove the package in a Debian of its own
 .PHONY: release
 release: setup ## Pack the module for those who do not build it: target/release-archive [ARGS=--twice compares two builds]
 	@scripts/release $(ARGS)
-
-.PHONY: book
-book: ## Build the documentation as a book: target/book/index.html
-	@scripts/book
 
 .PHONY: package
 package: setup ## Pack the client crate, and build what was packed by itself
