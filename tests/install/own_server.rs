@@ -54,9 +54,10 @@ impl Prefix {
 
     pub(crate) fn make(&self, words: &[&str]) -> (bool, String) {
         let mut make = Command::new("make");
-        make.current_dir(root()).arg("--silent").args(words);
+        make.current_dir(root()).arg("--silent");
         make.arg(format!("PREFIX={}", self.path().display()));
         make.arg(format!("MODULE={}", module_path().display()));
+        make.args(words);
         said(&run(&mut make))
     }
 
