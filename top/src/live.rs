@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::model::{Key, Order, Report, State};
@@ -59,17 +60,26 @@ pub fn run(options: Options) -> io::Result<()> {
     })
 }
 
-/// A terminal that has gone keeps whoever waits for its keys busy for ever: the signal that tells of it ends the program.
+/// A terminal that has gone keeps whoever waits for its keys busy for ever: that, or a signal, ends the program from here.
 fn end_for_certain(ended: Arc<AtomicBool>) {
     thread::spawn(move || {
-        while !ended.load(Ordering::Relaxed) {
+        while !ended.load(Ordering::Relaxed) && !has_gone() {
             thread::sleep(BEAT);
         }
+        ended.store(true, Ordering::Relaxed);
         thread::sleep(FAREWELL);
         // Where there is a terminal still, it is given back.
         let _ = ratatui::try_restore();
         process::exit(1);
     });
+}
+
+/// Nobody is at the other end of the terminal.
+fn has_gone() -> bool {
+    let stdout = io::stdout();
+    let mut terminal = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec::default();
+    poll(&mut terminal, Some(&now)).is_ok() && terminal[0].revents().contains(PollFlags::HUP)
 }
 
 /// One look, as text, and whether all servers have answered.
