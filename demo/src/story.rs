@@ -74,21 +74,26 @@ fn freeze_one(show: &mut Show) -> Result<(), String> {
                 "LOCK.GUARD refused {name}: NOTHELD. It looks at the lock and writes in one step, so no late write gets in."
             ));
         }
-        // Its write had left before it froze.
+        // Its write had left before it froze, or somebody let it in.
+        look_for_faults(show)?;
     }
     Err("nobody could be frozen in time".to_owned())
 }
 
 fn judge(show: &mut Show) -> Result<(), String> {
-    let scene = show.scene();
-    if let Some(fault) = fault(&scene.sales) {
-        return Err(format!("two were inside together: {fault}"));
-    }
-    let sold = scene.sales.len();
+    look_for_faults(show)?;
+    let sold = show.scene().sales.len();
     show.say(&format!(
         "{sold} tickets sold, none twice, none left out; the tokens only grew. Nobody got hurt."
     ))?;
     show.linger()
+}
+
+fn look_for_faults(show: &Show) -> Result<(), String> {
+    match fault(&show.scene().sales) {
+        Some(fault) => Err(format!("two were inside together: {fault}")),
+        None => Ok(()),
+    }
 }
 
 fn summary(show: &Show) -> String {

@@ -9,8 +9,8 @@ mod warnings;
 pub use keys::Key;
 pub use node::{Node, Rates};
 pub use sample::{
-    Broken, Deployment, Detail, Facts, Hold, Limits, LockId, Mode, Opened, Report, Role, Sample,
-    Times, Totals, Waiter, Wanted,
+    Broken, Deployment, Detail, Facts, Hold, Limits, LockId, Look, Mode, Opened, Report, Role,
+    Sample, Times, Totals, Waiter, Wanted,
 };
 pub use state::{Notice, Order, Question, Row, Screen, State, Summary};
 pub use warnings::warnings;

@@ -78,12 +78,15 @@ pub struct Sample {
     pub wanted: Vec<Wanted>,
     /// Why there are none, where they were refused.
     pub refused: Option<String>,
-    /// The lock that is looked at, if it is on this server: None in it where nobody holds or waits.
+    /// The lock that is looked at, if it is on this server.
     pub opened: Option<Opened>,
 }
 
-/// A look at one lock: which, and what the server said.
-pub type Opened = (LockId, Result<Option<Detail>, String>);
+/// Who holds and waits: None where nobody does, or why the server does not say.
+pub type Look = Result<Option<Detail>, String>;
+
+/// A look at one lock.
+pub type Opened = (LockId, Look);
 
 /// What part the server plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

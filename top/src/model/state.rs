@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::node::{Node, Rates};
-use super::sample::{Broken, Detail, Hold, LockId, Report, Times, Wanted};
+use super::sample::{Broken, Detail, Hold, LockId, Look, Report, Times, Wanted};
 use crate::text;
 
 /// How long a notice stays.
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// The lock that is open, and what is known of it: None before it has been told.
-    pub fn opened(&self) -> Option<(&LockId, Option<&Result<Option<Detail>, String>>)> {
+    pub fn opened(&self) -> Option<(&LockId, Option<&Look>)> {
         let Screen::Lock(id) = &self.screen else {
             return None;
         };
