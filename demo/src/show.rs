@@ -1,9 +1,11 @@
 //! The show as it goes on: what the ten say and what the server says, put into the scene and before the audience.
 
 use std::io;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{Conn, Server, array, cmd, lock_info, text};
@@ -17,6 +19,8 @@ use crate::stage::Stage;
 
 /// How often the server is asked.
 const BEAT: Duration = Duration::from_millis(100);
+/// How long the show may take to end by itself after a signal.
+const FAREWELL: Duration = Duration::from_secs(10);
 /// How long anything may take before something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -41,6 +45,7 @@ impl Show {
             let stopped = Arc::clone(&stopped);
             signal_hook::flag::register(signal, stopped).map_err(in_words)?;
         }
+        end_for_certain(Arc::clone(&stopped));
         let server = Server::builder().alone().try_start();
         let server = server.map_err(|error| error.to_string())?;
         let cast = Cast::start(&server.url(), settings.pace).map_err(in_words)?;
@@ -209,6 +214,18 @@ impl Show {
     fn draw(&mut self) -> Result<(), String> {
         self.stage.draw(&self.scene).map_err(in_words)
     }
+}
+
+/// A terminal that has gone keeps whoever waits for its keys busy for ever: the signal that tells of it ends the show. The
+/// ten and the server end with this process.
+fn end_for_certain(stopped: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            thread::sleep(BEAT);
+        }
+        thread::sleep(FAREWELL);
+        process::exit(1);
+    });
 }
 
 /// An owner's name is `eve##` and what makes it the only one.

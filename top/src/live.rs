@@ -7,6 +7,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
@@ -20,6 +21,8 @@ use crate::view::{self, Theme};
 
 /// How long a key is waited for before the screen is drawn again.
 const BEAT: Duration = Duration::from_millis(100);
+/// How long the program may take to end by itself after a signal.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Shows the servers until somebody quits.
 ///
@@ -33,6 +36,7 @@ pub fn run(options: Options) -> io::Result<()> {
     for signal in [SIGTERM, SIGHUP, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
+    end_for_certain(Arc::clone(&ended));
     let began = Instant::now();
     let source = Source::start(&options.target, options.asking, began);
     let mut state = State::new(options.target.sentinel.is_some());
@@ -53,6 +57,19 @@ pub fn run(options: Options) -> io::Result<()> {
         }
         Ok(())
     })
+}
+
+/// A terminal that has gone keeps whoever waits for its keys busy for ever: the signal that tells of it ends the program.
+fn end_for_certain(ended: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        while !ended.load(Ordering::Relaxed) {
+            thread::sleep(BEAT);
+        }
+        thread::sleep(FAREWELL);
+        // Where there is a terminal still, it is given back.
+        let _ = ratatui::try_restore();
+        process::exit(1);
+    });
 }
 
 /// One look, as text, and whether all servers have answered.

@@ -1,15 +1,16 @@
 //! However it ends, the terminal is as it was.
 
 use std::env;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
-use mortise_harness::Server;
+use mortise_harness::{Server, eventually};
 use mortise_top::live;
+use pty_process::blocking::Command;
 use rustix::process::Signal;
 
 use crate::terminal::Terminal;
-use crate::top;
+use crate::{TOP, top};
 
 #[test]
 fn q_and_ctrl_c_end_it_and_give_the_terminal_back() {
@@ -33,6 +34,18 @@ fn a_signal_ends_it_and_gives_the_terminal_back() {
         terminal.await_end();
         terminal.await_restored();
     }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let server = Server::start();
+    let (pty, pts) = pty_process::blocking::open().unwrap();
+    let program = Command::new(TOP).args([server.url()]);
+    let mut child = program.spawn(pts).unwrap();
+    // It has begun to draw.
+    (&pty).read_exact(&mut [0]).unwrap();
+    drop(pty);
+    eventually("it ends", || child.try_wait().unwrap());
 }
 
 #[test]
