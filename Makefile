@@ -7,6 +7,7 @@ SHELL := bash
 PORT ?= 6379
 SERVER := $(or $(MORTISE_SERVER),redis-server)
 SERVERS ?= $(shell scripts/servers names)
+PREFIX ?= /usr/local
 
 # redis.conf names the module where cargo puts it by default; elsewhere it is copied from.
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libmortise.so
@@ -36,6 +37,14 @@ build: setup ## Build the module: target/release/libmortise.so (the default)
 run: port-is-free build ## Start a server with the module in the foreground: make run [PORT=6379]
 	@mkdir -p target/run
 	$(SERVER) ./redis.conf --port $(PORT)
+
+.PHONY: demo
+demo: build ## Show in a minute how ten processes want one lock: make demo [ARGS=--short] [SVG=docs/demo.svg]
+	cargo run --profile measure --package mortise-demo -- $(ARGS) $(if $(SVG),--svg $(SVG))
+
+.PHONY: top
+top: setup ## Watch the locks of a server in the terminal: make top [ARGS="redis://127.0.0.1:6379/"]
+	cargo run --profile measure --package mortise-top -- $(ARGS)
 
 .PHONY: port-is-free
 port-is-free:
@@ -88,6 +97,28 @@ endif
 .PHONY: book
 book: ## Build the documentation as a book: target/book/index.html
 	@scripts/book
+
+# Nothing is built here: who installs is root, who builds is not.
+.PHONY: install
+install: ## Install what make has built, and see it load: make install [PREFIX=/usr/local] [DESTDIR=…] [CHECK=no]
+	@scripts/install $(MODULE) $(PREFIX) $(DESTDIR)
+	@if [[ "$(CHECK)" != no ]]; then $(DESTDIR)$(PREFIX)/sbin/mortise-module check $(MORTISE_SERVER); fi
+
+.PHONY: uninstall
+uninstall: ## Take away what make install has installed there
+	@scripts/install --remove $(PREFIX) $(DESTDIR)
+
+.PHONY: deb
+deb: setup ## Build a Debian package: target/deb/mortise_….deb
+	@scripts/deb $$(scripts/dist)
+
+.PHONY: deb-test
+deb-test: ## Install, use, upgrade and remove the package in a Debian of its own: make deb-test [SYSTEMS="bookworm"]
+	@scripts/test-deb $(SYSTEMS)
+
+.PHONY: release
+release: setup ## Pack the module for those who do not build it: target/release-archive [ARGS=--twice compares two builds]
+	@scripts/release $(ARGS)
 
 .PHONY: package
 package: setup ## Pack the client crate, and build what was packed by itself

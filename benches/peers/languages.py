@@ -44,8 +44,8 @@ COMMANDS = {
 
 
 def run(folder, *command):
-    """Its output. With CI=true a minute and a half has to do, for what has to be fetched may not be there to be had."""
-    limit = 90 if os.environ.get("CI") == "true" else None
+    """Its output. With CI=true four minutes have to do, for what has to be fetched may not be there to be had."""
+    limit = 240 if os.environ.get("CI") == "true" else None
     try:
         done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:

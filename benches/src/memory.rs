@@ -1,11 +1,15 @@
-//! What a lock takes in memory, against a string of the same key, with the owner as its value and a TTL.
+//! What a lock takes in memory, against a string of the same key, with the owner as its value and a TTL; and what one
+//! more reader of it takes, and one more who waits for it over a connection. Who waits by mail is in `mail.rs`.
 
-use mortise_harness::{Server, cmd, int};
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::{Server, cmd, command, int};
 
 use crate::report::{Report, count};
 use crate::samples::Samples;
 use crate::scale::Scale;
-use crate::schemes::{Scheme, key};
+use crate::schemes::{LONG_LEASE, Scheme, key};
 use crate::wire::Clients;
 
 /// Bytes a key.
@@ -37,20 +41,72 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
         &ours.told,
         &theirs.told,
     );
+    report.bound(
+        format!("memory of a reader, {} of one lock", count(scale.readers)),
+        "bytes",
+        &reader(scale.readers),
+        300.0,
+    );
+    report.bound(
+        format!("memory of a blocked request, {BLOCKED} of one lock"),
+        "bytes",
+        &blocked(),
+        64.0 * 1024.0,
+    );
+}
+
+/// How many wait for one lock, each over a connection of its own.
+const BLOCKED: usize = 500;
+
+fn used(server: &Server) -> f64 {
+    let used = &server.info("memory")["used_memory"];
+    used.parse().expect("a number of bytes")
+}
+
+/// One more reader of a lock.
+fn reader(readers: usize) -> Samples {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.RLOCK", "key", name(0), LONG_LEASE);
+    let before = used(&server);
+    let acquires: Vec<_> = (1..=readers)
+        .map(|n| command!("LOCK.RLOCK", "key", name(n), LONG_LEASE))
+        .collect();
+    conn.pipeline(&acquires);
+    ((used(&server) - before) / readers as f64).into()
+}
+
+/// One more who waits for a lock, its connection counted, as it is some seconds later.
+fn blocked() -> Samples {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", LONG_LEASE);
+    let before = used(&server);
+    let requests =
+        (0..BLOCKED).map(|n| command!("LOCK.ACQUIRE", "key", name(n), LONG_LEASE, "WAIT", 0));
+    let waiting = server.waiters(requests);
+    // The server makes the buffers of idle clients smaller, a few clients each time it looks.
+    thread::sleep(SHRUNK);
+    let taken = (used(&server) - before) / BLOCKED as f64;
+    drop(waiting);
+    taken.into()
+}
+
+/// After so long the buffers of a connection are as small as they get.
+const SHRUNK: Duration = Duration::from_secs(10);
+
+/// As long as a client's names are: a UUID and a counter.
+fn name(n: usize) -> String {
+    format!("0f8fad5b-d9cb-469f-a165-70867728950e:{n}")
 }
 
 /// On a server of its own, because nothing else may come or go meanwhile.
 fn measure(server: &Server, scheme: &Scheme, count: usize) -> Bytes {
-    let used = || -> f64 {
-        server.info("memory")["used_memory"]
-            .parse()
-            .expect("a number of bytes")
-    };
-    let before = used();
+    let before = used(server);
     let mut clients = Clients::connect(server);
     scheme.hold(&mut clients, count);
     drop(clients);
-    let used = (used() - before) / count as f64;
+    let used = (used(server) - before) / count as f64;
     let told = int(&cmd!(server.connect(), "MEMORY", "USAGE", key(count / 2)));
     Bytes {
         used: used.into(),

@@ -237,8 +237,8 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ratio = self.ours.against(&self.theirs).median();
         let (at_most, held) = match self.at_most {
-            Some(limit) if ratio <= limit => (format!("{limit}×"), "yes"),
-            Some(limit) => (format!("{limit}×"), "**no**"),
+            Some(limit) if ratio <= limit => (format!("{}×", number(limit)), "yes"),
+            Some(limit) => (format!("{}×", number(limit)), "**no**"),
             None => (String::new(), ""),
         };
         write!(

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::pages::Pages;
-
 /// How long a client may take to say what it wants, and to take its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the head of a request may be, in bytes.
@@ -121,8 +119,11 @@ impl Response {
     }
 }
 
-/// Answers whoever connects, for ever.
-pub(crate) fn serve(listener: &TcpListener, pages: &Pages) -> ExitCode {
+/// Answers whoever connects by `pages`, for ever.
+pub(crate) fn serve(
+    listener: &TcpListener,
+    pages: &(dyn Fn(&Request) -> Response + Sync),
+) -> ExitCode {
     let busy = AtomicUsize::new(0);
     thread::scope(|scope| {
         loop {
@@ -151,11 +152,11 @@ pub(crate) fn serve(listener: &TcpListener, pages: &Pages) -> ExitCode {
     })
 }
 
-fn answer(stream: &mut TcpStream, pages: &Pages) -> io::Result<()> {
+fn answer(stream: &mut TcpStream, pages: &dyn Fn(&Request) -> Response) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let head = read_head(stream)?;
     let response = match Request::read(&head) {
-        Some(request) => pages.answer(&request),
+        Some(request) => pages(&request),
         None => Response::new(405, "only GET is answered\n".to_owned()),
     };
     response.write(stream)

@@ -53,7 +53,8 @@ fn serve(options: Options) -> ExitCode {
     match bound {
         Ok((address, listener)) => {
             println!("mortise-exporter: serving http://{address}/metrics");
-            http::serve(&listener, &Pages::new(options))
+            let pages = Pages::new(options);
+            http::serve(&listener, &|request| pages.answer(request))
         }
         Err(why) => {
             let listen = options.listen;

@@ -178,7 +178,7 @@ func (l *Locks) acquire(ctx context.Context, r request, options []Option) (*Lock
 		}
 		old := r.oldLocks && isRefused(err, "WRONGTYPE")
 		isThere := l.answered.Load() || pause <= 2*firstPause // else it has the wrong address more likely than it is in trouble
-		if !isThere || !old && !passing(err) || left <= pause {
+		if !isThere || !old && !passing(err) || end-now() <= pause {
 			if old {
 				err = ErrBusy
 			}

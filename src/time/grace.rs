@@ -47,6 +47,8 @@ pub(crate) struct Grace {
     stalled_until: Cell<Instant>,
     /// Waiters are to be let in when all of it is over.
     pending: Cell<bool>,
+    /// The log says that nothing is granted.
+    logged: Cell<bool>,
     /// The last tick of the sweep timer.
     ticked: Cell<Instant>,
     /// Wall clock less boot-time clock at the last tick, in milliseconds.
@@ -131,6 +133,7 @@ impl Grace {
         if away > STALL {
             self.mistrust(now, self.lag.get() + MARGIN);
             self.on_tick(now);
+            self.logged.set(true);
             ctx.warn(&format!(
                 "the event loop was away for {away} ms: nothing is granted or renewed for {} ms, \
                  until it shows whether a replica has taken over. A paused machine, swapping or a command that takes \
@@ -194,6 +197,7 @@ pub(crate) fn look_for_stall(ctx: &Context<'_>, now: Instant) {
 /// Says in the log that a grace begins, and why.
 pub(crate) fn log_begin(ctx: &Context<'_>, grace: u64, why: &str) {
     if grace > 0 && role::is_primary(ctx) {
+        get(ctx).logged.set(true);
         ctx.notice(&format!(
             "{why}: for {grace} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
              does not know of"
@@ -201,9 +205,13 @@ pub(crate) fn log_begin(ctx: &Context<'_>, grace: u64, why: &str) {
     }
 }
 
-/// Says in the log that it is over.
-pub(crate) fn log_end(ctx: &Context<'_>) {
-    if role::is_primary(ctx) {
-        ctx.notice("the grace is over: locks are granted");
+/// Says in the log that it is over, once it is.
+pub(crate) fn log_end(ctx: &Context<'_>, now: Instant) {
+    let grace = get(ctx);
+    if grace.logged.get() && grace.ends() <= now {
+        grace.logged.set(false);
+        if role::is_primary(ctx) {
+            ctx.notice("the grace is over: locks are granted");
+        }
     }
 }

@@ -78,7 +78,6 @@ fn work_off(ctx: &Context<'_>) {
     arrivals::look_at_load(ctx);
     let now = clock::now();
     if grace::get(ctx).is_newly_over(now) {
-        grace::log_end(ctx);
         walk::begin(ctx, Scope::All);
     }
     let mut slice = Slice::begin();
@@ -167,6 +166,7 @@ fn tick(ctx: &Context<'_>) {
     let now = clock::now();
     grace::look_for_stall(ctx, now);
     grace::get(ctx).on_tick(now);
+    grace::log_end(ctx, now);
     failover::warn_of_short_grace(ctx);
     // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
     if alarms::any_at_once(ctx) {

@@ -14,3 +14,5 @@ mod readers;
 mod release;
 mod renew_and_fence;
 mod rights;
+mod stolen;
+mod tools;

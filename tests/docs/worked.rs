@@ -2,12 +2,23 @@
 //!
 //! It takes a build of the module, so only with `MORTISE_LONG=1`.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::pages;
+
+/// The folders in which the workspace has its members.
+fn members() -> BTreeSet<String> {
+    let manifest = pages::read("Cargo.toml");
+    let members = manifest.split("members = [").nth(1).unwrap();
+    let members = members.split(']').next().unwrap();
+    let paths = members.split('"').skip(1).step_by(2);
+    let folders = paths.map(|path| path.split('/').next().unwrap().to_owned());
+    folders.filter(|folder| folder != "tests").collect()
+}
 
 /// A copy of what cargo needs, to which the command is added.
 struct Copy(PathBuf);
@@ -17,16 +28,9 @@ impl Copy {
         let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("worked");
         let _ = fs::remove_dir_all(&copy);
         fs::create_dir_all(&copy).unwrap();
-        let parts = [
-            "Cargo.toml",
-            "Cargo.lock",
-            "core",
-            "src",
-            "tests",
-            "client",
-            "benches",
-        ];
-        let parts = parts.map(|part| pages::root().join(part));
+        let mut parts = members();
+        parts.extend(["Cargo.toml", "Cargo.lock", "src", "tests"].map(String::from));
+        let parts = parts.iter().map(|part| pages::root().join(part));
         let copied = Command::new("cp").arg("-r").args(parts).arg(&copy).status();
         assert!(copied.unwrap().success());
         Copy(copy)

@@ -453,6 +453,9 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
     pair.link.delay_stream(Duration::ZERO);
     granted(&mut waiting);
     assert_eq!(pair.primary.gauge("grace_left_ms"), 0);
+    eventually("the log says that it is over", || {
+        pair.primary.log().contains("replicas are late no more")
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! Kills at random moments are in `load`.
 
 mod append_only;
+mod backup;
 mod damaged_files;
 mod damaged_rdb;
 mod golden;

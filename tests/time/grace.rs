@@ -314,3 +314,36 @@ fn a_grace_shorter_than_the_longest_lease_is_warned_of() {
     promote(&replica);
     assert_eq!(warnings(&replica), 2);
 }
+
+#[test]
+fn the_log_says_when_a_grace_begins_and_when_it_is_over() {
+    let lines = |server: &Server, of: &str| server.log().matches(of).count();
+    let server = with_grace(300, 300).start();
+    assert_eq!(
+        lines(&server, "for 300 ms (lock.grace) nothing is granted"),
+        1
+    );
+    eventually("the log says that it is over", || {
+        lines(&server, "the grace is over") == 1
+    });
+    assert!(!is_nil(&cmd!(
+        server.connect(),
+        "LOCK.ACQUIRE",
+        "key",
+        "a",
+        100
+    )));
+    let (_primary, replica) = pair(500, 400);
+    assert_eq!(
+        lines(&replica, "nothing is granted"),
+        0,
+        "a replica grants nothing anyway"
+    );
+    promote(&replica);
+    assert_eq!(
+        lines(&replica, "the server has become a primary: for 500 ms"),
+        1
+    );
+    let without = Server::start();
+    assert_eq!(lines(&without, "grace"), 0);
+}

@@ -1,9 +1,10 @@
 //! Where threads take locks from: one server, or a quorum.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::api::builder::Builder;
-use crate::api::quorum::QuorumBuilder;
+use crate::api::client;
 use crate::api::server::IntoServer;
 use crate::blocking::guard::Guard;
 use crate::blocking::lock::Lock;
@@ -31,8 +32,7 @@ use crate::value::Error;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
-pub struct Client(Arc<Source>);
+pub type Client = Connected<crate::Client>;
 
 /// A quorum of independent servers; see [`crate::Quorum`].
 ///
@@ -44,22 +44,103 @@ pub struct Client(Arc<Source>);
 ///     quorum.lock("ledger").run(|held| Ok(println!("with fence {}", held.token())))
 /// }
 /// ```
-#[derive(Debug, Clone)]
 #[doc(alias = "redlock")]
-pub struct Quorum(Arc<Source>);
+pub type Quorum = Connected<crate::Quorum>;
 
-impl Locks for Client {}
-impl Locks for Quorum {}
+/// A [`Client`], or a [`Quorum`]: what both have.
+///
+/// ```no_run
+/// use mortise_client::blocking::{Connected, Lock};
+/// use mortise_client::Locks;
+///
+/// fn stock<T: Locks>(client: &Connected<T>, number: u32) -> Lock {
+///     client.lock(format!("stock:{number}"))
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Connected<T> {
+    source: Arc<Source>,
+    of: PhantomData<fn() -> T>,
+}
 
-impl sealed::Locks for Client {
+impl<T: client::Locks> Locks for Connected<T> {}
+
+impl<T: client::Locks> sealed::Locks for Connected<T> {
     fn source(&self) -> &Arc<Source> {
-        &self.0
+        &self.source
     }
 }
 
-impl sealed::Locks for Quorum {
-    fn source(&self) -> &Arc<Source> {
-        &self.0
+impl<T: client::Locks> Connected<T> {
+    /// Connects with settings of your own.
+    ///
+    /// # Errors
+    /// As for [`crate::Client::connect`] and [`crate::Quorum::connect`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// use mortise_client::blocking::Client;
+    /// use std::time::Duration;
+    ///
+    /// # let url = server.url();
+    /// let settings = mortise_client::Client::builder(url)?.response_timeout(Duration::from_secs(1));
+    /// let client = Client::connect_with(settings)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_with(settings: Builder<T>) -> Result<Connected<T>, Error> {
+        Source::connect(settings.settings).map(Connected::of)
+    }
+
+    /// With settings of your own; connects when it is first used; see [`Builder::build`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// let settings = mortise_client::Client::builder("redis://127.0.0.1/")?;
+    /// let client = mortise_client::blocking::Client::build_with(settings)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoThread`] if the background thread cannot be started.
+    pub fn build_with(settings: Builder<T>) -> Result<Connected<T>, Error> {
+        Source::build(settings.settings).map(Connected::of)
+    }
+
+    fn of(source: Arc<Source>) -> Connected<T> {
+        let of = PhantomData;
+        Connected { source, of }
+    }
+
+    /// The lock with this key. Nothing is sent yet.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
+    /// let lock = client.lock("stock:42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
+        self.lock_of(key.as_ref())
+    }
+
+    /// As [`crate::Client::close`] and [`crate::Quorum::close`]. Guards that are dropped are waited for by themselves.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(client: mortise_client::blocking::Client) {
+    /// client.close();
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        self.source.close();
     }
 }
 
@@ -85,60 +166,6 @@ impl Client {
         Client::connect_with(crate::Client::builder(server)?)
     }
 
-    /// Connects with settings of your own.
-    ///
-    /// # Errors
-    /// As for [`crate::Client::connect`].
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// use mortise_client::blocking::Client;
-    /// use std::time::Duration;
-    ///
-    /// # let url = server.url();
-    /// let settings = mortise_client::Client::builder(url)?.response_timeout(Duration::from_secs(1));
-    /// let client = Client::connect_with(settings)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn connect_with(settings: Builder) -> Result<Client, Error> {
-        Source::connect(settings.settings).map(Client)
-    }
-
-    /// A client with settings of your own that connects when it is first used; see [`Builder::build`].
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// let settings = mortise_client::Client::builder("redis://127.0.0.1/")?;
-    /// let client = mortise_client::blocking::Client::build_with(settings)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NoThread`] if the background thread cannot be started.
-    pub fn build_with(settings: Builder) -> Result<Client, Error> {
-        Source::build(settings.settings).map(Client)
-    }
-
-    /// The lock with this key. Nothing is sent yet.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// # let server = mortise_harness::Server::start();
-    /// # let client = mortise_client::blocking::Client::connect(server.url())?;
-    /// let lock = client.lock("stock:42");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        self.lock_of(key.as_ref())
-    }
-
     /// Who holds a lock and who waits for it.
     ///
     /// # Errors
@@ -154,7 +181,7 @@ impl Client {
     /// # }
     /// ```
     pub fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
-        wait(self.0.here()?.info(key))
+        wait(self.source.here()?.info(key))
     }
 
     /// The locks with the most waiters.
@@ -172,7 +199,28 @@ impl Client {
     /// # }
     /// ```
     pub fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        wait(self.0.here()?.top(count))
+        wait(self.source.here()?.top(count))
+    }
+
+    /// As [`crate::Client::guarded`], for one command.
+    ///
+    /// # Errors
+    /// As for [`crate::Guarded::run`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(client: mortise_client::blocking::Client) -> Result<(), mortise_client::Error> {
+    /// let guard = client.lock("{stock:42}").acquire()?;
+    /// client.run_guarded(&guard, ["DECR", "{stock:42}:count"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_guarded<T: AsRef<[u8]>>(
+        &self,
+        guard: &Guard,
+        command: impl IntoIterator<Item = T>,
+    ) -> Result<Reply, Error> {
+        wait(self.source.here()?.guarded(guard.inner()?).run(command))
     }
 }
 
@@ -193,54 +241,6 @@ impl Quorum {
     /// ```
     pub fn connect<S: IntoServer>(servers: impl IntoIterator<Item = S>) -> Result<Quorum, Error> {
         Quorum::connect_with(crate::Quorum::builder(servers)?)
-    }
-
-    /// Connects with settings of your own.
-    ///
-    /// # Errors
-    /// As for [`crate::Quorum::connect`].
-    ///
-    /// # Examples
-    /// ```
-    /// use mortise_client::blocking::Quorum;
-    /// use std::time::Duration;
-    ///
-    /// # fn example() -> Result<(), mortise_client::Error> {
-    /// let settings = mortise_client::Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?;
-    /// let quorum = Quorum::connect_with(settings.node_timeout(Duration::from_millis(20)))?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn connect_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        Source::connect(settings.settings).map(Quorum)
-    }
-
-    /// A quorum with settings of your own that connects when it is first used; see [`QuorumBuilder::build`].
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// let settings = mortise_client::Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?;
-    /// let quorum = mortise_client::blocking::Quorum::build_with(settings)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NoThread`] if the background thread cannot be started.
-    pub fn build_with(settings: QuorumBuilder) -> Result<Quorum, Error> {
-        Source::build(settings.settings).map(Quorum)
-    }
-
-    /// The lock with this key. Nothing is sent yet.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn example(quorum: mortise_client::blocking::Quorum) {
-    /// let lock = quorum.lock("ledger");
-    /// # }
-    /// ```
-    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        self.lock_of(key.as_ref())
     }
 
     /// Who holds a lock and who waits for it, as each server sees it; see [`crate::Quorum::info`].
@@ -265,54 +265,5 @@ impl Quorum {
     /// ```
     pub fn top(&self, count: usize) -> Vec<ServerAnswer<Vec<TopEntry>>> {
         self.top_on_each(count)
-    }
-}
-
-impl Client {
-    /// As [`crate::Client::guarded`], for one command.
-    ///
-    /// # Errors
-    /// As for [`crate::Guarded::run`].
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # fn example(client: mortise_client::blocking::Client) -> Result<(), mortise_client::Error> {
-    /// let guard = client.lock("{stock:42}").acquire()?;
-    /// client.run_guarded(&guard, ["DECR", "{stock:42}:count"])?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn run_guarded<T: AsRef<[u8]>>(
-        &self,
-        guard: &Guard,
-        command: impl IntoIterator<Item = T>,
-    ) -> Result<Reply, Error> {
-        wait(self.0.here()?.guarded(guard.inner()?).run(command))
-    }
-
-    /// As [`crate::Client::close`]. Guards that are dropped are waited for by themselves.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # fn example(client: mortise_client::blocking::Client) {
-    /// client.close();
-    /// # }
-    /// ```
-    pub fn close(&self) {
-        self.0.close();
-    }
-}
-
-impl Quorum {
-    /// As [`crate::Quorum::close`].
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # fn example(quorum: mortise_client::blocking::Quorum) {
-    /// quorum.close();
-    /// # }
-    /// ```
-    pub fn close(&self) {
-        self.0.close();
     }
 }

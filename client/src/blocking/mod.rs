@@ -27,7 +27,7 @@ mod lock;
 mod locks;
 mod park;
 
-pub use client::{Client, Quorum};
+pub use client::{Client, Connected, Quorum};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use locks::Locks;

@@ -217,8 +217,10 @@ impl State {
     }
 }
 
-impl Pending {
-    pub(crate) fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
+impl Future for Pending {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let Some(connection) = &self.connection else {
             return Poll::Ready(Err(Failure::Gone));
         };
@@ -236,14 +238,6 @@ impl Pending {
             Place::Answered(answer) => Poll::Ready(answer),
             _ => Poll::Ready(Err(Failure::Gone)),
         }
-    }
-}
-
-impl Future for Pending {
-    type Output = Answer;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        self.poll_take(context)
     }
 }
 

@@ -95,8 +95,10 @@ impl From<Way> for Dial {
 impl Dial {
     /// Another node of the same cluster, `host:port`, is reached likewise.
     pub(super) fn to_node(&self, node: &str) -> Option<Dial> {
-        let Way::Direct(address) = &self.way else {
-            return None;
+        let mut address = match &self.way {
+            Way::Direct(address) => Address::clone(address),
+            #[cfg(feature = "sentinel")]
+            Way::Sentinel(_) => return None,
         };
         let (name, number) = node.rsplit_once(':').unwrap_or((node, ""));
         let mut addr = address.addr().clone();
@@ -106,7 +108,7 @@ impl Dial {
             // One that makes no sense leads nowhere.
             (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
         }
-        let address = Address::clone(address).set_addr(addr);
+        address = address.set_addr(addr);
         Some(Way::Direct(Box::new(address)).into())
     }
 

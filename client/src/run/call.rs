@@ -64,7 +64,7 @@ impl Future for Call {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let answer = ready!(self.pending.poll_take(context));
+            let answer = ready!(Pin::new(&mut self.pending).poll(context));
             self.route = match (self.server.redirected(&self.route, &answer), &answer) {
                 (Some(route), _) if self.redirections < REDIRECTIONS => {
                     self.redirections += 1;

@@ -13,6 +13,7 @@ mod guarding;
 mod inspection;
 mod modes;
 mod one_server;
+mod rights;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod upgrades;

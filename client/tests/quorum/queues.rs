@@ -210,3 +210,21 @@ async fn one_server_under_three_addresses_is_no_quorum() {
         "{error:?}"
     );
 }
+
+#[cfg(feature = "sentinel")]
+#[tokio::test]
+async fn a_quorum_may_be_made_of_primaries_that_sentinels_name() {
+    use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
+
+    // Nobody is there.
+    let group = |name: &str| {
+        let sentinels = vec!["redis://127.0.0.1:1/"];
+        SentinelClient::build(sentinels, name, None, SentinelServerType::Master).unwrap()
+    };
+    let groups = ["a", "b", "c"].map(group);
+    let error = Quorum::connect(groups).await.map(drop).unwrap_err();
+    assert!(
+        matches!(&error, Error::NoQuorum { nodes, .. } if nodes.len() == 3),
+        "{error:?}"
+    );
+}

@@ -177,7 +177,7 @@ public final class Locks implements AutoCloseable {
             } catch (LockException e) {
                 // A server that has not answered thrice, and never before, has the wrong address more likely than it is in trouble.
                 boolean isThere = answered || pause <= 2 * FIRST_PAUSE;
-                if (!isThere || isClosing() || left <= pause || !e.passes()) {
+                if (!isThere || isClosing() || end - Clock.now() <= pause || !e.passes()) {
                     throw e;
                 }
             }

@@ -95,14 +95,18 @@ final class Node {
             if (locks.isClosing()) { // nobody would end this wait
                 throw new LockException.Closed();
             }
-            Object reply = await(send(words.toArray(String[]::new)), Locks.FOREVER, interruptible);
-            if (reply == null || reply instanceof Long) {
+            long limit = left + 2 * TIMEOUT.toMillis();
+            CompletableFuture<Object> replied = send(words.toArray(String[]::new));
+            Object reply = await(replied, limit, interruptible);
+            if (!replied.isDone()) {
+                throw new LockException.Unanswered("no answer from the server", null);
+            } else if (reply == null || reply instanceof Long) {
                 return new Answer(reply instanceof Long token ? token : 0, 0, null);
             } else if (reply instanceof LockException e) {
                 throw e;
             }
             letter.since = (Long) ((List<?>) reply).get(1);
-            Answer answer = await(letter.answer, left + 2 * TIMEOUT.toMillis(), interruptible);
+            Answer answer = await(letter.answer, limit, interruptible);
             if (answer == null) {
                 throw new LockException.Unanswered("no letter from the server", null);
             } else if (answer.error() != null) {

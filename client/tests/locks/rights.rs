@@ -1,0 +1,53 @@
+//! What this client needs of the server's ACL is no more than the user `locker` of `docs/security.md` has.
+
+use std::fs;
+use std::path::Path;
+
+use mortise_client::{Client, Error, Mode};
+use mortise_harness::{Server, cmd};
+
+use crate::support::{await_waiters, client, ms};
+
+#[tokio::test]
+async fn the_locker_of_the_guide_has_all_that_the_client_asks_for() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut lines = page.lines();
+    let line = lines
+        .find(|line| line.starts_with("ACL SETUSER locker "))
+        .unwrap();
+    let server = Server::start();
+    let root = client(&server).await;
+    server.connect().cmd(&line.split(' ').collect::<Vec<_>>());
+    let url = format!("redis://locker:locker-password@{}/", server.addr());
+    let locker = Client::connect(&*url).await.unwrap();
+
+    let guard = locker
+        .lock("lock:1")
+        .lease(ms(900))
+        .acquire()
+        .await
+        .unwrap();
+    let waiting = tokio::spawn({
+        let lock = locker.lock("lock:1");
+        async move { lock.acquire().await }
+    });
+    await_waiters(&root, "lock:1", 1).await;
+    let _ = guard.release().await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    assert_eq!(next.mode(), Mode::Write);
+    let _ = next.release().await.unwrap();
+    let reader = locker.lock("lock:1").read().await.unwrap();
+    let _ = reader.release().await.unwrap();
+    // An acquisition that is dropped is left by LOCK.LEAVE.
+    drop(locker.lock("lock:1").acquire().await.unwrap());
+    locker.close().await;
+
+    let locker = Client::connect(&*url).await.unwrap();
+    let refused = locker.lock("other").acquire().await;
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    let log = cmd!(server.connect(), "ACL", "LOG");
+    let denied = mortise_harness::array(&log).len();
+    // CLIENT SETINFO besides, where the server has it: the client goes on without.
+    assert!((1..=2).contains(&denied), "{log:?}");
+}

@@ -1,0 +1,107 @@
+//! What happens, in order, and what the narrator says of it.
+
+use std::fs;
+
+use crate::cast::NAMES;
+use crate::ledger::fault;
+use crate::options::Settings;
+use crate::show::Show;
+
+/// How often a frozen client may turn out to have been quick enough.
+const ATTEMPTS: u32 = 10;
+
+/// Plays it all. An error says what went wrong, somebody inside together included.
+pub(crate) fn perform(settings: &Settings) -> Result<(), String> {
+    let mut show = Show::open(settings)?;
+    let told = tell(&mut show);
+    let summary = told.as_ref().ok().map(|()| summary(&show));
+    let picture = show.close()?;
+    told?;
+    if let Some(summary) = summary {
+        println!("{summary}");
+    }
+    if let (Some(path), Some(picture)) = (&settings.svg, picture) {
+        fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn tell(show: &mut Show) -> Result<(), String> {
+    show.say(
+        "Ten processes want one lock. Whoever holds it sells the next ticket: reads the last number, thinks, writes.",
+    )?;
+    show.sell_some()?;
+    show.say("A release hands the lock straight to who is next in the server's queue. Every grant has a larger token.")?;
+    show.sell_some()?;
+    kill_one(show)?;
+    show.sell_some()?;
+    freeze_one(show)?;
+    show.sell_some()?;
+    judge(show)
+}
+
+fn kill_one(show: &mut Show) -> Result<(), String> {
+    // Frozen first, so that it is certain that it dies with the lock in its hands.
+    let (who, _) = show.freeze_a_holder()?;
+    let name = NAMES[who];
+    show.kill(who)?;
+    show.say(&format!(
+        "{name} was killed while it held the lock (SIGKILL). Nobody tells the server: the lease runs out by itself…"
+    ))?;
+    let (next, _) = show.until_another_holds(who)?;
+    let next = NAMES[next];
+    show.say(&format!("…and in that moment {next}, who was next, is in. {name}'s ticket was never sold, so {next} sells it."))
+}
+
+fn freeze_one(show: &mut Show) -> Result<(), String> {
+    for _ in 0..ATTEMPTS {
+        let (who, token) = show.freeze_a_holder()?;
+        let name = NAMES[who];
+        show.say(&format!(
+            "{name} holds the lock and is frozen (SIGSTOP), as by a pause of its machine: for longer than its lease."
+        ))?;
+        show.until_another_holds(who)?;
+        show.say(&format!(
+            "The lease is over, the others go on. {name} knows nothing of it…"
+        ))?;
+        show.sell_some()?;
+        show.say(
+            "…and now it wakes (SIGCONT), believes that it still holds the lock, and writes.",
+        )?;
+        show.wake(who)?;
+        if show.until_refused(who, token)? {
+            return show.say(&format!(
+                "LOCK.GUARD refused {name}: NOTHELD. It looks at the lock and writes in one step, so no late write gets in."
+            ));
+        }
+        // Its write had left before it froze, or somebody let it in.
+        look_for_faults(show)?;
+    }
+    Err("nobody could be frozen in time".to_owned())
+}
+
+fn judge(show: &mut Show) -> Result<(), String> {
+    look_for_faults(show)?;
+    let sold = show.scene().sales.len();
+    show.say(&format!(
+        "{sold} tickets sold, none twice, none left out; the tokens only grew. Nobody got hurt."
+    ))?;
+    show.linger()
+}
+
+fn look_for_faults(show: &Show) -> Result<(), String> {
+    match fault(&show.scene().sales) {
+        Some(fault) => Err(format!("two were inside together: {fault}")),
+        None => Ok(()),
+    }
+}
+
+fn summary(show: &Show) -> String {
+    let scene = show.scene();
+    let refused: Vec<&str> = scene.refused.iter().map(|(who, _)| NAMES[*who]).collect();
+    format!(
+        "tickets sold: {}, in order, each once; tokens: only grew; refused: {}",
+        scene.sales.len(),
+        refused.join(", ")
+    )
+}

@@ -1,0 +1,20 @@
+# What the other scripts share.
+#
+# SELF is this pod's name in the network, PEERS the names of all of them, DATA its volume, PORT and SENTINEL_PORT where servers and
+# Sentinels listen: on BIND, which is every address unless it is given. NAME is what Sentinel calls the primary.
+PORT=${PORT:-6379}
+SENTINEL_PORT=${SENTINEL_PORT:-26379}
+BIND=${BIND:-* -::*}
+NAME=mortise
+
+# The name of the primary, as most Sentinels that answer have it; fails where none does.
+ask_sentinels() {
+    answers=$(for peer in $PEERS; do
+        timeout 2 redis-cli -h "$peer" -p "$SENTINEL_PORT" SENTINEL get-master-addr-by-name $NAME 2>/dev/null | head -n 1 || true
+    done)
+    for answer in $(printf '%s\n' "$answers" | sort | uniq -c | sort -rn | awk '{ print $2 }'); do
+        # An error is no name.
+        case " $PEERS " in *" $answer "*) printf '%s\n' "$answer"; return ;; esac
+    done
+    return 1
+}

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Starts the Sentinel of a pod. It keeps what it knows in its own file.
+set -eu
+. "$(dirname "$0")/primary.sh"
+conf=$DATA/sentinel.conf
+
+if [ ! -e "$conf" ]; then
+    primary=$(ask_sentinels) || primary=${PEERS%% *}
+    # A Sentinel whose primary has no address yet ends.
+    until timeout 2 redis-cli -h "$primary" -p "$PORT" PING >/dev/null 2>&1; do sleep 1; done
+    cat >"$conf.new" <<EOF
+bind $BIND
+port $SENTINEL_PORT
+dir $DATA
+protected-mode no
+sentinel resolve-hostnames yes
+sentinel announce-hostnames yes
+sentinel announce-ip $SELF
+sentinel announce-port $SENTINEL_PORT
+sentinel monitor $NAME $primary $PORT 2
+sentinel down-after-milliseconds $NAME ${DOWN_AFTER:-5000}
+sentinel failover-timeout $NAME ${FAILOVER_TIMEOUT:-60000}
+EOF
+    mv "$conf.new" "$conf"
+fi
+exec redis-server "$conf" --sentinel

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Starts the server of a pod: the settings are those of redis.conf, the role is what Sentinel says, or else the last one.
+set -eu
+here=$(dirname "$0")
+. "$here/primary.sh"
+conf=$DATA/redis.conf
+
+# Sentinel has the server write its role down there. Settings that it has written, too, are taken from redis.conf again.
+if primary=$(ask_sentinels); then
+    :
+elif [ -e "$conf" ]; then
+    primary=$(sed -n 's/^replicaof \([^ ]*\) .*/\1/p' "$conf" | tr -d '"' | tail -n 1)
+    primary=${primary:-$SELF}
+else
+    primary=${PEERS%% *}
+fi
+{
+    cat "$here/redis.conf"
+    printf 'bind %s\nport %s\ndir %s\nreplica-announce-ip %s\n' "$BIND" "$PORT" "$DATA" "$SELF"
+    [ "$primary" = "$SELF" ] || printf 'replicaof %s %s\n' "$primary" "$PORT"
+} >"$conf.new"
+mv "$conf.new" "$conf"
+exec redis-server "$conf"

@@ -1,0 +1,210 @@
+//! What `docs/operating.md` shows: each command line is run, in the order of the page, and answers what is shown below it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use mortise_harness::{Conn, Server, cmd, command, queue};
+
+/// A line that is typed, and what is shown below it.
+#[derive(Debug)]
+struct Step {
+    typed: String,
+    shown: Vec<String>,
+}
+
+/// The steps of the blocks of `console`, by the heading under which they stand.
+fn steps(page: &str) -> Vec<(String, Vec<Step>)> {
+    let mut found: Vec<(String, Vec<Step>)> = Vec::new();
+    let (mut heading, mut inside) = (String::new(), false);
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            heading = title.to_owned();
+        } else if line.starts_with("```") {
+            inside = line == "```console";
+        } else if inside {
+            if found.last().is_none_or(|(last, _)| *last != heading) {
+                found.push((heading.clone(), Vec::new()));
+            }
+            let (_, steps) = found.last_mut().unwrap();
+            match line.strip_prefix("$ ") {
+                Some(typed) => steps.push(Step {
+                    typed: typed.to_owned(),
+                    shown: Vec::new(),
+                }),
+                None => steps.last_mut().unwrap().shown.push(line.to_owned()),
+            }
+        }
+    }
+    found
+}
+
+/// The numbers of a line, and what is between them.
+fn parted(line: &str) -> (Vec<String>, Vec<String>) {
+    let (mut numbers, mut rest) = (Vec::new(), vec![String::new()]);
+    let mut digits = String::new();
+    for c in line.chars().chain(['\n']) {
+        if c.is_ascii_digit() {
+            digits.push(c);
+            continue;
+        }
+        if !digits.is_empty() {
+            numbers.push(std::mem::take(&mut digits));
+            rest.push(String::new());
+        }
+        rest.last_mut().unwrap().push(c);
+    }
+    (numbers, rest)
+}
+
+/// Somebody who types, at a server whose ports, ids and tokens are others than on the page.
+struct Typist {
+    server: Server,
+    /// What a number that is shown on the page is here.
+    numbers: HashMap<String, String>,
+}
+
+impl Typist {
+    fn new() -> Typist {
+        let server = Server::builder().alone().start();
+        let bin = server.dir().join("bin");
+        fs::create_dir(&bin).unwrap();
+        let port = server.port();
+        let exporter = env!("CARGO_BIN_EXE_mortise-exporter");
+        for (name, script) in [
+            (
+                "redis-cli",
+                format!("PATH=${{PATH#*:}} exec redis-cli -p {port} $FORMAT \"$@\""),
+            ),
+            (
+                "mortise-exporter",
+                format!("exec {exporter} \"${{@//6379/{port}}}\""),
+            ),
+        ] {
+            let file = bin.join(name);
+            fs::write(&file, format!("#!/bin/bash\n{script}\n")).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Typist {
+            server,
+            numbers: HashMap::new(),
+        }
+    }
+
+    /// Types a line into a shell, where numbers of the page are those of here; what it answers.
+    fn type_in(&self, typed: &str) -> String {
+        let (numbers, rest) = parted(typed);
+        let mut line = rest[0].clone();
+        for (number, rest) in numbers.iter().zip(&rest[1..]) {
+            line += self.numbers.get(number).unwrap_or(number);
+            line += rest;
+        }
+        let path = std::env::var("PATH").unwrap();
+        let bin = self.server.dir().join("bin");
+        // On a terminal replies are shown with their types, in a pipe without.
+        let format = if typed.contains('|') { "" } else { "--no-raw" };
+        let output = Command::new("bash")
+            .args(["-c", line.trim_end()])
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("FORMAT", format)
+            .current_dir(self.server.dir())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    #[track_caller]
+    fn do_step(&mut self, step: &Step) {
+        let answered = self.type_in(&step.typed);
+        let answered: Vec<&str> = answered
+            .lines()
+            .map(str::trim_end)
+            .filter(|line| !line.is_empty())
+            .collect();
+        let alike = answered.len() == step.shown.len();
+        for (answered, shown) in answered.iter().zip(&step.shown) {
+            let (here, rest) = parted(answered);
+            let (there, shown_rest) = parted(shown);
+            assert_eq!(
+                rest, shown_rest,
+                "{}\nanswered {answered:?}\nshown {shown:?}",
+                step.typed
+            );
+            // Small numbers are counts, and as they are shown.
+            for (here, there) in here.into_iter().zip(there) {
+                if there.len() >= 4 {
+                    self.numbers.insert(there, here);
+                }
+            }
+        }
+        assert!(
+            alike,
+            "{}\nanswered {answered:#?}\nshown {:#?}",
+            step.typed, step.shown
+        );
+    }
+}
+
+/// What has come about on the server before a section is read: the connections of those who wait.
+fn scene(server: &Server, heading: &str) -> Vec<Conn> {
+    let mut conn = server.connect();
+    match heading {
+        "Everybody waits for this lock" => {
+            let mut holder = server.connect();
+            cmd!(holder, "CLIENT", "SETNAME", "billing");
+            cmd!(holder, "LOCK.ACQUIRE", "orders:42", "billing-7", 600_000);
+            let mut waiting = vec![holder];
+            for n in 1..=3 {
+                let mut web = server.connect();
+                cmd!(web, "CLIENT", "SETNAME", format!("web-{n}"));
+                web.submit(&command!(
+                    "LOCK.ACQUIRE",
+                    "orders:42",
+                    format!("web-{n}"),
+                    30_000,
+                    "WAIT",
+                    60_000
+                ));
+                server.await_blocked(&web);
+                waiting.push(web);
+            }
+            queue!(
+                conn,
+                "a box",
+                "LOCK.ACQUIRE",
+                "orders:42",
+                "report-9",
+                30_000
+            );
+            waiting
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn what_is_typed_on_the_page_answers_what_is_shown() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+    let page = fs::read_to_string(page).unwrap();
+    let sections = steps(&page);
+    let count: usize = sections.iter().map(|(_, steps)| steps.len()).sum();
+    assert!(count >= 15, "{sections:#?}");
+    let mut typist = Typist::new();
+    for (heading, steps) in sections {
+        let waiting = scene(&typist.server, &heading);
+        for step in steps {
+            typist.do_step(&step);
+        }
+        drop(waiting);
+        cmd!(typist.server.connect(), "FLUSHALL");
+    }
+    // What is not run by this test is named by what it is.
+    for block in page.split("```").skip(1).step_by(2) {
+        let kind = block.lines().next().unwrap();
+        assert!(["console", "text"].contains(&kind), "a block of {kind:?}");
+    }
+}

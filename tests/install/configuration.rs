@@ -1,0 +1,126 @@
+//! `mortise-module enable`, `disable` and `status`: a server's configuration.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::own_server::{OwnServer, Prefix};
+
+fn lines_that_load(server: &OwnServer) -> usize {
+    let text = server.conf_text();
+    let lines = text.lines().filter(|line| line.starts_with("loadmodule"));
+    lines.count()
+}
+
+#[track_caller]
+fn enable(prefix: &Prefix, server: &OwnServer) {
+    let (content, said) = prefix.tool(&["enable", &server.conf()]);
+    assert!(content, "{said}");
+}
+
+#[track_caller]
+fn refuse(prefix: &Prefix, words: &[&str], why: &str) {
+    let (content, said) = prefix.tool(words);
+    assert!(!content && said.contains(why), "{said}");
+}
+
+#[test]
+fn the_snippet_is_put_behind_all_else_once_and_the_file_keeps_its_rights() {
+    let (prefix, server) = (Prefix::new(), OwnServer::new("maxmemory 100mb"));
+    let before = server.conf_text();
+    fs::set_permissions(server.conf(), fs::Permissions::from_mode(0o640)).unwrap();
+    enable(&prefix, &server);
+    enable(&prefix, &server);
+    assert!(server.conf_text().starts_with(&(before + "\n")));
+    assert_eq!(lines_that_load(&server), 1);
+    let mode = fs::metadata(server.conf()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+}
+
+#[test]
+fn a_server_starts_again_after_it_has_rewritten_its_configuration() {
+    let (prefix, mut server) = (Prefix::new(), OwnServer::new(""));
+    enable(&prefix, &server);
+    server.start();
+    assert_eq!(
+        server.cli(&["CONFIG", "SET", "lock.max-lease", "4321"]),
+        "OK"
+    );
+    assert_eq!(server.cli(&["CONFIG", "REWRITE"]), "OK");
+    server.restart();
+    assert!(
+        server
+            .cli(&["CONFIG", "GET", "lock.max-lease"])
+            .ends_with("4321")
+    );
+    assert_eq!(lines_that_load(&server), 1);
+}
+
+#[test]
+fn a_file_that_is_included_is_no_place_for_a_module() {
+    let (prefix, mut server) = (Prefix::new(), OwnServer::new(""));
+    let snippet = prefix.path().join("share/mortise/mortise.conf");
+    server.append(&format!("include {}\n", snippet.display()));
+    server.start();
+    assert_eq!(server.cli(&["CONFIG", "REWRITE"]), "OK");
+    server.stop();
+    // Else the guide need not say so.
+    assert!(!server.try_start(), "it starts");
+}
+
+#[test]
+fn what_was_switched_off_comes_back_with_its_settings() {
+    let (prefix, mut server) = (Prefix::new(), OwnServer::new(""));
+    enable(&prefix, &server);
+    server.append("lock.max-lease 4321\n");
+    let before = server.conf_text();
+    let (content, said) = prefix.tool(&["disable", &server.conf()]);
+    assert!(content, "{said}");
+    server.start();
+    assert_eq!(server.cli(&["CONFIG", "GET", "lock.*"]), "");
+    server.stop();
+    enable(&prefix, &server);
+    assert_eq!(server.conf_text(), before);
+    server.start();
+    assert!(
+        server
+            .cli(&["CONFIG", "GET", "lock.max-lease"])
+            .ends_with("4321")
+    );
+}
+
+#[test]
+fn a_configuration_goes_from_one_installation_to_another_with_its_settings() {
+    let (old, new, mut server) = (Prefix::new(), Prefix::new(), OwnServer::new(""));
+    enable(&old, &server);
+    server.append("lock.max-lease 4321\n");
+    assert!(old.tool(&["disable", &server.conf()]).0);
+    enable(&new, &server);
+    assert_eq!(lines_that_load(&server), 1);
+    assert!(old.make(&["uninstall"]).0);
+    server.start();
+    assert!(
+        server
+            .cli(&["CONFIG", "GET", "lock.max-lease"])
+            .ends_with("4321")
+    );
+}
+
+#[test]
+fn a_module_that_was_put_there_by_hand_is_not_loaded_a_second_time() {
+    let (prefix, server) = (
+        Prefix::new(),
+        OwnServer::new("loadmodule /opt/libmortise.so\n"),
+    );
+    let before = server.conf_text();
+    refuse(&prefix, &["enable", &server.conf()], "from another place");
+    assert_eq!(server.conf_text(), before);
+}
+
+#[test]
+fn a_configuration_stays_as_it_is_where_its_server_cannot_load_the_module() {
+    let (prefix, server) = (Prefix::new(), OwnServer::new(""));
+    let before = server.conf_text();
+    fs::write(prefix.module(), "no module").unwrap();
+    refuse(&prefix, &["enable", &server.conf()], "does not start with");
+    assert_eq!(server.conf_text(), before);
+}

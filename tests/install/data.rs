@@ -1,0 +1,151 @@
+//! `mortise-module needed` and `forget`, and why `disable` refuses: data that was saved with the module.
+
+use std::fs;
+
+use mortise_harness::eventually;
+
+use crate::own_server::{OwnServer, Prefix};
+
+fn with_module(lines: &str) -> (Prefix, OwnServer) {
+    let (prefix, mut server) = (Prefix::new(), OwnServer::new(lines));
+    let (content, said) = prefix.tool(&["enable", &server.conf()]);
+    assert!(content, "{said}");
+    server.start();
+    (prefix, server)
+}
+
+#[track_caller]
+fn assert_refused(prefix: &Prefix, words: &[&str], why: &str) {
+    let (content, said) = prefix.tool(words);
+    assert!(!content && said.contains(why), "{said}");
+}
+
+/// Keys of each kind, some with a time to live, in two databases, and more than one read of a file takes.
+fn fill(server: &OwnServer) {
+    server.cli(&["EVAL", FILL, "0"]);
+}
+
+const FILL: &str = "
+for n = 1, 3000 do redis.call('SET', 'key:' .. n, string.rep(n .. ';', 200)) end
+redis.call('RPUSH', 'list', 'a', '', 'b\\r\\n*1\\r\\n')
+redis.call('HSET', 'hash', 'f', 'v')
+redis.call('ZADD', 'sorted', 1, 'one')
+redis.call('SET', 'mortal', 'x', 'EX', 100000)
+redis.call('SELECT', 1)
+redis.call('SET', 'other', 'database')";
+
+/// All that `fill` has put there, and nothing else.
+fn contents(server: &OwnServer) -> String {
+    let one = server.cli(&["EVAL", CONTENTS, "0"]);
+    let other = server.cli(&["-n", "1", "GET", "other"]);
+    format!("{one}\n{other}")
+}
+
+const CONTENTS: &str = "
+local all = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+    all[#all + 1] = key .. redis.sha1hex(redis.call('DUMP', key)) .. (redis.call('TTL', key) > 0 and '!' or '')
+end
+table.sort(all)
+return table.concat(all, ' ')";
+
+#[track_caller]
+fn leave(prefix: &Prefix, server: &mut OwnServer) {
+    let before = contents(server);
+    server.stop();
+    for call in ["forget", "disable"] {
+        let (content, said) = prefix.tool(&[call, &server.conf()]);
+        assert!(content, "{said}");
+    }
+    server.start();
+    assert_eq!(contents(server), before);
+    let error = server.cli(&["LOCK.ACQUIRE", "key", "a", "1000"]);
+    assert!(error.contains("unknown command"), "{error}");
+    server.restart();
+    assert_eq!(contents(server), before);
+}
+
+#[test]
+fn a_snapshot_is_loaded_without_the_module_once_it_has_forgotten_it() {
+    let (prefix, mut server) = with_module("");
+    fill(&server);
+    server.cli(&["LOCK.ACQUIRE", "lock", "a", "1000"]);
+    server.cli(&["LOCK.RELEASE", "lock", "a"]);
+    assert_refused(&prefix, &["disable", &server.conf()], "still loads");
+    leave(&prefix, &mut server);
+    let kept = fs::read(server.file("with-mortise/dump.rdb")).unwrap();
+    assert!(kept.starts_with(b"REDIS") || kept.starts_with(b"VALKEY"));
+}
+
+#[test]
+fn an_append_only_file_is_loaded_without_the_module_once_it_has_forgotten_it() {
+    for preamble in ["yes", "no"] {
+        let (prefix, mut server) = with_module(&format!(
+            "appendonly yes\naof-use-rdb-preamble {preamble}\n"
+        ));
+        server.cli(&["LOCK.ACQUIRE", "lock", "a", "1000"]);
+        fill(&server);
+        server.cli(&["LOCK.RELEASE", "lock", "a"]);
+        server.cli(&["BGREWRITEAOF"]);
+        eventually("it is rewritten", || {
+            let state = server.cli(&["INFO", "persistence"]);
+            state.contains("aof_rewrite_in_progress:0") && state.contains("scheduled:0")
+        });
+        // In the part that is appended to, too.
+        server.cli(&["LOCK.ACQUIRE", "late", "a", "1000"]);
+        server.cli(&["LOCK.RELEASE", "late", "a"]);
+        leave(&prefix, &mut server);
+    }
+}
+
+#[test]
+fn a_file_that_holds_a_lock_is_left_as_it_is() {
+    let (prefix, mut server) = with_module("");
+    server.cli(&["LOCK.ACQUIRE", "lock", "a", "600000"]);
+    server.stop();
+    let before = fs::read(server.file("dump.rdb")).unwrap();
+    assert_refused(&prefix, &["needed", &server.conf()], "dump.rdb");
+    assert_refused(&prefix, &["forget", &server.conf()], "holds locks");
+    assert_refused(&prefix, &["disable", &server.conf()], "still loads");
+    assert_eq!(fs::read(server.file("dump.rdb")).unwrap(), before);
+    assert!(!server.file("with-mortise").exists());
+    assert!(!server.file("dump.rdb.without-mortise").exists());
+    server.start();
+    assert!(server.cli(&["LOCK.INFO", "lock"]).contains("holders"));
+}
+
+#[test]
+fn a_server_that_runs_is_asked_what_it_will_save() {
+    let (prefix, server) = with_module("");
+    server.cli(&["LOCK.ACQUIRE", "lock", "a", "600000"]);
+    assert_refused(&prefix, &["needed", &server.conf()], "holds 1 locks");
+    assert_refused(&prefix, &["disable", &server.conf()], "still loads");
+    assert_refused(&prefix, &["forget", &server.conf()], "stop it first");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_believed_to_need_its_module() {
+    let (prefix, server) = with_module("");
+    server.cli(&["CONFIG", "SET", "requirepass", "secret"]);
+    assert_refused(&prefix, &["needed", &server.conf()], "does not say");
+}
+
+#[test]
+fn a_password_in_the_configuration_is_used() {
+    let (prefix, server) = with_module("requirepass secret\n");
+    server.cli(&["-a", "secret", "LOCK.ACQUIRE", "lock", "a", "600000"]);
+    assert_refused(&prefix, &["needed", &server.conf()], "holds 1 locks");
+}
+
+#[test]
+fn whoever_insists_gets_a_server_that_starts_again_as_soon_as_the_module_is_back() {
+    let (prefix, mut server) = with_module("");
+    let token = server.cli(&["LOCK.ACQUIRE", "lock", "a", "600000"]);
+    server.stop();
+    assert!(prefix.tool(&["disable", "--force", &server.conf()]).0);
+    assert!(!server.try_start());
+    assert!(server.log().contains("mort-lock"), "{}", server.log());
+    assert!(prefix.tool(&["enable", &server.conf()]).0);
+    server.start();
+    assert_eq!(server.cli(&["LOCK.RENEW", "lock", "a", "1000"]), token);
+}

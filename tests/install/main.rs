@@ -1,0 +1,11 @@
+//! How the module comes to a server and goes again: `make install`, the configuration, the data, Kubernetes, an upgrade, and that
+//! docs/install.md says all of it rightly. The package and the image have a Debian of their own: `make deb-test`.
+
+mod configuration;
+mod data;
+mod kubernetes;
+mod make_install;
+mod manifest;
+mod own_server;
+mod page;
+mod upgrade;

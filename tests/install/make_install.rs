@@ -1,0 +1,93 @@
+//! `make install` and `make uninstall`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use mortise_harness::module_path;
+
+use crate::own_server::{OwnServer, Prefix, program, root};
+
+#[test]
+fn what_is_installed_is_loaded_once_and_grants_a_lock() {
+    let prefix = Prefix::new();
+    let check = format!("MORTISE_SERVER={}", program());
+    let (content, said) = prefix.make(&["install", &check]);
+    assert!(content && said.contains("grants a lock"), "{said}");
+    let mode = fs::metadata(prefix.module()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+}
+
+#[test]
+fn a_file_that_no_server_loads_is_told_at_the_installation() {
+    let prefix = Prefix::new();
+    let nothing = prefix.path().join("nothing.so");
+    fs::write(&nothing, "no module").unwrap();
+    let module = format!("MODULE={}", nothing.display());
+    let check = format!("MORTISE_SERVER={}", program());
+    let (content, said) = prefix.make(&["install", &check, &module]);
+    assert!(!content && said.contains("does not start with"), "{said}");
+}
+
+#[test]
+fn a_staged_installation_names_the_place_where_it_will_be() {
+    let prefix = Prefix::new();
+    let stage = prefix.path().join("stage");
+    let destination = format!("DESTDIR={}", stage.display());
+    let (content, said) = prefix.make(&["install", "CHECK=no", &destination]);
+    assert!(content, "{said}");
+    let staged = stage.join(prefix.path().strip_prefix("/").unwrap());
+    let snippet = fs::read_to_string(staged.join("share/mortise/mortise.conf")).unwrap();
+    let line = format!("\nloadmodule {}\n", prefix.module().display());
+    assert!(snippet.contains(&line), "{snippet}");
+}
+
+#[test]
+fn nothing_is_left_after_uninstalling() {
+    let prefix = Prefix::new();
+    let (content, said) = prefix.make(&["uninstall"]);
+    assert!(content, "{said}");
+    for folder in ["lib", "share", "sbin", "share/man/man8"] {
+        let left: Vec<_> = fs::read_dir(prefix.path().join(folder))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file() || path.ends_with("mortise"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn a_server_that_runs_goes_on_with_its_module_while_another_one_is_installed_over_it() {
+    let prefix = Prefix::new();
+    let mut server = OwnServer::new("");
+    assert!(prefix.tool(&["enable", &server.conf()]).0);
+    server.start();
+    // What is written over the file of a library that runs is run, or read as code: the server would die of this.
+    let rubbish = prefix.path().join("rubbish.so");
+    fs::write(
+        &rubbish,
+        vec![0; fs::metadata(module_path()).unwrap().len() as usize],
+    )
+    .unwrap();
+    let script = root().join("scripts/install");
+    let installed = Command::new(script)
+        .arg(&rubbish)
+        .arg(prefix.path())
+        .status()
+        .unwrap();
+    assert!(installed.success());
+    for owner in ["a", "b", "c"] {
+        let key = format!("key:{owner}");
+        let token = server.cli(&["LOCK.ACQUIRE", &key, owner, "10000"]);
+        assert!(token.parse::<u64>().is_ok(), "{token}");
+        assert_eq!(server.cli(&["LOCK.RELEASE", &key, owner]), "0");
+    }
+    assert_eq!(
+        server
+            .cli(&["LOCK.ACQUIRE", "k", "a", "10000", "WIAT", "1"])
+            .split(' ')
+            .next(),
+        Some("ERR")
+    );
+}

@@ -1,0 +1,16 @@
+//! What the servers told, and what follows from it. Nothing here asks, waits or draws; time comes in as a number.
+
+mod keys;
+mod node;
+mod sample;
+mod state;
+mod warnings;
+
+pub use keys::Key;
+pub use node::{Node, Rates};
+pub use sample::{
+    Broken, Deployment, Detail, Facts, Hold, Limits, LockId, Look, Mode, Opened, Report, Role,
+    Sample, Times, Totals, Waiter, Wanted,
+};
+pub use state::{Notice, Order, Question, Row, Screen, State, Summary};
+pub use warnings::warnings;

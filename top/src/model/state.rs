@@ -1,0 +1,343 @@
+//! All that the screens show: the servers, what is looked at, what is being asked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::node::{Node, Rates};
+use super::sample::{Broken, Detail, Hold, LockId, Look, Report, Times, Wanted};
+use crate::text;
+
+/// How long a notice stays.
+const NOTICE_STAYS: Duration = Duration::from_secs(10);
+
+/// The state of the program.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// The servers by address.
+    pub nodes: BTreeMap<String, Node>,
+    /// Why it is not known which servers there are.
+    pub lost: Option<(Duration, String)>,
+    /// The time since the start.
+    pub now: Duration,
+    /// Only what contains this is listed.
+    pub filter: String,
+    /// The filter is being typed.
+    pub typing: bool,
+    /// What is looked at.
+    pub screen: Screen,
+    /// Nothing new is shown.
+    pub paused: bool,
+    /// The keys are explained.
+    pub help: bool,
+    /// The longest wait comes first, not the longest queue.
+    pub by_age: bool,
+    /// What is asked before it is done.
+    pub question: Option<Question>,
+    /// What came of it.
+    pub notice: Option<Notice>,
+    /// The lock in the list that is chosen, and the line it was on when it was last seen.
+    pub(super) chosen: (Option<LockId>, usize),
+    /// The line that is chosen on the screen of one lock.
+    pub(super) line: usize,
+    /// Somebody has said that the servers are watched by Sentinels.
+    sentinels: bool,
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Screen {
+    /// All locks that are waited for.
+    #[default]
+    List,
+    /// One of them.
+    Lock(LockId),
+}
+
+/// What the source is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Look at this lock, or at none.
+    Watch(Option<LockId>),
+    /// End a hold.
+    Break {
+        /// Of this lock.
+        lock: LockId,
+        /// This owner's.
+        owner: Vec<u8>,
+        /// Only the one with this token.
+        token: u64,
+    },
+    /// End the program.
+    Quit,
+}
+
+/// Whether a hold is to be broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Of which lock.
+    pub lock: LockId,
+    /// Which hold.
+    pub hold: Hold,
+    /// How many wait for it.
+    pub waiters: u64,
+}
+
+/// Something that has been done or refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// In words.
+    pub text: String,
+    /// When.
+    pub at: Duration,
+}
+
+/// A line of the list.
+#[derive(Debug, Clone)]
+pub struct Row<'a> {
+    /// Where it is.
+    pub node: &'a str,
+    /// What is known of it.
+    pub wanted: &'a Wanted,
+    /// The server has fallen silent: this is what it said last.
+    pub stale: bool,
+}
+
+impl Row<'_> {
+    /// Which lock it is.
+    pub fn id(&self) -> LockId {
+        LockId {
+            node: self.node.to_owned(),
+            db: self.wanted.db,
+            key: self.wanted.key.clone(),
+        }
+    }
+}
+
+/// All servers together.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// How many there are, and how many of them answer.
+    pub nodes: (usize, usize),
+    /// Keys that are held.
+    pub locks: u64,
+    /// Holds.
+    pub holders: u64,
+    /// Requests that wait, of these by mail, and clients blocked.
+    pub waiters: [u64; 3],
+    /// Boxes and letters.
+    pub mail: [u64; 2],
+    /// Of all that are known.
+    pub rates: Option<Rates>,
+    /// The worst server's.
+    pub wait: Times,
+    /// The worst server's.
+    pub hold: Times,
+    /// The largest.
+    pub last_token: u64,
+}
+
+impl State {
+    /// Of servers that Sentinels watch, or of others.
+    pub fn new(sentinels: bool) -> State {
+        State {
+            sentinels,
+            ..State::default()
+        }
+    }
+
+    /// Servers may take each other's place, so it matters whether that is safe.
+    pub(super) fn may_fail_over(&self, node: &Node) -> bool {
+        let Some(sample) = &node.sample else {
+            return false;
+        };
+        let run = sample.facts.deployment;
+        self.sentinels || run.cluster || run.replicas > 0
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Duration) {
+        self.now = now;
+        if let Some(notice) = &self.notice
+            && notice.at + NOTICE_STAYS < now
+        {
+            self.notice = None;
+        }
+    }
+
+    /// Something has been told.
+    pub fn take(&mut self, report: Report) {
+        match report {
+            Report::Nodes(names) => {
+                self.lost = None;
+                self.nodes.retain(|name, _| names.contains(name));
+                for name in names {
+                    self.nodes.entry(name).or_default();
+                }
+            }
+            // A server that is none any more may have had something to say.
+            Report::Sample { node, at, sample } if !self.paused => {
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.take(at, *sample);
+                }
+                self.settle_choice();
+            }
+            Report::Sample { .. } => {}
+            Report::Silent { node, at, why } => {
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.fall_silent(at, why);
+                }
+            }
+            Report::Lost { at, why } => {
+                let since = self.lost.take().map_or(at, |(since, _)| since);
+                self.lost = Some((since, why));
+            }
+            Report::Broken {
+                at,
+                lock,
+                owner,
+                outcome,
+            } => self.tell_broken(at, &lock, &owner, outcome),
+        }
+    }
+
+    fn tell_broken(&mut self, at: Duration, lock: &LockId, owner: &[u8], outcome: Broken) {
+        let (key, owner) = (text::escaped(&lock.key), text::escaped(owner));
+        let text = match outcome {
+            Broken::Ended => format!("Broken: {owner} holds {key} no more"),
+            Broken::Nothing => {
+                format!("Nothing to break: {owner} held {key} no more by that token")
+            }
+            Broken::Refused(error) => format!("Not broken: {error}"),
+            Broken::Unknown(error) => {
+                format!("Not known whether {owner} still holds {key}: {error}")
+            }
+        };
+        self.notice = Some(Notice { text, at });
+    }
+
+    /// Says something at the foot of the screen.
+    pub(super) fn say(&mut self, text: impl Into<String>) {
+        self.notice = Some(Notice {
+            text: text.into(),
+            at: self.now,
+        });
+    }
+
+    /// The lines of the list, in order.
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let nodes = self.nodes.iter();
+        let all = nodes.flat_map(|(name, node)| {
+            let sample = node.sample.iter();
+            sample.flat_map(|sample| &sample.wanted).map(|wanted| Row {
+                node: name,
+                wanted,
+                stale: node.silent.is_some(),
+            })
+        });
+        let mut rows: Vec<Row<'_>> = all.filter(|row| self.lets_through(row)).collect();
+        // A stable sort: among equals the order is that of the servers and of what they said.
+        rows.sort_by_key(|row| {
+            let (waiters, age) = (row.wanted.waiters, row.wanted.oldest_ms);
+            std::cmp::Reverse(if self.by_age {
+                (age, waiters)
+            } else {
+                (waiters, age)
+            })
+        });
+        rows
+    }
+
+    /// The filter looks at the key, the first owner and the server, whatever their case.
+    fn lets_through(&self, row: &Row<'_>) -> bool {
+        let filter = self.filter.to_lowercase();
+        let holds = row.wanted.detail.iter().flat_map(|detail| &detail.holds);
+        let mut texts = vec![text::escaped(&row.wanted.key), row.node.to_owned()];
+        texts.extend(holds.map(|hold| text::escaped(&hold.owner)));
+        texts
+            .iter()
+            .any(|text| text.to_lowercase().contains(&filter))
+    }
+
+    /// Which of the rows is chosen; the one in its place, where it has gone.
+    pub fn chosen_row(&self, rows: &[Row<'_>]) -> Option<usize> {
+        let (id, line) = &self.chosen;
+        let found = rows.iter().position(|row| Some(row.id()) == *id);
+        found.or_else(|| rows.len().checked_sub(1).map(|last| last.min(*line)))
+    }
+
+    /// Remembers on which line the chosen lock is, so that its neighbour is chosen when it goes.
+    pub(super) fn settle_choice(&mut self) {
+        let rows = self.rows();
+        if let Some(line) = self.chosen_row(&rows) {
+            self.chosen = (Some(rows[line].id()), line);
+        }
+    }
+
+    /// The lock that is open, and what is known of it: None before it has been told.
+    pub fn opened(&self) -> Option<(&LockId, Option<&Look>)> {
+        let Screen::Lock(id) = &self.screen else {
+            return None;
+        };
+        let sample = self
+            .nodes
+            .get(&id.node)
+            .and_then(|node| node.sample.as_ref());
+        let opened = sample.and_then(|sample| sample.opened.as_ref());
+        let told = opened.filter(|(told, _)| told == id).map(|(_, told)| told);
+        Some((id, told))
+    }
+
+    /// Who holds and waits in the open lock, if that is known.
+    pub fn opened_detail(&self) -> Option<&Detail> {
+        match self.opened() {
+            Some((_, Some(Ok(Some(detail))))) => Some(detail),
+            _ => None,
+        }
+    }
+
+    /// The line chosen on the screen of one lock: holders first, then the queue.
+    pub fn chosen_line(&self) -> usize {
+        let lines = self
+            .opened_detail()
+            .map_or(0, |detail| detail.holds.len() + detail.queue.len());
+        self.line.min(lines.saturating_sub(1))
+    }
+
+    /// All servers that answer, together.
+    pub fn summary(&self) -> Summary {
+        let mut sum = Summary {
+            nodes: (self.nodes.len(), 0),
+            ..Summary::default()
+        };
+        for node in self.nodes.values() {
+            let Some(sample) = node.current() else {
+                continue;
+            };
+            let facts = &sample.facts;
+            sum.nodes.1 += 1;
+            sum.locks += facts.locks;
+            sum.holders += facts.holders;
+            sum.waiters[0] += facts.waiters;
+            sum.waiters[1] += facts.by_mail;
+            sum.waiters[2] += facts.blocked;
+            sum.mail[0] += facts.boxes;
+            sum.mail[1] += facts.letters;
+            sum.wait = worst(sum.wait, facts.wait);
+            sum.hold = worst(sum.hold, facts.hold);
+            sum.last_token = sum.last_token.max(facts.last_token);
+            if let Some(rates) = &node.rates {
+                sum.rates.get_or_insert_default().add(rates);
+            }
+        }
+        sum
+    }
+}
+
+fn worst(a: Times, b: Times) -> Times {
+    Times {
+        p50: a.p50.max(b.p50),
+        p95: a.p95.max(b.p95),
+        p99: a.p99.max(b.p99),
+        max: a.max.max(b.max),
+    }
+}

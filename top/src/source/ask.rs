@@ -1,0 +1,185 @@
+//! What one server is asked, and what it says to that.
+
+use redis::{Cmd, Value, cmd};
+
+use super::dial::{Address, Link};
+use super::members;
+use super::reply::{self, Info, error_text};
+use crate::model::{Broken, Detail, LockId, Opened, Sample, Wanted};
+use crate::options::Asking;
+
+/// How many holders and waiters of each lock in the list are asked for.
+const GLANCE: u32 = 10;
+/// The same for the lock that is open.
+const OPENED: u32 = 200;
+
+/// What a server said, and the cluster that it knows of, if it is of one.
+pub(super) struct Answer {
+    pub(super) sample: Sample,
+    pub(super) members: Option<Vec<Address>>,
+}
+
+/// Asks a server all that is shown of it.
+pub(super) fn look(
+    link: &mut Link,
+    address: &Address,
+    asking: Asking,
+    opened: Option<&LockId>,
+) -> Result<Answer, String> {
+    let commands = [
+        words(&["INFO", "lock"]),
+        words(&["INFO", "replication"]),
+        words(&["INFO", "cluster"]),
+        words(&["CONFIG", "GET", "lock.max-waiters", "lock.max-queued"]),
+        cmd("LOCK.TOP").arg("COUNT").arg(asking.count).to_owned(),
+    ];
+    let replies = link.ask(&commands, asking.timeout)?;
+    let [lock, replication, cluster, limits, top] = &replies[..] else {
+        return Err("too few replies".to_owned());
+    };
+    if let Value::ServerError(error) = lock {
+        return Err(error_text(error));
+    }
+    let info = Info::of(&[lock, replication, cluster]);
+    if !info.has_module() {
+        return Err("it does not have the module".to_owned());
+    }
+    let mut sample = Sample {
+        facts: info.facts(reply::limits(limits)),
+        wanted: reply::wanted(top),
+        refused: refusal(top),
+        opened: None,
+    };
+    let members = ask_details(link, address, asking, &info, &mut sample, opened)?;
+    Ok(Answer { sample, members })
+}
+
+/// Fills in who holds and who waits, and asks who else is in the cluster.
+fn ask_details(
+    link: &mut Link,
+    address: &Address,
+    asking: Asking,
+    info: &Info,
+    sample: &mut Sample,
+    opened: Option<&LockId>,
+) -> Result<Option<Vec<Address>>, String> {
+    let mut batch = Batch::default();
+    if info.is_cluster() {
+        batch.commands.push(words(&["CLUSTER", "NODES"]));
+    }
+    let wanted = sample.wanted.iter();
+    let looks: Vec<Look> = wanted
+        .map(|wanted| batch.look(wanted.db, &wanted.key, GLANCE, link))
+        .collect();
+    let last = opened.map(|id| batch.look(id.db, &id.key, OPENED, link));
+    let replies = link.ask(&batch.commands, asking.timeout)?;
+    if batch.is_lost(&replies) {
+        link.lose_db();
+    }
+    for (wanted, look) in sample.wanted.iter_mut().zip(&looks) {
+        if let Ok(Some(detail)) = look.told(&replies) {
+            fill(wanted, detail);
+        }
+    }
+    sample.opened = opened
+        .zip(last)
+        .map(|(id, look)| -> Opened { (id.clone(), look.told(&replies)) });
+    let nodes = replies.first().filter(|_| info.is_cluster());
+    Ok(nodes.map(|nodes| members::of(&reply::string(nodes), address)))
+}
+
+/// Commands that are sent together, some of them about locks of other databases.
+#[derive(Default)]
+struct Batch {
+    commands: Vec<Cmd>,
+    /// The places of SELECTs.
+    selects: Vec<usize>,
+}
+
+/// A LOCK.INFO in a batch: where its reply will be, and that of the SELECT on which it depends.
+struct Look {
+    select: Option<usize>,
+    info: usize,
+}
+
+impl Batch {
+    fn look(&mut self, db: u32, key: &[u8], count: u32, link: &mut Link) -> Look {
+        // Who stays in one database needs no right to change it.
+        if link.db() != Some(i64::from(db)) {
+            self.selects.push(self.commands.len());
+            self.commands.push(cmd("SELECT").arg(db).to_owned());
+            link.set_db(db);
+        }
+        let info = cmd("LOCK.INFO").arg(key).arg("COUNT").arg(count).to_owned();
+        self.commands.push(info);
+        Look {
+            select: self.selects.last().copied(),
+            info: self.commands.len() - 1,
+        }
+    }
+
+    /// It is not known which database the connection is in now.
+    fn is_lost(&self, replies: &[Value]) -> bool {
+        let refused = |at: &usize| matches!(replies.get(*at), Some(Value::ServerError(_)));
+        self.selects.iter().any(refused)
+    }
+}
+
+impl Look {
+    fn told(&self, replies: &[Value]) -> Result<Option<Detail>, String> {
+        for at in self.select.iter().chain([&self.info]) {
+            if let Some(Value::ServerError(error)) = replies.get(*at) {
+                return Err(error_text(error));
+            }
+        }
+        Ok(replies.get(self.info).and_then(reply::detail))
+    }
+}
+
+/// The numbers of LOCK.TOP are of the last command that looked at the key: these are newer.
+fn fill(wanted: &mut Wanted, detail: Detail) {
+    wanted.mode = detail.mode;
+    wanted.holders = detail.holders;
+    wanted.detail = Some(detail);
+}
+
+fn refusal(top: &Value) -> Option<String> {
+    match top {
+        Value::ServerError(error) => Some(format!("LOCK.TOP: {}", error_text(error))),
+        _ => None,
+    }
+}
+
+/// Ends the hold of that owner by that token. An error is one of the connection.
+pub(super) fn break_hold(
+    link: &mut Link,
+    lock: &LockId,
+    owner: &[u8],
+    token: u64,
+    asking: Asking,
+) -> Result<Broken, String> {
+    if link.db() != Some(i64::from(lock.db)) {
+        let select = cmd("SELECT").arg(lock.db).to_owned();
+        // Nothing is released before it is certain in which database.
+        if let Value::ServerError(error) = &link.ask(&[select], asking.timeout)?[0] {
+            return Ok(Broken::Refused(error_text(error)));
+        }
+        link.set_db(lock.db);
+    }
+    let mut release = cmd("LOCK.RELEASE");
+    release.arg(&lock.key).arg(owner);
+    release.arg("ALL").arg("TOKEN").arg(token);
+    Ok(match &link.ask(&[release], asking.timeout)?[0] {
+        Value::ServerError(error) => Broken::Refused(error_text(error)),
+        Value::Nil => Broken::Nothing,
+        _ => Broken::Ended,
+    })
+}
+
+fn words(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(word);
+    }
+    command
+}

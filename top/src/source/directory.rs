@@ -1,0 +1,117 @@
+//! Which servers there are: those that were named, those that a cluster's nodes know of, or the one that Sentinels name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::dial::Address;
+
+/// The servers to ask.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// Those that were named.
+    seeds: Vec<Address>,
+    /// The names of those that turned out to be nodes of a cluster: the cluster says whether they are primaries.
+    in_cluster: BTreeSet<String>,
+    /// Which primaries each node knows of.
+    known: BTreeMap<String, Vec<Address>>,
+}
+
+impl Directory {
+    pub(super) fn new(seeds: Vec<Address>) -> Directory {
+        Directory {
+            seeds,
+            in_cluster: BTreeSet::new(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// A node of a cluster knows of these.
+    pub(super) fn heard(&mut self, node: String, members: Vec<Address>) {
+        self.in_cluster.insert(node.clone());
+        if !members.is_empty() {
+            self.known.insert(node, members);
+            self.forget_outsiders();
+        }
+    }
+
+    /// A server does not answer: what it knew counts as long as nobody else knows anything.
+    pub(super) fn silent(&mut self, node: &str) {
+        if self.known.len() > 1 {
+            self.known.remove(node);
+        }
+    }
+
+    /// There is this one only.
+    pub(super) fn only(&mut self, primary: Address) {
+        self.seeds = vec![primary];
+    }
+
+    /// What a node knew that is not asked any more counts as long as nobody else knows anything.
+    fn forget_outsiders(&mut self) {
+        let names: BTreeSet<String> = self.servers().iter().map(Address::name).collect();
+        let inside = self
+            .known
+            .keys()
+            .filter(|name| names.contains(*name))
+            .count();
+        if inside > 0 {
+            self.known.retain(|name, _| names.contains(name));
+        }
+    }
+
+    /// All to be asked. Where the nodes of a cluster do not agree, whoever counts as a primary to one of them.
+    pub(super) fn servers(&self) -> Vec<Address> {
+        let seeds = self
+            .seeds
+            .iter()
+            .filter(|seed| !self.in_cluster.contains(&seed.name()));
+        let mut servers: BTreeMap<String, &Address> = BTreeMap::new();
+        for address in seeds.chain(self.known.values().flatten()) {
+            servers.entry(address.name()).or_insert(address);
+        }
+        servers.into_values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::IntoConnectionInfo;
+
+    fn at(host: &str) -> Address {
+        let url = format!("redis://{host}/");
+        Address::new(url.into_connection_info().unwrap(), None)
+    }
+
+    fn names(directory: &Directory) -> Vec<String> {
+        directory.servers().iter().map(Address::name).collect()
+    }
+
+    #[test]
+    fn the_primaries_of_a_cluster_take_the_place_of_its_node_that_was_named() {
+        let mut directory = Directory::new(vec![at("localhost:1")]);
+        directory.heard("localhost:1".into(), vec![at("a:1"), at("b:1")]);
+        assert_eq!(names(&directory), ["a:1", "b:1"]);
+        directory.heard("a:1".into(), vec![at("a:1"), at("b:1")]);
+        directory.heard("a:1".into(), vec![at("a:1"), at("c:1")]);
+        assert_eq!(names(&directory), ["a:1", "c:1"]);
+    }
+
+    #[test]
+    fn what_a_silent_node_knew_counts_while_nobody_else_knows_anything() {
+        let mut directory = Directory::new(vec![at("a:1")]);
+        directory.heard("a:1".into(), vec![at("a:1"), at("b:1")]);
+        directory.silent("a:1");
+        assert_eq!(names(&directory), ["a:1", "b:1"]);
+        directory.heard("b:1".into(), vec![at("b:1"), at("c:1")]);
+        directory.silent("a:1");
+        assert_eq!(names(&directory), ["b:1", "c:1"]);
+    }
+
+    #[test]
+    fn servers_that_are_no_cluster_stay() {
+        let mut directory = Directory::new(vec![at("alone:1"), at("a:1")]);
+        directory.heard("a:1".into(), vec![at("a:1"), at("b:1")]);
+        assert_eq!(names(&directory), ["a:1", "alone:1", "b:1"]);
+        directory.only(at("z:1"));
+    }
+}

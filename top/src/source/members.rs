@@ -1,0 +1,80 @@
+//! Who is in a cluster, as one of its nodes says.
+
+use super::dial::Address;
+
+/// The primaries that own slots, out of `CLUSTER NODES` as `speaker` says it.
+pub(super) fn of(nodes: &str, speaker: &Address) -> Vec<Address> {
+    nodes
+        .lines()
+        .filter_map(|line| primary(line, speaker))
+        .collect()
+}
+
+fn primary(line: &str, speaker: &Address) -> Option<Address> {
+    let fields: Vec<&str> = line.split(' ').collect();
+    let [_, address, flags, _, _, _, _, _, _slots, ..] = fields[..] else {
+        return None;
+    };
+    let flags: Vec<&str> = flags.split(',').collect();
+    let away = ["handshake", "noaddr"];
+    if !flags.contains(&"master") || flags.iter().any(|flag| away.contains(flag)) {
+        return None;
+    }
+    // `ip:port@bus`, and `,hostname` where one is announced.
+    let mut parts = address.split(',');
+    let (ip, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
+    let hostname = parts
+        .next()
+        .filter(|name| !name.is_empty() && !name.contains('='));
+    // A certificate is for a name.
+    let host = match hostname {
+        Some(name) if speaker.is_tls() => name,
+        // A node that nobody has met does not know its address.
+        _ if ip.is_empty() => match speaker.host() {
+            Some(host) => host,
+            None => return Some(speaker.clone()),
+        },
+        _ => ip,
+    };
+    Some(speaker.sibling(host, port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::IntoConnectionInfo;
+
+    fn names(url: &str, nodes: &str) -> Vec<String> {
+        let speaker = Address::new(url.into_connection_info().unwrap(), None);
+        of(nodes, &speaker).iter().map(Address::name).collect()
+    }
+
+    const NODES: &str = "\
+a1 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-5460\n\
+b2 127.0.0.1:7001@17001,node-b master - 0 1 2 connected 5461-10922 [5461->-a1]\n\
+c3 127.0.0.1:7002@17002 slave a1 0 1 1 connected\n\
+d4 127.0.0.1:7003@17003 master - 0 1 4 connected\n\
+e5 127.0.0.1:7004@17004 master,fail? - 0 1 5 connected 10923-16383\n\
+f6 :0@0 master,noaddr - 0 1 6 disconnected 3\n";
+
+    #[test]
+    fn only_primaries_with_slots_are_asked() {
+        let expected = ["127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7004"];
+        assert_eq!(names("redis://127.0.0.1:7000/", NODES), expected);
+    }
+
+    #[test]
+    fn over_tls_a_node_is_called_by_its_name() {
+        assert_eq!(names("rediss://127.0.0.1:7000/", NODES)[1], "node-b:7001");
+    }
+
+    #[test]
+    fn a_node_that_has_met_nobody_is_where_it_was_found() {
+        let alone = "a1 :7000@17000 myself,master - 0 0 1 connected 0-16383\n";
+        assert_eq!(
+            names("redis://locks.example:7000/", alone),
+            ["locks.example:7000"]
+        );
+        assert_eq!(names("unix:///run/redis.sock", alone), ["/run/redis.sock"]);
+    }
+}

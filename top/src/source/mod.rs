@@ -1,0 +1,192 @@
+//! The connections: a thread for each server, so that one that hangs keeps nobody waiting, and one thread that knows which
+//! servers there are.
+
+mod ask;
+mod dial;
+mod directory;
+mod members;
+mod message;
+mod poll;
+mod reply;
+mod sentinels;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+use self::dial::Address;
+use self::directory::Directory;
+use self::message::Message;
+use self::poll::{Poller, Work};
+use crate::model::{Broken, LockId, Order, Report};
+use crate::options::{Asking, Target};
+
+/// The servers, asked in the background.
+#[derive(Debug)]
+pub struct Source {
+    inbox: Sender<Message>,
+    /// What they say.
+    pub reports: Receiver<Report>,
+}
+
+impl Source {
+    /// Begins to ask. Times are counted from `began`.
+    pub fn start(target: &Target, asking: Asking, began: Instant) -> Source {
+        // Fails where somebody has chosen one before, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (inbox, messages) = channel();
+        let (reports, out) = channel();
+        let addresses = target.urls.iter().map(|info| {
+            let info = info.clone();
+            Address::new(info, target.certificates.clone())
+        });
+        let addresses: Vec<Address> = addresses.collect();
+        let seeds = match &target.sentinel {
+            None => addresses,
+            Some(name) => {
+                watch_sentinels(addresses, name.clone(), asking, inbox.clone());
+                Vec::new()
+            }
+        };
+        let supervisor = Supervisor {
+            directory: Directory::new(seeds),
+            pollers: BTreeMap::new(),
+            opened: None,
+            asking,
+            began,
+            inbox: inbox.clone(),
+            reports,
+        };
+        thread::spawn(move || supervisor.run(&messages));
+        Source {
+            inbox,
+            reports: out,
+        }
+    }
+
+    /// Has something done; what comes of it is reported.
+    pub fn order(&self, order: Order) {
+        // The thread that is told ends with this value only.
+        let _ = self.inbox.send(Message::Order(order));
+    }
+}
+
+fn watch_sentinels(sentinels: Vec<Address>, name: String, asking: Asking, inbox: Sender<Message>) {
+    thread::spawn(move || {
+        sentinels::run(&sentinels, &name, asking, |primary| {
+            inbox.send(Message::Primary(primary)).is_ok()
+        });
+    });
+}
+
+/// Knows which servers there are, and has a thread for each.
+struct Supervisor {
+    directory: Directory,
+    pollers: BTreeMap<String, Sender<Work>>,
+    opened: Option<LockId>,
+    asking: Asking,
+    began: Instant,
+    inbox: Sender<Message>,
+    reports: Sender<Report>,
+}
+
+impl Supervisor {
+    fn run(mut self, messages: &Receiver<Message>) {
+        self.follow_directory();
+        for message in messages {
+            let report = match message {
+                Message::Order(order) => self.obey(order),
+                Message::Members(node, members) => {
+                    self.directory.heard(node, members);
+                    self.follow_directory();
+                    None
+                }
+                Message::Report(report) => {
+                    if let Report::Silent { node, .. } = &report {
+                        self.directory.silent(node);
+                    }
+                    Some(report)
+                }
+                Message::Primary(Ok(primary)) => {
+                    self.directory.only(primary);
+                    self.follow_directory();
+                    Some(self.nodes())
+                }
+                Message::Primary(Err(why)) => Some(Report::Lost {
+                    at: self.began.elapsed(),
+                    why,
+                }),
+            };
+            if let Some(report) = report
+                && self.reports.send(report).is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Option<Report> {
+        match order {
+            Order::Watch(lock) => {
+                self.opened = lock.clone();
+                for (node, poller) in &self.pollers {
+                    let here = lock.clone().filter(|lock| lock.node == *node);
+                    // A thread that is gone has nothing to look at.
+                    let _ = poller.send(Work::Watch(here));
+                }
+                None
+            }
+            Order::Break { lock, owner, token } => {
+                let work = Work::Break(lock.clone(), owner.clone(), token);
+                let poller = self.pollers.get(&lock.node);
+                let sent = poller.is_some_and(|poller| poller.send(work).is_ok());
+                (!sent).then(|| Report::Broken {
+                    at: self.began.elapsed(),
+                    outcome: Broken::Refused(format!("{} is not watched any more", lock.node)),
+                    lock,
+                    owner,
+                })
+            }
+            Order::Quit => None,
+        }
+    }
+
+    /// Starts a thread for each new server; that of one that has gone ends by itself.
+    fn follow_directory(&mut self) {
+        let servers = self.directory.servers();
+        let names: Vec<String> = servers.iter().map(Address::name).collect();
+        let before: Vec<String> = self.pollers.keys().cloned().collect();
+        self.pollers.retain(|name, _| names.contains(name));
+        for address in servers {
+            let name = address.name();
+            if !self.pollers.contains_key(&name) {
+                let work = self.start_poller(address);
+                self.pollers.insert(name, work);
+            }
+        }
+        if !self.pollers.keys().eq(&before) {
+            // Who does not listen any more is noticed at the next report.
+            let _ = self.reports.send(self.nodes());
+        }
+    }
+
+    fn nodes(&self) -> Report {
+        Report::Nodes(self.pollers.keys().cloned().collect())
+    }
+
+    fn start_poller(&self, address: Address) -> Sender<Work> {
+        let (sender, work) = channel();
+        let name = address.name();
+        let poller = Poller {
+            opened: self.opened.clone().filter(|lock| lock.node == name),
+            address,
+            asking: self.asking,
+            began: self.began,
+            work,
+            outbox: self.inbox.clone(),
+        };
+        thread::spawn(move || poller.run());
+        sender
+    }
+}

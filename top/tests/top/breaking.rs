@@ -1,0 +1,144 @@
+//! Breaking a hold, after asking.
+
+use mortise_harness::{cmd, granted, hold_of, int, queue, waiter};
+
+use crate::{builder, top};
+
+#[test]
+fn a_hold_is_broken_after_a_yes_and_the_next_in_line_gets_in() {
+    let server = builder().start();
+    let mut a = server.connect();
+    let token = int(&cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000));
+    let mut b = waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "stock:42",
+        "bob",
+        600_000,
+        "WAIT",
+        0
+    );
+    queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "carol", 600_000);
+
+    let terminal = top(&[&server.url()]);
+    terminal.await_line(&["stock:42", "alice"]);
+    terminal.press("b");
+    let screen = terminal.await_texts(&["Break this hold?", "y  break it"]);
+    for text in [
+        "lock   stock:42",
+        "owner  alice",
+        &format!("token  {token}"),
+        "2 wait",
+    ] {
+        assert!(screen.contains(text), "{text}:\n{screen}");
+    }
+    terminal.press("y");
+    assert!(granted(&mut b) > token);
+    terminal.await_texts(&["Broken: alice holds stock:42 no more"]);
+    terminal.await_line(&["stock:42", "bob"]);
+    assert!(hold_of(&mut a, "stock:42", "alice").is_none());
+}
+
+#[test]
+fn anything_but_a_yes_breaks_nothing() {
+    let server = builder().start();
+    let mut a = server.connect();
+    let token = int(&cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000));
+    queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "bob", 600_000);
+    let terminal = top(&[&server.url()]);
+    terminal.await_line(&["stock:42", "alice"]);
+    for no in ["n", "\r", "Y", " "] {
+        terminal.press("b");
+        terminal.await_texts(&["Break this hold?"]);
+        terminal.press(no);
+        terminal.await_texts(&["Nothing was broken"]);
+        let hold = hold_of(&mut a, "stock:42", "alice").unwrap();
+        assert_eq!(hold.token, token);
+    }
+}
+
+#[test]
+fn of_many_readers_the_one_that_was_chosen_is_broken_whatever_its_count() {
+    let server = builder().start();
+    let mut a = server.connect();
+    for owner in ["ann", "ben", "ben", "cat"] {
+        cmd!(a, "LOCK.RLOCK", "report", owner, 600_000);
+    }
+    queue!(a, "box", "LOCK.ACQUIRE", "report", "eve", 600_000);
+    let terminal = top(&[&server.url()]);
+    terminal.await_line(&["report", "ann +2"]);
+    terminal.press("b");
+    terminal.await_texts(&["3 owners hold report: open it and choose one"]);
+    terminal.press("\r");
+    terminal.await_line(&["ben", "2"]);
+    terminal.press("j");
+    terminal.press("b");
+    terminal.await_texts(&["Break this hold?", "owner  ben"]);
+    terminal.press("y");
+    terminal.await_texts(&[
+        "Broken: ben holds report no more",
+        "read, 2 holders, 1 waiter",
+    ]);
+    let left = mortise_harness::holders_of(&mut a, "report");
+    assert_eq!(left, ["ann", "cat"]);
+    // Who waits has nothing that could be broken.
+    terminal.press("\x1b[F");
+    terminal.press("b");
+    terminal.await_texts(&["Who waits holds nothing: choose a holder"]);
+}
+
+#[test]
+fn a_hold_that_came_after_the_question_is_left_alone() {
+    let server = builder().start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
+    let mut b = waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "stock:42",
+        "bob",
+        600_000,
+        "WAIT",
+        0
+    );
+    let terminal = top(&[&server.url()]);
+    terminal.await_line(&["stock:42", "alice"]);
+    terminal.press("b");
+    terminal.await_texts(&["Break this hold?"]);
+    cmd!(a, "LOCK.RELEASE", "stock:42", "alice");
+    granted(&mut b);
+    // She is back behind bob, and holds by another token.
+    queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
+    cmd!(a, "LOCK.RELEASE", "stock:42", "bob");
+    let again = hold_of(&mut a, "stock:42", "alice").unwrap();
+    terminal.press("y");
+    terminal.await_texts(&["Nothing to break: alice held stock:42 no more by that token"]);
+    let hold = hold_of(&mut a, "stock:42", "alice").unwrap();
+    assert_eq!(hold.token, again.token);
+}
+
+#[test]
+fn what_may_not_be_broken_is_told_with_the_server_s_reason() {
+    let server = builder().start();
+    let mut a = server.connect();
+    cmd!(
+        a,
+        "ACL",
+        "SETUSER",
+        "eyes",
+        "on",
+        ">secret",
+        "~*",
+        "+@all",
+        "-lock.release"
+    );
+    cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "bob", 600_000);
+    let terminal = top(&[&format!("redis://eyes:secret@{}/", server.addr())]);
+    terminal.await_line(&["stock:42", "alice"]);
+    terminal.press("b");
+    terminal.await_texts(&["Break this hold?"]);
+    terminal.press("y");
+    terminal.await_texts(&["Not broken: NOPERM"]);
+    assert!(hold_of(&mut a, "stock:42", "alice").is_some());
+}
