@@ -3,12 +3,15 @@
 //! may not run, and others may have no timers.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 
-use futures_util::future::{join_all, select};
+use futures_util::StreamExt;
+use futures_util::future::select;
+use futures_util::stream::FuturesUnordered;
 
 use crate::net::task;
 use crate::proto::{Agenda, Slot};
@@ -16,7 +19,7 @@ use crate::run::core::{Due, Renewing};
 use crate::run::{Core, trace};
 #[cfg(simulated)]
 pub(crate) use crate::simulated::wake_at;
-use crate::value::{BootInstant, LOOK, lock};
+use crate::value::{BootInstant, Error, LOOK, lock};
 
 impl Core {
     /// Has it looked at then, not when it was to be. Returns where it is now.
@@ -43,9 +46,12 @@ impl Core {
     }
 }
 
+/// How many renewals have failed at a server, and why the first.
+type Failed = BTreeMap<String, (usize, Error)>;
+
 async fn run(core: Arc<Core>) {
     let next = || lock(&core.agenda).next(BootInstant::now());
-    let mut renewing = Vec::new();
+    let (mut renewing, mut failed) = (FuturesUnordered::<Renewing>::new(), Failed::new());
     while let Some(next) = next() {
         let next = match next {
             Ok(due) => {
@@ -54,22 +60,21 @@ async fn run(core: Arc<Core>) {
             }
             Err(next) => next,
         };
-        if !renewing.is_empty() {
-            task::spawn(&core.runtime, renew(std::mem::take(&mut renewing)));
+        for (server, (holds, error)) in std::mem::take(&mut failed) {
+            trace::renewal_failed(&server, holds, &error);
         }
         // Timers stand still in suspend.
-        let pause = tokio::time::sleep(next.remaining().min(LOOK));
-        select(pin!(pause), pin!(core.earlier.notified())).await;
-    }
-}
-
-async fn renew(renewing: Vec<Renewing>) {
-    let mut failed = BTreeMap::new();
-    for (server, error) in join_all(renewing).await.into_iter().flatten() {
-        failed.entry(server).or_insert((0, error)).0 += 1;
-    }
-    for (server, (holds, error)) in failed {
-        trace::renewal_failed(&server, holds, &error);
+        let pause = pin!(tokio::time::sleep(next.remaining().min(LOOK)));
+        let earlier = pin!(core.earlier.notified());
+        let answers = async {
+            while let Some(answer) = renewing.next().await {
+                if let Some((server, error)) = answer {
+                    failed.entry(server).or_insert((0, error)).0 += 1;
+                }
+            }
+            pending::<()>().await;
+        };
+        select(select(pause, earlier), pin!(answers)).await;
     }
 }
 
