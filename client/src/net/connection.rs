@@ -69,8 +69,8 @@ enum Place {
 /// A request that was sent; resolves to its answer. Dropped, the answer is thrown away.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Until it has resolved.
-    connection: Option<Arc<Connection>>,
+    /// Where its answer comes from until it has resolved, or why it was not sent.
+    connection: Result<Arc<Connection>, Failure>,
     number: u64,
 }
 
@@ -83,6 +83,13 @@ impl Connection {
         now: BootInstant,
     ) -> Pending {
         let mut state = lock(&self.state);
+        if let Some(refusal) = &state.refusal {
+            let connection = Err(refusal.clone());
+            return Pending {
+                connection,
+                number: 0,
+            };
+        }
         let is_first = state.out.is_empty();
         for command in commands {
             let before = state.out.len();
@@ -99,14 +106,11 @@ impl Connection {
             last.place = Place::Waiting(Waker::noop().clone());
         }
         let number = state.first + state.row.len() as u64 - 1;
-        if let Some(refusal) = state.refusal.clone() {
-            state.out.clear();
-            answer(state, iter::repeat_n(Err(refusal), commands.len()));
-        } else if is_first {
-            drop(state);
+        drop(state);
+        if is_first {
             self.more.notify_one();
         }
-        let connection = Some(self.clone());
+        let connection = Ok(self.clone());
         Pending { connection, number }
     }
 
@@ -221,8 +225,9 @@ impl Future for Pending {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        let Some(connection) = &self.connection else {
-            return Poll::Ready(Err(Failure::Gone));
+        let connection = match &self.connection {
+            Ok(connection) => connection,
+            Err(failure) => return Poll::Ready(Err(failure.clone())),
         };
         let mut state = lock(&connection.state);
         let place = state.place(self.number);
@@ -233,7 +238,7 @@ impl Future for Pending {
         let taken = mem::replace(place, Place::Unwanted);
         state.shorten();
         drop(state);
-        self.connection = None;
+        self.connection = Err(Failure::Gone);
         match taken {
             Place::Answered(answer) => Poll::Ready(answer),
             _ => Poll::Ready(Err(Failure::Gone)),
@@ -243,7 +248,7 @@ impl Future for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(connection) = &self.connection {
+        if let Ok(connection) = &self.connection {
             let mut state = lock(&connection.state);
             *state.place(self.number) = Place::Unwanted;
             state.shorten();
