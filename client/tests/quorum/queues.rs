@@ -1,7 +1,7 @@
 //! What a quorum offers beyond the algorithm: both modes, queues, cancellation, and what partitions do to it.
 
 use mortise_client::{Error, Locks, Loss, Mode, Owner, Quorum, Released};
-use mortise_harness::{Server, cmd};
+use mortise_harness::{Server, cmd, text};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
@@ -187,8 +187,13 @@ async fn who_queues_does_not_skip_a_server_that_has_closed_idle_connections() {
     let quorum = servers.quorum().await;
     servers.occupy(&[0, 1, 2], "k", 60_000);
     cmd!(servers.0[0].connect(), "CLIENT", "KILL", "TYPE", "normal");
-    // By then it is known, as it is of a connection that was closed for having been idle.
-    tokio::time::sleep(ms(300)).await;
+    // It is known, as it is of a connection that was closed for having been idle: there is another one beside this.
+    let mut observer = servers.0[0].connect();
+    eventually("it has connected again", || {
+        let clients = text(&cmd!(observer, "CLIENT", "LIST", "TYPE", "normal"));
+        async move { clients.lines().count() >= 2 }
+    })
+    .await;
     let lock = quorum.lock("k").lease(ms(60_000));
     let waiting = tokio::spawn(async move { lock.acquire().await });
     support::await_waiters(&client(&servers.0[0]).await, "k", 1).await;
