@@ -20,6 +20,17 @@ pub(super) struct Column {
     pub(super) kind: Kind,
 }
 
+impl Column {
+    pub(super) const fn new(title: &'static str, width: u16, rank: u8, kind: Kind) -> Column {
+        Column {
+            title,
+            width,
+            rank,
+            kind,
+        }
+    }
+}
+
 /// What is in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -12,27 +12,18 @@ use crate::model::{Row, State};
 use crate::text;
 
 const COLUMNS: [Column; 11] = [
-    column("LOCK", 16, 0, Kind::Name),
-    column("DB", 2, 10, Kind::Number),
-    column("SERVER", 15, 5, Kind::Name),
-    column("WAITING", 7, 1, Kind::Number),
-    column("LONGEST", 8, 3, Kind::Number),
-    column("BY", 7, 7, Kind::Word),
-    column("MODE", 5, 4, Kind::Word),
-    column("HOLDERS", 7, 9, Kind::Number),
-    column("HELD BY", 14, 2, Kind::Name),
-    column("FOR", 8, 8, Kind::Number),
-    column("LEASE", 8, 6, Kind::Number),
+    Column::new("LOCK", 16, 0, Kind::Name),
+    Column::new("DB", 2, 10, Kind::Number),
+    Column::new("SERVER", 15, 5, Kind::Name),
+    Column::new("WAITING", 7, 1, Kind::Number),
+    Column::new("LONGEST", 8, 3, Kind::Number),
+    Column::new("BY", 7, 7, Kind::Word),
+    Column::new("MODE", 5, 4, Kind::Word),
+    Column::new("HOLDERS", 7, 9, Kind::Number),
+    Column::new("HELD BY", 14, 2, Kind::Name),
+    Column::new("FOR", 8, 8, Kind::Number),
+    Column::new("LEASE", 8, 6, Kind::Number),
 ];
-
-const fn column(title: &'static str, width: u16, rank: u8, kind: Kind) -> Column {
-    Column {
-        title,
-        width,
-        rank,
-        kind,
-    }
-}
 
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let rows = state.rows();

@@ -12,33 +12,24 @@ use crate::model::{Detail, Hold, LockId, State, Waiter};
 use crate::text;
 
 const HOLDS: [Column; 7] = [
-    column("HELD BY", 12, 0, Kind::Name),
-    column("WRITE", 5, 3, Kind::Number),
-    column("READ", 5, 4, Kind::Number),
-    column("TOKEN", 16, 2, Kind::Number),
-    column("FOR", 9, 5, Kind::Number),
-    column("LEASE", 9, 1, Kind::Number),
-    column("CLIENT", 8, 6, Kind::Number),
+    Column::new("HELD BY", 12, 0, Kind::Name),
+    Column::new("WRITE", 5, 3, Kind::Number),
+    Column::new("READ", 5, 4, Kind::Number),
+    Column::new("TOKEN", 16, 2, Kind::Number),
+    Column::new("FOR", 9, 5, Kind::Number),
+    Column::new("LEASE", 9, 1, Kind::Number),
+    Column::new("CLIENT", 8, 6, Kind::Number),
 ];
 
 const QUEUE: [Column; 7] = [
-    column("#", 4, 2, Kind::Number),
-    column("WAITS", 12, 0, Kind::Name),
-    column("MODE", 5, 3, Kind::Word),
-    column("FOR", 9, 1, Kind::Number),
-    column("LEFT", 9, 5, Kind::Number),
-    column("LEASE", 9, 6, Kind::Number),
-    column("BY", 14, 4, Kind::Word),
+    Column::new("#", 4, 2, Kind::Number),
+    Column::new("WAITS", 12, 0, Kind::Name),
+    Column::new("MODE", 5, 3, Kind::Word),
+    Column::new("FOR", 9, 1, Kind::Number),
+    Column::new("LEFT", 9, 5, Kind::Number),
+    Column::new("LEASE", 9, 6, Kind::Number),
+    Column::new("BY", 14, 4, Kind::Word),
 ];
-
-const fn column(title: &'static str, width: u16, rank: u8, kind: Kind) -> Column {
-    Column {
-        title,
-        width,
-        rank,
-        kind,
-    }
-}
 
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let Some((id, told)) = state.opened() else {
