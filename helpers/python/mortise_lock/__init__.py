@@ -3,7 +3,6 @@ import atexit
 import collections
 import concurrent.futures
 import functools
-import inspect
 import itertools
 import math
 import os
@@ -12,17 +11,24 @@ import weakref
 from types import SimpleNamespace
 
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
+from redis.exceptions import (
+    AuthenticationError, ConnectionError, LockError, LockNotOwnedError, RedisError, ResponseError, TimeoutError,
+)
 from redis.retry import Retry
 
 from . import _rules as rules
-from ._rules import (
-    MAIL_WAIT, Again, DeadlockError, Hold, RefusedError, Unanswered, closed, code, fields, lock_error, log, now, refused,
-)
+from ._rules import MAIL_WAIT, Failed, Hold, code, fields, log, now, settled
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
 PATIENCE = 10_000  # ms for which an acquisition without a limit bears a server that cannot be reached
-ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
+
+
+class DeadlockError(LockError):
+    """The server found that this wait would never end. The text names the keys."""
+
+
+class RefusedError(LockError):
+    """The server refused: a key of another type, too many waiters, no permission. The text is its own."""
 
 
 class BaseLock:
@@ -64,6 +70,17 @@ class BaseLock:
         """Whether the lock was taken, and is over without having been released."""
         return self._hold is not None and not self._hold.held()
 
+    def _error(self, kind, text):
+        error = kind(text)  # redis-py takes the name as well, but not in each of its versions
+        error.lock_name = self.name
+        return error
+
+    def _problem(self, reply):
+        """What the caller is told of an error that came as a reply."""
+        if isinstance(reply, Failed):
+            return reply.cause
+        return self._error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply))
+
     async def _acquire(self, poll, blocking=None, blocking_timeout=None, token=None):
         session, task = await self._session(), self._bytes(token)
         limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
@@ -74,8 +91,8 @@ class BaseLock:
             try:
                 hold = await self._attempt(session, end - now() if wait else 0, task)
                 break
-            except Again as again:
-                cause, failing = again.cause, again.cause and (failing or now())
+            except Failed as failed:
+                cause, failing = failed.cause, failed.cause and (failing or now())
                 if wait == 0:
                     last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
                 else:
@@ -107,30 +124,27 @@ class BaseLock:
         sent, known = now(), session.closed
         try:
             if session.closed:
-                raise closed()
+                raise Failed(ConnectionError("closed"))
             node, reply = await session.ask(self._command, hold.key, hold.owner, hold.lease, "HOLDS", 1, wait=left)
             if isinstance(reply, list):
                 reply = await node.answer(hold, reply[1], left)
-            known = reply is None or isinstance(reply, Exception)
+            known = reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False)
             if isinstance(reply, Exception):
-                raise Again(reply) if code(reply) in ELSEWHERE else refused(reply, hold.key)
+                raise reply if isinstance(reply, Failed) else self._problem(reply)
             if reply is None:
                 return None
             hold.granted(reply, max(sent, hold.begin))
-            if hold.until - now() < hold.lease / 2 and not await session.extend(hold, hold.lease):
-                raise Again()
+            if hold.until - now() < hold.lease / 2 and (said := await session.extend(hold, hold.lease)) is not True:
+                raise said or Failed()
             known = True
             if session.asked.pop(hold.owner, None) is None:  # `close` was faster, and leaves it
-                raise closed()
+                raise Failed(ConnectionError("closed"))
             if not self.timeout:
                 node.hold(hold)
                 if session.closed:
                     node.lose(hold)
-                    raise closed()
+                    raise Failed(ConnectionError("closed"))
             return hold
-        except Unanswered as error:
-            known = hold.token is None and not error.sent
-            raise Again(error.cause) from None
         finally:
             session.asked.pop(hold.owner, None)
             if not known:
@@ -139,10 +153,11 @@ class BaseLock:
     async def _holds(self, session):
         """Who holds, by the server: (owner, token, ms left). None where something else than such a lock has the key."""
         reply = (await session.ask("LOCK.INFO", self._key, "COUNT", 2**31 - 1))[1]
-        if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
-            raise reply
-        holds = map(fields, fields(reply)["holds"] if isinstance(reply, (dict, list)) else [])
-        return None if isinstance(reply, Exception) else [(hold["owner"], hold["token"], hold["lease"]) for hold in holds]
+        if isinstance(reply, Exception):
+            if code(reply) == "WRONGTYPE":
+                return None
+            raise self._problem(reply)
+        return [(hold["owner"], hold["token"], hold["lease"]) for hold in map(fields, fields(reply)["holds"] if reply else [])]
 
     async def _mine(self, session):
         """The hold of this lock's token, also where another process took it."""
@@ -161,28 +176,27 @@ class BaseLock:
         return self._token is not None and await self._mine(await self._session()) is not None
 
     async def release(self) -> None:
-        if self._token is None:
-            raise lock_error(LockError, "Cannot release a lock that was not acquired, or is released already", self.name)
-        session = await self._session()
-        hold = self._hold or await self._mine(session)
-        self.local.token = self.local.hold = None
-        if hold is None or not await session.release(hold):
-            raise lock_error(LockNotOwnedError, "The lock was lost before its release", self.name)
+        await self._with_hold("release", lambda session, hold: session.release(hold))
 
     async def extend(self, additional_time, replace_ttl=False) -> bool:
         """`additional_time` seconds more; with `replace_ttl` that many from now on, if that is more than what is left."""
+        if self._token is not None and self.timeout is None:
+            raise self._error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself")
+        return await self._with_hold("extend", lambda session, hold: session.extend(
+            hold, int((0 if replace_ttl else hold.deadline - now()) + additional_time * 1000)))
+
+    async def _with_hold(self, what, work):
         if self._token is None:
-            raise lock_error(LockError, "Cannot extend a lock that was not acquired", self.name)
-        if self.timeout is None:
-            raise lock_error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself", self.name)
+            raise self._error(LockError, f"Cannot {what} a lock that was not acquired, or is released already")
         session = await self._session()
         hold = self._hold or await self._mine(session)
-        left = 0 if replace_ttl or hold is None else hold.deadline - now()
-        try:
-            if hold is None or not await session.extend(hold, int(left + additional_time * 1000)):
-                raise lock_error(LockNotOwnedError, "The lock was lost before it was extended", self.name)
-        except Unanswered as error:
-            raise error.cause from None
+        if what == "release":
+            self.local.token = self.local.hold = None
+        done = hold is not None and await work(session, hold)
+        if isinstance(done, Exception):
+            raise self._problem(done)
+        if not done:
+            raise self._error(LockNotOwnedError, f"The lock was lost before its {what}")
         return True
 
     async def reacquire(self) -> bool:
@@ -200,7 +214,7 @@ class BaseLock:
     async def _enter(self):
         if await self._acquire(self.sleep):
             return self
-        raise lock_error(LockError, "Unable to acquire lock within the time specified", self.name)
+        raise self._error(LockError, "Unable to acquire lock within the time specified")
 
     async def _exit(self, *_):
         try:
@@ -250,12 +264,18 @@ def close(redis, timeout=2.0) -> bool:
     return session is None or session.place != os.getpid() or in_thread(session.close)(timeout * 1000)
 
 
+making, sessions = threading.Lock(), weakref.WeakSet()
+os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
+
+
 def session_of(redis, kind, place):
-    """What all locks of a client share, in one process or one loop."""
-    session = vars(redis).get("_mortise_session")
-    if session is None or session.place != place:
-        session = redis._mortise_session = kind(redis, place)
-    return session
+    """What all locks of a client share, in one process or one loop: one, also where threads begin at the same moment."""
+    with making:
+        session = vars(redis).get("_mortise_session")
+        if session is None or session.place != place:
+            session = redis._mortise_session = kind(redis, place)
+            sessions.add(session)
+        return session
 
 
 def own_connection(pool, mail):
@@ -272,63 +292,51 @@ def own_connection(pool, mail):
 class BaseWire:
     """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline."""
 
-    disconnecting = {}  # how
-
     def __init__(self, connect):
-        self.connect, self.connection, self.jobs = connect, None, collections.deque()
+        self.connect, self.connection, self.jobs, self.mutex = connect, None, collections.deque(), threading.Lock()
 
     async def exchange(self):
-        batch, error = [self.jobs.popleft() for _ in range(len(self.jobs))], Unanswered(None, False)
+        batch, known, cause = [self.jobs.popleft() for _ in range(len(self.jobs))], True, None
         try:
-            self.connection = self.connection or self.connect()
-            await settled(self.connection.connect())
-            error.sent = True
-            packed = self.connection.pack_commands([command for commands, _ in batch for command in commands])
-            await settled(self.connection.send_packed_command(packed, check_health=False))
+            connection = self.connection = self.connection or self.connect()
+            await settled(connection.connect())
+            packed, known = connection.pack_commands([command for commands, _ in batch for command in commands]), False
+            await settled(connection.send_packed_command(packed, check_health=False))
             for commands, future in batch:
-                replies = [await self.read() for _ in commands]
+                replies = [await self.read(connection) for _ in commands]
                 if not future.done():
                     future.set_result(replies)
-        except BaseException as cause:
-            error.cause = cause if isinstance(cause, Exception) else ConnectionError("interrupted")
+        except BaseException as error:
+            cause = error if isinstance(error, RedisError) else ConnectionError(f"the exchange broke off: {error!r}")
             await self.hang_up()
-            if not isinstance(cause, Exception):
+            if not isinstance(error, Exception):
                 raise
         finally:
-            for _, future in batch:
+            for commands, future in batch:
                 if not future.done():
-                    future.set_exception(error)
+                    future.set_result([Failed(cause, known)] * len(commands))
 
-    async def read(self):
+    async def read(self, connection):
         try:
-            return await settled(self.connection.read_response(disable_decoding=True))
+            return await settled(connection.read_response(disable_decoding=True))
         except ResponseError as error:
             return error
 
     async def hang_up(self):
         connection, self.connection = self.connection, None
         if connection is not None:
-            await settled(connection.disconnect(**self.disconnecting))
-
-
-async def settled(answer):
-    """What redis-py's connections for threads answer at once, those for asyncio have to be awaited for."""
-    return await answer if inspect.isawaitable(answer) else answer
+            await settled(connection.disconnect(True))  # and not awaited with asyncio
 
 
 class Wire(BaseWire):
     """The same for threads: whose turn it is carries what all have to say."""
 
-    def __init__(self, connect):
-        super().__init__(connect)
-        self.mutex = threading.Lock()
-
-    def call(self, commands):
+    async def call(self, commands):
         future = concurrent.futures.Future()
         self.jobs.append((commands, future))
         with self.mutex:
             if not future.done():
-                in_thread(self.exchange)()
+                await self.exchange()
         return future.result()
 
 
@@ -337,34 +345,20 @@ class Session(rules.Session):
 
     event = staticmethod(threading.Event)
 
-    def __init__(self, client, place):
-        super().__init__(client, place)
-        sessions.add(self)
-
     def spawn(self, work):
-        threading.Thread(target=in_thread(work), name="mortise-lock", daemon=True).start()
+        try:
+            threading.Thread(target=in_thread(work), name="mortise-lock", daemon=True).start()
+        except RuntimeError:  # the interpreter ends, and starts no more of them
+            in_thread(work)()
 
     def new_wire(self, address, mail):
-        redis = self.client if address is None else self.client.get_redis_connection(self.client.get_node(*address))
-        return Wire(lambda: own_connection(redis.connection_pool, mail))
+        def redis():
+            return self.client if address is None else self.client.get_redis_connection(self.client.get_node(*address))
+
+        return Wire(lambda: own_connection(redis().connection_pool, mail))
 
     async def wait(self, event, ms):
         return event.wait(min(ms / 1000, threading.TIMEOUT_MAX))
-
-    async def call(self, node, commands, mail=False):
-        return self.wire(node.address, mail).call(commands)
-
-    async def read_slots(self):
-        self.client.nodes_manager.initialize()
-
-    async def close(self, ms):
-        said = await super().close(ms)
-        for wire in list(self.wires.values()):
-            await wire.hang_up()
-        return said
-
-
-sessions = weakref.WeakSet()
 
 
 @atexit.register

@@ -6,6 +6,7 @@ which it is not known what became of it is left (LOCK.LEAVE … FOR) until that 
 All is written as coroutines. What they wait for suspends them with asyncio; with threads it blocks where it stands, so that
 a coroutine runs to its end in one go.
 """
+import inspect
 import itertools
 import logging
 import math
@@ -13,42 +14,25 @@ import threading
 import time
 import uuid
 
-from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
+from redis.exceptions import AskError, ConnectionError, MovedError, RedisClusterException, ResponseError
 
 log = logging.getLogger("mortise_lock")
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
 TICK = 1_000  # ms after which background work looks about at the latest
+ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
          "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-class DeadlockError(LockError):
-    """The server found that this wait would never end. The text names the keys."""
+class Failed(Exception):
+    """Stands for a reply that did not come, or is of no use; the next attempt's may be. `cause`: why the server could not be
+    asked, if so. `known`: whether the request surely has changed nothing."""
 
-
-class RefusedError(LockError):
-    """The server refused: a key of another type, too many waiters, no permission. The text is its own."""
-
-
-class Unanswered(Exception):
-    """A request without a reply. `sent` is False where it surely never left."""
-
-    def __init__(self, cause, sent):
-        self.cause, self.sent = cause, sent
-
-
-class Again(Exception):
-    """This attempt came to nothing, the next one may not. `cause`: why the server could not be asked, if so."""
-
-    def __init__(self, cause=None):
-        self.cause = cause
-
-
-def closed():
-    return Again(ConnectionError("closed"))
+    def __init__(self, cause=None, known=False):
+        self.cause, self.known = cause, known
 
 
 def now():
@@ -61,20 +45,19 @@ def code(error):
     return CODES.get(type(error).__name__) or str(error).split(" ", 1)[0]
 
 
-def lock_error(kind, text, name):
-    error = kind(text)  # redis-py takes the name as well, but not in each of its versions
-    error.lock_name = name
-    return error
-
-
-def refused(error, key):
-    kind = DeadlockError if code(error) == "DEADLOCK" else RefusedError
-    return lock_error(kind, str(error), key.decode(errors="replace"))
-
-
 def fields(reply):
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
     return {name.decode(): value for name, value in pairs}
+
+
+def judged(reply):
+    """The reply; where it is an error that says no more than "not here", or "not now", a `Failed`."""
+    return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
+
+
+async def settled(answer):
+    """What redis-py's clients for threads answer at once, those for asyncio have to be awaited for."""
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Hold:
@@ -105,6 +88,10 @@ class Hold:
     def held(self):
         return not self.over.is_set() and now() < self.until
 
+    def due_at(self):
+        """When there is something to do about it."""
+        return min(self.until, self.renew_at if self.renew_at < self.last else math.inf)
+
     def renewal(self, lease):
         return ("LOCK.RENEW", self.key, self.owner, max(1, int(lease)), "TOKEN", self.token)
 
@@ -126,14 +113,14 @@ class Worker:
     async def run(self):
         while self.running:
             self.event.clear()
+            busy = self.load()
             try:
-                await self.work()
+                await (self.work() if busy else self.session.wait(self.event, TICK))
             except Exception:
                 log.exception("a lock's background work failed; it goes on")
                 await self.session.pause(TICK)
-            await self.session.wait(self.event, TICK)
             with self.session.mutex:
-                self.running = self.event.is_set() or self.load()
+                self.running = (busy and not self.session.closed) or self.event.is_set() or self.load()
 
 
 class Node:
@@ -141,7 +128,7 @@ class Node:
 
     def __init__(self, session, address):
         self.session, self.address = session, address
-        self.queued, self.holds, self.unknown = set(), set(), set()
+        self.queued, self.holds, self.unknown, self.pause = set(), set(), set(), 20
         self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
         self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.unknown))
         self.new_box()
@@ -150,7 +137,7 @@ class Node:
         self.box, self.since, self.number, self.doubt = f"{uuid.uuid4()}{self.session.tag(self)}", None, 0, False
 
     async def answer(self, hold, since, left):
-        """Waits for the letter to a request that was queued."""
+        """The letter to a request that was queued."""
         hold.since, hold.known_at = since, now()
         self.queued.add(hold)
         self.doubt = self.doubt or since != self.since
@@ -159,30 +146,23 @@ class Node:
         try:
             while not await self.session.wait(hold.answered, min(ends - now(), 60_000)):
                 if now() >= ends:
-                    raise Again()
+                    return Failed()
+            return hold.answer
         finally:
             self.queued.discard(hold)
-        if isinstance(hold.answer, Again):
-            raise hold.answer
-        return hold.answer
 
     async def listen(self):
-        """Collects the letters of all that wait at this node."""
-        while self.listener.load():
-            sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
-            try:
-                reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
-            except Unanswered as error:
-                reply = error
-            if isinstance(reply, Exception):
-                await self.session.pause(50)
-                await self.session.refresh(self)
-                moved = isinstance(reply, MovedError)
-                self.ask_again(lambda hold: moved or self.session.node(hold.key) is not self)
-                if moved:
-                    self.new_box()
-            else:
-                self.deliver(sent, *reply)
+        """Collects letters of those that wait at this node."""
+        sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
+        reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
+        if not isinstance(reply, Exception):
+            return self.deliver(sent, *reply)
+        await self.session.pause(50)
+        await self.session.refresh(self)
+        moved = isinstance(reply, MovedError)
+        self.ask_again(lambda hold: moved or self.session.node(hold.key) is not self)
+        if moved:
+            self.new_box()
 
     def deliver(self, sent, since, waited, letters):
         if since != self.since:
@@ -196,7 +176,7 @@ class Node:
             elif result == b"granted":
                 hold.settle(letter["token"], sent + waited - letter["age"])
             else:
-                hold.settle(ResponseError(letter["error"].decode()) if result == b"refused" else None)
+                hold.settle(judged(ResponseError(letter["error"].decode())) if result == b"refused" else None)
         if self.doubt:  # what was asked for with another box than this one is gone, or the next answer will tell
             self.doubt = False
             self.ask_again(lambda hold: hold.since != since and hold.known_at < sent)
@@ -206,34 +186,29 @@ class Node:
         for hold in list(self.queued):
             if which(hold):
                 self.queued.discard(hold)
-                hold.settle(Again())
+                hold.settle(Failed())
 
     async def keep(self):
         """Renews what is held, and leaves what is not known: both in one pipeline."""
-        pause = 20
-        while self.keeper.load():
-            sent, holds, unknown = now(), list(self.holds), list(self.unknown)[:1000]
-            for hold in holds:
-                if sent >= hold.until:
-                    self.lose(hold)
-            jobs = [(self.renewed, hold, hold.renewal(min(hold.lease, hold.last - sent))) for hold in holds
-                    if hold.renew_at <= sent + hold.lease / 10 and sent < min(hold.last, hold.until)]
-            jobs += [(self.left, hold, hold.leave) for hold in unknown]
-            if jobs:
-                try:
-                    replies = await self.session.call(self, [command for _, _, command in jobs])
-                except Unanswered as error:
-                    replies = [error] * len(jobs)
-                failed = [hear(hold, reply, sent) for (hear, hold, _), reply in zip(jobs, replies)]
-                if any(failed):
-                    await self.session.refresh(self)
-                    self.rehome()
-                    await self.session.pause(min([pause] + [hold.lease / 10 for hold in holds]))
-                pause = min(pause * 2, 500) if any(failed) else 20
-            elif holds:
-                next_at = min(min(hold.renew_at if sent < hold.last else math.inf, hold.until) for hold in holds)
-                if await self.session.wait(self.keeper.event, max(1, min(next_at - sent, TICK))):
-                    self.keeper.event.clear()
+        sent, holds, failed = now(), list(self.holds), False
+        for hold in holds:
+            if sent >= hold.until:
+                self.lose(hold)
+        jobs = [(self.renewed, hold, hold.renewal(min(hold.lease, hold.last - sent))) for hold in holds
+                if hold.renew_at <= sent + hold.lease / 10 and sent < min(hold.last, hold.until)]
+        jobs += [(self.left, hold, hold.leave) for hold in list(self.unknown)[:1000]]
+        if not jobs:
+            return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - sent for hold in holds])))
+        replies = await self.session.call(self, [command for _, _, command in jobs])
+        for (hear, hold, command), reply in zip(jobs, replies):
+            if isinstance(reply, AskError) and not isinstance(reply, MovedError):
+                reply = (await self.session.ask(*command))[1]
+            failed = hear(hold, reply, sent) or failed
+        if failed:
+            await self.session.refresh(self)
+            self.rehome()
+            await self.session.pause(min([self.pause] + [hold.lease / 10 for hold in holds]))
+        self.pause = min(self.pause * 2, 500) if failed else 20
 
     def renewed(self, hold, reply, sent):
         """Takes the answer to a renewal. Whether it has to be asked again."""
@@ -262,7 +237,7 @@ class Node:
 
     def hold(self, hold):
         self.holds.add(hold)
-        self.keeper.wake(urgent=min(hold.renew_at, hold.until) < now() + TICK)
+        self.keeper.wake(urgent=hold.due_at() < now() + TICK)
 
     def leave(self, hold):
         self.unknown.add(hold)
@@ -277,7 +252,7 @@ class Node:
 
 
 class Session:
-    """What all locks of one Redis client share. A driver adds `event`, `wait`, `call`, `spawn`, `new_wire`, `read_slots`."""
+    """What all locks of one Redis client share. A driver adds `event`, `wait`, `spawn` and `new_wire`."""
 
     def __init__(self, client, place):
         self.client, self.place, self.uid, self.count, self.closed = client, place, uuid.uuid4().hex, itertools.count(), False
@@ -301,8 +276,14 @@ class Session:
         address = at or self.address(key)
         return self.nodes.get(address) or self.nodes.setdefault(address, Node(self, address))
 
-    def wire(self, *place):
-        return self.wires.get(place) or self.wires.setdefault(place, self.new_wire(*place))
+    async def call(self, node, commands, mail=False):
+        """Their replies: what the server said, errors too, or a `Failed` for each."""
+        place = node.address, mail
+        wire = self.wires.get(place) or self.wires.setdefault(place, self.new_wire(*place))
+        replies = await wire.call(commands)
+        if mail and self.closed:  # in the midst of this
+            await wire.hang_up()
+        return replies
 
     def tag(self, node):
         """In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves."""
@@ -318,7 +299,7 @@ class Session:
         if node.address is not None and now() > self.refreshed + 100:
             self.refreshed = now()
             try:
-                await self.read_slots()
+                await settled(self.client.nodes_manager.initialize())
             except Exception as error:  # redis-py's own for this is no RedisError
                 log.warning("the cluster does not say who serves what: %s", error)
 
@@ -332,39 +313,37 @@ class Session:
             *replies, reply = await self.call(node, [hold.leave for hold in unknown] + asking + [(*command, *mail)])
             for hold, said in zip(unknown, replies):
                 node.left(hold, said)
-            if isinstance(reply, AskError) and not isinstance(reply, MovedError):
-                asking, node = [("ASKING",)], self.node(command[1], at=(reply.host, reply.port))
-            elif isinstance(reply, MovedError):
+            if isinstance(reply, MovedError):
                 await self.refresh(node)
                 asking, node = [], self.node(command[1])
+            elif isinstance(reply, AskError):
+                asking, node = [("ASKING",)], self.node(command[1], at=(reply.host, reply.port))
             else:
                 break
-        return node, reply
+        return node, judged(reply)
 
     async def extend(self, hold, lease):
-        """Whether the lock is held, for `lease` ms more from now on at least."""
+        """Whether the lock is held, for `lease` ms more from now on at least; the error where that is not known."""
         sent = now()
         reply = (await self.ask(*hold.renewal(lease)))[1] if hold.held() else None
         if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
-            raise refused(reply, hold.key)
+            return reply
         if reply != hold.token or not hold.held():
             return False
         hold.believe(sent, lease)
         return True
 
     async def release(self, hold):
-        """Whether it was held to the end. What is not known of it is left, without anybody waiting for that."""
+        """Whether it was held to the end; the error where it must not be released. What is not known of it is left, without
+        anybody waiting for that."""
         node, held, known = self.node(hold.key), hold.held(), False
         node.holds.discard(hold)
         hold.over.set()
         try:
             node, reply = await self.ask("LOCK.RELEASE", hold.key, hold.owner, "ALL", "TOKEN", hold.token)
-            known = not isinstance(reply, Exception) or code(reply) in ("WRONGTYPE", "NOPERM")
-            if code(reply) == "NOPERM":
-                raise refused(reply, hold.key)
-            return held and reply is not None and code(reply) != "WRONGTYPE"
-        except Unanswered:
-            return held
+            gone, barred = reply is None or code(reply) == "WRONGTYPE", code(reply) == "NOPERM"
+            known = gone or barred or not isinstance(reply, Exception)
+            return reply if barred else held and not gone
         finally:
             if not known:
                 node.leave(hold)
@@ -374,11 +353,13 @@ class Session:
         end, self.closed = now() + ms, True
         for owner in list(self.asked):
             if hold := self.asked.pop(owner, None):  # else its attempt has come to its end
-                hold.settle(closed())
+                hold.settle(Failed(ConnectionError("closed")))
                 self.node(hold.key).leave(hold)
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
                 node.lose(hold)
-        while any(node.unknown for node in list(self.nodes.values())) and now() < end:
+        while (owing := any(node.unknown for node in list(self.nodes.values()))) and now() < end:
             await self.pause(5)
-        return not any(node.unknown for node in list(self.nodes.values()))
+        for wire in list(self.wires.values()):
+            await wire.hang_up()
+        return not owing

@@ -37,7 +37,7 @@ async def close(redis, timeout=2.0) -> bool:
 class Wire(BaseWire):
     """One connection that all tasks share. A task of its own carries, which no cancelling ends."""
 
-    carrier, disconnecting = None, {"nowait": True}
+    carrier = None
 
     async def call(self, commands):
         future = asyncio.get_running_loop().create_future()
@@ -77,16 +77,8 @@ class Session(rules.Session):
         except asyncio.TimeoutError:
             return False
 
-    async def call(self, node, commands, mail=False):
-        return await self.wire(node.address, mail).call(commands)
-
-    async def read_slots(self):
-        await self.client.nodes_manager.initialize()
-
     async def close(self, ms):
         said = await super().close(ms)
         for task in list(self.tasks):
             task.cancel()
-        for wire in self.wires.values():
-            await wire.hang_up()
         return said

@@ -101,7 +101,7 @@ class Server:
 
 class Cluster:
     def __init__(self, nodes=3):
-        self.servers = [Server("--cluster-enabled", "yes", "--cluster-node-timeout", "3000") for _ in range(nodes)]
+        self.servers = [self.server() for _ in range(nodes)]
         share = 16384 // nodes
         for number, server in enumerate(self.servers):
             last = 16383 if number == nodes - 1 else (number + 1) * share - 1
@@ -110,6 +110,18 @@ class Cluster:
         for server in self.servers[1:]:
             server.admin.execute_command("CLUSTER", "MEET", "127.0.0.1", self.servers[0].port)
         eventually(lambda: all(self.agrees(server) for server in self.servers))
+
+    def server(self):
+        return Server("--cluster-enabled", "yes", "--cluster-node-timeout", "3000")
+
+    def replica_of(self, primary):
+        replica, node = self.server(), primary.admin.execute_command("CLUSTER MYID")
+        replica.admin.execute_command("CLUSTER", "MEET", "127.0.0.1", primary.port)
+        eventually(lambda: replica.admin.execute_command("CLUSTER NODES").get(f"127.0.0.1:{primary.port}", {}).get("node_id") == node)
+        replica.admin.execute_command("CLUSTER", "REPLICATE", node)
+        eventually(lambda: replica.admin.info("replication").get("master_link_status") == "up")
+        self.servers.append(replica)
+        return replica
 
     def agrees(self, server):
         info = server.admin.execute_command("CLUSTER INFO")

@@ -7,6 +7,8 @@ import pytest
 import redis.asyncio
 from servers import eventually
 
+from mortise_lock import _rules as rules
+from mortise_lock._rules import Hold
 from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, close
 
 
@@ -166,3 +168,48 @@ def test_a_second_event_loop_starts_afresh(server):
     asyncio.run(use())
     asyncio.run(use())
     eventually(server.nothing_is_left)
+
+
+def test_a_loop_that_ended_without_closing_leaves_its_lock_to_its_lease_and_the_next_one_goes_on(server):
+    client, tokens = redis.asyncio.Redis(port=server.port), []
+
+    async def take():
+        lock = Lock(client, "stock", lease=1.0, thread_local=False)
+        await lock.acquire(blocking_timeout=60)
+        tokens.append(lock.fencing_token)
+        return lock
+
+    async def next_one(before):
+        assert await (await take()).owned()
+        assert before.lost
+        with pytest.raises(LockError):
+            await before.release()
+        await close(client)
+        await client.connection_pool.disconnect()
+
+    asyncio.run(next_one(asyncio.run(take())))
+    assert tokens[0] < tokens[1]
+    eventually(server.nothing_is_left)
+
+
+async def test_closing_in_the_turn_of_a_grant_hands_out_nothing_and_leaves_nothing(ar, server, monkeypatch):
+    own, granted = redis.asyncio.Redis(port=server.port), Hold.granted
+
+    def close_meanwhile(hold, token, begin):
+        granted(hold, token, begin)
+        if hold.lease == 600_000:
+            with pytest.raises(StopIteration):
+                rules.Session.close(own._mortise_session, 0).send(None)  # all of it, in this turn
+
+    monkeypatch.setattr(Hold, "granted", close_meanwhile)
+    for timeout in (None, 600):
+        holder = Lock(ar, "stock")
+        await holder.acquire()
+        waiting = asyncio.create_task(Lock(own, "stock", timeout, lease=600).acquire())
+        await soon(lambda: server.waiters("stock") == 1)
+        await holder.release()
+        with pytest.raises(redis.ConnectionError, match="closed"):
+            await waiting
+        assert await close(own, 30)
+        await soon(lambda: server.admin.exists("stock") == 0)
+    await own.aclose()

@@ -14,7 +14,7 @@ BLOCKS = [pytest.param(block, id=f"{guide.name}-{number}") for guide in GUIDES i
           for number, block in enumerate(re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL))]
 
 
-READER = ROOT / "target/helpers/python/reader/bin/python"  # where the README's own commands have installed the library
+READER = ROOT / "target/helpers/python/reader/venv/bin/python"  # where the README's own commands have installed the library
 
 
 def run(server, *arguments, python=sys.executable):

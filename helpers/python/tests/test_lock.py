@@ -270,7 +270,8 @@ client = redis.Redis(port=int(sys.argv[1]))
 lock = Lock(client, "stock", lease=float(sys.argv[3]))
 lock.acquire()
 print("in", flush=True)
-sys.argv[2] == "ends" or sys.stdin.read()
+while sys.argv[2] != "ends" and sys.stdin.readline():
+    print("lost" if lock.lost else "held", flush=True)
 """
 
 
@@ -295,11 +296,36 @@ def test_a_process_that_ends_leaves_its_renewed_locks(server):
     eventually(lambda: server.admin.exists("stock") == 0)
 
 
+ENDING = """
+import contextlib, sys, threading, time, redis
+from mortise_lock import Lock
+client, admin = redis.Redis(port=int(sys.argv[1])), redis.Redis(port=int(sys.argv[1]), decode_responses=True, protocol=3)
+def wait():
+    with contextlib.suppress(redis.ConnectionError):
+        Lock(client, "stock").acquire()
+for _ in range(5):
+    threading.Thread(target=wait, daemon=True).start()
+while admin.execute_command("LOCK.INFO", "stock")["waiters"] < 5:
+    time.sleep(0.01)
+"""
+
+
+def test_a_process_that_ends_while_daemon_threads_wait_leaves_the_queue(r, server):
+    with Lock(r, "stock"):
+        left = server.commands("leave")
+        done = subprocess.run([sys.executable, "-c", ENDING, str(server.port)], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert server.commands("leave") >= left + 5 and server.waiters("stock") == 0
+
+
 def test_a_process_that_was_frozen_for_longer_than_its_lease_does_not_believe_in_it(r, server):
     process = child(server, "stays")
     process.send_signal(signal.SIGSTOP)
     with Lock(r, "stock", blocking_timeout=60) as lock:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
         process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == b"lost\n"
         assert lock.wait_lost(1.5) is False, "it renewed or left a lock that was no longer its own"
     process.kill()
     process.wait()
@@ -318,3 +344,30 @@ def test_a_child_of_fork_takes_locks_under_names_of_its_own(r, server):
         child_owner = server.admin.execute_command("LOCK.INFO", "other")["holds"][0]["owner"]
         assert child_owner.split(":")[0] != lock.local.token.decode().split(":")[0]
         assert lock.owned() and not lock.lost
+
+
+FORKING = """
+import os, sys, threading, redis
+from mortise_lock import Lock
+client = redis.Redis(port=int(sys.argv[1]))
+def use(number):
+    while True:
+        with Lock(client, f"busy:{number}"):
+            pass
+lock = Lock(client, "stock", lease=600)
+lock.acquire()
+for number in range(4):
+    threading.Thread(target=use, args=(number,), daemon=True).start()
+for number in range(20):
+    if os.fork() == 0:
+        with Lock(client, f"child:{number}", blocking_timeout=30):
+            sys.exit(0)
+    assert os.wait()[1] == 0
+print(lock.owned() and not lock.lost, flush=True)
+"""
+
+
+def test_children_that_are_forked_in_the_midst_of_it_go_on_and_take_nothing_of_their_parent_when_they_end(server):
+    done = subprocess.run([sys.executable, "-c", FORKING, str(server.port)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True\n", done.stderr
+    eventually(server.nothing_is_left)

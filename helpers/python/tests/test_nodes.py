@@ -6,7 +6,7 @@ import redis
 import redis.asyncio.cluster
 import redis.asyncio.sentinel
 import redis.sentinel
-from servers import Server, eventually
+from servers import Cluster, Server, eventually
 from test_lock import in_thread
 
 import mortise_lock.asyncio
@@ -101,6 +101,35 @@ def test_a_lock_is_taken_and_released_while_its_slot_moves(client, cluster, move
     finish()
 
 
+def test_a_lock_is_kept_for_as_long_as_its_slot_moves(client, cluster, moved):
+    key, slot, source, target = moved
+    finish, lock, before = move(cluster, slot, source, target), Lock(client, key, lease=3.0), target.info("total_renewals")
+    lock.acquire()
+    eventually(lambda: target.info("total_renewals") > before + 4)  # for longer than its lease
+    assert not lock.lost and lock.owned()
+    lock.release()
+    assert target.admin.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
+    finish()
+
+
+async def test_tasks_take_keep_and_wait_for_a_lock_whose_slot_moves(client, cluster, moved):
+    key, slot, source, target = moved
+    finish, before = move(cluster, slot, source, target), target.info("total_renewals")
+    tasks_client = redis.asyncio.cluster.RedisCluster("127.0.0.1", source.port)
+    lock, other = (mortise_lock.asyncio.Lock(tasks_client, key, lease=3.0, thread_local=False) for _ in range(2))
+    await lock.acquire()
+    waiting = asyncio.create_task(other.acquire(blocking_timeout=60))
+    while target.info("waiters") < 1 or target.info("total_renewals") <= before + 4:
+        await asyncio.sleep(0.01)
+    assert not lock.lost and await lock.owned()
+    await lock.release()
+    assert await waiting
+    await other.release()
+    finish()
+    assert await mortise_lock.asyncio.close(tasks_client, 30)
+    await tasks_client.aclose()
+
+
 def test_a_release_while_nobody_serves_the_slot_is_said_when_somebody_does(cluster, moved):
     key, slot, source, _ = moved
     client = redis.RedisCluster("127.0.0.1", source.port, require_full_coverage=False)
@@ -131,6 +160,25 @@ async def test_tasks_wait_on_every_node_of_a_cluster(cluster, client):
     assert await asyncio.gather(*waiting) == [True] * 3
     assert await mortise_lock.asyncio.close(tasks_client, 30)
     await tasks_client.aclose()
+
+
+def test_a_lock_and_its_waiters_follow_to_the_replica_that_the_cluster_promotes():
+    cluster = Cluster()
+    primary = cluster.servers[1]
+    replica, client = cluster.replica_of(primary), redis.RedisCluster("127.0.0.1", cluster.servers[0].port)
+    key = next(key for key in keys_of_all_nodes(client) if client.get_node_from_key(key).port == primary.port)
+    lock = Lock(client, key, lease=60, thread_local=False)
+    lock.acquire()
+    waiting = in_thread(lambda: Lock(client, key).acquire(blocking_timeout=60))
+    eventually(lambda: primary.info("waiters") == 1)
+    primary.admin.wait(1, 5000)
+    primary.kill()
+    eventually(lambda: replica.info("waiters") == 1)
+    assert not lock.lost
+    lock.release()
+    assert waiting.result() is True
+    assert close(client, 30)
+    cluster.close()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What goes wrong where lock commands meet a client library's defaults and a broken network; here it does not."""
 import signal
+import sys
 import threading
 import time
 
@@ -205,6 +206,31 @@ def test_a_server_that_cannot_be_reached_is_told_as_such(server):
     with pytest.raises(redis.ConnectionError):
         Lock(nowhere, "stock").acquire(blocking_timeout=0.3)
     assert close(nowhere)
+
+
+def test_whoever_looks_at_a_lock_of_a_server_that_cannot_be_reached_is_told_by_redis_pys_own_error(server):
+    nowhere = redis.Redis(port=1)
+    with pytest.raises(redis.ConnectionError):
+        Lock(nowhere, "stock").locked()
+    elsewhere = Lock(nowhere, "stock", timeout=10)
+    elsewhere.local.token = "order-17"
+    for look in (elsewhere.owned, elsewhere.release):
+        with pytest.raises(redis.ConnectionError):
+            look()
+
+
+def test_threads_that_are_the_first_to_use_a_client_all_at_once_share_its_connections(server):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(20):
+            fresh, together = redis.Redis(port=server.port, client_name=f"fresh-{number}"), threading.Barrier(8)
+            threads = [in_thread(lambda: together.wait() < 8 and take_and_give(fresh)) for _ in range(8)]
+            assert all(thread.result() for thread in threads)
+            assert sum(client["name"] == f"fresh-{number}" for client in server.admin.client_list()) <= 2
+            assert close(fresh, 30)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_server_that_takes_connections_and_says_nothing_holds_nobody_up(own_server):
