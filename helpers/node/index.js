@@ -4,7 +4,7 @@
 // of which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
 // then changes nothing.
 import { randomUUID } from "node:crypto";
-import { Again, Node, Ticket, Unanswered, abortable, codeOf, now, openIoredis, openNodeRedis, pause } from "./node.js";
+import { Again, Node, Ticket, Unanswered, abortable, codeOf, inTime, now, openIoredis, openNodeRedis, pause } from "./node.js";
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
@@ -168,7 +168,7 @@ export class Locks {
     const request = { name, key, lease, wait, task, signal, renew, maxHold, command: mode === "read" ? "LOCK.RLOCK" : "LOCK.ACQUIRE" };
     const end = now() + wait;
     signal?.throwIfAborted();
-    await abortable(Promise.resolve(this.topology.ready?.()), signal);
+    await this.#ready(request);
     for (let [tries, failing] = [1, null]; ; tries++) {
       let rest = 20;
       try {
@@ -193,6 +193,16 @@ export class Locks {
       }
       await abortable(pause(rest), signal);
     }
+  }
+
+  // A cluster's client that finds none goes on trying for ever: nobody waits for it longer than for the lock.
+  async #ready({ name, wait, signal }) {
+    const ready = this.topology.ready?.();
+    const limit = wait === Infinity ? PATIENCE : Math.max(wait, REFRESH_TIMEOUT);
+    await (ready && abortable(inTime(ready, limit), signal).catch((error) => {
+      signal?.throwIfAborted();
+      throw new UnreachableError(`the cluster cannot be asked: ${error.message}`, name, error);
+    }));
   }
 
   /** A lock. Rejects with a BusyError if there is none within `wait`, which has no end if it is not given. */
@@ -311,13 +321,15 @@ function topologyOf(client) {
 const single = (open, prefix = "") => ({ prefix, address: () => undefined, open, refresh: async () => {} });
 
 function ioredisCluster(cluster) {
+  let becoming;
   const node = (address) => cluster.nodes("master").find(({ options }) => `${options.host}:${options.port}` === address);
   return {
     prefix: cluster.options?.keyPrefix ?? "",
-    ready: () => cluster.status === "ready" || new Promise((resolve, reject) => {
+    // Undefined if it is; all that come until then await the same.
+    ready: () => cluster.status === "ready" ? undefined : (becoming ??= new Promise((resolve, reject) => {
       cluster.once("ready", resolve).once("end", () => reject(new Error("the cluster client has ended")));
       if (cluster.status === "wait") cluster.connect().catch(reject);
-    }),
+    }).finally(() => (becoming = undefined))),
     address: (key) => cluster.slots[slotOf(key)]?.[0],
     open: (address) => {
       const found = node(address);

@@ -242,6 +242,9 @@ export class Node {
         if (due.length + debts.length > 0) {
           const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => this.debts.get(debt))];
           const replies = await this.wire.call(commands).catch(() => []);
+          for (const [index, reply] of replies.entries()) {
+            if (codeOf(reply) === "ASK") [, replies[index]] = await this.locks.ask(commands[index]).catch((error) => [this, error]);
+          }
           let failed = replies.length === 0;
           due.forEach((hold, index) => (failed = hold.renewed(replies[index], sent) || failed));
           debts.forEach((debt, index) => (failed = this.paid(debt, replies[due.length + index]) || failed));
@@ -330,14 +333,14 @@ function errorReply(error) {
   throw error;
 }
 
-// What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told.
-async function inTime(connecting) {
+/** What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told. */
+export async function inTime(connecting, ms = CONNECT_TIMEOUT) {
   let timer;
   const late = new Promise((_, reject) => {
     timer = setTimeout(() => {
       reject(new Error("no connection in time"));
       connecting.then((connection) => connection?.close?.()).catch(() => {});
-    }, CONNECT_TIMEOUT);
+    }, ms);
   });
   return Promise.race([connecting, late]).finally(() => clearTimeout(timer));
 }

@@ -35,23 +35,20 @@ test("the example with readers runs", { timeout: 60_000 }, async () => {
 });
 
 // The README and the guides, where they show programs. Those of the README run where its own commands have installed the library
-// (`./interop prepare`), the others beside these tests, where the packages are that they speak of.
+// (`./interop prepare`), by the commands that stand beside them; the others beside these tests, where the packages are.
 const reader = path.resolve(folder, "../../target/helpers/node/reader");
 const guides = { "README.md": reader, "../../docs/clients.md": folder, "../../docs/migrating.md": folder };
 for (const [guide, place] of Object.entries(guides)) {
   const text = await readFile(path.join(folder, guide), "utf8");
+  const compile = /^npx tsc .* stock\.mts$/m.exec(text)?.[0];
   for (const [number, [, language, block]] of [...text.matchAll(/```(js|ts)\n([^]*?)```/g)].entries()) {
     test(`block ${number} of ${guide} runs as it stands there`, { timeout: 120_000 }, async () => {
-      const name = `guide-${process.pid}-${number}`;
-      const files = [`${name}.mjs`, `${name}.mts`, `${name}.json`].map((file) => path.join(place, file));
+      const name = place === reader ? "stock" : `guide-${process.pid}-${number}`;
+      const files = [`${name}.mjs`, `${name}.mts`].map((file) => path.join(place, file));
       await server.admin.flushall();
       try {
         await writeFile(files[language === "ts" ? 1 : 0], block.replaceAll("6379", String(server.port)));
-        if (language === "ts") {
-          const compilerOptions = { rootDir: place, outDir: place, typeRoots: [path.join(folder, "node_modules/@types")] };
-          await writeFile(files[2], JSON.stringify({ extends: path.join(folder, "tsconfig.json"), compilerOptions, files: [files[1]], include: [] }));
-          await run(process.execPath, "node_modules/typescript/bin/tsc", "--project", files[2]).catch((error) => assert.fail(error.stdout));
-        }
+        if (language === "ts") await run("bash", "-c", `cd '${place}' && ${compile}`).catch((error) => assert.fail(error.stdout));
         const { stdout } = await run(process.execPath, files[0]);
         if (place === reader) assert.match(stdout, /inside, with the fencing token \d+/);
         assert.ok(await server.nothingIsLeft());

@@ -2,10 +2,9 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Cluster, Redis } from "ioredis";
-import { createCluster, createSentinel } from "redis";
-import { Locks } from "../index.js";
-import { slotOf } from "../index.js";
-import { Server, eventually, startCluster } from "./servers.js";
+import { createClient, createCluster, createSentinel } from "redis";
+import { Locks, UnreachableError, slotOf } from "../index.js";
+import { Server, clusterOptions, eventually, freePort, startCluster } from "./servers.js";
 
 const quiet = (client) => client.on("error", () => {});
 const clusters = {
@@ -55,20 +54,50 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       await Promise.all(all);
     });
 
-    test("a lock is taken while its slot moves, and it and its waiters follow", async () => {
-      const key = "moving";
+    // Where the key's slot is and where it goes to. `begin` has it move, `finish` has it moved.
+    async function moving(key) {
       const [source, target] = [serverOf(key), servers.find((server) => server !== serverOf(key))];
       const ids = await Promise.all([source, target].map(({ admin }) => admin.call("CLUSTER", "MYID")));
+      const set = ({ admin }, ...words) => admin.call("CLUSTER", "SETSLOT", slotOf(key), ...words);
+      return {
+        source, target,
+        begin: async () => {
+          await set(target, "IMPORTING", ids[0]);
+          await set(source, "MIGRATING", ids[1]);
+        },
+        finish: async () => {
+          for (const server of [target, source, ...servers]) await set(server, "NODE", ids[1]);
+        },
+      };
+    }
+
+    test("a lock is kept for as long as its slot moves, and waited for there", async () => {
+      const key = "slow";
+      const { target, begin, finish } = await moving(key);
+      await begin();
+      const lock = await locks.acquire(key, { lease: 3_000 });
+      const waiting = locks.acquire(key, { wait: 60_000 });
+      await eventually(async () => (await target.info("waiters")) === 1);
+      const before = await target.info("total_renewals");
+      await eventually(async () => (await target.info("total_renewals")) > before + 4); // for longer than its lease
+      assert.ok(lock.held);
+      await lock.release();
+      await (await waiting).release();
+      await finish();
+    });
+
+    test("a lock is taken while its slot moves, and it and its waiters follow", async () => {
+      const key = "moving";
+      const { source, target, begin, finish } = await moving(key);
       const early = await locks.acquire(key, { lease: 6_000 });
       const waiting = locks.acquire(key, { wait: 60_000 });
       await eventually(async () => (await source.info("waiters")) === 1);
-      await target.admin.call("CLUSTER", "SETSLOT", slotOf(key), "IMPORTING", ids[0]);
-      await source.admin.call("CLUSTER", "SETSLOT", slotOf(key), "MIGRATING", ids[1]);
+      await begin();
       const sibling = `{${key}}:2`;
       const asked = await locks.acquire(sibling);
       assert.equal(await target.admin.call("CLUSTER", "COUNTKEYSINSLOT", slotOf(key)), 1);
       await source.admin.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key);
-      for (const { admin } of [target, source, ...servers]) await admin.call("CLUSTER", "SETSLOT", slotOf(key), "NODE", ids[1]);
+      await finish();
       await eventually(async () => (await target.info("waiters")) === 1);
       const before = await target.info("total_renewals");
       await eventually(async () => (await target.info("total_renewals")) > before);
@@ -77,8 +106,60 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       await (await waiting).release();
       await asked.release();
     });
+
+    test("a lock and its waiters follow to the replica that the cluster promotes", async () => {
+      const key = "failing";
+      const [primary, replica] = [serverOf(key), await Server.start(clusterOptions)];
+      servers.push(replica);
+      await replica.admin.call("CLUSTER", "MEET", "127.0.0.1", primary.port);
+      const id = await primary.admin.call("CLUSTER", "MYID");
+      await eventually(() => replica.admin.call("CLUSTER", "REPLICATE", id).then(() => true, () => false));
+      await eventually(async () => (await replica.admin.info("replication")).includes("master_link_status:up"));
+      const lock = await locks.acquire(key, { lease: 60_000 });
+      const waiting = locks.acquire(key, { wait: 60_000 });
+      await eventually(async () => (await primary.info("waiters")) === 1);
+      await primary.admin.call("WAIT", 1, 5_000);
+      await primary.kill();
+      await eventually(async () => (await replica.info("waiters")) === 1);
+      assert.ok(lock.held);
+      await lock.release();
+      await (await waiting).release();
+    });
   });
 }
+
+const nobody = {
+  "ioredis in a cluster": (port) => quiet(new Cluster([{ host: "127.0.0.1", port }])),
+  "node-redis in a cluster": (port) => quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] })),
+  "ioredis": (port) => quiet(new Redis(port)),
+  "node-redis": (port) => quiet(createClient({ url: `redis://127.0.0.1:${port}` })),
+  "ioredis behind Sentinel": (port) => quiet(new Redis({ name: "locks", sentinels: [{ host: "127.0.0.1", port }] })),
+};
+for (const [library, make] of Object.entries(nobody)) {
+  test(`${library}: where nobody is, asking for a lock ends, and can be ended`, { timeout: 120_000 }, async () => {
+    const client = make(await freePort());
+    const locks = new Locks(client);
+    for (const wait of [0, 300, 3_000]) await assert.rejects(locks.acquire("stock", { wait }), UnreachableError);
+    await assert.rejects(locks.acquire("stock", { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
+    await assert.rejects(locks.acquire("stock"), UnreachableError); // without a limit
+    await locks.close();
+    client.disconnect?.();
+  });
+}
+
+test("node-redis connects to a node that is gone for ever: whoever wants a lock there is told, and nobody else waits", { timeout: 120_000 }, async () => {
+  const servers = await startCluster();
+  const client = await quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${servers[0].port}` }], minimizeConnections: true })).connect();
+  const locks = new Locks(client);
+  await servers[2].kill();
+  const keys = ["a", "b", "c"].map((name) => [Math.floor(slotOf(name) / 5461), name]);
+  const gone = locks.acquire(keys.find(([at]) => at === 2)[1], { wait: 3_000 });
+  await locks.using(keys.find(([at]) => at === 0)[1], {}, () => {});
+  await assert.rejects(gone, UnreachableError);
+  await locks.close();
+  client.destroy();
+  await Promise.all(servers.map((server) => server.close()));
+});
 
 for (const [library, { make, end }] of Object.entries(sentinels)) {
   test(`${library} follows Sentinel to the server that is promoted`, { timeout: 120_000 }, async () => {

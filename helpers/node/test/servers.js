@@ -84,8 +84,10 @@ export class Server {
   }
 }
 
+export const clusterOptions = ["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"];
+
 export async function startCluster() {
-  const servers = await Promise.all([1, 2, 3].map(() => Server.start(["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"])));
+  const servers = await Promise.all([1, 2, 3].map(() => Server.start(clusterOptions)));
   for (const [number, { admin }] of servers.entries()) {
     await admin.call("CLUSTER", "ADDSLOTSRANGE", number * 5461, number === 2 ? 16383 : number * 5461 + 5460);
     await admin.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1);
