@@ -14,11 +14,11 @@ public interface Client extends AutoCloseable {
     /** Names the server that serves the key. */
     String node(String key);
 
-    /** Sends the commands to that server in one pipeline, once, over a connection that no command blocks. */
-    List<Object> send(String node, List<List<String>> commands, Duration timeout);
-
-    /** Sends a command that may block, over a connection of its own. */
-    Object mail(String node, List<String> command, Duration timeout);
+    /**
+     * Sends the commands to that server in one pipeline, once. Those that {@code mayBlock} go over another connection than the
+     * rest.
+     */
+    List<Object> send(String node, List<List<String>> commands, boolean mayBlock, Duration timeout);
 
     /** Looks again which server serves which key. */
     void refresh();

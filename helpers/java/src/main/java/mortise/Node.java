@@ -71,7 +71,7 @@ final class Node {
             locks.with(() -> queue.drainTo(batch, MOST_COMMANDS - 1)); // what is renewed together goes out together
             List<Object> replies;
             try {
-                replies = locks.client.send(name, batch.stream().map(Command::words).toList(), TIMEOUT);
+                replies = exchange(batch.stream().map(Command::words).toList());
                 locks.answered = true;
             } catch (RuntimeException e) {
                 replies = Collections.nCopies(batch.size(), new LockException.Unanswered("no answer from the server", e));
@@ -84,6 +84,18 @@ final class Node {
         for (Command left; (left = queue.poll()) != null; ) {
             left.reply.complete(new LockException.Closed());
         }
+    }
+
+    /** The replies. What is refused because its slot is moving to another server is asked there. */
+    private List<Object> exchange(List<List<String>> batch) {
+        var replies = new ArrayList<>(locks.client.send(name, batch, false, TIMEOUT));
+        for (int i = 0; i < replies.size(); i++) {
+            if (replies.get(i) instanceof LockException.Refused refused && refused.code().equals("ASK")) {
+                String target = refused.getMessage().split(" ")[2];
+                replies.set(i, locks.client.send(target, List.of(List.of("ASKING"), batch.get(i)), false, TIMEOUT).get(1));
+            }
+        }
+        return replies;
     }
 
     /** Sends a request, by mail if it may wait, and awaits what becomes of it. */
@@ -208,7 +220,7 @@ final class Node {
             long sent = Clock.now();
             Object reply;
             try {
-                reply = locks.client.mail(name, words, TIMEOUT.plus(MAIL_WAIT));
+                reply = locks.client.send(name, List.of(words), true, TIMEOUT.plus(MAIL_WAIT)).get(0);
             } catch (RuntimeException e) {
                 reply = e;
             }

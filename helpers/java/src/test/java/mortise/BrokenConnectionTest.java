@@ -2,6 +2,8 @@ package mortise;
 
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -15,6 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -31,6 +34,8 @@ class BrokenConnectionTest {
     private final AtomicReference<String> word = new AtomicReference<>();
     private final AtomicInteger broken = new AtomicInteger();
     private final CountDownLatch release = new CountDownLatch(1);
+    private final ReentrantReadWriteLock requests = new ReentrantReadWriteLock(); // while one is write-locked,
+    private final ReentrantReadWriteLock replies = new ReentrantReadWriteLock(); // what comes stays where it is
     private volatile Fate fate;
     private ServerSocket listener;
     private Locks locks;
@@ -76,6 +81,7 @@ class BrokenConnectionTest {
                         if (mute.getCount() == 0) {
                             client.close();
                         }
+                        passed(replies);
                         client.getOutputStream().write(buffer, 0, n);
                     }
                     client.close();
@@ -85,6 +91,7 @@ class BrokenConnectionTest {
             }).start();
             var buffer = new byte[65536];
             for (int n; (n = client.getInputStream().read(buffer)) > 0; ) {
+                passed(requests);
                 String next = word.get();
                 boolean hit = next != null && new String(buffer, 0, n, StandardCharsets.ISO_8859_1).contains(next) && word.compareAndSet(next, null);
                 if (hit) {
@@ -107,6 +114,11 @@ class BrokenConnectionTest {
         } catch (IOException | InterruptedException e) {
             // either end is gone
         }
+    }
+
+    private static void passed(ReentrantReadWriteLock gate) {
+        gate.readLock().lock();
+        gate.readLock().unlock();
     }
 
     @ParameterizedTest
@@ -162,5 +174,51 @@ class BrokenConnectionTest {
         breakNext("LOCK.MAIL", Fate.REPLY_LOST);
         first.unlock();
         second.get().unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_grant_that_is_told_too_late_is_not_handed_out(LocksTest.Via via) throws Exception {
+        var locks = locks(via);
+        server.run("LOCK.WLOCK", "k", "somebody", "600000");
+        var waiting = LocksTest.start(() -> locks.take("k").lease(Duration.ofSeconds(1)).acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        replies.writeLock().lock();
+        server.run("LOCK.RELEASE", "k", "somebody");
+        eventually("it was granted, and is over", () -> server.isFree("k"));
+        replies.writeLock().unlock();
+        Held held = waiting.get();
+        held.check();
+        assertFalse(server.isFree("k"), "a lock that is over was handed out");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_waiter_whose_box_is_gone_asks_again(LocksTest.Via via) throws Exception {
+        var locks = locks(via);
+        server.run("LOCK.WLOCK", "k", "somebody", "600000");
+        var waiting = LocksTest.start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        server.run("CONFIG", "SET", "lock.mail-timeout", "100");
+        requests.writeLock().lock();
+        eventually("its box is gone", () -> server.waiters("k") == 0);
+        server.run("CONFIG", "SET", "lock.mail-timeout", "5000");
+        requests.writeLock().unlock();
+        eventually("it waits again", () -> server.waiters("k") == 1);
+        server.run("LOCK.RELEASE", "k", "somebody");
+        waiting.get().unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_waiter_that_gave_up_over_a_silent_connection_is_not_granted_later(LocksTest.Via via) throws Exception {
+        var locks = locks(via);
+        server.run("LOCK.WLOCK", "k", "somebody", "600000");
+        replies.writeLock().lock();
+        assertThrows(LockException.class, () -> locks.take("k").lease(Duration.ofHours(1)).wait(Duration.ofMillis(300)).acquire());
+        replies.writeLock().unlock();
+        eventually("nobody waits", () -> server.waiters("k") == 0);
+        server.run("LOCK.RELEASE", "k", "somebody");
+        assertTrue(server.isFree("k"), "an orphan was granted");
     }
 }

@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -170,6 +171,32 @@ class LocksTest {
         eventually("nobody waits", () -> server.waiters("k") == 0);
         first.unlock();
         assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void an_interrupt_at_any_moment_leaves_nothing(Via via) throws Exception {
+        var locks = locks(via);
+        var random = ThreadLocalRandom.current();
+        for (int round = 0; round < 40; round++) {
+            var threads = new ArrayList<Thread>();
+            for (int i = 0; i < 5; i++) {
+                threads.add(new Thread(() -> {
+                    try (Held held = locks.take("k").lease(Duration.ofHours(1)).acquire()) {
+                        Thread.sleep(1);
+                    } catch (InterruptedException e) {
+                        // that is what is tried
+                    }
+                }));
+            }
+            threads.forEach(Thread::start);
+            Thread.sleep(random.nextInt(10));
+            threads.forEach(Thread::interrupt);
+            for (Thread thread : threads) {
+                thread.join();
+            }
+        }
+        eventually("nobody holds or waits", () -> server.isFree("k"));
     }
 
     @ParameterizedTest

@@ -90,12 +90,59 @@ class TopologyTest {
         eventually("it is free", () -> to.isFree("k"));
     }
 
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_taken_and_kept_for_as_long_as_its_slot_moves(Via via) throws Exception {
+        startCluster(via);
+        long slot = (Long) servers.get(0).run("CLUSTER", "KEYSLOT", "k");
+        int at = (int) (slot * 3 / 16384);
+        TestServer from = servers.get(at);
+        TestServer to = servers.get((at + 1) % 3);
+        beginMove(slot, from, to);
+        Held held = locks.take("k").lease(Duration.ofSeconds(3)).acquire();
+        var second = LocksTest.start(() -> locks.take("k").acquire());
+        eventually("it is renewed there for longer than its lease", () -> to.calls("LOCK.RENEW") > 4);
+        held.unlock();
+        second.get().unlock();
+        finishMove(slot, from, to);
+        eventually("it is free", () -> to.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_and_its_waiters_follow_to_the_replica_that_the_cluster_promotes(Via via) throws Exception {
+        startCluster(via);
+        TestServer primary = servers.get((int) ((Long) servers.get(0).run("CLUSTER", "KEYSLOT", "k") * 3 / 16384));
+        var replica = new TestServer("--cluster-enabled", "yes", "--cluster-node-timeout", "2000");
+        servers.add(replica);
+        replica.run("CLUSTER", "MEET", "127.0.0.1", "" + primary.port);
+        var id = (String) primary.run("CLUSTER", "MYID");
+        eventually("it knows the primary", () -> replica.run("CLUSTER", "NODES").toString().contains(id));
+        replica.run("CLUSTER", "REPLICATE", id);
+        eventually("the replica has all", () -> replica.run("INFO", "replication").toString().contains("master_link_status:up"));
+        Held held = locks.take("k").lease(Duration.ofMinutes(1)).acquire();
+        var second = LocksTest.start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> primary.waiters("k") == 1);
+        primary.run("WAIT", "1", "5000");
+        primary.kill();
+        eventually("it waits there", () -> replica.info("lock_waiters") == 1);
+        held.unlock();
+        second.get().unlock();
+    }
+
     private void move(long slot, TestServer from, TestServer to) {
-        var source = (String) from.run("CLUSTER", "MYID");
-        var target = (String) to.run("CLUSTER", "MYID");
-        to.run("CLUSTER", "SETSLOT", "" + slot, "IMPORTING", source);
-        from.run("CLUSTER", "SETSLOT", "" + slot, "MIGRATING", target);
+        beginMove(slot, from, to);
         from.run("MIGRATE", "127.0.0.1", "" + to.port, "k", "0", "10000");
+        finishMove(slot, from, to);
+    }
+
+    private void beginMove(long slot, TestServer from, TestServer to) {
+        to.run("CLUSTER", "SETSLOT", "" + slot, "IMPORTING", (String) from.run("CLUSTER", "MYID"));
+        from.run("CLUSTER", "SETSLOT", "" + slot, "MIGRATING", (String) to.run("CLUSTER", "MYID"));
+    }
+
+    private void finishMove(long slot, TestServer from, TestServer to) {
+        var target = (String) to.run("CLUSTER", "MYID");
         to.run("CLUSTER", "SETSLOT", "" + slot, "NODE", target);
         servers.forEach(server -> server.run("CLUSTER", "SETSLOT", "" + slot, "NODE", target));
     }

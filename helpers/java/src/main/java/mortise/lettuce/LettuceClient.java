@@ -103,26 +103,10 @@ public final class LettuceClient implements Client {
         });
     }
 
+    /** A connection on which anything went wrong is not used again. */
     @Override
-    public List<Object> send(String node, List<List<String>> batch, Duration timeout) {
-        List<Object> replies = exchange(commands, node, batch, timeout);
-        for (int i = 0; i < replies.size(); i++) {
-            // The server has refused it: its slot is moving to another one.
-            if (replies.get(i) instanceof LockException.Refused refused && refused.code().equals("ASK")) {
-                String[] words = refused.getMessage().split(" ");
-                replies.set(i, exchange(commands, words[2], List.of(List.of("ASKING"), batch.get(i)), timeout).get(1));
-            }
-        }
-        return replies;
-    }
-
-    @Override
-    public Object mail(String node, List<String> command, Duration timeout) {
-        return exchange(mails, node, List.of(command), timeout).get(0);
-    }
-
-    /** Sends it once. A connection on which anything went wrong is not used again. */
-    private List<Object> exchange(Map<String, StatefulRedisConnection<String, String>> open, String node, List<List<String>> batch, Duration timeout) {
+    public List<Object> send(String node, List<List<String>> batch, boolean mayBlock, Duration timeout) {
+        Map<String, StatefulRedisConnection<String, String>> open = mayBlock ? mails : commands;
         StatefulRedisConnection<String, String> connection = open.computeIfAbsent(node, this::connect);
         var futures = new ArrayList<Future<List<Object>>>();
         var replies = new ArrayList<Object>();
