@@ -167,3 +167,52 @@ func TestAGuardedCommandRunsOnlyWhileTheLockIsHeld(t *testing.T) {
 		}
 	})
 }
+
+func TestTasksThatWaitForEachOtherAreToldOfTheDeadlock(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		take := func(task, key string) error {
+			_, _, err := locks.Lock(background, key, mortise.Task(task), mortise.Wait(10*time.Second))
+			return err
+		}
+		if err := errors.Join(take("one", "a"), take("two", "b")); err != nil {
+			t.Fatal(err)
+		}
+		go take("one", "b")
+		eventually(t, "it waits", func() bool { return s.waiters("b") == 1 })
+		if err := take("two", "a"); !mortise.IsDeadlock(err) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestReadersAreInTogetherAndAWriterAlone(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		one, _, err := locks.RLock(background, "k")
+		two, _, err2 := locks.TryRLock(background, "k")
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		if _, _, err := locks.TryLock(background, "k"); err != mortise.ErrBusy {
+			t.Fatal(err)
+		}
+		if err := errors.Join(one.Unlock(), two.Unlock()); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := locks.TryLock(background, "k"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestALockIsHeldForMaxHoldAtMost(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		_, held, err := connect().Lock(background, "k", mortise.MaxHold(300*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-held.Done()
+		eventually(t, "it is free", func() bool { return s.free("k") })
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,13 +39,18 @@ func modulePath() string {
 	return path
 }
 
+// taken are the ports of these tests' servers, most of which run side by side.
+var taken sync.Map
+
 func freePort(t testing.TB) int {
 	t.Helper()
 	for {
 		port := 10_000 + rand.IntN(10_000) // below the ports that connections are made from, with room for a cluster's bus
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
-			return port
+			if _, ours := taken.LoadOrStore(port, true); !ours {
+				return port
+			}
 		}
 	}
 }

@@ -54,11 +54,20 @@ func (c cluster) addrs() []string {
 	return addrs
 }
 
+func (s *server) id() string { return s.do("CLUSTER", "MYID").(string) }
+
 // move takes a slot with its keys from one node to another.
 func (c cluster) move(slot int64, from, to *server) {
-	id := func(s *server) string { return s.do("CLUSTER", "MYID").(string) }
-	to.do("CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
-	from.do("CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
+	c.beginMove(slot, from, to)
+	c.finishMove(slot, from, to)
+}
+
+func (c cluster) beginMove(slot int64, from, to *server) {
+	to.do("CLUSTER", "SETSLOT", slot, "IMPORTING", from.id())
+	from.do("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id())
+}
+
+func (c cluster) finishMove(slot int64, from, to *server) {
 	host, port, _ := strings.Cut(to.addr, ":")
 	for {
 		keys := from.ClusterGetKeysInSlot(background, int(slot), 100).Val()
@@ -70,7 +79,7 @@ func (c cluster) move(slot int64, from, to *server) {
 		}
 	}
 	for _, s := range append(cluster{to, from}, c...) {
-		s.do("CLUSTER", "SETSLOT", slot, "NODE", id(to))
+		s.do("CLUSTER", "SETSLOT", slot, "NODE", to.id())
 	}
 }
 
@@ -166,6 +175,65 @@ func TestALockAndItsWaitersFollowASlotThatMoves(t *testing.T) {
 			t.Fatal("the one that stayed:", err)
 		}
 		eventually(t, "it is free", func() bool { return to.free("k") })
+	})
+}
+
+func TestALockIsTakenAndKeptForAsLongAsItsSlotMoves(t *testing.T) {
+	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
+		slot := c[0].do("CLUSTER", "KEYSLOT", "k").(int64)
+		at := int(slot) * 3 / 16384
+		from, to := c[at], c[(at+1)%3]
+		c.beginMove(slot, from, to)
+		lock, held, err := locks.Lock(background, "k", mortise.Lease(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := make(chan error)
+		go func() {
+			next, _, err := locks.Lock(background, "k", mortise.Wait(time.Minute))
+			if err == nil {
+				err = next.Unlock()
+			}
+			granted <- err
+		}()
+		eventually(t, "it is renewed there for longer than its lease", func() bool { return to.calls("lock.renew") > 4 })
+		if held.Err() != nil || lock.Unlock() != nil {
+			t.Fatal("it was lost")
+		}
+		if err := <-granted; err != nil {
+			t.Fatal(err)
+		}
+		c.finishMove(slot, from, to)
+		eventually(t, "it is free", func() bool { return to.free("k") })
+	})
+}
+
+func TestALockAndItsWaitersFollowToTheReplicaThatTheClusterPromotes(t *testing.T) {
+	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
+		primary := c[c[0].do("CLUSTER", "KEYSLOT", "k").(int64)*3/16384]
+		replica := start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+		host, port, _ := strings.Cut(primary.addr, ":")
+		replica.do("CLUSTER", "MEET", host, port)
+		eventually(t, "it knows the primary", func() bool {
+			return replica.Do(background, "CLUSTER", "REPLICATE", primary.id()).Err() == nil
+		})
+		eventually(t, "the replica has all", func() bool { return replica.info("master_link_status") == "up" })
+		lock, held, err := locks.Lock(background, "k", mortise.Lease(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := make(chan error)
+		go func() { _, _, err := locks.Lock(background, "k"); granted <- err }()
+		eventually(t, "it waits", func() bool { return primary.waiters("k") == 1 })
+		primary.do("WAIT", 1, 5000)
+		primary.kill()
+		eventually(t, "it waits there", func() bool { return replica.info("lock_waiters") == "1" })
+		if held.Err() != nil || lock.Unlock() != nil {
+			t.Fatal("it was lost")
+		}
+		if err := <-granted; err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 

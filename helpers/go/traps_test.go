@@ -1,21 +1,17 @@
 package mortise_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"net"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 
 	"mortise"
 	"mortise/goredisconn"
-	"mortise/rueidisconn"
 )
 
 // Each trap of calling the commands by hand is a test here.
@@ -245,6 +241,96 @@ func TestALockIsLostAtItsDeadlineWhereTheServerDoesNotAnswer(t *testing.T) {
 	})
 }
 
+func TestAGrantThatIsToldTooLateIsNotHandedOut(t *testing.T) {
+	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
+		s.do("LOCK.WLOCK", "k", "somebody", 600_000)
+		granted := make(chan *mortise.Lock)
+		go func() {
+			lock, _, err := locks.Lock(background, "k", mortise.Lease(time.Second))
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- lock
+		}()
+		eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
+		p.replies.Lock()
+		s.do("LOCK.RELEASE", "k", "somebody")
+		eventually(t, "it was granted, and is over", func() bool { return s.free("k") })
+		p.replies.Unlock()
+		lock := <-granted
+		if _, err := lock.Check(); err != nil || s.free("k") {
+			t.Fatal("a lock that is over was handed out:", err)
+		}
+	})
+}
+
+func TestAWaiterWhoseBoxIsGoneAsksAgain(t *testing.T) {
+	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
+		s.do("LOCK.WLOCK", "k", "somebody", 600_000)
+		granted := make(chan error)
+		go func() { _, _, err := locks.Lock(background, "k", mortise.Wait(time.Minute)); granted <- err }()
+		eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
+		s.do("CONFIG", "SET", "lock.mail-timeout", 100)
+		p.requests.Lock()
+		eventually(t, "its box is gone", func() bool { return s.waiters("k") == 0 })
+		s.do("CONFIG", "SET", "lock.mail-timeout", 5000)
+		p.requests.Unlock()
+		eventually(t, "it waits again", func() bool { return s.waiters("k") == 1 })
+		s.do("LOCK.RELEASE", "k", "somebody")
+		if err := <-granted; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAWaiterThatGaveUpOverASilentConnectionIsNotGrantedLater(t *testing.T) {
+	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
+		if lock, _, err := locks.Lock(background, "first"); err != nil || lock.Unlock() != nil {
+			t.Fatal(err)
+		}
+		s.do("LOCK.WLOCK", "k", "somebody", 600_000)
+		p.replies.Lock()
+		if _, _, err := locks.Lock(background, "k", mortise.Wait(300*time.Millisecond), mortise.Lease(time.Hour)); err == nil {
+			t.Fatal("it was granted")
+		}
+		p.replies.Unlock()
+		eventually(t, "nobody waits", func() bool { return s.waiters("k") == 0 })
+		s.do("LOCK.RELEASE", "k", "somebody")
+		if !s.free("k") {
+			t.Fatal("an orphan was granted")
+		}
+	})
+}
+
+func TestCancellingAtAnyMomentLeavesNothing(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		for range 40 {
+			ctx, cancel := context.WithCancel(background)
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					lock, _, err := locks.Lock(ctx, "k", mortise.Lease(time.Hour))
+					if err != nil {
+						if !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+						return
+					}
+					time.Sleep(rand.N(2 * time.Millisecond))
+					if err := lock.Unlock(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			time.Sleep(rand.N(10 * time.Millisecond))
+			cancel()
+			all.Wait()
+		}
+		eventually(t, "nobody holds or waits", func() bool { return s.free("k") })
+	})
+}
+
 func TestClosingUnlocksAllAndEndsAllThatWait(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks, others := connect(), connect()
@@ -277,55 +363,6 @@ func TestClosingUnlocksAllAndEndsAllThatWait(t *testing.T) {
 	})
 }
 
-func TestTasksThatWaitForEachOtherAreToldOfTheDeadlock(t *testing.T) {
-	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
-		locks := connect()
-		take := func(task, key string) error {
-			_, _, err := locks.Lock(background, key, mortise.Task(task), mortise.Wait(10*time.Second))
-			return err
-		}
-		if err := errors.Join(take("one", "a"), take("two", "b")); err != nil {
-			t.Fatal(err)
-		}
-		go take("one", "b")
-		eventually(t, "it waits", func() bool { return s.waiters("b") == 1 })
-		if err := take("two", "a"); !mortise.IsDeadlock(err) {
-			t.Fatal(err)
-		}
-	})
-}
-
-func TestReadersAreInTogetherAndAWriterAlone(t *testing.T) {
-	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
-		locks := connect()
-		one, _, err := locks.RLock(background, "k")
-		two, _, err2 := locks.TryRLock(background, "k")
-		if err != nil || err2 != nil {
-			t.Fatal(err, err2)
-		}
-		if _, _, err := locks.TryLock(background, "k"); err != mortise.ErrBusy {
-			t.Fatal(err)
-		}
-		if err := errors.Join(one.Unlock(), two.Unlock()); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := locks.TryLock(background, "k"); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-func TestALockIsHeldForMaxHoldAtMost(t *testing.T) {
-	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
-		_, held, err := connect().Lock(background, "k", mortise.MaxHold(300*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-held.Done()
-		eventually(t, "it is free", func() bool { return s.free("k") })
-	})
-}
-
 func TestAServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -337,143 +374,4 @@ func TestAServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 	defer cancel()
 	_ = locks.Close(ctx)
-}
-
-// proxy is between a client and the server, and breaks what it is told to.
-type proxy struct {
-	net.Listener
-	to      string
-	mu      sync.Mutex
-	conns   map[net.Conn]struct{}
-	word    []byte
-	when    int
-	broken  atomic.Int64
-	release chan struct{}
-}
-
-const (
-	before = iota // the connection breaks, the command is lost
-	after         // the command arrives, its reply is lost
-	later         // the connection breaks, the command arrives after release is closed
-)
-
-// breaks has the next command with that word broken, once.
-func (p *proxy) breaks(word string, when int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.word, p.when = []byte(word), when
-}
-
-// cut breaks all connections.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.conns {
-		_ = c.Close()
-	}
-}
-
-func (p *proxy) hit(chunk []byte) (int, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.word == nil || !bytes.Contains(chunk, p.word) {
-		return 0, false
-	}
-	p.word = nil
-	p.broken.Add(1)
-	return p.when, true
-}
-
-func (p *proxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.to)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	p.mu.Lock()
-	p.conns[client] = struct{}{}
-	p.mu.Unlock()
-	var mute atomic.Bool
-	go func() {
-		buffer := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buffer)
-			if err != nil {
-				break
-			}
-			if mute.Load() {
-				_ = client.Close()
-				continue
-			}
-			_, _ = client.Write(buffer[:n])
-		}
-		_ = client.Close()
-	}()
-	defer server.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buffer)
-		if err != nil {
-			break
-		}
-		when, hit := p.hit(buffer[:n])
-		switch {
-		case hit && when == before:
-			_ = client.Close()
-			return
-		case hit && when == later:
-			_ = client.Close()
-			<-p.release
-		case hit:
-			mute.Store(true)
-		}
-		_, _ = server.Write(buffer[:n])
-		if hit && when == later {
-			time.Sleep(100 * time.Millisecond) // let it be read before the connection goes
-		}
-	}
-	if mute.Load() {
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// through runs the test with each client, through a proxy.
-func through(t *testing.T, test func(t *testing.T, s *server, p *proxy, locks *mortise.Locks)) {
-	for _, name := range []string{"go-redis", "rueidis"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t)
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := &proxy{Listener: l, to: s.addr, conns: map[net.Conn]struct{}{}, release: make(chan struct{})}
-			defer p.Close()
-			go func() {
-				for {
-					c, err := p.Accept()
-					if err != nil {
-						return
-					}
-					go p.serve(c)
-				}
-			}()
-			addr := l.Addr().String()
-			var client mortise.Client
-			if name == "go-redis" {
-				rdb := redis.NewClient(&redis.Options{Addr: addr})
-				defer rdb.Close()
-				client = goredisconn.New(rdb)
-			} else if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: []string{addr}}); err != nil {
-				t.Fatal(err)
-			}
-			locks := mortise.New(client)
-			defer func() {
-				ctx, cancel := context.WithTimeout(background, 5*time.Second)
-				defer cancel()
-				_ = locks.Close(ctx)
-			}()
-			test(t, s, p, locks)
-		})
-	}
 }

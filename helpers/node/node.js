@@ -305,9 +305,9 @@ export class Node {
 
 export async function openIoredis(client) {
   const connection = client.duplicate({
-    lazyConnect: true, retryStrategy: () => null, reconnectOnError: null, maxRetriesPerRequest: 0, enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false, enableAutoPipelining: false, commandTimeout: undefined, socketTimeout: undefined,
-    connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
+    lazyConnect: true, retryStrategy: () => null, sentinelRetryStrategy: () => null, reconnectOnError: null,
+    maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
+    commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
   });
   return opened(connection, () => connection.connect(), () => connection.disconnect(), async (commands) => {
     if (commands.length === 1) return [await connection.call(...commands[0]).catch(errorReply)];

@@ -1,6 +1,8 @@
 // Redis Cluster and Sentinel, through the libraries' own clients for them.
 import assert from "node:assert/strict";
+import net from "node:net";
 import { after, before, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
 import { Locks, UnreachableError, slotOf } from "../index.js";
@@ -133,17 +135,26 @@ const nobody = {
   "node-redis in a cluster": (port) => quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] })),
   "ioredis": (port) => quiet(new Redis(port)),
   "node-redis": (port) => quiet(createClient({ url: `redis://127.0.0.1:${port}` })),
-  "ioredis behind Sentinel": (port) => quiet(new Redis({ name: "locks", sentinels: [{ host: "127.0.0.1", port }] })),
+  "ioredis behind Sentinel": (port) => quiet(new Redis({ name: "locks", sentinels: [{ host: "127.0.0.1", port }], lazyConnect: true })),
 };
 for (const [library, make] of Object.entries(nobody)) {
   test(`${library}: where nobody is, asking for a lock ends, and can be ended`, { timeout: 120_000 }, async () => {
-    const client = make(await freePort());
+    const port = await freePort();
+    const client = make(port);
     const locks = new Locks(client);
     for (const wait of [0, 300, 3_000]) await assert.rejects(locks.acquire("stock", { wait }), UnreachableError);
     await assert.rejects(locks.acquire("stock", { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
     await assert.rejects(locks.acquire("stock"), UnreachableError); // without a limit
     await locks.close();
     client.disconnect?.();
+    let tries = 0;
+    const listener = net.createServer((socket) => {
+      tries++;
+      socket.destroy();
+    }).listen(port, "127.0.0.1");
+    await sleep(1_500); // longer than any of them pauses between two tries
+    listener.close();
+    assert.equal(tries, 0, "it goes on trying after the end");
   });
 }
 
