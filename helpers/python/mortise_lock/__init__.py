@@ -136,14 +136,12 @@ class BaseLock:
             hold.granted(reply, max(sent, hold.begin))
             if hold.until - now() < hold.lease / 2 and (said := await session.extend(hold, hold.lease)) is not True:
                 raise said or Failed()
-            known = True
-            if session.asked.pop(hold.owner, None) is None:  # `close` was faster, and leaves it
-                raise Failed(ConnectionError("closed"))
             if not self.timeout:
                 node.hold(hold)
-                if session.closed:
-                    node.lose(hold)
-                    raise Failed(ConnectionError("closed"))
+            if session.asked.pop(hold.owner, None) is None:  # `close` was faster
+                node.lose(hold)
+                raise Failed(ConnectionError("closed"))
+            known = True
             return hold
         finally:
             session.asked.pop(hold.owner, None)
@@ -161,13 +159,13 @@ class BaseLock:
 
     async def _mine(self, session):
         """The hold of this lock's token, also where another process took it."""
-        if self._hold is not None:
-            return self._hold if self._hold.owner in [owner for owner, _, _ in await self._holds(session) or []] else None
+        token = self._bytes(self._token)
         for owner, fence, left in await self._holds(session) or []:
-            if self._bytes(self._token) in (owner, owner.rpartition(b"##")[0]):
+            if self._hold is None and token in (owner, owner.rpartition(b"##")[0]):
                 self.local.hold = Hold(self._key, owner, left, session.event)
                 self.local.hold.granted(fence, now())
-        return self._hold
+            if self._hold is not None and self._hold.owner == owner:
+                return self._hold
 
     async def locked(self) -> bool:
         return await self._holds(await self._session()) != []
@@ -278,8 +276,9 @@ def session_of(redis, kind, place):
         return session
 
 
-def own_connection(pool, mail):
+def own_connection(client, mail):
     """A connection like those of the client's pool, but not out of it, and one that never sends anything twice."""
+    pool = getattr(client, "connection_pool", client)
     settings = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith("maint_notifications")}
     limit = min(settings.get("socket_timeout") or math.inf, 2)
     return pool.connection_class(**{
@@ -352,10 +351,8 @@ class Session(rules.Session):
             in_thread(work)()
 
     def new_wire(self, address, mail):
-        def redis():
-            return self.client if address is None else self.client.get_redis_connection(self.client.get_node(*address))
-
-        return Wire(lambda: own_connection(redis().connection_pool, mail))
+        client = self.client
+        return Wire(lambda: own_connection(client if address is None else client.get_redis_connection(client.get_node(*address)), mail))
 
     async def wait(self, event, ms):
         return event.wait(min(ms / 1000, threading.TIMEOUT_MAX))

@@ -69,7 +69,7 @@ class Session(rules.Session):
         task.add_done_callback(self.tasks.discard)
 
     def new_wire(self, address, mail):
-        return Wire(lambda: own_connection(self.client.connection_pool if address is None else self.client.get_node(*address), mail))
+        return Wire(lambda: own_connection(self.client if address is None else self.client.get_node(*address), mail))
 
     async def wait(self, event, ms):
         try:

@@ -171,24 +171,23 @@ def test_a_second_event_loop_starts_afresh(server):
 
 
 def test_a_loop_that_ended_without_closing_leaves_its_lock_to_its_lease_and_the_next_one_goes_on(server):
-    client, tokens = redis.asyncio.Redis(port=server.port), []
-
-    async def take():
+    async def take(client):
         lock = Lock(client, "stock", lease=1.0, thread_local=False)
         await lock.acquire(blocking_timeout=60)
-        tokens.append(lock.fencing_token)
         return lock
 
+    async def first():
+        return await take(redis.asyncio.Redis(port=server.port))
+
     async def next_one(before):
-        assert await (await take()).owned()
-        assert before.lost
+        lock = await take(before.redis)
+        assert await lock.owned() and before.lost and before.fencing_token < lock.fencing_token
         with pytest.raises(LockError):
             await before.release()
-        await close(client)
-        await client.connection_pool.disconnect()
+        await close(before.redis)
+        await before.redis.connection_pool.disconnect()
 
-    asyncio.run(next_one(asyncio.run(take())))
-    assert tokens[0] < tokens[1]
+    asyncio.run(next_one(asyncio.run(first())))
     eventually(server.nothing_is_left)
 
 
