@@ -137,26 +137,28 @@ const nobody = {
   "node-redis": (port) => quiet(createClient({ url: `redis://127.0.0.1:${port}` })),
   "ioredis behind Sentinel": (port) => quiet(new Redis({ name: "locks", sentinels: [{ host: "127.0.0.1", port }], lazyConnect: true })),
 };
-for (const [library, make] of Object.entries(nobody)) {
-  test(`${library}: where nobody is, asking for a lock ends, and can be ended`, { timeout: 120_000 }, async () => {
-    const port = await freePort();
-    const client = make(port);
-    const locks = new Locks(client);
-    for (const wait of [0, 300, 3_000]) await assert.rejects(locks.acquire("stock", { wait }), UnreachableError);
-    await assert.rejects(locks.acquire("stock", { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
-    await assert.rejects(locks.acquire("stock"), UnreachableError); // without a limit
-    await locks.close();
-    client.disconnect?.();
-    let tries = 0;
-    const listener = net.createServer((socket) => {
-      tries++;
-      socket.destroy();
-    }).listen(port, "127.0.0.1");
-    await sleep(1_500); // longer than any of them pauses between two tries
-    listener.close();
-    assert.equal(tries, 0, "it goes on trying after the end");
-  });
-}
+describe("where nobody is", { concurrency: true }, () => {
+  for (const [library, make] of Object.entries(nobody)) {
+    test(`${library}: asking for a lock ends, and can be ended`, { timeout: 120_000 }, async () => {
+      const port = await freePort();
+      const client = make(port);
+      const locks = new Locks(client);
+      for (const wait of [0, 300, 3_000]) await assert.rejects(locks.acquire("stock", { wait }), UnreachableError);
+      await assert.rejects(locks.acquire("stock", { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
+      await assert.rejects(locks.acquire("stock"), UnreachableError); // without a limit
+      await locks.close();
+      client.disconnect?.();
+      let tries = 0;
+      const listener = net.createServer((socket) => {
+        tries++;
+        socket.destroy();
+      }).listen(port, "127.0.0.1");
+      await sleep(1_500); // longer than any of them pauses between two tries
+      listener.close();
+      assert.equal(tries, 0, "it goes on trying after the end");
+    });
+  }
+});
 
 test("node-redis connects to a node that is gone for ever: whoever wants a lock there is told, and nobody else waits", { timeout: 120_000 }, async () => {
   const servers = await startCluster();
