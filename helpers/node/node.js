@@ -118,7 +118,9 @@ class Wire {
     let connection, timer;
     try {
       connection = await opening;
-      timer = setTimeout(() => connection.close(new Error("no reply in time")), this.timeout);
+      const late = () => connection.close(new Error("no reply in time"));
+      // In two steps: a process that stood still has time then to read what has come meanwhile.
+      timer = setTimeout(() => (timer = setTimeout(late, 200)), this.timeout - 200);
       return await connection.send(commands);
     } catch (cause) {
       if (this.#opening === opening) this.#opening = null;

@@ -199,6 +199,16 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       await eventually(async () => (await server.admin.exists("stock")) === 0);
     });
 
+    test("a process that stood still takes the reply that has come meanwhile", async () => {
+      await (await locks.acquire("other")).release();
+      const asked = await server.calls("lock.acquire");
+      const asking = locks.tryAcquire("stock", { lease: 60_000 });
+      await new Promise(setImmediate);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_500); // longer than a reply may take
+      assert.ok((await asking)?.held);
+      assert.equal(await server.calls("lock.acquire"), asked + 1);
+    });
+
     test("a request that arrives late takes nothing, and is sent once", async () => {
       const far = await more();
       await (await far.acquire("other")).release();
