@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::api::server::Server;
 use crate::net::connection::Limits;
 use crate::net::dial::{Identities, Identity};
-use crate::proto::{Command, Round, Vote, checked};
-use crate::run::{Calls, Core};
+use crate::proto::{Name, Round, Verb, Vote, checked};
+use crate::run::{Call, Core};
 use crate::value::{BootInstant, Error};
 
 /// Methods that set a field and return what they set it of.
@@ -64,10 +66,8 @@ impl Settings {
     pub(crate) async fn connect(self) -> Result<Arc<Core>, Error> {
         let core = self.build()?;
         let mut round = Round::new(core.servers.len());
-        let mut asking = Calls::default();
-        for server in 0..core.servers.len() {
-            asking.add(server, Box::pin(find_module(&core, server)));
-        }
+        let find = |server| find_module(&core, server).map(move |found| (server, found));
+        let mut asking: FuturesUnordered<_> = (0..core.servers.len()).map(find).collect();
         let mut there = 0;
         while let Some((server, answer)) = asking.next().await {
             match answer {
@@ -94,7 +94,8 @@ async fn find_module(core: &Core, server: usize) -> Result<(), Error> {
     let server = &core.servers[server];
     loop {
         // Of nobody's: whatever the lock, the answer is short.
-        let answer = server.call(&Command::Info(b"mortise")).await;
+        server.prepare().await;
+        let answer = Call::new(server, &Name::nobodys(b"mortise"), Verb::Info).await;
         match checked(answer, &server.name) {
             Err(Error::Connection { error, .. })
                 if error.is_timeout() && !end.remaining().is_zero() => {}

@@ -41,6 +41,7 @@ pub(super) struct Connection {
 struct State {
     /// What everybody who sends is told now.
     refusal: Option<Failure>,
+    is_open: bool,
     is_closed: bool,
     /// What is to be written.
     out: Vec<u8>,
@@ -72,6 +73,8 @@ pub(crate) struct Pending {
     /// Where its answer comes from until it has resolved, or why it was not sent.
     connection: Result<Arc<Connection>, Failure>,
     number: u64,
+    /// It was sent before its connection was open.
+    pub(crate) is_early: bool,
 }
 
 impl Connection {
@@ -88,6 +91,7 @@ impl Connection {
             return Pending {
                 connection,
                 number: 0,
+                is_early: false,
             };
         }
         let is_first = state.out.is_empty();
@@ -106,12 +110,16 @@ impl Connection {
             last.place = Place::Waiting(Waker::noop().clone());
         }
         let number = state.first + state.row.len() as u64 - 1;
+        let is_early = !state.is_open;
         drop(state);
         if is_first {
             self.more.notify_one();
         }
-        let connection = Ok(self.clone());
-        Pending { connection, number }
+        Pending {
+            connection: Ok(self.clone()),
+            number,
+            is_early,
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -122,7 +130,7 @@ impl Connection {
     pub(super) fn opened(&self) {
         let now = BootInstant::now();
         let mut state = lock(&self.state);
-        state.refusal = None;
+        (state.refusal, state.is_open) = (None, true);
         for request in &mut state.row {
             request.since = now;
         }
@@ -132,6 +140,7 @@ impl Connection {
     /// everybody who sends.
     pub(super) fn fail(&self, told: &Failure, refuses: bool, sent_by: Option<BootInstant>) {
         let mut state = lock(&self.state);
+        state.is_open = false;
         state.refusal = refuses.then(|| match told {
             Failure::Unknown(error) => Failure::NotSent(error.clone()),
             other => other.clone(),

@@ -37,9 +37,6 @@ struct Map {
     slots: Vec<Option<Arc<Peer>>>,
 }
 
-/// So often a request is sent elsewhere.
-const REDIRECTIONS: u32 = 8;
-
 impl Server {
     pub(crate) fn new(
         (name, is_cluster): (String, bool),
@@ -114,20 +111,6 @@ impl Server {
             self.refresh_in_background();
         }
         Some(Route { peer, asking })
-    }
-
-    /// Sends a command to where it belongs and awaits its answer.
-    pub(crate) async fn call(self: &Arc<Self>, command: &Command<'_>) -> Answer {
-        self.prepare().await;
-        let mut route = self.route(command.key().unwrap_or_default());
-        let mut left = REDIRECTIONS;
-        loop {
-            let answer = route.send(command, BootInstant::now()).await;
-            match self.redirected(&route, &answer) {
-                Some(next) if left > 0 => (route, left) = (next, left - 1),
-                _ => return answer,
-            }
-        }
     }
 
     /// Asks each process that has locks.
