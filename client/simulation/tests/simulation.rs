@@ -71,12 +71,18 @@ fn one_server_keeps_its_promises_to_clients_whatever_happens_to_messages() {
 #[test]
 fn three_servers_keep_them_too() {
     let test = "three_servers";
-    play(Kind::Quorum, test, 1_000);
+    play(Kind::Quorum(3), test, 1_000);
+}
+
+#[test]
+fn five_servers_keep_them_as_well() {
+    let test = "five_servers";
+    play(Kind::Quorum(5), test, 300);
 }
 
 #[test]
 fn a_seed_is_the_same_story_each_time() {
-    for kind in [Kind::One, Kind::Quorum] {
+    for kind in [Kind::One, Kind::Quorum(3)] {
         for seed in 0..25 {
             let (first, second) = (simulate(kind, seed, true), simulate(kind, seed, true));
             let differs = first

@@ -79,9 +79,14 @@ impl<'a> Ballot<'a> {
         self.asked.0.push((server, call));
     }
 
-    fn send(&mut self, server: usize, verb: Verb) {
-        let call = Call::new(&self.core.servers[server], &self.name, verb);
-        self.asked.0.push((server, call));
+    /// Unless something is on its way there.
+    fn send(&mut self, server: usize, verb: Verb) -> bool {
+        let is_free = !self.asked.any(server, |_| true);
+        if is_free {
+            let call = Call::new(&self.core.servers[server], &self.name, verb);
+            self.asked.0.push((server, call));
+        }
+        is_free
     }
 
     /// Asks all servers that have not granted it, at once, until it is won, or lost; a token that is larger than what some have
@@ -106,9 +111,7 @@ impl<'a> Ballot<'a> {
                 Outcome::Won(token) if !self.asked.0.iter().any(is_raised) => return Some(token),
                 Outcome::Raise(token, servers) => {
                     for server in servers {
-                        if !self.asked.any(server, |_| true) {
-                            self.send(server, Verb::Fence(token));
-                        }
+                        self.send(server, Verb::Fence(token));
                     }
                 }
                 Outcome::Lost if self.hold.is_some() => return None,
@@ -188,8 +191,9 @@ impl<'a> Ballot<'a> {
             let held = self.round.held().map(|(at, held)| (at, held.token));
             let (held, behind): (Vec<_>, Vec<_>) = held.partition(|(at, _)| *at < server);
             for (later, _) in behind {
-                self.round[later] = Vote::Pending;
-                self.send(later, Verb::Release(None));
+                if self.send(later, Verb::Release(None)) {
+                    self.round[later] = Vote::Pending;
+                }
             }
             let pause = async {
                 match held.is_empty() {
