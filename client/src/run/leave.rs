@@ -12,8 +12,9 @@ use crate::value::{BootInstant, Error, Released};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long a server may keep a request in a queue for a box that nobody reads any more.
-const UNREAD_BOX: Duration = Duration::from_secs(5);
+/// How much longer than its lease a hold may be there: a renewal may have been on its way for so long, and so long a server
+/// keeps a request in a queue for a box that nobody reads any more.
+const LATEST: Duration = Duration::from_secs(5);
 
 /// A name that is left on one server: resolves when that is answered for the first time. Dropped before it is done, it is
 /// said again and again in the background.
@@ -52,15 +53,10 @@ impl Core {
         verb: Verb,
     ) -> Leave {
         let call = Call::new(&self.servers[server], name, verb).repeated();
-        let unread = if is_late(&call) {
-            UNREAD_BOX
-        } else {
-            Duration::ZERO
-        };
         Leave {
             core: self.clone(),
             call: Some(call),
-            until: BootInstant::now() + lease + unread,
+            until: BootInstant::now() + lease + LATEST,
         }
     }
 }
@@ -85,13 +81,8 @@ impl Future for Leave {
     }
 }
 
-/// Whether something of the name may yet arrive.
-fn is_late(call: &Call) -> bool {
-    matches!(call.verb, Verb::Leave { late: true })
-}
-
 fn again(call: &Call) -> Call {
-    let late = is_late(call);
+    let late = matches!(call.verb, Verb::Leave { late: true });
     Call::new(&call.server, &call.name, Verb::Leave { late })
 }
 
