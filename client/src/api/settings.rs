@@ -10,7 +10,8 @@ use tokio::runtime::Handle;
 
 use crate::api::server::Server;
 use crate::net::connection::Limits;
-use crate::net::dial::{Identities, Identity};
+use crate::net::dial::Identities;
+use crate::net::server as net;
 use crate::proto::{Name, Round, Verb, Vote, checked};
 use crate::run::{Call, Core};
 use crate::value::{BootInstant, Error};
@@ -31,22 +32,13 @@ pub(crate) use setters;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
     pub(crate) limits: Limits,
     pub(crate) given: Option<MultiplexedConnection>,
     pub(crate) runtime: Option<Handle>,
 }
 
 impl Settings {
-    pub(crate) fn new(servers: Vec<Server>, limits: Limits) -> Settings {
-        Settings {
-            servers,
-            limits,
-            given: None,
-            runtime: None,
-        }
-    }
-
     pub(crate) fn build(self) -> Result<Arc<Core>, Error> {
         let here = || Handle::try_current().map_err(|_| Error::NoRuntime);
         let runtime = self.runtime.map_or_else(here, Ok)?;
@@ -54,9 +46,14 @@ impl Settings {
         let (limits, mut given, count) = (self.limits, self.given, self.servers.len());
         let servers = self.servers.into_iter().enumerate();
         let servers = servers.map(|(number, server)| {
-            let of = identities.clone();
-            let identity = (count > 1).then_some(Identity { of, number });
-            server.at((given.take(), identity), limits, runtime.clone())
+            let identity = (count > 1).then(|| (identities.clone(), number));
+            net::Server::new(
+                server.parts(),
+                given.take(),
+                identity,
+                limits,
+                runtime.clone(),
+            )
         });
         let servers = servers.collect();
         Ok(Core::new(servers, limits, identities.clone(), runtime))

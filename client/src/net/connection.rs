@@ -30,11 +30,12 @@ pub(crate) struct Limits {
 }
 
 /// What the users of a connection share with what drives it.
-#[derive(Default)]
 pub(super) struct Connection {
     state: Mutex<State>,
     /// Something is to be written.
     more: Notify,
+    /// A server that is no primary any more is left, to find the one that is.
+    fails_over: bool,
 }
 
 #[derive(Default)]
@@ -42,7 +43,6 @@ struct State {
     /// What everybody who sends is told now.
     refusal: Option<Failure>,
     is_open: bool,
-    is_closed: bool,
     /// What is to be written.
     out: Vec<u8>,
     /// The requests in their order; the first has this number.
@@ -78,6 +78,14 @@ pub(crate) struct Pending {
 }
 
 impl Connection {
+    pub(super) fn new(fails_over: bool) -> Arc<Connection> {
+        Arc::new(Connection {
+            state: Mutex::default(),
+            more: Notify::new(),
+            fails_over,
+        })
+    }
+
     /// Sends commands in one go, now, and awaits the answer to the last, which may take up to `limit`.
     pub(super) fn send(
         self: &Arc<Self>,
@@ -122,8 +130,11 @@ impl Connection {
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        lock(&self.state).is_closed
+    /// Resolves while somebody waits for an answer.
+    pub(super) async fn wanted(&self) {
+        while self.oldest().is_none() {
+            self.more.notified().await;
+        }
     }
 
     /// It is open: what waits is timed from now.
@@ -154,32 +165,24 @@ impl Connection {
         answer(state, iter::repeat_n(Err(told.clone()), count));
     }
 
-    /// Nothing is sent over it any more.
-    pub(super) fn close(&self, told: &Failure) {
-        lock(&self.state).is_closed = true;
-        self.fail(told, true, None);
-    }
-
     /// What is to be written, once there is something; `spare` is used for what comes next.
     pub(super) async fn next_batch(&self, mut spare: Vec<u8>) -> Vec<u8> {
-        self.more.notified().await;
+        while lock(&self.state).out.is_empty() {
+            self.more.notified().await;
+        }
         // The tasks that are ready send theirs first, so that one call of the system takes what all have sent.
-        let mut was_put_off = false;
-        std::future::poll_fn(|context| {
-            if mem::replace(&mut was_put_off, true) {
-                return Poll::Ready(());
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
+        tokio::task::yield_now().await;
         spare.clear();
         mem::replace(&mut lock(&self.state).out, spare)
     }
 
     /// Delivers replies to the first who wait.
     pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<(), ConnectionError> {
+        let is_demoted =
+            |it: &Reply| matches!(it, Reply::Error(line) if line.starts_with("READONLY"));
+        let is_left = self.fails_over && replies.iter().any(is_demoted);
         match answer(lock(&self.state), replies.drain(..).map(Ok)) {
+            true if is_left => Err(ConnectionError::new("the server is no primary any more")),
             true => Ok(()),
             false => Err(ConnectionError::new("more replies than requests")),
         }

@@ -189,10 +189,20 @@ impl Args<'_> {
 }
 
 fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
-    let (digits, first) = decimal(number as u64);
-    out.push(kind);
-    out.extend_from_slice(&digits[first..]);
-    out.extend_from_slice(b"\r\n");
+    let digit = |n: usize| b'0' + n as u8;
+    match (number / 10, number % 10) {
+        // Most are that short; digit by digit they were a tenth of what an acquisition computes.
+        (0, one) => out.extend_from_slice(&[kind, digit(one), b'\r', b'\n']),
+        (ten @ 1..10, one) => {
+            out.extend_from_slice(&[kind, digit(ten), digit(one), b'\r', b'\n']);
+        }
+        _ => {
+            let (digits, first) = decimal(number as u64);
+            out.push(kind);
+            out.extend_from_slice(&digits[first..]);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// The digits of a number, and where in the array they begin.
@@ -280,6 +290,11 @@ mod tests {
         for number in [0, 9, 10, u64::MAX] {
             let (digits, first) = decimal(number);
             assert_eq!(digits[first..], *number.to_string().as_bytes());
+        }
+        for number in [0, 9, 10, 99, 100, 12_345] {
+            let mut out = Vec::new();
+            line(&mut out, b'$', number);
+            assert_eq!(out, format!("${number}\r\n").into_bytes());
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::value::{BootInstant, Error, Released};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long a server may keep a request in a queue for a box that nobody reads any more.
-const UNREAD_BOX: Duration = Duration::from_secs(5);
+/// How much longer than its lease a hold may be there: a renewal may have been on its way for so long, and so long a server
+/// keeps a request in a queue for a box that nobody reads any more.
+const LATEST: Duration = Duration::from_secs(5);
 
 /// A name that is left, or its hold released, on some servers. Where one has failed to answer, or has not answered when this
 /// is dropped, it is said again and again in the background.
@@ -47,12 +48,7 @@ impl Core {
     /// Says it in the background until it is answered.
     fn say(self: &Arc<Self>, mut call: Call, lease: Duration) {
         let unsaid = self.unsaid.subscribe();
-        let unread = if is_late(&call) {
-            UNREAD_BOX
-        } else {
-            Duration::ZERO
-        };
-        let until = BootInstant::now() + lease + unread;
+        let until = BootInstant::now() + lease + LATEST;
         let saying = async move {
             let mut pause = FIRST_PAUSE;
             while let Err(error) = checked((&mut call).await, &call.server.name) {
@@ -101,12 +97,7 @@ impl Drop for Leave {
     }
 }
 
-/// Whether something of the name may yet arrive.
-fn is_late(call: &Call) -> bool {
-    matches!(call.verb, Verb::Leave { late: true })
-}
-
 fn again(call: &Call) -> Call {
-    let late = is_late(call);
+    let late = matches!(call.verb, Verb::Leave { late: true });
     Call::new(&call.server, &call.name, Verb::Leave { late })
 }
