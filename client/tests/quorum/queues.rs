@@ -201,6 +201,7 @@ async fn who_queues_does_not_skip_a_server_whose_connection_is_only_being_opened
     let mut urls = servers.urls();
     urls[0] = proxy.url();
     let quorum = Quorum::builder(urls).unwrap().node_timeout(ms(4_000));
+    let quorum = quorum.connect_timeout(ms(10_000));
     let quorum = quorum.connect().await.unwrap();
     servers.warm(&quorum).await;
     servers.occupy(&[0, 1, 2], "k", 60_000);
