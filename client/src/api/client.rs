@@ -241,7 +241,8 @@ impl Client {
     /// dropped, too. To be called before the process ends, or the runtime: what is not said by then never is, and the lock
     /// stays taken until its lease is over. The client takes no lock any more.
     ///
-    /// It waits for a server that does not answer until the leases that it may have are over.
+    /// It waits for a server that does not answer until the leases that it may have are over, and five seconds more for what may
+    /// have come late.
     ///
     /// # Examples
     /// ```

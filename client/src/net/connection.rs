@@ -170,8 +170,17 @@ impl Connection {
         while lock(&self.state).out.is_empty() {
             self.more.notified().await;
         }
-        // The tasks that are ready send theirs first, so that one call of the system takes what all have sent.
-        tokio::task::yield_now().await;
+        // The tasks that are ready send theirs first, so that one call of the system takes what all have sent. (tokio's own
+        // way to yield would have the system asked for events first.)
+        let mut was_put_off = false;
+        std::future::poll_fn(|context| {
+            if mem::replace(&mut was_put_off, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
         spare.clear();
         mem::replace(&mut lock(&self.state).out, spare)
     }
