@@ -30,8 +30,12 @@ struct Series {
 
 impl Series {
     fn of(server: &Server) -> Series {
+        Series::from(server, Exporter::of(&[server.addr()]))
+    }
+
+    fn from(server: &Server, exporter: Exporter) -> Series {
         Series {
-            exporter: Exporter::of(&[server.addr()]),
+            exporter,
             addr: server.addr(),
             scrapes: Vec::new(),
         }
@@ -367,4 +371,21 @@ fn a_server_that_has_gone_is_down() {
     server.sigkill();
     assert_eq!(series.scrape().one("mortise_up"), 0.0);
     series.raises("down", 8, &["MortiseDown"]);
+}
+
+#[test]
+fn sentinels_that_nobody_reaches_leave_the_servers_known_that_were_known() {
+    let server = Server::start_alone();
+    let mut sentinel = Server::builder()
+        .sentinel()
+        .watching("mine", server.port(), 1)
+        .start();
+    let seeds = format!("mine@{}", sentinel.addr());
+    let mut series = Series::from(&server, Exporter::with(&["--sentinel", &seeds]));
+    assert_eq!(series.scrape().one("mortise_discovery_up"), 1.0);
+    sentinel.sigkill();
+    let samples = series.scrape();
+    assert_eq!(samples.one("mortise_discovery_up"), 0.0);
+    assert_eq!(samples.one("mortise_up"), 1.0);
+    series.raises("undiscovered", 12, &["MortiseUndiscovered"]);
 }
