@@ -105,11 +105,13 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where
     terminal.await_texts(&["Broken: owner1"]);
     // A lock is found by its name alone, whoever has it.
     terminal.press("\x1b");
+    terminal.await_screen("the filter is off", |screen| !screen.contains("only "));
     for (home, key) in keys.iter().enumerate() {
         let at = format!("db 0 on {}", cluster.primaries[home].addr());
         terminal.press(&format!("o{key}\r"));
         terminal.await_line(&[key, &at, "write, 1 holder"]);
         terminal.press("\x1b");
+        terminal.await_texts(&["o by name"]);
     }
     // With replicas it matters what a failover would do.
     terminal
