@@ -239,6 +239,9 @@ fn settings_that_keep_two_apart_no_more_are_seen() {
     assert_eq!(series.scrape().one("mortise_failover_safe"), 1.0);
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
     cmd!(conn, "CONFIG", "SET", "lock.grace", 0);
+    eventually("nobody waits for replicas", || {
+        server.gauge("replicas_late") == 0
+    });
     assert_eq!(series.scrape().one("mortise_failover_safe"), 0.0);
     let text = server.info("lock")["lock_failover_missing"].clone();
     assert!(text.contains("min-replicas-to-write is 0"), "{text}");
