@@ -153,7 +153,7 @@ impl Reference {
             mailbox.letters.retain(|letter| !out(letter));
             if mailbox.letters.len() < before {
                 found = true;
-                if mailbox.letters.is_empty() {
+                if !mailbox.letters.iter().any(|letter| letter.told) {
                     mailbox.told_since = None;
                 }
             }
