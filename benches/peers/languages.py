@@ -10,10 +10,12 @@ TARGET = ROOT / "target/peers"
 
 
 class Library:
-    """`beside`: ours, which it is compared with. `polls`: whether its waiters do. `modes`: whether it has readers."""
+    """`beside`: ours, which it is compared with. `polls`: whether its waiters do. `modes`: whether it has readers.
+    `lock`: whether it is one, and not a measure of what the server and the round trip allow."""
 
-    def __init__(self, language, label, name, beside=None, polls=False, modes=False):
-        self.language, self.label, self.name, self.beside, self.polls, self.modes = language, label, name, beside, polls, modes
+    def __init__(self, language, label, name, beside=None, polls=False, modes=False, lock=True):
+        self.language, self.label, self.name, self.beside = language, label, name, beside
+        self.polls, self.modes, self.lock = polls, modes, lock
 
     @property
     def command(self):
@@ -29,6 +31,7 @@ PYTHON, NODE = ours("python", "redis-py", "mortise"), ours("node", "ioredis", "m
 LIBRARIES = [
     JAVA, Library("java", "Redisson", "redisson", JAVA, modes=True),
     GO_REDIS, Library("go", "redsync", "redsync", GO_REDIS, polls=True), Library("go", "redislock", "redislock", GO_REDIS, polls=True),
+    Library("go", "no lock: BLPOP, RPUSH", "token", GO_REDIS, lock=False),
     RUEIDIS, Library("go", "rueidislock", "rueidislock", RUEIDIS),
     PYTHON, Library("python", "redis-py Lock", "redis-py", PYTHON, polls=True),
     NODE, Library("node", "redlock", "redlock", NODE, polls=True), Library("node", "redlock-universal", "redlock-universal", NODE, polls=True),

@@ -4,12 +4,12 @@ use mortise_harness::{
     Conn, Server, bytes, cmd, eventually, hold_of, int, is_nil, lock_info, text, try_cmd,
 };
 
-/// Takes `key` for 60 ms as `a` and, in other locks of all kinds, as others.
+/// Takes `key` for 600 ms as `a` and, in other locks of all kinds, as others.
 fn take_some(conn: &mut Conn) {
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600);
     cmd!(conn, "LOCK.ACQUIRE", "long", "a", 60_000);
     for n in 0..5 {
-        cmd!(conn, "LOCK.RLOCK", "read", format!("reader:{n}"), 60 + n);
+        cmd!(conn, "LOCK.RLOCK", "read", format!("reader:{n}"), 600 + n);
     }
 }
 
@@ -25,7 +25,7 @@ fn assert_all_gone(server: &Server, conn: &mut Conn) {
     cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000);
     cmd!(conn, "SET", "read", "value");
     // Its lease ends after all the others, so they would have been swept before it.
-    cmd!(conn, "LOCK.ACQUIRE", "witness", "w", 150);
+    cmd!(conn, "LOCK.ACQUIRE", "witness", "w", 700);
     eventually("the witness is swept", || {
         int(&cmd!(conn, "EXISTS", "witness")) == 0
     });

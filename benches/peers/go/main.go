@@ -26,8 +26,10 @@ import (
 // acquire takes a lock, or fails, and then is asked again; release gives it back.
 type acquire func(ctx context.Context, key string, write bool) (release func(), err error)
 
-func contender(name, addr string) (acquire, error) {
+func contender(name, addr string, keys int) (acquire, error) {
 	switch name {
+	case "token":
+		return token(redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1100}), keys)
 	case "mortise-go-redis":
 		return ours(mortise.New(goredisconn.New(redis.NewClient(&redis.Options{Addr: addr})))), nil
 	case "mortise-rueidis":
@@ -68,6 +70,24 @@ func contender(name, addr string) (acquire, error) {
 	return nil, fmt.Errorf("unknown contender %s", name)
 }
 
+// No lock, but what the server and the round trip allow: an element for each key, which one pops and pushes back.
+func token(client *redis.Client, keys int) (acquire, error) {
+	ctx := context.Background()
+	for n := -1; n < keys; n++ {
+		key := fmt.Sprint("key:", n)
+		if n < 0 {
+			key = "warm"
+		}
+		if err := client.RPush(ctx, key, "free").Err(); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context, key string, _ bool) (func(), error) {
+		err := client.BLPop(ctx, 0, key).Err()
+		return func() { client.RPush(ctx, key, "free") }, err
+	}, nil
+}
+
 func ours(locks *mortise.Locks) acquire {
 	return func(ctx context.Context, key string, write bool) (func(), error) {
 		take := locks.Lock
@@ -98,7 +118,7 @@ func main() {
 	addr, seconds, workers, keys := "127.0.0.1:"+os.Args[2], number(3), number(4), number(5)
 	hold, think, writers := time.Duration(number(6))*time.Millisecond, time.Duration(number(7))*time.Millisecond, number(8)
 	ctx := context.Background()
-	take, err := contender(os.Args[1], addr)
+	take, err := contender(os.Args[1], addr, keys)
 	if err != nil {
 		panic(err)
 	}
