@@ -12,6 +12,7 @@ PREFIX ?= /usr/local
 # redis.conf names the module where cargo puts it by default; elsewhere it is copied from.
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libmortise.so
 MODULE := $(abspath target/release/libmortise.so)
+TOOLS := $(dir $(MODULE))
 
 # Where rustup puts cargo; a shell that is no login shell may not know it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -88,9 +89,12 @@ pages: build ## Try what docs/migrating shows of Go and Java beside the old libr
 alerts: build ## Try the alert rules with promtool, on series of real servers: make alerts [PROMTOOL=promtool]
 	@PROMTOOL="$(PROMTOOL)" scripts/alerts
 
-.PHONY: exporter
-exporter: setup ## Build the exporter for Prometheus: target/release/mortise-exporter
-	cargo build --release --package mortise-exporter --features tls
+.PHONY: tools
+tools: setup ## Build what watches servers: mortise-top and mortise-exporter, in target/release
+	cargo build --release --package mortise-top --package mortise-exporter
+	@if [[ $(TOOLS) != $(dir $(BUILT)) ]]; then \
+	    install -D -t $(TOOLS) $(dir $(BUILT))mortise-top $(dir $(BUILT))mortise-exporter; \
+	fi
 
 .PHONY: bench
 bench: build ## Run the benchmarks: make bench [ARGS="clients --quick"] [ARGS="contention --write"] [ARGS=peers]
@@ -110,20 +114,24 @@ install: ## Install what make has built, and see it load: make install [PREFIX=/
 	@scripts/install $(MODULE) $(PREFIX) $(DESTDIR)
 	@if [[ "$(CHECK)" != no ]]; then $(DESTDIR)$(PREFIX)/sbin/mortise-module check $(MORTISE_SERVER); fi
 
+.PHONY: install-tools
+install-tools: ## Install what make tools has built: make install-tools [PREFIX=/usr/local] [DESTDIR=…]
+	@scripts/install --tools $(TOOLS) $(PREFIX) $(DESTDIR)
+
 .PHONY: uninstall
-uninstall: ## Take away what make install has installed there
+uninstall: ## Take away what make install and make install-tools have installed there
 	@scripts/install --remove $(PREFIX) $(DESTDIR)
 
 .PHONY: deb
-deb: setup ## Build a Debian package: target/deb/mortise_….deb
+deb: setup ## Build Debian packages: target/deb/mortise_….deb, and mortise-tools_….deb
 	@scripts/deb $$(scripts/dist)
 
 .PHONY: deb-test
-deb-test: ## Install, use, upgrade and remove the package in a Debian of its own: make deb-test [SYSTEMS="bookworm"]
+deb-test: ## Install, use, upgrade and remove the packages in a Debian of their own: make deb-test [SYSTEMS="bookworm"]
 	@scripts/test-deb $(SYSTEMS)
 
 .PHONY: release
-release: setup ## Pack the module for those who do not build it: target/release-archive [ARGS=--twice compares two builds]
+release: setup ## Pack what was built for those who do not build it: target/release-archive [ARGS=--twice compares two builds]
 	@scripts/release $(ARGS)
 
 .PHONY: package

@@ -187,6 +187,6 @@ pub use value::released::Released;
 pub use value::token::Token;
 
 /// The code in the README compiles.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "blocking"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -4,24 +4,37 @@ use std::env;
 use std::fs;
 use std::time::Duration;
 
+use redis::{ClientTlsConfig, TlsCertificates};
+
+use crate::address::Address;
+use crate::discovery::{Discovery, Source};
+use crate::link::{Access, Login};
+
 /// Where metrics are served unless said otherwise: for this machine alone.
 const LISTEN: &str = "127.0.0.1:9637";
 const TIMEOUT: Duration = Duration::from_secs(3);
 const USERNAME: &str = "MORTISE_EXPORTER_USERNAME";
 const PASSWORD: &str = "MORTISE_EXPORTER_PASSWORD";
+/// Who is asked where nobody is named.
+const HERE: &str = "127.0.0.1:6379";
 
 const HELP: &str = "\
 mortise-exporter: the locks of Redis and Valkey servers as metrics for Prometheus
 
 mortise-exporter [OPTION VALUE]...
 
-  --server ADDRESS        a server that /metrics tells of: host:port, redis://host:port, rediss://host:port where it
-                          was built with TLS; may be given more than once, for each node of a cluster
-                          (127.0.0.1:6379 if there is neither this nor --allow-target)
+  --server ADDRESS        a server that /metrics tells of: host:port, redis://host:port, or rediss://host:port over TLS;
+                          may be given more than once (127.0.0.1:6379 if no server is named in any way)
+  --cluster ADDRESS,...   /metrics tells of all nodes of the cluster, primaries and replicas, as one of these says
+  --sentinel NAME@ADDRESS,...
+                          /metrics tells of the primary that these Sentinels call NAME, and of its replicas
   --allow-target PATTERN  servers that /scrape?target=host:port may ask for: a host:port in which * is anything; may
                           be given more than once. None is allowed otherwise, because each gets the password
   --username NAME         the ACL user; or MORTISE_EXPORTER_USERNAME
   --password-file FILE    a file with the password; or the password itself in MORTISE_EXPORTER_PASSWORD
+  --cacert FILE           over TLS trust these certificates, not the system's
+  --cert FILE             over TLS show this certificate...
+  --key FILE              ...whose key this is
   --listen ADDRESS        where metrics are served (127.0.0.1:9637)
   --timeout SECONDS       how long a server may take to answer (3)
   --names N               also tell of the N locks with the most waiters by name (0): names become labels, so let N be
@@ -42,26 +55,11 @@ pub(crate) enum Wish {
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) listen: String,
-    pub(crate) servers: Vec<String>,
+    pub(crate) sources: Vec<Discovery>,
     pub(crate) allowed: Vec<String>,
-    pub(crate) login: Login,
+    pub(crate) access: Access,
     pub(crate) timeout: Duration,
     pub(crate) names: usize,
-}
-
-/// Who the exporter is to the servers.
-#[derive(Clone, Default)]
-pub(crate) struct Login {
-    pub(crate) username: Option<String>,
-    pub(crate) password: Option<String>,
-}
-
-impl std::fmt::Debug for Login {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Login")
-            .field("username", &self.username)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Reads the arguments, the program's name left out.
@@ -71,16 +69,19 @@ impl std::fmt::Debug for Login {
 pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Wish, String> {
     let mut options = Options {
         listen: LISTEN.to_owned(),
-        servers: Vec::new(),
+        sources: Vec::new(),
         allowed: Vec::new(),
-        login: Login {
-            username: env::var(USERNAME).ok(),
-            password: env::var(PASSWORD).ok(),
+        access: Access {
+            login: Login {
+                username: env::var(USERNAME).ok(),
+                password: env::var(PASSWORD).ok(),
+            },
+            certificates: None,
         },
         timeout: TIMEOUT,
         names: 0,
     };
-    let (mut args, mut once) = (args, false);
+    let (mut args, mut once, mut files) = (args, false, [const { None }; 3]);
     while let Some(option) = args.next() {
         match &*option {
             "--help" | "-h" => return Ok(Wish::Print(HELP.to_owned())),
@@ -96,10 +97,16 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Wish, String> 
         }
         let mut value = || args.next().ok_or(format!("{option} needs a value"));
         match &*option {
-            "--server" => options.servers.push(value()?),
+            "--server" | "--cluster" | "--sentinel" => {
+                let source = source(&option, &value()?)?;
+                options.sources.push(Discovery::new(source));
+            }
             "--allow-target" => options.allowed.push(value()?),
-            "--username" => options.login.username = Some(value()?),
-            "--password-file" => options.login.password = Some(read_password(&value()?)?),
+            "--username" => options.access.login.username = Some(value()?),
+            "--password-file" => options.access.login.password = Some(password(&value()?)?),
+            "--cacert" => files[0] = Some(value()?),
+            "--cert" => files[1] = Some(value()?),
+            "--key" => files[2] = Some(value()?),
             "--listen" => options.listen = value()?,
             "--timeout" => options.timeout = seconds(&value()?)?,
             "--names" => {
@@ -110,14 +117,56 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Wish, String> 
             _ => return Err(format!("there is no option '{option}'")),
         }
     }
-    if options.servers.is_empty() && options.allowed.is_empty() {
-        options.servers.push("127.0.0.1:6379".to_owned());
+    if options.sources.is_empty() && options.allowed.is_empty() {
+        let here = Source::Server(Address::parse(HERE)?);
+        options.sources.push(Discovery::new(here));
     }
+    options.access.certificates = certificates(files)?;
     Ok(if once {
         Wish::Once(options)
     } else {
         Wish::Serve(options)
     })
+}
+
+/// Where servers are known from, as an option says.
+fn source(option: &str, value: &str) -> Result<Source, String> {
+    let addresses = |list: &str| {
+        list.split(',')
+            .map(Address::parse)
+            .collect::<Result<Vec<_>, _>>()
+    };
+    match option {
+        "--cluster" => Ok(Source::Cluster(addresses(value)?)),
+        "--sentinel" => {
+            let named = value.split_once('@').filter(|(name, _)| !name.is_empty());
+            let (name, list) = named.ok_or("--sentinel is NAME@host:port,...")?;
+            Ok(Source::Sentinels(name.to_owned(), addresses(list)?))
+        }
+        _ => Ok(Source::Server(Address::parse(value)?)),
+    }
+}
+
+fn certificates(files: [Option<String>; 3]) -> Result<Option<TlsCertificates>, String> {
+    let read = |path: &Option<String>| {
+        let read = |path| fs::read(path).map_err(|why| format!("{path} cannot be read: {why}"));
+        path.as_ref().map(read).transpose()
+    };
+    let [root_cert, client_cert, client_key] =
+        [read(&files[0])?, read(&files[1])?, read(&files[2])?];
+    let client_tls = match (client_cert, client_key) {
+        (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig {
+            client_cert,
+            client_key,
+        }),
+        (None, None) => None,
+        _ => return Err("--cert and --key go together".to_owned()),
+    };
+    let any = root_cert.is_some() || client_tls.is_some();
+    Ok(any.then_some(TlsCertificates {
+        client_tls,
+        root_cert,
+    }))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -127,7 +176,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn read_password(path: &str) -> Result<String, String> {
+fn password(path: &str) -> Result<String, String> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
         Err(why) => Err(format!("the password file {path} cannot be read: {why}")),

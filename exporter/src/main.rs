@@ -1,7 +1,9 @@
 //! Serves what `INFO lock` says of Redis and Valkey servers as metrics for Prometheus.
 //!
 //! ```text
-//!  Prometheus ──GET /metrics──►  http ──► pages ──► server (INFO, LOCK.TOP) ──► metrics ──► text
+//!  Prometheus ──GET /metrics──►  http ──► pages ──► discovery (CLUSTER NODES, SENTINEL) ──► addresses
+//!                                           │
+//!                                           └────► server (INFO, LOCK.TOP) ──► metrics ──► text
 //! ```
 //!
 //! Every scrape asks the servers anew, over new connections, each within a limit. One that does not answer is
@@ -10,9 +12,12 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod args;
+mod discovery;
 mod fields;
 mod http;
+mod link;
 mod metrics;
 mod pages;
 mod server;
@@ -25,8 +30,8 @@ use pages::Pages;
 
 fn main() -> ExitCode {
     let wish = args::parse(std::env::args().skip(1));
-    #[cfg(feature = "tls")]
-    bring_cryptography();
+    // There is none before, so this cannot fail.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match wish {
         Ok(Wish::Serve(options)) => serve(options),
         Ok(Wish::Once(options)) => once(options),
@@ -39,12 +44,6 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-#[cfg(feature = "tls")]
-fn bring_cryptography() {
-    // There is none before, so this cannot fail.
-    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 fn serve(options: Options) -> ExitCode {

@@ -12,9 +12,13 @@ use crate::server::{Answer, Failure, TopLock};
 /// What was heard of a server.
 pub(crate) type Heard = (String, Result<Answer, Failure>);
 
+/// Who was asked which servers there are, and whether he said so.
+pub(crate) type Sources = Vec<(String, bool)>;
+
 /// The page of what was heard of some servers. `names`: of so many locks each by name.
-pub(crate) fn page(heard: &[Heard], names: usize) -> String {
+pub(crate) fn page(heard: &[Heard], sources: &Sources, names: usize) -> String {
     let mut page = Page(String::new());
+    page.about_sources(sources);
     page.about_servers(heard);
     for (fields, kind) in [(&GAUGES[..], "gauge"), (&COUNTERS[..], "counter")] {
         for (field, name, unit, help) in fields {
@@ -60,6 +64,18 @@ impl Page {
 
     fn sample(&mut self, name: &str, labels: &str, value: f64) {
         let _ = writeln!(self.0, "{name}{{{labels}}} {value}");
+    }
+
+    fn about_sources(&mut self, sources: &Sources) {
+        self.metric(
+            "mortise_discovery_up",
+            "gauge",
+            "1 if a node of the cluster, or a Sentinel, has said which servers there are; 0 if those known before are told of.",
+            sources.iter().map(|(source, up)| {
+                let labels = labels(&[("source", source)]);
+                (labels, f64::from(u8::from(*up)))
+            }),
+        );
     }
 
     fn about_servers(&mut self, heard: &[Heard]) {

@@ -4,19 +4,29 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
+use crate::address::Address;
 use crate::args::Options;
+use crate::discovery::Found;
 use crate::http::{Request, Response};
-use crate::metrics::{self, Heard};
-use crate::server::{Failure, Server};
+use crate::metrics::{self, Heard, Sources};
+use crate::server::{self, Failure};
 
 /// Of so many servers it is remembered whether they answered.
 const REMEMBERED: usize = 10_000;
+
+/// What somebody does not do, and does again.
+type Duty = [&'static str; 2];
+const TELL: Duty = ["does not tell of its locks", "tells of its locks"];
+const FIND: Duty = [
+    "does not say which servers there are",
+    "says which servers there are",
+];
 
 /// The pages, and what they are made from.
 #[derive(Debug)]
 pub(crate) struct Pages {
     options: Options,
-    /// Why each server failed last; `None` if it answered.
+    /// Why each server, and each who knows of servers, failed last; `None` if it answered.
     state: Mutex<HashMap<String, Option<String>>>,
 }
 
@@ -45,7 +55,30 @@ impl Pages {
 
     /// The page of the servers that the exporter was started for.
     pub(crate) fn metrics(&self) -> Response {
-        self.scrape(&self.options.servers)
+        let (access, limit) = (&self.options.access, self.options.timeout);
+        let discoveries = &self.options.sources;
+        let found = at_once(discoveries, |discovery| discovery.find(access, limit));
+        let mut servers: Vec<Address> = Vec::new();
+        let mut sources = Sources::new();
+        for (discovery, found) in discoveries.iter().zip(found) {
+            let found = found.unwrap_or_else(|| Found {
+                servers: Vec::new(),
+                failure: Some(Failure::bug().text),
+            });
+            if let Some(name) = discovery.name() {
+                if sources.iter().all(|(known, _)| *known != name) {
+                    sources.push((name.clone(), found.failure.is_none()));
+                }
+                self.remember(&name, FIND, found.failure);
+            }
+            for server in found.servers {
+                // Two sources may know the same one.
+                if servers.iter().all(|known| known.name != server.name) {
+                    servers.push(server);
+                }
+            }
+        }
+        self.scrape(&servers, &sources)
     }
 
     fn scrape_target(&self, request: &Request) -> Response {
@@ -53,63 +86,77 @@ impl Pages {
             let text = "which server? /scrape?target=host:port\n".to_owned();
             return Response::new(400, text);
         };
-        let name = target.split_once("://").map_or(&*target, |(_, name)| name);
-        let name = name.trim_end_matches('/');
-        let allowed = self.options.allowed.iter();
-        if !allowed.into_iter().any(|pattern| matches(pattern, name)) {
-            let text = format!("{name} is not allowed: see --allow-target\n");
+        let address = match Address::parse(&target) {
+            Ok(address) => address,
+            Err(why) => return Response::new(400, format!("{why}\n")),
+        };
+        let allowed = &self.options.allowed;
+        if !allowed
+            .iter()
+            .any(|pattern| matches(pattern, &address.name))
+        {
+            let text = format!("{} is not allowed: see --allow-target\n", address.name);
             return Response::new(403, text);
         }
-        self.scrape(&[target])
+        self.scrape(&[address], &Sources::new())
     }
 
     /// Asks all servers at once.
-    fn scrape(&self, addresses: &[String]) -> Response {
-        let mut servers = Vec::new();
-        for address in addresses {
-            match Server::new(address, &self.options.login) {
-                Ok(server) => servers.push(server),
-                Err(why) => return Response::new(400, format!("{why}\n")),
-            }
-        }
-        let (limit, names) = (self.options.timeout, self.options.names);
-        let heard: Vec<Heard> = thread::scope(|scope| {
-            let asked: Vec<_> = servers
-                .iter()
-                .map(|server| scope.spawn(move || server.ask(limit, names)))
-                .collect();
-            let answers = asked.into_iter().map(ScopedJoinHandle::join);
-            let broken = |_| Err(Failure::bug());
-            let names = servers.iter().map(|server| server.name.clone());
-            names
-                .zip(answers.map(|answer| answer.unwrap_or_else(broken)))
-                .collect()
+    fn scrape(&self, servers: &[Address], sources: &Sources) -> Response {
+        let Options {
+            access,
+            timeout,
+            names,
+            ..
+        } = &self.options;
+        let answers = at_once(servers, |server| {
+            server::ask(server, access, *timeout, *names)
         });
+        let heard: Vec<Heard> = servers
+            .iter()
+            .zip(answers)
+            .map(|(server, answer)| {
+                let answer = answer.unwrap_or_else(|| Err(Failure::bug()));
+                (server.name.clone(), answer)
+            })
+            .collect();
         for (server, answer) in &heard {
             let failure = answer.as_ref().err();
-            self.remember(server, failure.map(|failure| failure.text.clone()));
+            self.remember(server, TELL, failure.map(|failure| failure.text.clone()));
         }
-        Response::metrics(metrics::page(&heard, names))
+        Response::metrics(metrics::page(&heard, sources, *names))
     }
 
-    /// Says in the log when a server ceases to answer, or fails for another reason than before, and when it answers again.
-    fn remember(&self, server: &str, failure: Option<String>) {
+    /// Says in the log when somebody ceases to do his duty, or fails for another reason than before, and when he does it again.
+    fn remember(&self, who: &str, [not, again]: Duty, failure: Option<String>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.len() >= REMEMBERED && !state.contains_key(server) {
+        let key = format!("{who} {again}");
+        if state.len() >= REMEMBERED && !state.contains_key(&key) {
             return;
         }
-        let before = state.insert(server.to_owned(), failure.clone());
+        let before = state.insert(key, failure.clone());
         if before.as_ref() == Some(&failure) {
             return;
         }
         match (before, failure) {
-            (_, Some(why)) => {
-                eprintln!("mortise-exporter: {server} does not tell of its locks: {why}")
-            }
-            (Some(_), None) => eprintln!("mortise-exporter: {server} tells of its locks again"),
+            (_, Some(why)) => eprintln!("mortise-exporter: {who} {not}: {why}"),
+            (Some(_), None) => eprintln!("mortise-exporter: {who} {again} again"),
             (None, None) => {}
         }
     }
+}
+
+/// Does something for each at the same time; `None` where it broke.
+fn at_once<T: Sync, R: Send>(of: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    thread::scope(|scope| {
+        let each = &each;
+        let begun: Vec<ScopedJoinHandle<'_, R>> = of
+            .iter()
+            .map(|one| scope.spawn(move || each(one)))
+            .collect();
+        let ended = begun.into_iter().map(ScopedJoinHandle::join);
+        ended.map(Result::ok).collect()
+    })
 }
 
 /// `pattern` with `*` for anything is `text`.

@@ -3,17 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use redis::{Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use redis::{ErrorKind, RedisError, Value};
 
-use crate::args::Login;
-
-/// A server to be asked.
-#[derive(Debug)]
-pub(crate) struct Server {
-    /// What it is called in metrics: `host:port`.
-    pub(crate) name: String,
-    to: ConnectionInfo,
-}
+use crate::address::Address;
+use crate::link::{Access, Link};
 
 /// What a server has answered.
 #[derive(Debug)]
@@ -41,80 +34,40 @@ pub(crate) struct Failure {
     pub(crate) text: String,
 }
 
-impl Server {
-    /// The server at `address`: `host:port`, or that as a URL.
-    ///
-    /// # Errors
-    /// Why it is no address.
-    pub(crate) fn new(address: &str, login: &Login) -> Result<Self, String> {
-        let (scheme, name) = address.split_once("://").unwrap_or(("redis", address));
-        let name = name.trim_end_matches('/');
-        if name.contains(['@', '/', '?', '#']) {
-            return Err(format!(
-                "'{address}' is not host:port; user and password are given by options, not in an address"
-            ));
-        }
-        let url = format!("{scheme}://{name}/");
-        let info = url.into_connection_info();
-        let info = info.map_err(|why| format!("'{address}' is no address: {why}"))?;
-        let mut settings = info
-            .redis_settings()
-            .clone()
-            .set_lib_name("mortise-exporter", env!("CARGO_PKG_VERSION"));
-        if let Some(username) = &login.username {
-            settings = settings.set_username(username);
-        }
-        if let Some(password) = &login.password {
-            settings = settings.set_password(password);
-        }
-        Ok(Self {
-            name: name.to_owned(),
-            to: info.set_redis_settings(settings),
-        })
+/// Asks a server, over a connection of its own, for its locks and the `top` ones that are most waited for.
+///
+/// # Errors
+/// If it does not answer within `limit`, refuses, or has no locks because the module is not loaded.
+pub(crate) fn ask(
+    address: &Address,
+    access: &Access,
+    limit: Duration,
+    top: usize,
+) -> Result<Answer, Failure> {
+    let began = Instant::now();
+    let mut link = Link::open(address, access, limit).map_err(|error| Failure::of(&error))?;
+    let mut info = HashMap::new();
+    for section in ["server", "replication", "lock"] {
+        let reply = link.ask(&["INFO", section]);
+        info.extend(fields(&reply.map_err(|error| Failure::of(&error))?));
     }
-
-    /// Asks the server, over a connection of its own, for its locks and the `top` ones that are most waited for.
-    ///
-    /// # Errors
-    /// If it does not answer within `limit`, refuses, or has no locks because the module is not loaded.
-    pub(crate) fn ask(&self, limit: Duration, top: usize) -> Result<Answer, Failure> {
-        let began = Instant::now();
-        let client = Client::open(self.to.clone()).map_err(|error| Failure::of(&error))?;
-        let mut conn = client
-            .get_connection_with_timeout(limit)
-            .map_err(|error| Failure::of(&error))?;
-        let mut ask = |words: &[&str]| -> Result<Value, RedisError> {
-            // A read may not wait for ever, and a limit of zero would be none.
-            let left = limit.saturating_sub(began.elapsed());
-            let left = left.max(Duration::from_millis(1));
-            conn.set_read_timeout(Some(left))?;
-            conn.set_write_timeout(Some(left))?;
-            let mut command = redis::cmd(words[0]);
-            command.arg(&words[1..]).query(&mut conn)
-        };
-        let mut info = HashMap::new();
-        for section in ["server", "replication", "lock"] {
-            let reply = ask(&["INFO", section]).map_err(|error| Failure::of(&error))?;
-            info.extend(fields(&reply));
-        }
-        if !info.contains_key("lock_locks") {
-            return Err(Failure {
-                reason: "no_module",
-                text: "the module is not loaded: INFO lock is empty".to_owned(),
-            });
-        }
-        let top = match ask(&["LOCK.TOP", "COUNT", &top.max(1).to_string()]) {
-            Ok(reply) => Some(top_locks(&reply)),
-            // The user may see how many wait, but not where.
-            Err(error) if error.code() == Some("NOPERM") => None,
-            Err(error) => return Err(Failure::of(&error)),
-        };
-        Ok(Answer {
-            took: began.elapsed(),
-            info,
-            top,
-        })
+    if !info.contains_key("lock_locks") {
+        return Err(Failure {
+            reason: "no_module",
+            text: "the module is not loaded: INFO lock is empty".to_owned(),
+        });
     }
+    let top = match link.ask(&["LOCK.TOP", "COUNT", &top.max(1).to_string()]) {
+        Ok(reply) => Some(top_locks(&reply)),
+        // The user may see how many wait, but not where.
+        Err(error) if error.code() == Some("NOPERM") => None,
+        Err(error) => return Err(Failure::of(&error)),
+    };
+    Ok(Answer {
+        took: began.elapsed(),
+        info,
+        top,
+    })
 }
 
 impl Failure {

@@ -48,18 +48,11 @@ const READERS: [(&str, &str); 5] = [
 ];
 
 /// Blocks that nothing runs, by page and language, and why.
-const NOT_RUN: [(&str, &str, &str); 2] = [
-    (
-        "client/README.md",
-        "toml",
-        "the path in it is the reader's own",
-    ),
-    (
-        "client/README.md",
-        "rust,ignore",
-        "needs a feature; client/examples/blocking.rs is the same, and is run",
-    ),
-];
+const NOT_RUN: [(&str, &str, &str); 1] = [(
+    "client/README.md",
+    "toml",
+    "the path in it is the reader's own",
+)];
 
 /// Lines for a shell that begin otherwise than with `make` or `scripts/`, and why nothing runs them here.
 const IN_A_SHELL: [(&str, &str); 6] = [

@@ -52,6 +52,26 @@ fn every_test_and_file_that_a_page_names_is_there() {
     assert!(names > 20, "only {names} found");
 }
 
+#[test]
+fn every_target_that_a_page_names_is_one_that_make_has() {
+    let makefile = pages::read("Makefile");
+    let mut named = 0;
+    for page in pages::all() {
+        for word in code_words(&page) {
+            for rest in word.split("make ").skip(1) {
+                let target = rest.split([' ', ';']).next().unwrap();
+                let is_target = target.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+                if is_target && !target.is_empty() {
+                    let rule = format!("\n{target}: ");
+                    assert!(makefile.contains(&rule), "{page}: make {target}");
+                    named += 1;
+                }
+            }
+        }
+    }
+    assert!(named > 30, "only {named} found");
+}
+
 /// What a word stands for in the code: the last name of a path, or the names in its braces.
 fn names(path: &str) -> Vec<&str> {
     let last = path.rsplit("::").next().unwrap();

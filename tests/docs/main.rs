@@ -9,5 +9,6 @@ mod plots;
 mod python;
 mod reference;
 mod security;
+mod sizing;
 mod typed;
 mod worked;

@@ -42,12 +42,59 @@ fn a_staged_installation_names_the_place_where_it_will_be() {
     assert!(snippet.contains(&line), "{snippet}");
 }
 
+/// Puts something in the place of the programs that watch.
+fn install_tools(prefix: &Prefix) {
+    let built = prefix.path().join("built");
+    fs::create_dir(&built).unwrap();
+    for program in ["mortise-top", "mortise-exporter"] {
+        fs::write(built.join(program), "#!/bin/sh\n").unwrap();
+    }
+    let (content, said) = prefix.make(&["install-tools", &format!("TOOLS={}", built.display())]);
+    assert!(content, "{said}");
+}
+
+#[test]
+fn the_programs_that_watch_are_installed_with_their_pages_and_a_service_that_finds_them() {
+    let prefix = Prefix::new();
+    install_tools(&prefix);
+    for program in ["mortise-top", "mortise-exporter"] {
+        let file = prefix.path().join("bin").join(program);
+        let mode = fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        let page = format!("share/man/man1/{program}.1");
+        assert!(prefix.path().join(page).exists());
+    }
+    let service = prefix
+        .path()
+        .join("lib/systemd/system/mortise-exporter.service");
+    let service = fs::read_to_string(service).unwrap();
+    let at = prefix.path().display();
+    let line = format!("\nExecStart={at}/bin/mortise-exporter $OPTIONS\n");
+    assert!(service.contains(&line), "{service}");
+}
+
+#[test]
+fn programs_that_nobody_has_built_are_told_so() {
+    let prefix = Prefix::new();
+    let (content, said) = prefix.make(&["install-tools", "TOOLS=/nowhere"]);
+    assert!(!content && said.contains("say make tools first"), "{said}");
+}
+
 #[test]
 fn nothing_is_left_after_uninstalling() {
     let prefix = Prefix::new();
+    install_tools(&prefix);
     let (content, said) = prefix.make(&["uninstall"]);
     assert!(content, "{said}");
-    for folder in ["lib", "share", "sbin", "share/man/man8"] {
+    for folder in [
+        "bin",
+        "lib",
+        "lib/systemd/system",
+        "share",
+        "sbin",
+        "share/man/man1",
+        "share/man/man8",
+    ] {
         let left: Vec<_> = fs::read_dir(prefix.path().join(folder))
             .unwrap()
             .map(|entry| entry.unwrap().path())

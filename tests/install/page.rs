@@ -10,7 +10,15 @@ const RUNNERS: [(&str, &[&str]); 3] = [
     (
         "tests/install/debian",
         &[
-            "deb", "needed", "away", "source", "sandbox", "enable", "archive",
+            "deb",
+            "tools",
+            "needed",
+            "away",
+            "source",
+            "source-tools",
+            "sandbox",
+            "enable",
+            "archive",
         ],
     ),
     (
@@ -58,7 +66,15 @@ fn every_command_of_the_page_on_installing_is_run_by_a_test() {
 #[test]
 fn what_the_page_says_of_make_make_knows() {
     let help = said(&run(Command::new("make").current_dir(root()).arg("help"))).1;
-    for target in ["install", "uninstall", "deb", "deb-test", "release"] {
+    for target in [
+        "install",
+        "install-tools",
+        "uninstall",
+        "tools",
+        "deb",
+        "deb-test",
+        "release",
+    ] {
         assert!(help.contains(&format!("make {target} ")), "{help}");
     }
 }

@@ -5,6 +5,9 @@ use mortise_harness::{
     wall_micros,
 };
 
+/// It ends within a test, but not before a busy machine has looked at it.
+const LEASE: i64 = 500;
+
 /// Waits until every lease up to `ms` that has begun by now is over and has been swept where it is known.
 ///
 /// The witness's lease ends after theirs, and leases are swept in the order in which they end.
@@ -62,9 +65,9 @@ fn a_renamed_lock_ends_when_it_would_have_ended_and_its_key_goes_once_it_is_name
         &["LOCK.RELEASE", "new", "nobody"],
         &["LOCK.RENEW", "new", "nobody", "1"],
     ] {
-        cmd!(conn, "LOCK.ACQUIRE", "old", "a", 50);
+        cmd!(conn, "LOCK.ACQUIRE", "old", "a", LEASE);
         cmd!(conn, "RENAME", "old", "new");
-        await_leases_up_to(&server, 50);
+        await_leases_up_to(&server, LEASE);
         assert!(is_nil(&conn.cmd(name_it)), "{name_it:?}");
         eventually("the key is gone", || !exists(&mut conn, "new"));
     }
@@ -75,7 +78,7 @@ fn a_renamed_lock_ends_when_it_would_have_ended_and_its_key_goes_once_it_is_name
         &["LOCK.RLOCK", "new", "nobody", "1"],
     ] {
         cmd!(conn, "MULTI");
-        cmd!(conn, "LOCK.ACQUIRE", "old", "a", 50);
+        cmd!(conn, "LOCK.ACQUIRE", "old", "a", LEASE);
         cmd!(conn, "RENAME", "old", "new");
         conn.cmd(name_it);
         cmd!(conn, "EXEC");
@@ -88,14 +91,14 @@ fn the_end_of_a_renamed_lock_does_not_touch_what_has_taken_its_old_name() {
     let server = Server::start();
     let mut conn = server.connect();
     for name in ["one", "two", "three"] {
-        cmd!(conn, "LOCK.ACQUIRE", name, "a", 50);
+        cmd!(conn, "LOCK.ACQUIRE", name, "a", LEASE);
     }
     cmd!(conn, "RENAME", "one", "one:new");
     cmd!(conn, "RENAME", "two", "two:new");
     cmd!(conn, "LOCK.ACQUIRE", "one", "b", 60_000);
     cmd!(conn, "SET", "two", "value");
     cmd!(conn, "SET", "three", "value");
-    await_leases_up_to(&server, 50);
+    await_leases_up_to(&server, LEASE);
     assert_eq!(lock(&mut conn, "one").holds[0].owner, b"b");
     assert_eq!(text(&cmd!(conn, "GET", "two")), "value");
     assert_eq!(text(&cmd!(conn, "GET", "three")), "value");
@@ -106,7 +109,7 @@ fn a_rename_onto_a_lock_replaces_its_holds() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "one", "a", 60_000);
-    let_readers_in(&mut conn, "two", 50);
+    let_readers_in(&mut conn, "two", LEASE);
     assert_eq!(int(&cmd!(conn, "RENAMENX", "one", "two")), 0);
     assert_eq!(lock(&mut conn, "two").holders, 3);
 
@@ -115,7 +118,7 @@ fn a_rename_onto_a_lock_replaces_its_holds() {
     assert_eq!(lock(&mut conn, "two").facts(), facts);
     assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "two", "b")));
     // The leases of those that were replaced must not end those that replaced them.
-    await_leases_up_to(&server, 50);
+    await_leases_up_to(&server, LEASE);
     assert_eq!(lock(&mut conn, "two").facts(), facts);
 }
 
@@ -132,10 +135,10 @@ fn a_moved_lock_is_held_in_its_new_database_and_ends_there() {
     assert_eq!(int(&cmd!(zero, "MOVE", "key", 1)), 0);
     assert_eq!(lock(&mut one, "key").facts(), facts);
 
-    cmd!(zero, "LOCK.ACQUIRE", "short", "a", 50);
+    cmd!(zero, "LOCK.ACQUIRE", "short", "a", LEASE);
     cmd!(zero, "MOVE", "short", 1);
     cmd!(zero, "LOCK.ACQUIRE", "short", "b", 60_000);
-    await_leases_up_to(&server, 50);
+    await_leases_up_to(&server, LEASE);
     assert_eq!(lock_info(&mut one, "short"), None);
     eventually("the moved key is gone", || !exists(&mut one, "short"));
     assert_eq!(lock(&mut zero, "short").holds[0].owner, b"b");
@@ -185,12 +188,12 @@ fn a_copy_onto_a_lock_replaces_its_holds_only_if_told_to() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "one", "a", 60_000);
-    cmd!(conn, "LOCK.ACQUIRE", "two", "b", 50);
+    cmd!(conn, "LOCK.ACQUIRE", "two", "b", LEASE);
     assert_eq!(int(&cmd!(conn, "COPY", "one", "two")), 0);
     assert_eq!(int(&cmd!(conn, "COPY", "one", "two", "REPLACE")), 1);
     let facts = lock(&mut conn, "one").facts();
     assert_eq!(lock(&mut conn, "two").facts(), facts);
-    await_leases_up_to(&server, 50);
+    await_leases_up_to(&server, LEASE);
     assert_eq!(lock(&mut conn, "two").facts(), facts);
 }
 

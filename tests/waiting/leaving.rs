@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use mortise_harness::{
-    Conn, Server, cmd, eventually, granted, holders_of, int, is_nil, queue_of, waiter,
+    Conn, Server, cmd, command, eventually, granted, holders_of, int, is_nil, queue_of, waiter,
 };
 
 /// `a` reads, a writer waits for it, and behind the writer two readers.
@@ -183,9 +183,8 @@ fn killing_every_client_at_once_leaves_no_waiter() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let asking = (0..100).map(|n| {
-        mortise_harness::command!("LOCK.ACQUIRE", "key", format!("w{n}"), 60_000, "WAIT", 0)
-    });
+    let asking =
+        (0..100).map(|n| command!("LOCK.ACQUIRE", "key", format!("w{n}"), 60_000, "WAIT", 0));
     let waiting = server.waiters(asking);
     cmd!(a, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
     drop(waiting);
@@ -196,11 +195,16 @@ fn killing_every_client_at_once_leaves_no_waiter() {
 
 #[test]
 fn a_dead_waiter_at_the_head_does_not_block_a_free_lock() {
-    let server = Server::start();
-    let mut a = server.connect();
+    // Over Unix sockets, where no end of a connection is overtaken by what is sent later over another one.
+    let server = Server::builder().unix_socket().start();
+    let mut a = server.connect_unix();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let dead = waiter!(server, "LOCK.ACQUIRE", "key", "dead", 60_000, "WAIT", 0);
-    let mut next = waiter!(server, "LOCK.ACQUIRE", "key", "next", 60_000, "WAIT", 0);
+    let [dead, mut next] = ["dead", "next"].map(|owner| {
+        let mut waiter = server.connect_unix();
+        waiter.submit(&command!("LOCK.ACQUIRE", "key", owner, 60_000, "WAIT", 0));
+        server.await_blocked(&waiter);
+        waiter
+    });
     drop(dead);
     cmd!(a, "LOCK.RELEASE", "key", "a");
     granted(&mut next);

@@ -39,7 +39,7 @@ pub fn run(options: Options) -> io::Result<()> {
     }
     end_for_certain(Arc::clone(&ended));
     let began = Instant::now();
-    let source = Source::start(&options.target, options.asking, began);
+    let source = Source::start(&options.target, options.asking, &options.filter, began);
     let mut state = State::new(options.target.sentinel.is_some());
     state.filter = options.filter;
     with_terminal(|terminal| {
@@ -85,7 +85,7 @@ fn has_gone() -> bool {
 /// One look, as text, and whether all servers have answered.
 pub fn once(options: &Options) -> (String, bool) {
     let began = Instant::now();
-    let source = Source::start(&options.target, options.asking, began);
+    let source = Source::start(&options.target, options.asking, &options.filter, began);
     let mut state = State::new(options.target.sentinel.is_some());
     state.filter.clone_from(&options.filter);
     // A connection, two questions; then once more, because nodes of a cluster are known of from others.

@@ -26,6 +26,47 @@ pub fn escaped_word(bytes: &[u8]) -> String {
     }
 }
 
+/// The bytes that [`escaped`] shows so; a backslash that begins nothing of the kind is one.
+pub fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        bytes.extend(before.as_bytes());
+        rest = match unescape(after, &mut bytes) {
+            Some(behind) => behind,
+            None => {
+                bytes.push(b'\\');
+                after
+            }
+        };
+    }
+    bytes.extend(rest.as_bytes());
+    bytes
+}
+
+/// Takes what stands for one character off the front of `text`, behind its backslash; what is left.
+fn unescape<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Option<&'a str> {
+    let (kind, rest) = (text.get(..1)?, text.get(1..)?);
+    match kind {
+        "\\" => bytes.push(b'\\'),
+        "n" => bytes.push(b'\n'),
+        "r" => bytes.push(b'\r'),
+        "t" => bytes.push(b'\t'),
+        "x" => {
+            bytes.push(u8::from_str_radix(rest.get(..2)?, 16).ok()?);
+            return rest.get(2..);
+        }
+        "u" => {
+            let (digits, rest) = rest.strip_prefix('{')?.split_once('}')?;
+            let char = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
+            bytes.extend(char.encode_utf8(&mut [0; 4]).as_bytes());
+            return Some(rest);
+        }
+        _ => return None,
+    }
+    Some(rest)
+}
+
 fn push_escaped(text: &mut String, char: char) {
     match char {
         '\\' => text.push_str("\\\\"),
@@ -160,6 +201,22 @@ mod tests {
         assert_eq!(escaped(b"back\\slash"), "back\\\\slash");
         for byte in 0..=u8::MAX {
             assert!(!escaped(&[byte, b'[']).chars().any(char::is_control));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_typed_as_it_is_shown_is_that_name() {
+        let names: [&[u8]; 4] = [
+            b"stock:42",
+            b"a\x1b[2J\x07b\n\t\r\\",
+            "caf\u{e9} \u{202e}x".as_bytes(),
+            b"\xff\xfe\x80",
+        ];
+        for name in names {
+            assert_eq!(unescaped(&escaped(name)), name);
+        }
+        for typed in ["a\\", "\\q", "\\x4", "\\xzz", "\\u{zz}", "\\u{41", "\\é"] {
+            assert_eq!(unescaped(typed), typed.as_bytes());
         }
     }
 

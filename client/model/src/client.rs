@@ -4,7 +4,8 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use crate::proto::hold::Belief;
-use crate::proto::{Held, Round, Vote};
+use crate::proto::round::Held;
+use crate::proto::{Round, Vote};
 use crate::value::clock::BootInstant;
 use crate::value::error::Error;
 use crate::value::lease::Lease;
@@ -88,7 +89,10 @@ pub(crate) fn round(sent: u8, tokens: &[Option<u8>; NODES]) -> Round {
     let mut round = Round::new(NODES);
     for (n, token) in tokens.iter().enumerate() {
         round[n] = match token {
-            Some(token) => Vote::granted(Token::new((*token).into()), at(sent), lease()),
+            Some(token) => {
+                let until = lease().believed_until(at(sent));
+                Vote::granted(Token::new((*token).into()), (at(sent), until))
+            }
             None => Vote::Pending,
         };
     }

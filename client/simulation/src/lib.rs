@@ -7,7 +7,7 @@
 //!
 //! # What happens
 //!
-//! Two to four processes with one to three tasks each take one or two locks of one server, or of three by Redlock: for
+//! Two to four processes with one to three tasks each take one or two locks of one server, or of three or five by Redlock: for
 //! reading and writing, with and without waiting, limits, renewal, caps and names; they renew, upgrade, downgrade, enter
 //! again, write under `LOCK.GUARD`, release, drop, wait for the loss, drop futures in the middle, and close their clients
 //! early or at the end. Meanwhile

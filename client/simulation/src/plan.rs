@@ -7,13 +7,13 @@ use crate::parts::{Clock, Event, Fates, Micros, ms};
 use crate::server::Server;
 use crate::world::World;
 
-/// One server, or three and Redlock.
+/// One server, or several and Redlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A [`Client`](crate::api::client::Client).
     One,
-    /// Redlock.
-    Quorum,
+    /// Redlock over so many.
+    Quorum(usize),
 }
 
 /// How much faster or slower than true time a clock runs at most, in millionths. Two clocks differ by no more than the
@@ -47,11 +47,11 @@ impl Plan {
     pub(crate) fn of(kind: Kind, dice: &mut Dice) -> Plan {
         let answer = match kind {
             Kind::One => dice.pick(&[100, 300, 1_000]),
-            Kind::Quorum => dice.pick(&[20, 50, 100]),
+            Kind::Quorum(_) => dice.pick(&[20, 50, 100]),
         };
         let leases = match kind {
             Kind::One => vec![150, 400, 1_000, 3_000],
-            Kind::Quorum => vec![4 * answer, 8 * answer, 20 * answer, 3_000],
+            Kind::Quorum(_) => vec![4 * answer, 8 * answer, 20 * answer, 3_000],
         };
         // Some runs are calm, most have a little of everything.
         let weight = dice.pick(&[0, 5, 20, 20, 60]);
@@ -93,7 +93,7 @@ impl Plan {
     pub(crate) fn nodes(&self) -> usize {
         match self.kind {
             Kind::One => 1,
-            Kind::Quorum => 3,
+            Kind::Quorum(count) => count,
         }
     }
 

@@ -37,7 +37,7 @@ impl Any {
                 let builder = builder.response_timeout(plan.answer);
                 Any::One(builder.build().expect("a runtime is there"))
             }
-            Kind::Quorum => {
+            Kind::Quorum(_) => {
                 let servers = (0..plan.nodes()).map(|node| format!("redis://node{node}/"));
                 let builder = Quorum::builder(servers).expect("addresses");
                 let builder = builder.connect_timeout(connecting);
@@ -177,7 +177,7 @@ impl Task {
             let least = match self.plan.kind {
                 Kind::One => 1,
                 // A lease has to be worth the servers' answers.
-                Kind::Quorum => 5 * self.plan.answer.as_millis() as u64,
+                Kind::Quorum(_) => 5 * self.plan.answer.as_millis() as u64,
             };
             lock = lock.max_hold(Duration::from_millis(least + dice.within(0..=1_000)));
         }

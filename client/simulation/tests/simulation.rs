@@ -18,8 +18,11 @@ fn number(name: &str) -> Option<u64> {
 /// Of so many that fail one will do to find out why.
 const ENOUGH: usize = 5;
 
-/// Seeds in which three servers once failed: who sent while a connection was refusing was answered for another.
-const FAILED_ONCE: [u64; 3] = [5_553, 8_019, 13_788];
+/// Seeds that once failed. Over three servers: a renewal by a token that was being written over was believed; what was granted
+/// by a request that nobody had heard of was not left for good; a release was given up after a lease that was not the longest;
+/// who sent while a connection was refusing was answered for another. On one, the last: a renewal that came late let a hold
+/// outlast the closing of its client.
+const FAILED_ONCE: [u64; 7] = [321, 1_669, 1_701, 5_553, 8_019, 13_788, 21_437];
 
 /// Runs the seeds that the environment names, or the first `count`, and those that failed once.
 fn play(kind: Kind, test: &str, count: u64) {
@@ -69,12 +72,18 @@ fn one_server_keeps_its_promises_to_clients_whatever_happens_to_messages() {
 #[test]
 fn three_servers_keep_them_too() {
     let test = "three_servers";
-    play(Kind::Quorum, test, 1_000);
+    play(Kind::Quorum(3), test, 1_000);
+}
+
+#[test]
+fn five_servers_keep_them_as_well() {
+    let test = "five_servers";
+    play(Kind::Quorum(5), test, 300);
 }
 
 #[test]
 fn a_seed_is_the_same_story_each_time() {
-    for kind in [Kind::One, Kind::Quorum] {
+    for kind in [Kind::One, Kind::Quorum(3)] {
         for seed in 0..25 {
             let (first, second) = (simulate(kind, seed, true), simulate(kind, seed, true));
             let differs = first

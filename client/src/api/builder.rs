@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::api::client::{Client, Locks};
-use crate::api::server::IntoServer;
+use crate::api::server::{IntoServer, Server};
 use crate::api::settings::{Settings, setters};
 use crate::net::connection::Limits;
 use crate::value::Error;
@@ -63,7 +63,7 @@ impl Client {
             impatient: false,
         };
         let servers = vec![server.into_server()?];
-        Ok(Builder::of(Settings::new(servers, limits)))
+        Ok(Builder::of(servers, limits))
     }
 }
 
@@ -123,7 +123,13 @@ setters! { Builder {
 } }
 
 impl<T: Locks> Builder<T> {
-    pub(crate) fn of(settings: Settings) -> Builder<T> {
+    pub(crate) fn of(servers: Vec<Server>, limits: Limits) -> Builder<T> {
+        let settings = Settings {
+            servers,
+            limits,
+            given: None,
+            runtime: None,
+        };
         let of = PhantomData;
         Builder { settings, of }
     }

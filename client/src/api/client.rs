@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 
 use crate::api::lock::Lock;
 use crate::net::server::Server;
-use crate::proto::{Command, LockInfo, Read, Reply, ServerAnswer, TopEntry, checked};
-use crate::run::{Core, Guard, Request};
+use crate::proto::{Command, LockInfo, Name, Read, Reply, ServerAnswer, TopEntry, Verb, checked};
+use crate::run::{Call, Core, Guard, Request};
 use crate::value::{Error, Loss};
 
 /// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
@@ -59,11 +59,12 @@ pub trait Locks: std::fmt::Debug + Send + Sync + sealed::Locks {
     /// # }
     /// ```
     fn info_on_each(&self, key: &[u8]) -> Answers<Option<LockInfo>> {
-        let key: Arc<[u8]> = key.into();
+        let name = Name::nobodys(key);
         on_each(self.core(), |server| {
-            let key = key.clone();
+            let name = name.clone();
             async move {
-                let answer = server.call(&Command::Info(&key)).await;
+                server.prepare().await;
+                let answer = Call::new(&server, &name, Verb::Info).await;
                 Read::read(checked(answer, &server.name)?)
             }
         })
@@ -240,7 +241,8 @@ impl Client {
     /// dropped, too. To be called before the process ends, or the runtime: what is not said by then never is, and the lock
     /// stays taken until its lease is over. The client takes no lock any more.
     ///
-    /// It waits for a server that does not answer until the leases that it may have are over.
+    /// It waits for a server that does not answer until the leases that it may have are over, and five seconds more for what may
+    /// have come late.
     ///
     /// # Examples
     /// ```
@@ -307,10 +309,8 @@ impl Guarded<'_> {
         }
         let token = self.guard.check()?;
         let command = command.into_iter().map(|arg| arg.as_ref().to_vec());
-        let command: Vec<Vec<u8>> = command.collect();
-        let guarded = Command::Guard(hold.name.who(), token, &command);
-        let server = &core.servers[0];
-        match checked(server.call(&guarded).await, &server.name) {
+        let (server, guarded) = (&core.servers[0], Verb::Guard(token, command.collect()));
+        match checked(Call::new(server, &hold.name, guarded).await, &server.name) {
             Err(Error::Refused { code, .. }) if code == "NOTHELD" => {
                 // A change of the hold may have given it another token.
                 if hold.with(|state| state.belief.token) == token {

@@ -8,7 +8,7 @@ use crate::api::builder::Builder;
 use crate::api::client::{Locks, sealed};
 use crate::api::lock::Lock;
 use crate::api::server::{IntoServer, Server};
-use crate::api::settings::{Settings, setters};
+use crate::api::settings::setters;
 use crate::net::connection::Limits;
 use crate::proto::{LockInfo, ServerAnswer, TopEntry};
 use crate::run::Core;
@@ -111,7 +111,7 @@ impl Quorum {
             answer: Duration::from_millis(50),
             impatient: true,
         };
-        Ok(Builder::of(Settings::new(servers, limits)))
+        Ok(Builder::of(servers, limits))
     }
 
     /// The lock with this key. Nothing is sent yet.

@@ -2,14 +2,8 @@
 
 #[cfg(feature = "sentinel")]
 use std::sync::Arc;
-use std::sync::Mutex;
 
-use redis::aio::MultiplexedConnection;
-use tokio::runtime::Handle;
-
-use crate::net::connection::Limits;
-use crate::net::dial::{Dial, Identity, Way};
-use crate::net::server;
+use crate::net::dial::Way;
 use crate::value::Error;
 
 /// Where connections come from.
@@ -32,20 +26,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Ready to be connected to: with a connection that is there already, and a place in a quorum.
-    pub(crate) fn at(
-        self,
-        (given, identity): (Option<MultiplexedConnection>, Option<Identity>),
-        limits: Limits,
-        runtime: Handle,
-    ) -> server::Server {
-        let mut seeds: Vec<Dial> = self.seeds.into_iter().map(Dial::from).collect();
-        // A cluster is more than one process.
-        if !self.is_cluster {
-            seeds[0].given = Mutex::new(given);
-            seeds[0].identity = identity;
-        }
-        server::Server::new((self.name, self.is_cluster), seeds, limits, runtime)
+    /// Its name, whether it is a cluster, and how it is reached.
+    pub(crate) fn parts(self) -> (String, bool, Vec<Way>) {
+        (self.name, self.is_cluster, self.seeds)
     }
 
     /// Whether its name tells it from all others: what Sentinel names may be anything.

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::api::server::Server;
 use crate::net::connection::Limits;
-use crate::net::dial::{Identities, Identity};
-use crate::proto::{Command, Round, Vote, checked};
-use crate::run::{Calls, Core};
+use crate::net::dial::Identities;
+use crate::net::server as net;
+use crate::proto::{Name, Round, Verb, Vote, checked};
+use crate::run::{Call, Core};
 use crate::value::{BootInstant, Error};
 
 /// Methods that set a field and return what they set it of.
@@ -29,22 +32,13 @@ pub(crate) use setters;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
     pub(crate) limits: Limits,
     pub(crate) given: Option<MultiplexedConnection>,
     pub(crate) runtime: Option<Handle>,
 }
 
 impl Settings {
-    pub(crate) fn new(servers: Vec<Server>, limits: Limits) -> Settings {
-        Settings {
-            servers,
-            limits,
-            given: None,
-            runtime: None,
-        }
-    }
-
     pub(crate) fn build(self) -> Result<Arc<Core>, Error> {
         let here = || Handle::try_current().map_err(|_| Error::NoRuntime);
         let runtime = self.runtime.map_or_else(here, Ok)?;
@@ -52,9 +46,14 @@ impl Settings {
         let (limits, mut given, count) = (self.limits, self.given, self.servers.len());
         let servers = self.servers.into_iter().enumerate();
         let servers = servers.map(|(number, server)| {
-            let of = identities.clone();
-            let identity = (count > 1).then_some(Identity { of, number });
-            server.at((given.take(), identity), limits, runtime.clone())
+            let identity = (count > 1).then(|| (identities.clone(), number));
+            net::Server::new(
+                server.parts(),
+                given.take(),
+                identity,
+                limits,
+                runtime.clone(),
+            )
         });
         let servers = servers.collect();
         Ok(Core::new(servers, limits, identities.clone(), runtime))
@@ -64,10 +63,8 @@ impl Settings {
     pub(crate) async fn connect(self) -> Result<Arc<Core>, Error> {
         let core = self.build()?;
         let mut round = Round::new(core.servers.len());
-        let mut asking = Calls::default();
-        for server in 0..core.servers.len() {
-            asking.add(server, Box::pin(find_module(&core, server)));
-        }
+        let find = |server| find_module(&core, server).map(move |found| (server, found));
+        let mut asking: FuturesUnordered<_> = (0..core.servers.len()).map(find).collect();
         let mut there = 0;
         while let Some((server, answer)) = asking.next().await {
             match answer {
@@ -94,7 +91,8 @@ async fn find_module(core: &Core, server: usize) -> Result<(), Error> {
     let server = &core.servers[server];
     loop {
         // Of nobody's: whatever the lock, the answer is short.
-        let answer = server.call(&Command::Info(b"mortise")).await;
+        server.prepare().await;
+        let answer = Call::new(server, &Name::nobodys(b"mortise"), Verb::Info).await;
         match checked(answer, &server.name) {
             Err(Error::Connection { error, .. })
                 if error.is_timeout() && !end.remaining().is_zero() => {}

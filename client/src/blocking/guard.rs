@@ -220,7 +220,7 @@ impl Guard {
     /// use mortise_client::Loss;
     /// use std::time::Duration;
     ///
-    /// let guard = client.lock("job").max_hold(Duration::from_millis(50)).acquire()?;
+    /// let guard = client.lock("job").max_hold(Duration::from_millis(500)).acquire()?;
     /// assert_eq!(guard.lost(), Loss::HoldLimit);
     /// # Ok(())
     /// # }
@@ -239,7 +239,7 @@ impl Guard {
     /// use mortise_client::Loss;
     /// use std::time::Duration;
     ///
-    /// let guard = client.lock("job").max_hold(Duration::from_millis(50)).acquire()?;
+    /// let guard = client.lock("job").max_hold(Duration::from_millis(500)).acquire()?;
     /// assert_eq!(guard.wait_lost(Duration::from_secs(60)), Some(Loss::HoldLimit));
     /// # Ok(())
     /// # }

@@ -30,18 +30,19 @@ pub(crate) struct Limits {
 }
 
 /// What the users of a connection share with what drives it.
-#[derive(Default)]
 pub(super) struct Connection {
     state: Mutex<State>,
     /// Something is to be written.
     more: Notify,
+    /// A server that is no primary any more is left, to find the one that is.
+    fails_over: bool,
 }
 
 #[derive(Default)]
 struct State {
     /// What everybody who sends is told now.
     refusal: Option<Failure>,
-    is_closed: bool,
+    is_open: bool,
     /// What is to be written.
     out: Vec<u8>,
     /// The requests in their order; the first has this number.
@@ -72,9 +73,19 @@ pub(crate) struct Pending {
     /// Where its answer comes from until it has resolved, or why it was not sent.
     connection: Result<Arc<Connection>, Failure>,
     number: u64,
+    /// It was sent before its connection was open.
+    pub(crate) is_early: bool,
 }
 
 impl Connection {
+    pub(super) fn new(fails_over: bool) -> Arc<Connection> {
+        Arc::new(Connection {
+            state: Mutex::default(),
+            more: Notify::new(),
+            fails_over,
+        })
+    }
+
     /// Sends commands in one go, now, and awaits the answer to the last, which may take up to `limit`.
     pub(super) fn send(
         self: &Arc<Self>,
@@ -88,6 +99,7 @@ impl Connection {
             return Pending {
                 connection,
                 number: 0,
+                is_early: false,
             };
         }
         let is_first = state.out.is_empty();
@@ -106,23 +118,30 @@ impl Connection {
             last.place = Place::Waiting(Waker::noop().clone());
         }
         let number = state.first + state.row.len() as u64 - 1;
+        let is_early = !state.is_open;
         drop(state);
         if is_first {
             self.more.notify_one();
         }
-        let connection = Ok(self.clone());
-        Pending { connection, number }
+        Pending {
+            connection: Ok(self.clone()),
+            number,
+            is_early,
+        }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        lock(&self.state).is_closed
+    /// Resolves while somebody waits for an answer.
+    pub(super) async fn wanted(&self) {
+        while self.oldest().is_none() {
+            self.more.notified().await;
+        }
     }
 
     /// It is open: what waits is timed from now.
     pub(super) fn opened(&self) {
         let now = BootInstant::now();
         let mut state = lock(&self.state);
-        state.refusal = None;
+        (state.refusal, state.is_open) = (None, true);
         for request in &mut state.row {
             request.since = now;
         }
@@ -132,6 +151,7 @@ impl Connection {
     /// everybody who sends.
     pub(super) fn fail(&self, told: &Failure, refuses: bool, sent_by: Option<BootInstant>) {
         let mut state = lock(&self.state);
+        state.is_open = false;
         state.refusal = refuses.then(|| match told {
             Failure::Unknown(error) => Failure::NotSent(error.clone()),
             other => other.clone(),
@@ -145,16 +165,13 @@ impl Connection {
         answer(state, iter::repeat_n(Err(told.clone()), count));
     }
 
-    /// Nothing is sent over it any more.
-    pub(super) fn close(&self, told: &Failure) {
-        lock(&self.state).is_closed = true;
-        self.fail(told, true, None);
-    }
-
     /// What is to be written, once there is something; `spare` is used for what comes next.
     pub(super) async fn next_batch(&self, mut spare: Vec<u8>) -> Vec<u8> {
-        self.more.notified().await;
-        // The tasks that are ready send theirs first, so that one call of the system takes what all have sent.
+        while lock(&self.state).out.is_empty() {
+            self.more.notified().await;
+        }
+        // The tasks that are ready send theirs first, so that one call of the system takes what all have sent. (tokio's own
+        // way to yield would have the system asked for events first.)
         let mut was_put_off = false;
         std::future::poll_fn(|context| {
             if mem::replace(&mut was_put_off, true) {
@@ -170,7 +187,11 @@ impl Connection {
 
     /// Delivers replies to the first who wait.
     pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<(), ConnectionError> {
+        let is_demoted =
+            |it: &Reply| matches!(it, Reply::Error(line) if line.starts_with("READONLY"));
+        let is_left = self.fails_over && replies.iter().any(is_demoted);
         match answer(lock(&self.state), replies.drain(..).map(Ok)) {
+            true if is_left => Err(ConnectionError::new("the server is no primary any more")),
             true => Ok(()),
             false => Err(ConnectionError::new("more replies than requests")),
         }

@@ -29,9 +29,9 @@ pub(crate) type Address = ConnectionInfo;
 pub(crate) struct Dial {
     pub(super) way: Way,
     /// The first connection, where there is one already.
-    pub(crate) given: Mutex<Option<MultiplexedConnection>>,
+    given: Mutex<Option<MultiplexedConnection>>,
     /// None is made to a server that another one is, too.
-    pub(crate) identity: Option<Identity>,
+    identity: Option<Identity>,
 }
 
 #[derive(Clone)]
@@ -62,12 +62,8 @@ type Stream = Pin<Box<dyn AsyncStream + Send>>;
 #[derive(Debug, Default)]
 pub(crate) struct Identities(Mutex<BTreeMap<usize, String>>);
 
-/// One of several servers that must not be the same.
-#[derive(Debug, Clone)]
-pub(crate) struct Identity {
-    pub(crate) of: Arc<Identities>,
-    pub(crate) number: usize,
-}
+/// One of several servers that must not be the same, by its number.
+pub(crate) type Identity = (Arc<Identities>, usize);
 
 impl Identities {
     /// Two servers that are the same one.
@@ -81,18 +77,20 @@ impl Identities {
     }
 }
 
-impl From<Way> for Dial {
-    fn from(way: Way) -> Dial {
-        let (given, identity) = (Mutex::default(), None);
+impl Dial {
+    pub(super) fn new(
+        way: Way,
+        given: Option<MultiplexedConnection>,
+        identity: Option<Identity>,
+    ) -> Dial {
+        let given = Mutex::new(given);
         Dial {
             way,
             given,
             identity,
         }
     }
-}
 
-impl Dial {
     /// Another node of the same cluster, `host:port`, is reached likewise.
     pub(super) fn to_node(&self, node: &str) -> Option<Dial> {
         let mut address = match &self.way {
@@ -109,7 +107,7 @@ impl Dial {
             (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
         }
         address = address.set_addr(addr);
-        Some(Way::Direct(Box::new(address)).into())
+        Some(Dial::new(Way::Direct(Box::new(address)), None, None))
     }
 
     pub(super) async fn open(&self) -> Result<Link, ConnectionError> {
@@ -165,10 +163,10 @@ impl Dial {
 
     fn identify(&self, info: &str) -> Result<(), ConnectionError> {
         let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-        let (Some(Identity { of, number }), Some(id)) = (&self.identity, id) else {
+        let (Some((identities, number)), Some(id)) = (&self.identity, id) else {
             return Ok(());
         };
-        let mut known = lock(&of.0);
+        let mut known = lock(&identities.0);
         known.insert(*number, id.to_owned());
         match known.iter().any(|it| it.0 != number && it.1 == id) {
             true => Err(ConnectionError::new(
@@ -227,17 +225,12 @@ pub(super) async fn receive(
 const IDLE: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
-const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 
 /// Nothing may be sent for hours. So that a connection which has died meanwhile without a word (a firewall that forgot it, a
 /// machine that lost power) is noticed within half a minute, it is probed by the kernel, unless the application has said
-/// how; and what was written is acknowledged in that time.
+/// how. (What was sent over it has a limit of its own.)
 fn attentive(address: Address) -> Address {
     let tcp = address.tcp_settings().clone();
-    #[cfg(target_os = "linux")]
-    let limit = tcp.user_timeout().unwrap_or(UNACKNOWLEDGED);
-    #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(limit);
     let probes = TcpKeepalive::new()
         .with_time(IDLE)
         .with_interval(INTERVAL)
@@ -251,8 +244,6 @@ fn attentive(address: Address) -> Address {
 fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(settings.nodelay())?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(settings.user_timeout())?;
     let probes = settings.keepalive();
     probes.map_or(Ok(()), |probes| socket.set_tcp_keepalive(probes))
 }

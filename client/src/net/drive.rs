@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{Connection, Limits};
+use super::connection::{Connection, Limits, Pending};
 use super::dial::{Dial, Link, ask, receive};
 use super::task;
-use crate::proto::Failure;
+use crate::proto::{Command, Failure};
 use crate::value::{BootInstant, ConnectionError, LOOK};
 
 /// What one look at the socket takes in.
@@ -29,70 +29,86 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// So many batches are on their way at once over a connection of the `redis` crate.
 const BATCHES: usize = 1024;
 
-/// A connection and the task that drives it, which ends after this is dropped and what was sent is answered.
+/// A connection, which a task opens when it is first used, and again after it was lost.
 #[derive(Debug)]
-pub(super) struct Driven(pub(super) Arc<Connection>, AbortHandle);
+pub(super) struct Driven {
+    pub(super) dial: Arc<Dial>,
+    pub(super) limits: Limits,
+    pub(super) runtime: Handle,
+    connection: Arc<Connection>,
+    driver: OnceLock<AbortHandle>,
+}
 
 impl Driven {
-    /// Begins to open a connection.
-    pub(super) fn open(dial: Arc<Dial>, limits: Limits, on: &Handle) -> Driven {
-        let connection = Arc::<Connection>::default();
-        let end = End(connection.clone(), Failure::Gone);
-        let driving = drive(end, dial, limits);
-        Driven(connection, task::spawn(on, driving).abort_handle())
+    pub(super) fn new(dial: Arc<Dial>, limits: Limits, runtime: Handle) -> Driven {
+        Driven {
+            connection: Connection::new(dial.way.fails_over()),
+            driver: OnceLock::new(),
+            dial,
+            limits,
+            runtime,
+        }
+    }
+
+    /// As [`Connection::send`].
+    pub(super) fn send(
+        &self,
+        commands: &[&Command<'_>],
+        limit: Duration,
+        now: BootInstant,
+    ) -> Pending {
+        let pending = self.connection.send(commands, limit, now);
+        self.driver.get_or_init(|| {
+            let end = End(self.connection.clone());
+            let driving = drive(end, self.dial.clone(), self.limits);
+            task::spawn(&self.runtime, driving).abort_handle()
+        });
+        pending
     }
 }
 
 impl Drop for Driven {
     fn drop(&mut self) {
-        if self.0.oldest().is_none() {
-            self.1.abort();
+        if let Some(driver) = self.driver.get() {
+            driver.abort();
         }
     }
 }
 
-/// However the driving ends, with its runtime too, nobody waits on for an answer, but is told this.
-struct End(Arc<Connection>, Failure);
+/// However the driving ends, with its runtime too, nobody waits on for an answer.
+struct End(Arc<Connection>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.close(&self.1);
+        self.0.fail(&Failure::Gone, true, None);
     }
 }
 
-/// Opens a connection and drives it to its end.
-async fn drive(mut end: End, dial: Arc<Dial>, limits: Limits) {
-    let End(connection, told) = &mut end;
-    while !is_unused(connection) {
+/// Opens a connection again and again, and passes on what there is.
+async fn drive(end: End, dial: Arc<Dial>, limits: Limits) {
+    let connection = &end.0;
+    loop {
+        if !limits.impatient {
+            connection.wanted().await;
+        }
         let began = BootInstant::now();
         match open(connection, &dial, limits).await {
             Ok(link) => {
                 connection.opened();
                 let error = pass(connection, link).await;
-                let is_silent = error.is_timeout();
-                *told = Failure::Unknown(error);
-                if !limits.impatient {
-                    return;
-                }
-                // One that is silent is not waited for until it is open again.
-                connection.fail(told, is_silent, None);
+                // One that is silent is not waited for until it is open again, where others are there to answer.
+                let refuses = limits.impatient && error.is_timeout();
+                connection.fail(&Failure::Unknown(error), refuses, None);
             }
             Err(error) => {
-                *told = Failure::NotSent(error);
                 // Whoever has asked meanwhile has the next attempt.
-                connection.fail(told, limits.impatient, Some(began));
-                match limits.impatient {
-                    true => sleep(PAUSE).await,
-                    false if connection.oldest().is_none() => return,
-                    false => {}
+                connection.fail(&Failure::NotSent(error), limits.impatient, Some(began));
+                if limits.impatient {
+                    sleep(PAUSE).await;
                 }
             }
         }
     }
-}
-
-fn is_unused(connection: &Arc<Connection>) -> bool {
-    Arc::strong_count(connection) == 1
 }
 
 async fn open(
@@ -116,7 +132,7 @@ async fn open(
 }
 
 /// Passes requests and replies on, until that is over.
-async fn pass(connection: &Arc<Connection>, link: Link) -> ConnectionError {
+async fn pass(connection: &Connection, link: Link) -> ConnectionError {
     match link {
         Link::Stream(stream) => {
             let (reader, writer) = tokio::io::split(stream);
@@ -169,16 +185,12 @@ async fn relay(
     }
 }
 
-/// Ends with the oldest request that is overdue, or when nobody has to do with the connection any more.
-async fn watch(connection: &Arc<Connection>) -> Result<Infallible, ConnectionError> {
+/// Ends with the oldest request that is overdue.
+async fn watch(connection: &Connection) -> Result<Infallible, ConnectionError> {
     loop {
-        let oldest = poll_fn(|_| match connection.oldest() {
-            None if !is_unused(connection) => Poll::Pending,
-            oldest => Poll::Ready(oldest),
-        });
-        let Some((due, limit)) = oldest.await else {
-            return Err(ConnectionError::new("nobody uses it"));
-        };
+        // Whatever is sent wakes this task.
+        let oldest = poll_fn(|_| connection.oldest().map_or(Poll::Pending, Poll::Ready));
+        let (due, limit) = oldest.await;
         let left = due.remaining();
         if left.is_zero() {
             return Err(ConnectionError::silence("no reply", limit));

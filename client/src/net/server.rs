@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use super::connection::Limits;
-use super::dial::Dial;
+use super::dial::{Dial, Identity, Way};
 use super::peer::{Peer, Route};
 use crate::proto::slots::{self, SLOTS};
 use crate::proto::{Answer, Command, Reply};
@@ -37,22 +38,27 @@ struct Map {
     slots: Vec<Option<Arc<Peer>>>,
 }
 
-/// So often a request is sent elsewhere.
-const REDIRECTIONS: u32 = 8;
-
 impl Server {
+    /// One that is reached in these ways, over a connection that is there already, and has its place among several.
     pub(crate) fn new(
-        (name, is_cluster): (String, bool),
-        seeds: Vec<Dial>,
+        (name, is_cluster, ways): (String, bool, Vec<Way>),
+        given: Option<MultiplexedConnection>,
+        identity: Option<Identity>,
         limits: Limits,
         runtime: Handle,
     ) -> Server {
-        let peer = |dial| Peer::new(dial, limits, runtime.clone());
+        // A cluster is more than one process.
+        let mut given = given.filter(|_| !is_cluster);
+        let identity = identity.filter(|_| !is_cluster);
+        let peer = |way| {
+            let dial = Dial::new(way, given.take(), identity.clone());
+            Peer::new(dial, limits, runtime.clone())
+        };
         Server {
             name,
             is_cluster,
-            seeds: seeds.into_iter().map(peer).collect(),
-            runtime,
+            seeds: ways.into_iter().map(peer).collect(),
+            runtime: runtime.clone(),
             map: Mutex::default(),
             refreshing: Arc::default(),
         }
@@ -60,7 +66,7 @@ impl Server {
 
     /// Whether another may take its place: who meets none asks again.
     pub(crate) fn fails_over(&self) -> bool {
-        self.is_cluster || self.seeds[0].dial.way.fails_over()
+        self.is_cluster || self.seeds[0].fails_over()
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -91,10 +97,6 @@ impl Server {
             Err(_) => "",
         };
         if !self.is_cluster {
-            // It is no primary any more.
-            if self.fails_over() && line.starts_with("READONLY") {
-                route.peer.reconnect();
-            }
             return None;
         }
         let Some(redirection) = slots::redirection(line) else {
@@ -116,20 +118,6 @@ impl Server {
         Some(Route { peer, asking })
     }
 
-    /// Sends a command to where it belongs and awaits its answer.
-    pub(crate) async fn call(self: &Arc<Self>, command: &Command<'_>) -> Answer {
-        self.prepare().await;
-        let mut route = self.route(command.key().unwrap_or_default());
-        let mut left = REDIRECTIONS;
-        loop {
-            let answer = route.send(command, BootInstant::now()).await;
-            match self.redirected(&route, &answer) {
-                Some(next) if left > 0 => (route, left) = (next, left - 1),
-                _ => return answer,
-            }
-        }
-    }
-
     /// Asks each process that has locks.
     pub(crate) async fn call_each(&self, command: &Command<'_>) -> Vec<Answer> {
         let mut peers = Vec::new();
@@ -143,7 +131,8 @@ impl Server {
             peers.clone_from(&self.seeds);
         }
         let now = BootInstant::now();
-        join_all(peers.into_iter().map(|it| Route::to(it).send(command, now))).await
+        let routes: Vec<Route> = peers.into_iter().map(Route::to).collect();
+        join_all(routes.iter().map(|it| it.send(command, now))).await
     }
 
     /// A node of the cluster.

@@ -209,12 +209,12 @@ mod tests {
 
     fn broken() -> Vote {
         let failure = Failure::Unknown(ConnectionError::new("reset"));
-        Vote::of(Err(failure), BootInstant::now(), lease(), "")
+        Vote::of(Err(failure), Default::default(), "")
     }
 
     fn silent() -> Vote {
         let failure = Failure::Unknown(ConnectionError::silence("no answer", ms(1)));
-        Vote::of(Err(failure), BootInstant::now(), lease(), "")
+        Vote::of(Err(failure), Default::default(), "")
     }
 
     #[test]
@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn a_grant_that_took_longer_than_its_lease_is_none() {
         let (mut it, start) = begin(None, false);
-        let granted = Vote::of(Ok(Reply::Int(5)), start, lease(), "");
+        let until = lease().believed_until(start);
+        let granted = Vote::of(Ok(Reply::Int(5)), (start, until), "");
         let next = after(&mut it, &[granted], Some(0), start + ms(988));
         assert!(matches!(next, Next::Failed(Error::Lost(_))), "{next:?}");
         // One that was told by letter is asked for again.
@@ -292,7 +293,7 @@ mod tests {
     fn over_a_quorum_the_first_server_that_answers_is_queued_on_and_a_missing_majority_is_told_of()
     {
         let (mut it, start) = begin(None, false);
-        let held = || Vote::granted(Token::new(7), start, lease());
+        let held = || Vote::granted(Token::new(7), (start, lease().believed_until(start)));
         let next = after(&mut it, &[silent(), held(), Vote::Busy], None, start);
         assert!(matches!(next, Next::Again(Duration::ZERO)), "{next:?}");
         assert_eq!(it.queues, Some(1));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::value::{Lease, Mode, Token};
+use crate::value::{BootInstant, Lease, Mode, Token};
 
 /// How long a name that may still be used by something late is barred, in milliseconds.
 pub(crate) const STAY_AWAY: u64 = 60_000;
@@ -18,13 +18,19 @@ pub(crate) struct Name {
 }
 
 impl Name {
+    /// A key, whoever has it.
+    pub(crate) fn nobodys(key: &[u8]) -> Name {
+        let (key, owner) = (key.into(), Arc::default());
+        Name { key, owner }
+    }
+
     pub(crate) fn who(&self) -> Who<'_> {
         (&self.key, &self.owner)
     }
 }
 
 /// What is asked for a name.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Verb {
     Acquire {
         mode: Mode,
@@ -42,6 +48,20 @@ pub(crate) enum Verb {
     },
     Renew(Lease, Option<Token>),
     Fence(Token),
+    /// Runs a command if the hold is there, by this token.
+    Guard(Token, Arc<[Vec<u8>]>),
+    /// Who holds the key, and who waits.
+    Info,
+}
+
+impl Verb {
+    /// Until when a hold may be believed in that was granted, or renewed, by what was sent then.
+    pub(crate) fn believed_until(&self, sent: BootInstant) -> BootInstant {
+        match self {
+            Verb::Acquire { lease, .. } | Verb::Renew(lease, _) => lease.believed_until(sent),
+            _ => sent,
+        }
+    }
 }
 
 /// Waiting by mail: for so many milliseconds, 0 without limit, and the name of the box.
@@ -50,29 +70,15 @@ pub(crate) type Wait<'a> = (u64, &'a [u8]);
 /// A command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Command<'a> {
-    Of(Who<'a>, Verb, Option<Wait<'a>>),
-    /// Runs a command if this hold is there, by this token.
-    Guard(Who<'a>, Token, &'a [Vec<u8>]),
+    Of(Who<'a>, &'a Verb, Option<Wait<'a>>),
     /// Collects letters, where those up to a number may be forgotten; for so many milliseconds.
     Mail(&'a [u8], Option<(u64, u64)>, u64),
-    Info(&'a [u8]),
     Top(usize),
     /// Any other.
     Plain(&'a [&'a [u8]]),
 }
 
-impl<'a> Command<'a> {
-    /// What decides to which node of a cluster it goes.
-    pub(crate) fn key(&self) -> Option<&'a [u8]> {
-        match *self {
-            Command::Of((key, _), ..)
-            | Command::Guard((key, _), ..)
-            | Command::Info(key)
-            | Command::Mail(key, ..) => Some(key),
-            Command::Top(_) | Command::Plain(_) => None,
-        }
-    }
-
+impl Command<'_> {
     /// Appends it as it goes over the wire.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -84,10 +90,6 @@ impl<'a> Command<'a> {
                     args.option("WAIT", limit).text("MAIL").bytes(mailbox);
                 }
             }
-            Command::Guard(who, token, command) => {
-                args.text("LOCK.GUARD").who(who).number(token.get());
-                command.iter().for_each(|arg| _ = args.bytes(arg));
-            }
             Command::Mail(mailbox, after, wait) => {
                 args.text("LOCK.MAIL").bytes(mailbox);
                 if let Some((since, number)) = after {
@@ -95,9 +97,8 @@ impl<'a> Command<'a> {
                 }
                 args.option("WAIT", wait);
             }
-            Command::Info(key) => _ = args.text("LOCK.INFO").bytes(key),
             Command::Top(count) => _ = args.text("LOCK.TOP").option("COUNT", count as u64),
-            Command::Plain(plain) => plain.iter().for_each(|arg| _ = args.bytes(arg)),
+            Command::Plain(words) => args.all(words),
         }
         // The count comes first, and is known last.
         let (count, end) = (args.count, out.len());
@@ -114,8 +115,8 @@ struct Args<'a> {
 }
 
 impl Args<'_> {
-    fn verb(&mut self, who: Who<'_>, verb: Verb) {
-        match verb {
+    fn verb(&mut self, who: Who<'_>, verb: &Verb) {
+        match *verb {
             Verb::Acquire {
                 mode,
                 lease,
@@ -142,7 +143,16 @@ impl Args<'_> {
                 self.number(lease.as_millis()).token("TOKEN", token);
             }
             Verb::Fence(token) => _ = self.text("LOCK.FENCE").who(who).number(token.get()),
+            Verb::Guard(token, ref command) => {
+                self.text("LOCK.GUARD").who(who).number(token.get());
+                self.all(command);
+            }
+            Verb::Info => _ = self.text("LOCK.INFO").bytes(who.0),
         }
+    }
+
+    fn all(&mut self, words: &[impl AsRef<[u8]>]) {
+        words.iter().for_each(|word| _ = self.bytes(word.as_ref()));
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
@@ -179,10 +189,20 @@ impl Args<'_> {
 }
 
 fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
-    let (digits, first) = decimal(number as u64);
-    out.push(kind);
-    out.extend_from_slice(&digits[first..]);
-    out.extend_from_slice(b"\r\n");
+    let digit = |n: usize| b'0' + n as u8;
+    match (number / 10, number % 10) {
+        // Most are that short; digit by digit they were a tenth of what an acquisition computes.
+        (0, one) => out.extend_from_slice(&[kind, digit(one), b'\r', b'\n']),
+        (ten @ 1..10, one) => {
+            out.extend_from_slice(&[kind, digit(ten), digit(one), b'\r', b'\n']);
+        }
+        _ => {
+            let (digits, first) = decimal(number as u64);
+            out.push(kind);
+            out.extend_from_slice(&digits[first..]);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// The digits of a number, and where in the array they begin.
@@ -233,15 +253,15 @@ mod tests {
             fence,
             upgrade,
         };
-        let of = |verb| text(Command::Of(who, verb, None));
+        let of = |verb| text(Command::Of(who, &verb, None));
         assert_eq!(
             of(acquire(Mode::Write, None, None)),
             "LOCK.ACQUIRE k o 1000 HOLDS 1"
         );
         let wait: Option<(u64, &[u8])> = Some((0, b"box"));
-        let queue = Command::Of(who, acquire(Mode::Read, some, some), wait);
+        let queue = acquire(Mode::Read, some, some);
         assert_eq!(
-            text(queue),
+            text(Command::Of(who, &queue, wait)),
             "LOCK.RLOCK k o 1000 HOLDS 1 FENCE 7 TOKEN 7 WAIT 0 MAIL box"
         );
         assert_eq!(of(Verb::Release(None)), "LOCK.RELEASE k o ALL");
@@ -256,13 +276,13 @@ mod tests {
         let mail = Command::Mail(b"box", Some((3, 4)), 9);
         assert_eq!(text(mail), "LOCK.MAIL box AFTER 3 4 WAIT 9");
         let command = [b"SET".to_vec(), b"x".to_vec(), b"1".to_vec()];
-        let guard = Command::Guard(who, token, &command);
-        assert_eq!(text(guard), "LOCK.GUARD k o 7 SET x 1");
+        let guard = Verb::Guard(token, command.into());
+        assert_eq!(of(guard), "LOCK.GUARD k o 7 SET x 1");
+        assert_eq!(of(Verb::Info), "LOCK.INFO k");
         assert_eq!(text(Command::Top(5)), "LOCK.TOP COUNT 5");
         assert_eq!(text(Command::Plain(&[b"PING"])), "PING");
         let long = [b"x".as_slice(); 12];
         assert_eq!(text(Command::Plain(&long)), ["x"; 12].join(" "));
-        assert_eq!((guard.key(), Command::Top(1).key()), (Some(who.0), None));
     }
 
     #[test]
@@ -270,6 +290,11 @@ mod tests {
         for number in [0, 9, 10, u64::MAX] {
             let (digits, first) = decimal(number);
             assert_eq!(digits[first..], *number.to_string().as_bytes());
+        }
+        for number in [0, 9, 10, 99, 100, 12_345] {
+            let mut out = Vec::new();
+            line(&mut out, b'$', number);
+            assert_eq!(out, format!("${number}\r\n").into_bytes());
         }
     }
 }

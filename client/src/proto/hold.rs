@@ -25,15 +25,6 @@ pub(crate) struct Belief {
     loss: Option<Loss>,
 }
 
-/// A renewal on its way to a server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Renewal {
-    pub(crate) server: usize,
-    pub(crate) lease: Lease,
-    /// The token that it is asked by, if that is known.
-    pub(crate) token: Option<Token>,
-}
-
 impl Belief {
     pub(crate) fn new(
         token: Token,
@@ -120,63 +111,61 @@ impl Belief {
         (self.lease.duration() / 20).clamp(Duration::from_millis(5), LONGEST)
     }
 
-    /// What to ask of which servers, to renew it.
-    pub(crate) fn renewals(&self, lease: Lease) -> impl Iterator<Item = Renewal> {
-        let there = self.round.those(|vote| vote.may_be_there().is_some());
-        there.map(move |server| Renewal {
-            server,
-            lease,
-            token: self.token_at(server).filter(|_| !self.changing),
+    /// What to ask of which servers, to renew it; by the token that they have it by, if that is known.
+    pub(crate) fn renewals(&self) -> impl Iterator<Item = (usize, Option<Token>)> {
+        self.round.there().map(|(server, _)| {
+            let held = self.round[server].held().filter(|_| !self.changing);
+            (server, held.map(|held| held.token))
         })
     }
 
-    /// The token that a server has it by, if that is known.
-    pub(crate) fn token_at(&self, server: usize) -> Option<Token> {
-        self.round[server].held().map(|held| held.token)
+    /// The token that a server has it by, for all that is known.
+    pub(crate) fn token_at(&self, server: usize) -> Token {
+        self.round[server].held().map_or(self.token, |it| it.token)
     }
 
-    /// A server's answer to a renewal that was sent at `sent`.
-    pub(crate) fn on_renewed(
-        &mut self,
-        renewal: Renewal,
-        sent: BootInstant,
-        answer: Option<Token>,
-    ) {
-        let (server, token) = (renewal.server, renewal.token);
-        // One that was asked by a token which a change has replaced meanwhile says nothing.
-        let is_stale = token.is_some() && (self.changing || self.token_at(server) != token);
-        if self.loss.is_none() && (answer.is_some() || !is_stale) {
-            let until = renewal.lease.believed_until(sent);
-            self.round.on_renewed(server, answer, until);
-            self.count(Loss::Denied);
+    /// A server's answer to a renewal that was asked by a token, or by none.
+    pub(crate) fn on_renewed(&mut self, server: usize, asked: Option<Token>, vote: &Vote) {
+        let token = self.round[server].held().map(|held| held.token);
+        // By one which a change has replaced meanwhile: that it is not there says nothing.
+        let is_stale = asked.is_some() && (self.changing || token != asked);
+        match vote {
+            Vote::Held(_) => self.set(server, vote.clone(), Loss::Denied),
+            Vote::Busy if !is_stale => self.set(server, Vote::Busy, Loss::Denied),
+            _ => {}
         }
     }
 
     /// What a server has of it now. Where too few are known to have it, the others may be another's: it is lost for that
     /// reason.
-    pub(crate) fn set(&mut self, server: usize, mut vote: Vote, reason: Loss) {
-        if let (Vote::Held(new), Vote::Held(old)) = (&mut vote, &self.round[server]) {
-            new.until = new.until.max(old.until);
-            new.late |= old.late;
+    pub(crate) fn set(&mut self, server: usize, vote: Vote, reason: Loss) {
+        self.record((server, vote), false, reason);
+    }
+
+    /// What a server says late to the request that it was taken by.
+    pub(crate) fn learn(&mut self, server: usize, vote: Vote) {
+        self.record((server, vote), true, Loss::Denied);
+    }
+
+    fn record(&mut self, (server, vote): (usize, Vote), is_own: bool, reason: Loss) {
+        if self.loss.is_none() {
+            self.round.record(server, vote, is_own);
+            self.count(reason);
         }
-        self.round[server] = vote;
-        self.count(reason);
     }
 
     fn count(&mut self, reason: Loss) {
-        let until = self.round.until();
-        if until.is_none() {
-            self.lose(reason);
+        match self.round.until() {
+            Some(until) => self.deadline = self.cap.map_or(until, |cap| until.min(cap)),
+            None => self.lose(reason),
         }
-        let deadline = until.unwrap_or(self.deadline);
-        self.deadline = self.cap.map_or(deadline, |cap| deadline.min(cap));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::Held;
+    use crate::proto::round::Held;
 
     fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
@@ -206,13 +195,9 @@ mod tests {
     }
 
     fn renew(belief: &mut Belief, server: usize, sent: BootInstant, answer: Option<Token>) {
-        let (lease, token) = (lease(), Some(Token::new(7)));
-        let renewal = Renewal {
-            server,
-            lease,
-            token,
-        };
-        belief.on_renewed(renewal, sent, answer);
+        let granted = |token| Vote::granted(token, (sent, lease().believed_until(sent)));
+        let vote = answer.map_or(Vote::Busy, granted);
+        belief.on_renewed(server, Some(Token::new(7)), &vote);
     }
 
     #[test]
@@ -256,16 +241,10 @@ mod tests {
         let now = BootInstant::now();
         let (there, open) = (held(now + ms(100)), Vote::Unknown(Error::Closed));
         let mut belief = over(&[there.clone(), open, there]);
-        let (lease, token) = (lease(), None);
-        let renewal = Renewal {
-            server: 1,
-            lease,
-            token,
-        };
-        belief.on_renewed(renewal, now, None);
         let may_come_late = |belief: &Belief| belief.round[1].may_be_there() == Some(true);
+        belief.on_renewed(1, None, &Vote::Busy);
         assert!(may_come_late(&belief), "its request may arrive yet");
-        belief.on_renewed(renewal, now, Some(Token::new(7)));
+        belief.on_renewed(1, None, &held(now + ms(100)));
         assert!(may_come_late(&belief), "its request may arrive once more");
         belief.set(1, Vote::Unknown(Error::Closed), Loss::Denied);
         assert_eq!(belief.loss(now), None);

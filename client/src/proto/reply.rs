@@ -69,10 +69,10 @@ pub(crate) fn checked(answer: Answer, server: &str) -> Result<Reply, Error> {
     }
 }
 
-/// The token of an answer, or `None` for null.
+/// The token of an answer, or `None` where nothing is there.
 pub(crate) fn token(reply: Reply) -> Result<Option<Token>, Error> {
     match reply {
-        Reply::Nil => Ok(None),
+        Reply::Nil | Reply::Int(0) => Ok(None),
         Reply::Int(n) if n > 0 => Ok(Some(Token::new(n.unsigned_abs()))),
         other => Err(unexpected(&other)),
     }

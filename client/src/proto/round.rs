@@ -8,7 +8,7 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::proto::{Answer, Failure, Reply, checked, refusal, token};
-use crate::value::{BootInstant, Error, Lease, NodeReason, Token};
+use crate::value::{BootInstant, Error, NodeReason, Token};
 
 /// A server whose token is further ahead of the others' than that counts as failed, in microseconds.
 const AHEAD: u64 = 1_000_000;
@@ -44,23 +44,24 @@ pub(crate) struct Held {
 }
 
 impl Vote {
-    /// A grant that counts from `since`.
-    pub(crate) fn granted(token: Token, since: BootInstant, lease: Lease) -> Vote {
+    /// A grant, from when it counts, and until when it may be believed in.
+    pub(crate) fn granted(token: Token, (made, until): (BootInstant, BootInstant)) -> Vote {
+        let late = false;
         Vote::Held(Held {
             token,
-            made: since,
-            until: lease.believed_until(since),
-            late: false,
+            made,
+            until,
+            late,
         })
     }
 
-    /// What the answer to a request says that was sent at `sent`.
-    pub(crate) fn of(answer: Answer, sent: BootInstant, lease: Lease, server: &str) -> Vote {
+    /// What the answer says to a request that was sent then; a grant may be believed in until then.
+    pub(crate) fn of(answer: Answer, times: (BootInstant, BootInstant), server: &str) -> Vote {
         match answer {
             Ok(Reply::Error(line)) => Vote::Failed(refusal(line, server)),
             Err(failure @ Failure::NotSent(_)) => Vote::Failed(failure.error(server)),
             answer => match checked(answer, server).and_then(token) {
-                Ok(Some(token)) => Vote::granted(token, sent, lease),
+                Ok(Some(token)) => Vote::granted(token, times),
                 Ok(None) => Vote::Busy,
                 Err(error) => Vote::Unknown(error),
             },
@@ -122,23 +123,29 @@ impl Round {
         self.len() / 2 + 1
     }
 
-    /// The token that a server has the grant by now, or that it has none; it may be believed in until then.
-    pub(crate) fn on_renewed(&mut self, server: usize, answer: Option<Token>, until: BootInstant) {
+    /// Takes in what a server has said where there may be something; `is_own`: to the request that was to make it. What it is
+    /// known to have is believed in for no shorter because of that.
+    pub(crate) fn record(&mut self, server: usize, vote: Vote, is_own: bool) {
         let Some(late) = self[server].may_be_there() else {
             return;
         };
-        let before = self[server].held().map(|it| (it.made, it.until));
-        let (made, before) = before.unwrap_or_default();
-        self[server] = match answer {
-            Some(token) => Vote::Held(Held {
-                token,
-                made,
-                until: until.max(before),
-                late,
-            }),
+        let late = late && !is_own;
+        self[server] = match (vote, &self[server]) {
+            (Vote::Held(new), Vote::Held(old)) => {
+                let latest = if new.token > old.token { new } else { *old };
+                let until = new.until.max(old.until);
+                Vote::Held(Held {
+                    until,
+                    late,
+                    ..latest
+                })
+            }
+            (Vote::Held(new), _) => Vote::Held(Held { late, ..new }),
             // What was asked may arrive yet.
-            None if late => Vote::Pending,
-            None => Vote::Busy,
+            (Vote::Busy, _) if late => Vote::Pending,
+            // It is there, as it was or changed.
+            (Vote::Failed(error), Vote::Held(_)) => Vote::Unknown(error),
+            (vote, _) => vote,
         };
     }
 
@@ -179,6 +186,12 @@ impl Round {
     pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &Held)> + Clone {
         let votes = self.iter().enumerate();
         votes.filter_map(|(server, vote)| Some((server, vote.held()?)))
+    }
+
+    /// Where there may be something, and whether something may arrive late.
+    pub(crate) fn there(&self) -> impl Iterator<Item = (usize, bool)> {
+        let votes = self.iter().enumerate();
+        votes.filter_map(|(server, vote)| Some((server, vote.may_be_there()?)))
     }
 
     pub(crate) fn those(&self, fit: fn(&Vote) -> bool) -> impl Iterator<Item = usize> {
@@ -259,6 +272,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::value::Lease;
 
     const SECOND: u64 = 1_000_000;
 
@@ -272,8 +286,13 @@ mod tests {
         round
     }
 
+    fn granted(token: u64, since: BootInstant) -> Vote {
+        let until = lease().believed_until(since);
+        Vote::granted(Token::new(token), (since, until))
+    }
+
     fn grant(round: &mut Round, server: usize, token: u64, since: BootInstant) {
-        round[server] = Vote::granted(Token::new(token), since, lease());
+        round[server] = granted(token, since);
     }
 
     /// Grants of so many microseconds, each made so many seconds ago.
@@ -321,9 +340,9 @@ mod tests {
         grant(&mut round, 2, 9, now);
         assert_eq!(round.outcome(now), Outcome::Raise(Token::new(9), vec![0]));
         let mut raised = round.clone();
-        raised.on_renewed(0, Some(Token::new(9)), now);
+        raised.record(0, granted(9, now), true);
         assert_eq!(raised.outcome(now), Outcome::Won(Token::new(9)));
-        round.on_renewed(0, None, now);
+        round.record(0, Vote::Busy, true);
         round[1] = Vote::Busy;
         assert_eq!(round.outcome(now), Outcome::Lost);
     }
@@ -335,15 +354,15 @@ mod tests {
         grant(&mut round, 0, 7, now);
         grant(&mut round, 1, 7, now);
         let late = now + Duration::from_millis(9898);
-        let renewed = lease().believed_until(now + Duration::from_secs(1));
+        let renewed = granted(7, now + Duration::from_secs(1));
         assert_eq!(round.clone().outcome(late), Outcome::Lost);
-        round.on_renewed(0, Some(Token::new(7)), renewed);
+        round.record(0, renewed.clone(), false);
         assert_eq!(
             round.clone().outcome(late),
             Outcome::Lost,
             "only one of two"
         );
-        round.on_renewed(1, Some(Token::new(7)), renewed);
+        round.record(1, renewed, false);
         assert_eq!(round.outcome(late), Outcome::Won(Token::new(7)));
     }
 

@@ -128,7 +128,7 @@ async fn acquire_anew(
         let key = request.key.clone();
         let mut ballot = Ballot::new(core, Name { key, owner }, terms);
         let won = match acquisition.queues {
-            None => ballot.ask((0..servers).collect()).await,
+            None => ballot.ask_all(None).await,
             Some(first) => ballot.queue(first, &mut acquisition).await,
         };
         let next = match won {

@@ -1,21 +1,17 @@
 //! The votes on one name: asks servers, counts what they say, and leaves the name everywhere if it is not won.
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, pending, select};
 
 use crate::net::task;
-use crate::proto::{
-    Acquisition, Belief, Command, Held, Name, Next, Outcome, Reply, Round, Terms, Verb, Vote,
-    checked, refusal, token,
-};
-use crate::run::{Call, Calls, Core, Hold, REDIRECTIONS};
-use crate::value::{BootInstant, Error, Lease, Loss, Token, lock};
+use crate::proto::{Acquisition, Belief, Name, Next, Outcome, Round, Terms, Verb, Vote};
+use crate::run::call::Limit;
+use crate::run::{Call, Calls, Core, Hold};
+use crate::value::{BootInstant, Loss, Token, lock};
 
 /// The votes on one name. Dropped before it is settled, nobody knows what became of it: the name is left on all servers that
 /// may know it, and a hold that was to be changed is over.
@@ -24,11 +20,14 @@ pub(crate) struct Ballot<'a> {
     name: Name,
     terms: Terms,
     pub(crate) round: Round,
+    /// What is on its way: to each server one at a time.
     asked: Calls,
     /// The hold that the name has already, where it is to be changed.
     hold: Option<&'a Arc<Hold>>,
     proposed: Option<Token>,
     started: BootInstant,
+    /// Something was answered by a letter.
+    was_queued: bool,
     /// What becomes of the name is for others to say.
     pub(crate) is_settled: bool,
 }
@@ -40,10 +39,11 @@ impl<'a> Ballot<'a> {
             name,
             terms,
             round: Round::new(core.servers.len()),
-            asked: Calls::default(),
+            asked: Calls(Vec::with_capacity(core.servers.len())),
             hold: None,
             proposed: None,
             started: BootInstant::now(),
+            was_queued: false,
             is_settled: false,
         }
     }
@@ -60,41 +60,67 @@ impl<'a> Ballot<'a> {
         ballot
     }
 
-    fn call(&self, server: usize, verb: Verb) -> Call {
-        Call::new(&self.core.servers[server], &self.name, verb)
-    }
-
-    fn acquire(&self, server: usize, fence: Option<Token>) -> Verb {
-        let held = |hold: &Arc<Hold>| {
-            hold.with(|state| state.belief.token_at(server).unwrap_or(state.belief.token))
-        };
-        Verb::Acquire {
+    /// Asks a server for the lock; it may queue there for so long.
+    fn ask(&mut self, server: usize, fence: Option<Token>, limit: Option<u64>) {
+        self.round[server] = Vote::Pending;
+        let verb = Verb::Acquire {
             mode: self.terms.mode,
             lease: self.terms.lease,
             fence,
-            upgrade: self.hold.map(held),
-        }
+            upgrade: self
+                .hold
+                .map(|hold| hold.with(|state| state.belief.token_at(server))),
+        };
+        let limit = Limit {
+            wait: limit.map(|limit| (self.core.clone(), limit)),
+            ..Limit::default()
+        };
+        let call = Call::within(limit, &self.core.servers[server], &self.name, verb);
+        self.asked.0.push((server, call));
     }
 
-    /// Asks servers, all at once and without waiting, until it is won, or lost.
-    pub(crate) async fn ask(&mut self, servers: Vec<usize>) -> Option<Token> {
+    /// Unless something is on its way there.
+    fn send(&mut self, server: usize, verb: Verb) -> bool {
+        let is_free = !self.asked.any(server, |_| true);
+        if is_free {
+            let call = Call::new(&self.core.servers[server], &self.name, verb);
+            self.asked.0.push((server, call));
+        }
+        is_free
+    }
+
+    /// Asks all servers that have not granted it, at once, until it is won, or lost; a token that is larger than what some have
+    /// granted is written back to them. They may queue for so long.
+    pub(crate) async fn ask_all(&mut self, limit: Option<u64>) -> Option<Token> {
         self.started = BootInstant::now();
         self.proposed = lock(&self.core.proposal).propose(self.started);
         let fence = self.round.proposal(self.proposed);
-        for server in servers {
-            self.round[server] = Vote::Pending;
-            let call = self.call(server, self.acquire(server, fence));
-            self.asked.add(server, call);
+        for server in 0..self.round.len() {
+            // More is asked for where something may be.
+            let may_have_it = |hold: &Arc<Hold>| {
+                hold.with(|state| state.belief.round[server].may_be_there().is_some())
+            };
+            if self.round[server].may_be_there().is_none() && self.hold.is_none_or(may_have_it) {
+                self.ask(server, fence, limit);
+            }
         }
         loop {
-            if let Some(token) = self.agree().await {
-                return Some(token);
-            }
-            let is_lost = self.round.outcome(BootInstant::now()) == Outcome::Lost;
-            if is_lost && self.round.answered().count() >= self.round.majority() {
+            let is_raised = |(_, call): &(usize, Call)| matches!(call.verb, Verb::Fence(_));
+            match self.round.outcome(BootInstant::now()) {
+                // By which token a server has it has to be known.
+                Outcome::Won(token) if !self.asked.0.iter().any(is_raised) => return Some(token),
+                Outcome::Raise(token, servers) => {
+                    for server in servers {
+                        self.send(server, Verb::Fence(token));
+                    }
+                }
+                Outcome::Lost if self.hold.is_some() => return None,
                 // Who is to queue has to know who is there.
-                self.await_earlier().await;
-                return None;
+                Outcome::Lost if self.round.answered().count() >= self.round.majority() => {
+                    self.await_earlier().await;
+                    return None;
+                }
+                Outcome::Open | Outcome::Lost | Outcome::Won(_) => {}
             }
             if !self.count_next().await {
                 return None;
@@ -103,48 +129,36 @@ impl<'a> Ballot<'a> {
     }
 
     /// Counts the next that is answered; `false` once all are.
-    pub(crate) async fn count_next(&mut self) -> bool {
-        let Some((server, (sent, answer))) = self.asked.next().await else {
+    async fn count_next(&mut self) -> bool {
+        let Some((server, call, vote)) = self.asked.next_vote().await else {
             return false;
         };
-        let name = &self.core.servers[server].name;
-        self.round[server] = Vote::of(answer, sent, self.terms.lease, name);
+        self.was_queued |= call.is_queued;
+        self.round.record(server, vote, true);
         true
     }
 
-    /// Gives servers that come first in the queue's order, and have not answered yet, as long again as the others took.
-    async fn await_earlier(&mut self) {
-        let (core, grace) = (self.core, self.started.elapsed() + Duration::from_millis(2));
-        let counting = async {
-            let is_earlier_open = |round: &Round| {
-                let first = round.answered().next();
-                round.pending().any(|server| Some(server) < first)
-            };
-            while is_earlier_open(&self.round) && self.count_next().await {}
-        };
-        select(pin!(core.pause(grace)), pin!(counting)).await;
+    /// Counts what is answered within a while, as long as that is of use.
+    async fn count_while(&mut self, limit: Duration, is_of_use: impl Fn(&Self) -> bool) {
+        let core = self.core;
+        let counting = async { while is_of_use(self) && self.count_next().await {} };
+        select(pin!(counting), pin!(core.pause(limit))).await;
     }
 
-    /// The token that it is won by, which is written back to servers that have granted a smaller one.
-    pub(crate) async fn agree(&mut self) -> Option<Token> {
-        loop {
-            let (raised, servers) = match self.round.outcome(BootInstant::now()) {
-                Outcome::Won(token) => return Some(token),
-                Outcome::Raise(token, servers) => (token, servers),
-                Outcome::Open | Outcome::Lost => return None,
-            };
-            let fence = |server| (server, self.call(server, Verb::Fence(raised)));
-            let mut calls = Calls(servers.into_iter().map(fence).collect());
-            while let Some((server, (_, answer))) = calls.next().await {
-                match checked(answer, &self.core.servers[server].name).and_then(token) {
-                    Ok(token) => self.round.on_renewed(server, token, BootInstant::default()),
-                    Err(error) => self.round[server] = Vote::Unknown(error),
-                }
-                if !matches!(self.round.outcome(BootInstant::now()), Outcome::Raise(..)) {
-                    break;
-                }
-            }
-        }
+    /// Gives servers that come first in the queue's order, and have not answered yet, as long again as the others took, or the
+    /// time of an answer where the connection was not open yet.
+    async fn await_earlier(&mut self) {
+        let is_open = |ballot: &Self, is: fn(&Call) -> bool| {
+            let first = ballot.round.answered().next();
+            let mut open = ballot.round.pending();
+            open.any(|server| Some(server) < first && ballot.asked.any(server, is))
+        };
+        let limit = match is_open(self, Call::is_early) {
+            true => self.core.limits.answer,
+            false => self.started.elapsed() + Duration::from_millis(2),
+        };
+        self.count_while(limit, |ballot| is_open(ballot, |_| true))
+            .await;
     }
 
     /// Queues on a server, and on the next one that others hold once it has granted the lock.
@@ -156,86 +170,72 @@ impl<'a> Ballot<'a> {
         loop {
             acquisition.queues = Some(at);
             self.wait_on(at, acquisition).await;
-            if !self.holds(at) {
-                return None;
-            }
-            let others = self.round.those(|vote| vote.may_be_there().is_none());
-            let won = self.ask(others.collect()).await;
+            self.round[at].held()?;
+            let won = self.ask_all(None).await;
             let is_alone = self.round.answered().count() < self.round.majority();
             if is_alone || won.is_some() {
                 return won;
             }
+            self.round[at].held()?;
             let is_busy = |server: &usize| matches!(self.round[*server], Vote::Busy);
-            let next = (at + 1..self.round.len()).find(is_busy)?;
-            if !(self.holds(at) && self.give_up_behind(next).await) {
-                return None;
-            }
-            at = next;
+            at = (at + 1..self.round.len()).find(is_busy)?;
         }
     }
 
-    fn holds(&self, server: usize) -> bool {
-        self.round[server].held().is_some()
-    }
-
-    /// Waits in a server's queue, as long as it may, renewing what is held meanwhile.
-    pub(crate) async fn wait_on(&mut self, server: usize, acquisition: &mut Acquisition) {
-        let (core, asked) = (self.core, (self.name.clone(), self.acquire(server, None)));
-        loop {
-            self.round[server] = Vote::Pending;
-            self.round[server] = {
-                let asking = pin!(queue(core, server, &asked, acquisition));
-                let Either::Left((vote, _)) = select(asking, pin!(self.keep())).await;
-                vote
-            };
-            // Whoever asks for more of what he has, and was sent away, may ask again: it is the same request.
-            let vote = &self.round[server];
-            if self.hold.is_none() || !matches!(vote, Vote::Failed(_)) {
-                return;
-            }
-            match acquisition.after_vote(vote, BootInstant::now()) {
-                Next::Again(pause) => core.pause(pause).await,
-                _ => return,
-            }
-        }
-    }
-
-    /// Renews what is held while a server is waited on.
-    async fn keep(&mut self) -> Infallible {
-        let lease = self.terms.lease;
-        loop {
-            if self.round.held().next().is_none() {
-                return pending().await;
-            }
-            self.core.pause(lease.renewal_period()).await;
-            let renew = |(server, held): (usize, &Held)| {
-                (
-                    server,
-                    self.call(server, Verb::Renew(lease, Some(held.token))),
-                )
-            };
-            let mut calls = Calls(self.round.held().map(renew).collect());
-            while let Some((server, (sent, answer))) = calls.next().await {
-                if let Ok(answer) = checked(answer, "").and_then(token) {
-                    let until = lease.believed_until(sent);
-                    self.round.on_renewed(server, answer, until);
+    /// Waits in a server's queue, as long as it may. What is held before it is renewed meanwhile; what is held behind it is
+    /// given back, so that nobody who is waited for waits for that.
+    async fn wait_on(&mut self, server: usize, acquisition: &mut Acquisition) {
+        let (core, lease) = (self.core, self.terms.lease);
+        self.ask(server, None, acquisition.queue_limit(BootInstant::now()));
+        while matches!(self.round[server], Vote::Pending) {
+            let held = self.round.held().map(|(at, held)| (at, held.token));
+            let (held, behind): (Vec<_>, Vec<_>) = held.partition(|(at, _)| *at < server);
+            for (later, _) in behind {
+                if self.send(later, Verb::Release(None)) {
+                    self.round[later] = Vote::Pending;
                 }
             }
+            let pause = async {
+                match held.is_empty() {
+                    true => pending().await,
+                    false => core.pause(lease.renewal_period()).await,
+                }
+            };
+            let is_due = {
+                let (counting, pause) = (pin!(self.count_next()), pin!(pause));
+                matches!(select(counting, pause).await, Either::Right(_))
+            };
+            for (earlier, token) in held.into_iter().filter(|_| is_due) {
+                self.send(earlier, Verb::Renew(lease, Some(token)));
+            }
+        }
+        if self.was_queued {
+            acquisition.on_queued();
         }
     }
 
-    /// Gives back what is held behind a server that is to be waited on. `false` if that is not known to be done.
-    async fn give_up_behind(&mut self, server: usize) -> bool {
-        let behind = self.round.held().filter(|it| it.0 > server);
-        let release = |(later, _): (usize, &Held)| (later, self.call(later, Verb::Release(None)));
-        let mut calls = Calls(behind.map(release).collect());
-        while let Some((later, (_, answer))) = calls.next().await {
-            if checked(answer, "").is_err() {
-                return false;
+    /// Asks all servers for more of a hold, and queues there for as long as it may.
+    pub(crate) async fn ask_for_more(&mut self, acquisition: &mut Acquisition) -> Option<Token> {
+        loop {
+            let won = self
+                .ask_all(acquisition.queue_limit(BootInstant::now()))
+                .await;
+            // Whatever is decided without them, others are about to answer.
+            let is_of_use = |(_, call): &(usize, Call)| won.is_none() || !call.is_queued;
+            let limit = self.core.limits.answer;
+            self.count_while(limit, |ballot| ballot.asked.0.iter().any(is_of_use))
+                .await;
+            if self.was_queued {
+                acquisition.on_queued();
             }
-            self.round[later] = Vote::Unasked;
+            // Whoever was sent away may ask again: it is the same request.
+            let mut failed = self.round.iter().filter(|it| matches!(it, Vote::Failed(_)));
+            let next = failed.next().filter(|_| won.is_none());
+            match next.map(|vote| acquisition.after_vote(vote, BootInstant::now())) {
+                Some(Next::Again(pause)) => self.core.pause(pause).await,
+                _ => return won,
+            }
         }
-        true
     }
 
     /// It is won: the hold, which ends when it is that old.
@@ -245,29 +245,25 @@ impl<'a> Ballot<'a> {
         if core.is_quorum() {
             lock(&core.proposal).learn(token, self.proposed, self.started);
         }
+        let late = std::mem::take(&mut self.asked);
         let since = self.round.held().map(|(_, held)| held.made).min();
         let cap = since.zip(max_hold).map(|(since, max)| since + max);
         let round = std::mem::replace(&mut self.round, Round::new(0));
         let belief = Belief::new(token, round, lease, cap);
         let hold = Hold::new(core.clone(), self.name.clone(), belief, mode);
-        let late = std::mem::take(&mut self.asked);
         if !late.0.is_empty() {
-            task::spawn(&core.runtime, learn(hold.clone(), lease, late));
+            task::spawn(&core.runtime, learn(hold.clone(), late));
         }
         hold
     }
 }
 
 /// Takes in what the others say of a lock that was won without them.
-async fn learn(hold: Arc<Hold>, lease: Lease, mut late: Calls) {
-    while let Some((server, (sent, answer))) = late.next().await {
-        let vote = Vote::of(answer, sent, lease, &hold.core.servers[server].name);
-        hold.with(|state| {
-            let is_open = state.belief.round[server].may_be_there() == Some(true);
-            if is_open && matches!(vote, Vote::Held(_) | Vote::Busy) {
-                state.belief.set(server, vote, Loss::Denied);
-            }
-        });
+async fn learn(hold: Arc<Hold>, mut late: Calls) {
+    while let Some((server, _, vote)) = late.next_vote().await {
+        if matches!(vote, Vote::Held(_) | Vote::Busy) {
+            hold.with(|state| state.belief.learn(server, vote));
+        }
     }
 }
 
@@ -285,46 +281,11 @@ impl Drop for Ballot<'_> {
         if !self.is_settled {
             // What has been answered meanwhile needs no more than that.
             while self.count_next().now_or_never() == Some(true) {}
-            let (whom, lease) = ((&self.name, &self.round), self.terms.lease.duration());
+            let (whom, lease) = (
+                (&self.name, self.round.there()),
+                self.terms.lease.duration(),
+            );
             drop(self.core.leave(whom, lease, Verb::Leave { late: false }));
         }
     }
-}
-
-/// Asks a server, wherever the key is, and waits in its queue for the letter that answers.
-async fn queue(
-    core: &Arc<Core>,
-    number: usize,
-    (name, verb): &(Name, Verb),
-    acquisition: &mut Acquisition,
-) -> Vote {
-    let (server, lease) = (&core.servers[number], acquisition.terms.lease);
-    let mut route = server.route(&name.key);
-    for _ in 0..REDIRECTIONS {
-        let sent = BootInstant::now();
-        let entry = acquisition.queue_limit(sent).map(|limit| {
-            let mail = core.mail(number, &route.peer, &name.key);
-            // Before the request is sent: a letter may overtake the reply.
-            (limit, mail.enter(name.owner.clone()))
-        });
-        let wait = entry.as_ref().map(|(limit, it)| (*limit, &*it.mail.name));
-        let command = Command::Of(name.who(), *verb, wait);
-        let answer = route.send(&command, sent).await;
-        if let Some(next) = server.redirected(&route, &answer) {
-            route = next;
-            continue;
-        }
-        let (Ok(queued @ Reply::Array(_)), Some((_, entry))) = (&answer, &entry) else {
-            return Vote::of(answer, sent, lease, &server.name);
-        };
-        acquisition.on_queued();
-        let (answer, since) = entry.decision(core, number, queued).await;
-        let vote = Vote::of(answer, since.max(sent), lease, &server.name);
-        // What has run out meanwhile is not taken up again.
-        let is_over = vote.held().is_some_and(|it| it.until.remaining().is_zero());
-        let too_late = Vote::Unknown(Error::Lost(Loss::Expired));
-        return if is_over { too_late } else { vote };
-    }
-    let error = "TRYAGAIN the slot of this key is on its way".to_owned();
-    Vote::Failed(refusal(error, &server.name))
 }

@@ -1,16 +1,16 @@
-//! Changes of a hold: upgrades, downgrades, renewals by hand and its release. They only ever change a hold that is there; one whose outcome is not known
-//! ends it.
+//! Changes of a hold: upgrades, downgrades, renewals by hand and its release. They only ever change a hold that is there; one
+//! whose outcome is not known ends it.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select};
+use futures_util::future::{Either, join_all, select};
 
 use crate::net::task;
-use crate::proto::{Acquisition, Renewal, Round, Terms, Verb, Vote};
-use crate::run::{Ballot, Call, Calls, Hold};
-use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released, Token};
+use crate::proto::{Acquisition, Round, Terms, Verb, Vote};
+use crate::run::{Ballot, Call, Hold};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Released};
 
 /// Makes a hold that reads one that writes, unless it does.
 pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<(), ChangeFailed> {
@@ -27,7 +27,14 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
     };
     let mut acquisition = Acquisition::new(terms, hold.core.servers.len(), now);
     let mut ballot = Ballot::on_more(hold, terms);
-    let won = ask_to_write(hold, &mut ballot, &mut acquisition).await;
+    // A hold that is lost is left, and its requests with it: then no letter comes.
+    let won = {
+        let asking = pin!(ballot.ask_for_more(&mut acquisition));
+        match select(hold.clone().lost(), asking).await {
+            Either::Left(_) => None,
+            Either::Right((won, _)) => won,
+        }
+    };
     let round = ballot.round.clone();
     for (server, vote) in round.iter().enumerate() {
         match vote {
@@ -64,35 +71,9 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
     Err(ChangeFailed { error, left })
 }
 
-/// Over a quorum all are tried at once, and those that others read are waited for one after the other.
-async fn ask_to_write(
-    hold: &Arc<Hold>,
-    ballot: &mut Ballot<'_>,
-    acquisition: &mut Acquisition,
-) -> Option<Token> {
-    let servers = servers(hold);
-    let is_quorum = hold.core.is_quorum();
-    if is_quorum {
-        ballot.ask(servers.clone()).await;
-        while ballot.count_next().await {}
-    }
-    let mut lost = hold.clone().lost();
-    for server in servers {
-        let waits = !is_quorum || acquisition.waits();
-        let is_open = matches!(ballot.round[server], Vote::Busy | Vote::Unasked);
-        if waits && is_open && ballot.agree().await.is_none() {
-            // A hold that is lost is left, and its requests with it: then no letter comes.
-            let waiting = pin!(ballot.wait_on(server, acquisition));
-            select(&mut lost, waiting).await;
-        }
-    }
-    ballot.agree().await
-}
-
 /// The servers that may have it.
 fn servers(hold: &Arc<Hold>) -> Vec<usize> {
-    let there = |vote: &Vote| vote.may_be_there().is_some();
-    hold.with(|state| state.belief.round.those(there).collect())
+    hold.with(|state| state.belief.round.there().map(|it| it.0).collect())
 }
 
 /// What a server has of a hold is not known, or nothing: it is left there, and the whole hold is lost for that reason where
@@ -103,8 +84,8 @@ fn leave_at(hold: &Arc<Hold>, server: usize, reason: Loss) {
         state.belief.longest.duration()
     });
     let late = reason == Loss::Unknown;
-    let verb = Verb::Leave { late };
-    drop(hold.core.leave_at(server, &hold.name, lease, verb));
+    let there = (&hold.name, [(server, late)].into_iter());
+    drop(hold.core.leave(there, lease, Verb::Leave { late }));
 }
 
 /// Has servers make a writer a reader. Where it is not known to be one then it is left, but where that was refused.
@@ -127,7 +108,7 @@ async fn read_at(hold: &Arc<Hold>, server: usize) -> Vote {
     let now = BootInstant::now();
     let asked = hold.with(|state| {
         let lease = state.belief.ask_lease(None, now).ok()?;
-        Some((lease, state.belief.token_at(server)?))
+        Some((lease, state.belief.round[server].held()?.token))
     });
     let Some((lease, token)) = asked else {
         // What it has is not known.
@@ -141,9 +122,9 @@ async fn read_at(hold: &Arc<Hold>, server: usize) -> Vote {
     };
     let mut vote = Vote::Unasked;
     for verb in [read, Verb::Release(Some((Mode::Write, token)))] {
-        let to = &hold.core.servers[server];
-        let (sent, answer) = Call::new(to, &hold.name, verb).await;
-        vote = Vote::of(answer, sent, lease, &to.name);
+        let mut call = Call::new(&hold.core.servers[server], &hold.name, verb);
+        let answer = (&mut call).await;
+        vote = call.vote(answer);
         if vote.held().is_none() {
             break;
         }
@@ -188,33 +169,22 @@ async fn downgrade_in_turn(hold: Arc<Hold>) -> Result<(), Error> {
 /// Renews a hold now, by its own lease or another.
 pub(crate) async fn renew(hold: &Arc<Hold>, lease: Option<Lease>) -> Result<(), Error> {
     let core = &hold.core;
-    let renewals = hold.with(|state| {
-        let lease = state.belief.ask_lease(lease, BootInstant::now())?;
-        Ok::<_, Error>(state.belief.renewals(lease).collect::<Vec<_>>())
-    })?;
-    let call = |(number, renewal): (usize, &Renewal)| {
-        let verb = Verb::Renew(renewal.lease, renewal.token);
-        let call = Call::new(&core.servers[renewal.server], &hold.name, verb);
-        (number, call.repeated())
-    };
-    let mut calls = Calls(renewals.iter().enumerate().map(call).collect());
-    let (mut round, mut confirmed) = (Round::new(core.servers.len()), 0);
-    while let Some((number, answer)) = calls.next().await {
-        let server = renewals[number].server;
-        match hold.on_renewed(renewals[number], answer) {
-            Ok(is_held) => confirmed += usize::from(is_held),
-            Err(error @ Error::Refused { .. }) => round[server] = Vote::Failed(error),
-            Err(error) => round[server] = Vote::Unknown(error),
-        }
-        if hold.loss().is_some() {
-            return Err(hold.failed(Error::Lost(Loss::Unknown)));
-        }
-        if confirmed >= core.majority() {
-            return Ok(());
-        }
+    let round = hold.renew(lease, (false, core.majority())).await?;
+    let confirmed = round.held().count();
+    if hold.loss().is_some() {
+        return Err(hold.failed(Error::Lost(Loss::Unknown)));
     }
-    // A lease that all have refused is nowhere.
-    if !round.iter().any(|vote| matches!(vote, Vote::Unknown(_))) {
+    if confirmed >= core.majority() {
+        return Ok(());
+    }
+    // A lease that all have refused is nowhere; what was not sent may have been, the time before.
+    let unknown = |vote: &Vote| {
+        matches!(
+            vote,
+            Vote::Unknown(_) | Vote::Failed(Error::Connection { .. })
+        )
+    };
+    if !round.iter().any(unknown) {
         hold.with(|state| state.belief.forget_lease());
     }
     Err(core.error_of(&round, confirmed))
@@ -222,25 +192,32 @@ pub(crate) async fn renew(hold: &Arc<Hold>, lease: Option<Lease>) -> Result<(), 
 
 /// Gives a hold back, whoever shares it.
 pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Released, Error> {
-    let mut releasing = hold.release();
-    let mut round = Round::new(hold.core.servers.len());
-    let (all, majority) = (round.len(), round.majority());
+    let Some(mut releasing) = hold.release() else {
+        return Ok(Released::Lost);
+    };
+    let (core, all) = (&hold.core, hold.core.servers.len());
+    let (majority, mut failed) = (core.majority(), Vec::new());
     // Where it is not, there is nothing to be released.
-    let mut found = vec![Released::Lost; all - releasing.0.len()];
-    loop {
-        let count = |what| found.iter().filter(|it| **it == what).count();
-        if count(Released::Held) >= majority {
-            return Ok(Released::Held);
-        }
-        if count(Released::Lost) > all - majority {
-            return Ok(Released::Lost);
-        }
+    let (mut held, mut lost, mut unknown) = (0, all - releasing.len(), 0);
+    while held < majority && lost <= all - majority {
         match releasing.next().await {
-            Some((_, Ok(released))) => found.push(released),
+            Some((_, Ok(Released::Held))) => held += 1,
+            Some((_, Ok(Released::Lost))) => lost += 1,
+            Some((_, Ok(Released::Unknown))) => unknown += 1,
             // It is said again in the background.
-            Some((server, Err(error))) => round[server] = Vote::Unknown(error),
-            None if found.len() >= majority => return Ok(Released::Unknown),
-            None => return Err(hold.core.error_of(&round, count(Released::Held))),
+            Some(failure) => failed.push(failure),
+            None if held + lost + unknown >= majority => return Ok(Released::Unknown),
+            None => {
+                let mut round = Round::new(all);
+                for (server, error) in failed {
+                    round[server] = error.err().map_or(Vote::Unasked, Vote::Unknown);
+                }
+                return Err(core.error_of(&round, held));
+            }
         }
+    }
+    match held >= majority {
+        true => Ok(Released::Held),
+        false => Ok(Released::Lost),
     }
 }

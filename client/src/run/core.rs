@@ -30,8 +30,8 @@ pub struct Core {
     pub(crate) agenda: Mutex<Agenda<Arc<dyn Due>>>,
     /// One is due before that is done.
     pub(crate) earlier: Notify,
-    /// How many names are left in the background.
-    pub(crate) unsaid: watch::Sender<usize>,
+    /// Whatever is said in the background subscribes to it.
+    pub(crate) unsaid: watch::Sender<()>,
     pub(crate) proposal: Mutex<Proposal>,
     pub(crate) identities: Arc<Identities>,
     /// By the number of the process that serves it.
@@ -51,14 +51,14 @@ pub(crate) struct Mail {
 /// What is looked at when it is due.
 pub(crate) trait Due: Send + Sync {
     /// Looks at it, and at when it is due again.
-    fn look(self: Arc<Self>, now: BootInstant) -> Vec<Renewing>;
+    fn look(self: Arc<Self>, now: BootInstant) -> Option<Renewing>;
 
     /// The client is closed.
     fn close(self: Arc<Self>);
 }
 
-/// A renewal that was sent; the server's name and why, where it fails.
-pub(crate) type Renewing = Pin<Box<dyn Future<Output = Option<(String, Error)>> + Send>>;
+/// A renewal: what the servers say, if they were asked.
+pub(crate) type Renewing = Pin<Box<dyn Future<Output = Option<Round>> + Send>>;
 
 impl Core {
     pub(crate) fn new(
@@ -74,7 +74,7 @@ impl Core {
             runtime,
             agenda: Mutex::new(Agenda::new()),
             earlier: Notify::new(),
-            unsaid: watch::Sender::new(0),
+            unsaid: watch::Sender::new(()),
             proposal: Mutex::default(),
             identities,
             mail: Mutex::default(),
@@ -121,7 +121,7 @@ impl Core {
         self.is_closed.store(true, Ordering::Release);
         let holds: Vec<_> = lock(&self.agenda).values().cloned().collect();
         holds.into_iter().for_each(|hold| hold.close());
-        let _ = self.unsaid.subscribe().wait_for(|count| *count == 0).await;
+        self.unsaid.closed().await;
     }
 
     /// Resolves after a pause, on whatever runtime.

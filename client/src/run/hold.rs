@@ -1,16 +1,16 @@
 //! A lock that is held: what is believed of it, who shares it, and who wants to know when it is lost.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::proto::{Answer, Belief, Name, Renewal, Slot, Verb, checked, token};
+use crate::proto::{Belief, Name, Round, Slot, Verb};
+use crate::run::call::Limit;
 use crate::run::core::{Due, Renewing};
 use crate::run::schedule::wake_at;
 use crate::run::{Call, Calls, Core, Leave, trace};
-use crate::value::{BootInstant, Error, Loss, Mode, lock};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, lock};
 
 /// A renewal may take a third of the lease, so that a dead connection is found out while there is time for another; and that
 /// at least.
@@ -35,9 +35,9 @@ pub(crate) struct State {
     pub(crate) writes: bool,
     watchers: Vec<Waker>,
     slot: Option<Slot>,
-    /// When it was renewed last in the background, and on which servers that is still on its way, one bit for each.
+    /// When it was renewed last in the background, and whether that is still on its way.
     renewed: BootInstant,
-    in_flight: u64,
+    is_in_flight: bool,
     is_told: bool,
 }
 
@@ -53,7 +53,7 @@ impl Hold {
             watchers: Vec::new(),
             slot: None,
             renewed: BootInstant::default(),
-            in_flight: 0,
+            is_in_flight: false,
             is_told: false,
         };
         Arc::new(Hold {
@@ -116,32 +116,51 @@ impl Hold {
     }
 
     /// Leaves it on all servers that may have it.
-    fn leave(self: &Arc<Self>, state: &State, verb: Verb) -> Calls<Leave> {
-        let (round, lease) = (&state.belief.round, state.belief.longest.duration());
-        self.core.leave((&self.name, round), lease, verb)
+    fn leave(self: &Arc<Self>, state: &State, verb: Verb) -> Leave {
+        let (there, lease) = (state.belief.round.there(), state.belief.longest.duration());
+        self.core.leave((&self.name, there), lease, verb)
     }
 
     /// Sends its release to every server that may have it, whoever shares it; nothing, where it is over already. Dropped, the
     /// rest is said in the background.
-    pub(crate) fn release(self: &Arc<Self>) -> Calls<Leave> {
+    pub(crate) fn release(self: &Arc<Self>) -> Option<Leave> {
         self.with(|state| {
-            if state.belief.loss(BootInstant::now()).is_some() {
-                return Calls::default();
-            }
+            let is_held = state.belief.loss(BootInstant::now()).is_none();
             state.belief.lose(Loss::Released);
-            self.leave(state, Verb::Release(None))
+            is_held.then(|| self.leave(state, Verb::Release(None)))
         })
     }
 
-    /// A server's answer to a renewal.
-    pub(crate) fn on_renewed(
+    /// Renews it, by its lease or another, on every server that may have it, until so many have confirmed that, or all have
+    /// answered, or it is lost. `in_time`: answers are of use while there is time for another renewal.
+    pub(crate) async fn renew(
         self: &Arc<Self>,
-        renewal: Renewal,
-        (sent, answer): (BootInstant, Answer),
-    ) -> Result<bool, Error> {
-        let answer = checked(answer, &self.core.servers[renewal.server].name).and_then(token)?;
-        self.with(|state| state.belief.on_renewed(renewal, sent, answer));
-        Ok(answer.is_some())
+        lease: Option<Lease>,
+        (in_time, enough): (bool, usize),
+    ) -> Result<Round, Error> {
+        let mut calls = self.with(|state| {
+            let lease = state.belief.ask_lease(lease, BootInstant::now())?;
+            let call = |(server, token)| {
+                let (wait, to) = (None, &self.core.servers[server]);
+                let answer = in_time.then(|| lease.renewal_period().max(SHORTEST_LIMIT));
+                let limit = Limit { answer, wait };
+                let call = Call::within(limit, to, &self.name, Verb::Renew(lease, token));
+                (server, call.repeated())
+            };
+            Ok::<_, Error>(Calls(state.belief.renewals().map(call).collect()))
+        })?;
+        let mut round = Round::new(self.core.servers.len());
+        while let Some((server, call, answer)) = calls.next().await {
+            let vote = call.vote(answer);
+            if let Verb::Renew(_, asked) = call.verb {
+                self.with(|state| state.belief.on_renewed(server, asked, &vote));
+            }
+            round[server] = vote;
+            if self.loss().is_some() || round.held().count() >= enough {
+                break;
+            }
+        }
+        Ok(round)
     }
 
     /// Resolves with the reason once it is lost, on whatever runtime it is awaited.
@@ -179,60 +198,32 @@ impl State {
     fn due(&self) -> BootInstant {
         let deadline = self.belief.deadline();
         let again = self.renewed + self.belief.retry_pause();
-        match self.renewing {
-            0 => deadline,
-            _ => self.belief.next_renewal().max(again).min(deadline),
+        match self.renewing > 0 && !self.is_in_flight {
+            true => self.belief.next_renewal().max(again).min(deadline),
+            false => deadline,
         }
-    }
-
-    /// What is to be renewed now.
-    fn look(&mut self, now: BootInstant) -> Vec<Renewal> {
-        self.slot = None;
-        let is_due = self.renewing > 0 && self.due() <= now;
-        let Some(Ok(lease)) = is_due.then(|| self.belief.ask_lease(None, now)) else {
-            return Vec::new();
-        };
-        self.renewed = now;
-        let mut renewals: Vec<Renewal> = self.belief.renewals(lease).collect();
-        renewals.retain(|renewal| self.in_flight & (1 << renewal.server) == 0);
-        for renewal in &renewals {
-            self.in_flight |= 1 << renewal.server;
-        }
-        renewals
     }
 }
 
 impl Due for Hold {
-    fn look(self: Arc<Self>, now: BootInstant) -> Vec<Renewing> {
-        let renewals = self.with(|state| state.look(now));
-        let renew = |renewal: Renewal| -> Renewing {
-            let (hold, server) = (self.clone(), renewal.server);
-            let limit = renewal.lease.renewal_period().max(SHORTEST_LIMIT);
-            let verb = Verb::Renew(renewal.lease, renewal.token);
-            let call = Call::within(limit, &self.core.servers[server], &self.name, verb);
-            Box::pin(async move {
-                let answer = call.await;
-                lock(&hold.state).in_flight &= !(1 << server);
-                let failed = hold.on_renewed(renewal, answer).err();
-                failed.map(|error| (hold.core.servers[server].name.clone(), error))
-            })
+    fn look(self: Arc<Self>, now: BootInstant) -> Option<Renewing> {
+        let is_due = self.with(|state| {
+            state.slot = None;
+            let is_due = state.due() <= now && state.renewing > 0 && !state.is_in_flight;
+            if is_due {
+                (state.renewed, state.is_in_flight) = (now, true);
+            }
+            is_due
+        });
+        let renewing = async move {
+            let renewed = self.renew(None, (true, usize::MAX)).await;
+            self.with(|state| state.is_in_flight = false);
+            renewed.ok()
         };
-        renewals.into_iter().map(renew).collect()
+        is_due.then(|| Box::pin(renewing) as Renewing)
     }
 
     fn close(self: Arc<Self>) {
         drop(self.release());
-    }
-}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = lock(&self.state);
-        f.debug_struct("Hold")
-            .field("key", &String::from_utf8_lossy(&self.name.key))
-            .field("owner", &String::from_utf8_lossy(&self.name.owner))
-            .field("belief", &state.belief)
-            .field("guards", &state.guards)
-            .finish_non_exhaustive()
     }
 }

@@ -1,78 +1,80 @@
 //! Leaving a name: said to a server until it has answered, or no hold of that name can be there any more.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::net::task;
-use crate::proto::{Name, Reply, Round, Verb, Vote, checked};
+use crate::proto::{Name, Reply, Verb, checked};
 use crate::run::{Call, Calls, Core, trace};
 use crate::value::{BootInstant, Error, Released};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long a server may keep a request in a queue for a box that nobody reads any more.
-const UNREAD_BOX: Duration = Duration::from_secs(5);
+/// How much longer than its lease a hold may be there: a renewal may have been on its way for so long, and so long a server
+/// keeps a request in a queue for a box that nobody reads any more.
+const LATEST: Duration = Duration::from_secs(5);
 
-/// A name that is left on one server: resolves when that is answered for the first time. Dropped before it is done, it is
-/// said again and again in the background.
+/// A name that is left, or its hold released, on some servers. Where one has failed to answer, or has not answered when this
+/// is dropped, it is said again and again in the background.
 pub(crate) struct Leave {
     core: Arc<Core>,
-    /// What was said; nothing, once it is answered.
-    call: Option<Call>,
-    /// By then nothing of the name is there any more.
-    until: BootInstant,
+    calls: Calls,
+    /// For how long a hold of the name may be there.
+    lease: Duration,
 }
 
 impl Core {
-    /// Leaves a name, or releases its hold, on all servers of a round that may know it, where a hold of this lease may live.
+    /// Leaves a name, or releases its hold, on servers that may know it, some late yet, where a hold of this lease may live.
     pub(crate) fn leave(
         self: &Arc<Self>,
-        (name, round): (&Name, &Round),
-        lease: Duration,
-        verb: Verb,
-    ) -> Calls<Leave> {
-        let leave = |(server, vote): (usize, &Vote)| {
-            let verb = match vote.may_be_there()? {
-                true => Verb::Leave { late: true },
-                false => verb,
-            };
-            Some((server, self.leave_at(server, name, lease, verb)))
-        };
-        Calls(round.iter().enumerate().filter_map(leave).collect())
-    }
-
-    /// The same on one server.
-    pub(crate) fn leave_at(
-        self: &Arc<Self>,
-        server: usize,
-        name: &Name,
+        (name, there): (&Name, impl Iterator<Item = (usize, bool)>),
         lease: Duration,
         verb: Verb,
     ) -> Leave {
-        let call = Call::new(&self.servers[server], name, verb).repeated();
-        let unread = if is_late(&call) {
-            UNREAD_BOX
-        } else {
-            Duration::ZERO
+        let call = |(server, late): (usize, bool)| {
+            let verb = match late {
+                true => Verb::Leave { late },
+                false => verb.clone(),
+            };
+            let call = Call::new(&self.servers[server], name, verb);
+            (server, call.repeated())
         };
-        Leave {
-            core: self.clone(),
-            call: Some(call),
-            until: BootInstant::now() + lease + unread,
-        }
+        let mut calls = Calls(Vec::with_capacity(self.servers.len()));
+        calls.0.extend(there.map(call));
+        let core = self.clone();
+        Leave { core, calls, lease }
+    }
+
+    /// Says it in the background until it is answered.
+    fn say(self: &Arc<Self>, mut call: Call, lease: Duration) {
+        let unsaid = self.unsaid.subscribe();
+        let until = BootInstant::now() + lease + LATEST;
+        let saying = async move {
+            let mut pause = FIRST_PAUSE;
+            while let Err(error) = checked((&mut call).await, &call.server.name) {
+                let is_in_vain = matches!(error, Error::NoModule { .. } | Error::Closed);
+                if is_in_vain || BootInstant::now() >= until {
+                    trace::abandoned(&call.server.name, &call.name.key, &error);
+                    break;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                call = again(&call);
+            }
+            drop(unsaid);
+        };
+        task::spawn(&self.runtime, saying);
     }
 }
 
-impl Future for Leave {
-    type Output = Result<Released, Error>;
+impl Leave {
+    pub(crate) fn len(&self) -> usize {
+        self.calls.0.len()
+    }
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(call) = &mut self.call else {
-            return Poll::Ready(Err(Error::Closed));
-        };
-        let (_, answer) = ready!(Pin::new(&mut *call).poll(context));
+    /// What the next server that answers has found; `None` once all have.
+    pub(crate) async fn next(&mut self) -> Option<(usize, Result<Released, Error>)> {
+        let (server, call, answer) = self.calls.next().await?;
         let releases = matches!(call.verb, Verb::Release(_));
         let released = checked(answer, &call.server.name).map(|reply| match reply {
             // Any number left, or one that was left: it was held until now.
@@ -80,49 +82,22 @@ impl Future for Leave {
             _ if releases && call.repeats => Released::Lost,
             _ => Released::Unknown,
         });
-        self.call = released.is_err().then(|| again(call));
-        Poll::Ready(released)
+        if released.is_err() {
+            self.core.say(again(&call), self.lease);
+        }
+        Some((server, released))
     }
-}
-
-/// Whether something of the name may yet arrive.
-fn is_late(call: &Call) -> bool {
-    matches!(call.verb, Verb::Leave { late: true })
-}
-
-fn again(call: &Call) -> Call {
-    let late = is_late(call);
-    Call::new(&call.server, &call.name, Verb::Leave { late })
 }
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            self.core.unsaid.send_modify(|count| *count += 1);
-            let saying = say(Unsaid(self.core.clone()), call, self.until);
-            task::spawn(&self.core.runtime, saying);
+        for (_, call) in self.calls.0.drain(..) {
+            self.core.say(call, self.lease);
         }
     }
 }
 
-/// Something that is being said in the background.
-struct Unsaid(Arc<Core>);
-
-impl Drop for Unsaid {
-    fn drop(&mut self) {
-        self.0.unsaid.send_modify(|count| *count -= 1);
-    }
-}
-
-async fn say(_unsaid: Unsaid, mut call: Call, until: BootInstant) {
-    let mut pause = FIRST_PAUSE;
-    while let Err(error) = checked((&mut call).await.1, &call.server.name) {
-        let is_in_vain = matches!(error, Error::NoModule { .. } | Error::Closed);
-        if is_in_vain || BootInstant::now() >= until {
-            return trace::abandoned(&call.server.name, &call.name.key, &error);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        call = again(&call);
-    }
+fn again(call: &Call) -> Call {
+    let late = matches!(call.verb, Verb::Leave { late: true });
+    Call::new(&call.server, &call.name, Verb::Leave { late })
 }

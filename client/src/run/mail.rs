@@ -1,18 +1,17 @@
 //! Collects the letters of one server process, while somebody waits for one: one connection, whatever the number of tasks.
 
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::net::Pending;
 use crate::net::peer::{Peer, Route};
 use crate::net::server::Server;
 use crate::net::task;
-use crate::proto::{Decision, Reply, Verb, slots};
+use crate::proto::{Command, Decision, Reply, Verb, slots};
 use crate::run::core::{Core, Mail};
 use crate::value::random;
-use crate::value::{BootInstant, Lease, lock};
+use crate::value::{BootInstant, lock};
 
 /// How long one call waits for letters. A connection that has died is found out after that, and the time of an answer.
 const WAIT: Duration = Duration::from_secs(1);
@@ -20,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 impl Core {
     /// The letters of a process that serves `key`.
-    pub(crate) fn mail(&self, server: usize, peer: &Arc<Peer>, key: &[u8]) -> Arc<Mail> {
-        let new = || Mail::new(self.servers[server].clone(), peer.clone(), key);
+    pub(crate) fn mail(&self, server: &Arc<Server>, peer: &Arc<Peer>, key: &[u8]) -> Arc<Mail> {
+        let new = || Mail::new(server.clone(), peer.clone(), key);
         let mut all = lock(&self.mail);
         all.entry(peer.id).or_insert_with(new).clone()
     }
@@ -60,7 +59,7 @@ impl Mail {
     }
 }
 
-async fn collect(core: Arc<Core>, server: usize, mut end: End) {
+async fn collect(core: Arc<Core>, mut end: End) {
     let mail = end.mail.clone();
     while let Some((pending, sent)) = mail.ask() {
         let answer = pending.await;
@@ -77,8 +76,10 @@ async fn collect(core: Arc<Core>, server: usize, mut end: End) {
         };
         wakers.into_iter().for_each(Waker::wake);
         for name in unwanted {
-            let verb = Verb::Leave { late: true };
-            drop(core.leave_at(server, &name, Lease::DEFAULT, verb));
+            // Whoever has given it up says that, too, until it is answered.
+            let leave = Verb::Leave { late: true };
+            let command = Command::Of(name.who(), &leave, None);
+            drop(route.send(&command, BootInstant::now()));
         }
         if failures > 1 {
             tokio::time::sleep(PAUSE).await;
@@ -110,20 +111,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The request waits, by this reply of that server: what is decided of it.
-    pub(crate) async fn decision(
-        &self,
-        core: &Arc<Core>,
-        server: usize,
-        queued: &Reply,
-    ) -> Decision {
+    /// The request waits, by this reply of the server.
+    pub(crate) fn queued(&self, core: &Arc<Core>, reply: &Reply) {
         let (mail, is_done) = (self.mail.clone(), false);
-        let begins = lock(&mail.mailbox).queued(&self.owner, queued);
+        let begins = lock(&mail.mailbox).queued(&self.owner, reply);
         if begins {
-            let collecting = collect(core.clone(), server, End { mail, is_done });
-            task::spawn(&core.runtime, collecting);
+            task::spawn(&core.runtime, collect(core.clone(), End { mail, is_done }));
         }
-        poll_fn(|context| lock(&self.mail.mailbox).poll(&self.owner, context.waker())).await
+    }
+
+    /// What is decided of it.
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Decision> {
+        lock(&self.mail.mailbox).poll(&self.owner, waker)
     }
 }
 

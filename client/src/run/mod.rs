@@ -17,7 +17,7 @@ mod trace;
 
 pub(crate) use acquire::Request;
 pub(crate) use ballot::Ballot;
-pub(crate) use call::{Call, Calls, REDIRECTIONS};
+pub(crate) use call::{Call, Calls};
 pub(crate) use core::Core;
 pub(crate) use guard::Guard;
 pub(crate) use held::Held;

@@ -14,7 +14,7 @@ use futures_util::future::select;
 use futures_util::stream::FuturesUnordered;
 
 use crate::net::task;
-use crate::proto::{Agenda, Slot};
+use crate::proto::{Agenda, Slot, Vote};
 use crate::run::core::{Due, Renewing};
 use crate::run::{Core, trace};
 #[cfg(simulated)]
@@ -67,9 +67,13 @@ async fn run(core: Arc<Core>) {
         let pause = pin!(tokio::time::sleep(next.remaining().min(LOOK)));
         let earlier = pin!(core.earlier.notified());
         let answers = async {
-            while let Some(answer) = renewing.next().await {
-                if let Some((server, error)) = answer {
-                    failed.entry(server).or_insert((0, error)).0 += 1;
+            while let Some(round) = renewing.next().await {
+                let votes = round.iter().flat_map(|round| round.iter());
+                for (server, vote) in core.servers.iter().zip(votes) {
+                    if let Vote::Unknown(error) | Vote::Failed(error) = vote {
+                        let failed = failed.entry(server.name.clone());
+                        failed.or_insert((0, error.clone())).0 += 1;
+                    }
                 }
             }
             pending::<()>().await;

@@ -50,9 +50,9 @@ fn threads_that_want_the_same_lock_wait_for_each_other() {
 fn a_thread_is_told_of_a_loss() {
     let server = Server::start();
     let client = Client::connect(server.url()).unwrap();
-    let guard = client.lock("k").lease(ms(300)).acquire().unwrap();
+    let guard = client.lock("k").lease(ms(3000)).acquire().unwrap();
     cmd!(server.connect(), "DEL", "k");
-    assert_eq!(guard.wait_lost(ms(5000)), Some(Loss::Denied));
+    assert_eq!(guard.wait_lost(ms(30_000)), Some(Loss::Denied));
     let work = client.lock("k").run(|held| {
         cmd!(server.connect(), "DEL", "k");
         held.check()

@@ -186,21 +186,44 @@ async fn who_queues_does_not_skip_a_server_that_has_closed_idle_connections() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
     servers.occupy(&[0, 1, 2], "k", 60_000);
-    let mut observer = servers.0[0].connect();
-    cmd!(observer, "CLIENT", "KILL", "TYPE", "normal");
-    // It is known, as it is of a connection that was closed for having been idle: there is another one beside this.
-    eventually("it has connected again", || {
-        let clients = text(&cmd!(observer, "CLIENT", "LIST", "TYPE", "normal"));
-        async move { clients.lines().count() >= 2 }
-    })
-    .await;
-    // The server does not show when the client has done with its handshake; a server that is late is passed over.
-    tokio::time::sleep(ms(300)).await;
+    close_connections(&servers.0[0]).await;
     let lock = quorum.lock("k").lease(ms(60_000));
     let waiting = tokio::spawn(async move { lock.acquire().await });
     support::await_waiters(&client(&servers.0[0]).await, "k", 1).await;
     servers.vacate(&[0, 1, 2], "k");
     assert!(waiting.await.unwrap().unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn who_queues_does_not_skip_a_server_whose_connection_is_only_being_opened() {
+    let servers = Servers::start(3);
+    let proxy = Proxy::of(&servers.0[0]).await;
+    let mut urls = servers.urls();
+    urls[0] = proxy.url();
+    let quorum = Quorum::builder(urls).unwrap().node_timeout(ms(4_000));
+    let quorum = quorum.connect_timeout(ms(10_000));
+    let quorum = quorum.connect().await.unwrap();
+    servers.warm(&quorum).await;
+    servers.occupy(&[0, 1, 2], "k", 60_000);
+    // The handshake takes long, and the others have answered by then.
+    proxy.set(Traffic::Takes(ms(400)));
+    close_connections(&servers.0[0]).await;
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    support::await_waiters(&client(&servers.0[0]).await, "k", 1).await;
+    servers.vacate(&[0, 1, 2], "k");
+    assert!(waiting.await.unwrap().unwrap().is_valid());
+}
+
+/// As a server does with those that have been idle, and waits until a client has connected again.
+async fn close_connections(server: &Server) {
+    let mut observer = server.connect();
+    cmd!(observer, "CLIENT", "KILL", "TYPE", "normal");
+    eventually("it has connected again", || {
+        let clients = text(&cmd!(observer, "CLIENT", "LIST", "TYPE", "normal"));
+        async move { clients.lines().count() >= 2 }
+    })
+    .await;
 }
 
 #[tokio::test]

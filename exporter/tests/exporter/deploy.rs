@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use mortise_harness::{Server, cmd, queue};
 use serde_json::Value;
@@ -28,7 +29,9 @@ fn served() -> BTreeSet<String> {
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
     queue!(conn, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
     let addr = server.addr();
-    let exporter = Exporter::with(&["--server", &addr, "--server", "127.0.0.1:1", "--names", "1"]);
+    let down = ["--server", "127.0.0.1:1", "--cluster", "127.0.0.1:1"];
+    let args = [&["--server", &addr, "--names", "1"], &down[..]].concat();
+    let exporter = Exporter::with(&args);
     let samples = exporter.scrape();
     samples.names().into_iter().map(str::to_owned).collect()
 }
@@ -86,5 +89,22 @@ fn the_alert_rules_ask_for_what_is_served_and_each_is_explained() {
             page.contains(&format!("`{alert}`")),
             "{alert} is not in docs/operating.md"
         );
+    }
+}
+
+#[test]
+fn the_manual_page_tells_every_option() {
+    let page = read("packaging/mortise-exporter.1");
+    let help = Command::new(env!("CARGO_BIN_EXE_mortise-exporter"))
+        .arg("--help")
+        .output()
+        .unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let words = help.split_whitespace();
+    let options: Vec<&str> = words.filter(|word| word.starts_with("--")).collect();
+    assert!(options.len() >= 14, "{options:?}");
+    for option in options {
+        let option = option.trim_end_matches([',', ';']).replace("--", "\\-\\-");
+        assert!(page.contains(&option), "{option} is not in the manual page");
     }
 }

@@ -2,7 +2,11 @@
 //! are in trouble. The dashboard, the alert rules and the guide ask for nothing else than what it serves.
 
 mod deploy;
+mod discovery;
 mod guide;
 mod probe;
 mod serving;
 mod states;
+mod tls;
+#[path = "../../../top/tests/top/tls_server.rs"]
+mod tls_server;

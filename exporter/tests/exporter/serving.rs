@@ -164,7 +164,7 @@ fn prometheus_may_name_the_server_if_it_is_allowed() {
     let (status, body) = exporter.get(&format!("/scrape?target=localhost:{}", server.port()));
     assert_eq!(status, 403, "{body}");
     let (status, body) = exporter.get("/scrape?target=redis://u:p@127.0.0.1:1");
-    assert_eq!(status, 403, "{body}");
+    assert_eq!(status, 400, "{body}");
     assert_eq!(exporter.get("/scrape").0, 400);
     // Whom nobody has named there are no metrics of.
     assert_eq!(exporter.get("/metrics"), (200, String::new()));
@@ -220,4 +220,31 @@ fn what_is_no_request_is_answered_so() {
     assert_eq!(exporter.ask("nonsense\r\n\r\n").0, 405);
     assert_eq!(exporter.get("/scrape?target=not an address").0, 405);
     assert_eq!(exporter.get("/scrape?target=nowhere").0, 200);
+}
+
+#[test]
+fn a_command_line_that_means_nothing_is_told_so_and_gives_no_password_away() {
+    for (args, told) in [
+        (&["--nonsense"][..], "there is no option '--nonsense'"),
+        (&["--server"], "--server needs a value"),
+        (
+            &["--server", "redis://me:secret@host:1"],
+            "user and password",
+        ),
+        (&["--cluster", "a:1,b:x"], "'b:x' is no address"),
+        (&["--sentinel", "a:1"], "NAME@host:port"),
+        (&["--timeout", "0"], "0.01 to 300 seconds"),
+        (&["--names", "many"], "0 to 1000"),
+        (&["--cacert", "/nowhere"], "/nowhere cannot be read"),
+        (&["--cert", "/dev/null"], "--cert and --key go together"),
+        (&["--password-file", "/nowhere"], "/nowhere cannot be read"),
+    ] {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_mortise-exporter"))
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(told) && !said.contains("secret"), "{said}");
+    }
 }

@@ -30,8 +30,12 @@ struct Series {
 
 impl Series {
     fn of(server: &Server) -> Series {
+        Series::from(server, Exporter::of(&[server.addr()]))
+    }
+
+    fn from(server: &Server, exporter: Exporter) -> Series {
         Series {
-            exporter: Exporter::of(&[server.addr()]),
+            exporter,
             addr: server.addr(),
             scrapes: Vec::new(),
         }
@@ -235,6 +239,9 @@ fn settings_that_keep_two_apart_no_more_are_seen() {
     assert_eq!(series.scrape().one("mortise_failover_safe"), 1.0);
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
     cmd!(conn, "CONFIG", "SET", "lock.grace", 0);
+    eventually("nobody waits for replicas", || {
+        server.gauge("replicas_late") == 0
+    });
     assert_eq!(series.scrape().one("mortise_failover_safe"), 0.0);
     let text = server.info("lock")["lock_failover_missing"].clone();
     assert!(text.contains("min-replicas-to-write is 0"), "{text}");
@@ -367,4 +374,21 @@ fn a_server_that_has_gone_is_down() {
     server.sigkill();
     assert_eq!(series.scrape().one("mortise_up"), 0.0);
     series.raises("down", 8, &["MortiseDown"]);
+}
+
+#[test]
+fn sentinels_that_nobody_reaches_leave_the_servers_known_that_were_known() {
+    let server = Server::start_alone();
+    let mut sentinel = Server::builder()
+        .sentinel()
+        .watching("mine", server.port(), 1)
+        .start();
+    let seeds = format!("mine@{}", sentinel.addr());
+    let mut series = Series::from(&server, Exporter::with(&["--sentinel", &seeds]));
+    assert_eq!(series.scrape().one("mortise_discovery_up"), 1.0);
+    sentinel.sigkill();
+    let samples = series.scrape();
+    assert_eq!(samples.one("mortise_discovery_up"), 0.0);
+    assert_eq!(samples.one("mortise_up"), 1.0);
+    series.raises("undiscovered", 12, &["MortiseUndiscovered"]);
 }

@@ -1,7 +1,7 @@
 //! What the keys do.
 
 use super::sample::{Hold, LockId};
-use super::state::{Order, Question, Screen, State};
+use super::state::{Order, Question, Screen, State, Typing};
 use crate::text;
 
 /// How many lines a page is.
@@ -48,9 +48,10 @@ impl State {
             self.help = false;
             return None;
         }
-        if self.typing {
-            self.type_filter(key);
-            return None;
+        match self.typing.take() {
+            Some(Typing::Filter) => return Some(self.type_filter(key)),
+            Some(Typing::Name(name)) => return self.type_name(name, key),
+            None => {}
         }
         match key {
             Key::Char('q') => return Some(Order::Quit),
@@ -68,11 +69,16 @@ impl State {
             return None;
         }
         match (&self.screen, key) {
-            (Screen::List, Key::Char('/')) => self.typing = true,
+            (Screen::List, Key::Char('/')) => self.typing = Some(Typing::Filter),
+            (Screen::List, Key::Char('o')) => self.typing = Some(Typing::Name(String::new())),
             (Screen::List, Key::Char('s')) => self.by_age = !self.by_age,
-            (Screen::List, Key::Escape) => self.filter.clear(),
+            (Screen::List, Key::Escape) => {
+                self.filter.clear();
+                return Some(Order::Filter(String::new()));
+            }
             (Screen::List, Key::Enter) => return self.open(),
-            (Screen::Lock(_), Key::Escape | Key::Backspace | Key::Enter) => {
+            (Screen::List, _) => {}
+            (_, Key::Escape | Key::Backspace | Key::Enter) => {
                 self.screen = Screen::List;
                 return Some(Order::Watch(None));
             }
@@ -81,20 +87,41 @@ impl State {
         None
     }
 
-    fn type_filter(&mut self, key: Key) {
+    fn type_filter(&mut self, key: Key) -> Order {
         match key {
             Key::Char(char) => self.filter.push(char),
             Key::Backspace => {
                 self.filter.pop();
             }
-            Key::Escape => {
-                self.filter.clear();
-                self.typing = false;
-            }
-            Key::Enter => self.typing = false,
+            Key::Escape => self.filter.clear(),
             _ => {}
         }
+        if !matches!(key, Key::Enter | Key::Escape) {
+            self.typing = Some(Typing::Filter);
+        }
         self.settle_choice();
+        Order::Filter(self.filter.clone())
+    }
+
+    /// A name is typed as it is shown: with `\x00` for what cannot be seen.
+    fn type_name(&mut self, mut name: String, key: Key) -> Option<Order> {
+        match key {
+            Key::Char(char) => name.push(char),
+            Key::Backspace => {
+                name.pop();
+            }
+            Key::Escape => return None,
+            Key::Enter if name.is_empty() => return None,
+            Key::Enter => {
+                let key = text::unescaped(&name);
+                self.screen = Screen::Named(key.clone());
+                self.line = 0;
+                return Some(Order::Seek(key));
+            }
+            _ => {}
+        }
+        self.typing = Some(Typing::Name(name));
+        None
     }
 
     fn step(&mut self, step: isize) {
@@ -107,7 +134,7 @@ impl State {
                 let line = line.saturating_add_signed(step).min(rows.len() - 1);
                 self.chosen = (Some(rows[line].id()), line);
             }
-            Screen::Lock(_) => {
+            Screen::Lock(_) | Screen::Named(_) => {
                 self.line = self.chosen_line().saturating_add_signed(step);
                 self.line = self.chosen_line();
             }
@@ -152,8 +179,9 @@ impl State {
                 };
                 Ok(question(rows[line].id(), hold, wanted.waiters))
             }
-            Screen::Lock(id) => {
-                let detail = self.opened_detail().ok_or("Nobody is known to hold it")?;
+            Screen::Lock(_) | Screen::Named(_) => {
+                let open = self.opened_detail();
+                let (id, detail) = open.ok_or("Nobody is known to hold it")?;
                 let hold = detail.holds.get(self.chosen_line());
                 let hold = hold.ok_or("Who waits holds nothing: choose a holder")?;
                 Ok(question(id.clone(), hold, detail.waiters))

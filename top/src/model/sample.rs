@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::text;
+
 /// What the source tells the model.
 #[derive(Debug, Clone)]
 pub enum Report {
@@ -239,6 +241,19 @@ pub struct Wanted {
     pub oldest_ms: u64,
     /// The first few of its holders and waiters, where they could be asked for.
     pub detail: Option<Detail>,
+}
+
+impl Wanted {
+    /// It has `filter` in its name, in that of a holder, or in its server's, whatever their case.
+    pub fn has(&self, filter: &str, node: &str) -> bool {
+        let filter = filter.to_lowercase();
+        let holds = self.detail.iter().flat_map(|detail| &detail.holds);
+        let owners = holds.map(|hold| text::escaped(&hold.owner));
+        let mut texts = [text::escaped(&self.key), node.to_owned()]
+            .into_iter()
+            .chain(owners);
+        texts.any(|text| text.to_lowercase().contains(&filter))
+    }
 }
 
 /// Who holds a lock and who waits.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::node::{Node, Rates};
-use super::sample::{Broken, Detail, Hold, LockId, Look, Report, Times, Wanted};
+use super::sample::{Broken, Detail, Hold, LockId, Look, Opened, Report, Times, Wanted};
 use crate::text;
 
 /// How long a notice stays.
@@ -21,8 +21,8 @@ pub struct State {
     pub now: Duration,
     /// Only what contains this is listed.
     pub filter: String,
-    /// The filter is being typed.
-    pub typing: bool,
+    /// What is being typed.
+    pub typing: Option<Typing>,
     /// What is looked at.
     pub screen: Screen,
     /// Nothing new is shown.
@@ -51,6 +51,28 @@ pub enum Screen {
     List,
     /// One of them.
     Lock(LockId),
+    /// The one of this name, on whichever server it is.
+    Named(Vec<u8>),
+}
+
+/// What is being typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Typing {
+    /// The filter.
+    Filter,
+    /// The name of a lock to be opened, so far.
+    Name(String),
+}
+
+/// The lock that is open.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenLock<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Where it is: None before that has been told.
+    pub id: Option<&'a LockId>,
+    /// What is known of it: None before it has been told.
+    pub told: Option<&'a Look>,
 }
 
 /// What the source is to do.
@@ -58,6 +80,10 @@ pub enum Screen {
 pub enum Order {
     /// Look at this lock, or at none.
     Watch(Option<LockId>),
+    /// Look for the lock of this name on every server.
+    Seek(Vec<u8>),
+    /// Tell of locks that have this text in their names or their holders'.
+    Filter(String),
     /// End a hold.
     Break {
         /// Of this lock.
@@ -234,7 +260,8 @@ impl State {
                 stale: node.silent.is_some(),
             })
         });
-        let mut rows: Vec<Row<'_>> = all.filter(|row| self.lets_through(row)).collect();
+        let shown = all.filter(|row| row.wanted.has(&self.filter, row.node));
+        let mut rows: Vec<Row<'_>> = shown.collect();
         // A stable sort: among equals the order is that of the servers and of what they said.
         rows.sort_by_key(|row| {
             let (waiters, age) = (row.wanted.waiters, row.wanted.oldest_ms);
@@ -245,17 +272,6 @@ impl State {
             })
         });
         rows
-    }
-
-    /// The filter looks at the key, the first owner and the server, whatever their case.
-    fn lets_through(&self, row: &Row<'_>) -> bool {
-        let filter = self.filter.to_lowercase();
-        let holds = row.wanted.detail.iter().flat_map(|detail| &detail.holds);
-        let mut texts = vec![text::escaped(&row.wanted.key), row.node.to_owned()];
-        texts.extend(holds.map(|hold| text::escaped(&hold.owner)));
-        texts
-            .iter()
-            .any(|text| text.to_lowercase().contains(&filter))
     }
 
     /// Which of the rows is chosen; the one in its place, where it has gone.
@@ -273,24 +289,41 @@ impl State {
         }
     }
 
-    /// The lock that is open, and what is known of it: None before it has been told.
-    pub fn opened(&self) -> Option<(&LockId, Option<&Look>)> {
-        let Screen::Lock(id) = &self.screen else {
-            return None;
-        };
-        let sample = self
-            .nodes
-            .get(&id.node)
-            .and_then(|node| node.sample.as_ref());
-        let opened = sample.and_then(|sample| sample.opened.as_ref());
-        let told = opened.filter(|(told, _)| told == id).map(|(_, told)| told);
-        Some((id, told))
+    /// The lock that is open, if one is.
+    pub fn opened(&self) -> Option<OpenLock<'_>> {
+        let samples = self.nodes.iter().filter_map(|(name, node)| {
+            let sample = node.sample.as_ref()?;
+            Some((name, sample.opened.as_ref()?))
+        });
+        match &self.screen {
+            Screen::List => None,
+            Screen::Lock(id) => {
+                let mut told = samples.filter(|(node, (told, _))| **node == id.node && told == id);
+                Some(OpenLock {
+                    key: &id.key,
+                    id: Some(id),
+                    told: told.next().map(|(_, (_, look))| look),
+                })
+            }
+            Screen::Named(key) => {
+                let told = samples.map(|(_, opened)| opened);
+                let told = told
+                    .filter(|(id, _)| id.key == *key)
+                    .min_by_key(foreignness);
+                Some(OpenLock {
+                    key,
+                    id: told.map(|(id, _)| id),
+                    told: told.map(|(_, look)| look),
+                })
+            }
+        }
     }
 
-    /// Who holds and waits in the open lock, if that is known.
-    pub fn opened_detail(&self) -> Option<&Detail> {
-        match self.opened() {
-            Some((_, Some(Ok(Some(detail))))) => Some(detail),
+    /// Who holds and waits in the open lock, and where it is, if that is known.
+    pub fn opened_detail(&self) -> Option<(&LockId, &Detail)> {
+        let open = self.opened()?;
+        match open.told {
+            Some(Ok(Some(detail))) => Some((open.id?, detail)),
             _ => None,
         }
     }
@@ -299,7 +332,7 @@ impl State {
     pub fn chosen_line(&self) -> usize {
         let lines = self
             .opened_detail()
-            .map_or(0, |detail| detail.holds.len() + detail.queue.len());
+            .map_or(0, |(_, detail)| detail.holds.len() + detail.queue.len());
         self.line.min(lines.saturating_sub(1))
     }
 
@@ -330,6 +363,16 @@ impl State {
             }
         }
         sum
+    }
+}
+
+/// Of several servers the one that has a lock comes first, and one last that says it is another's.
+fn foreignness((_, look): &&Opened) -> u8 {
+    match look {
+        Ok(Some(_)) => 0,
+        Ok(None) => 1,
+        Err(error) if !error.starts_with("MOVED ") => 2,
+        Err(_) => 3,
     }
 }
 

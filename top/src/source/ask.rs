@@ -12,6 +12,10 @@ use crate::options::Asking;
 const GLANCE: u32 = 10;
 /// The same for the lock that is open.
 const OPENED: u32 = 200;
+/// Where there is a filter, so many locks are looked through for it…
+const SOUGHT: u32 = 10_000;
+/// …and of those whose own names do not have it, the holders of so many.
+const HOLDERS_SOUGHT: usize = 1_000;
 
 /// What a server said, and the cluster that it knows of, if it is of one.
 pub(super) struct Answer {
@@ -19,19 +23,33 @@ pub(super) struct Answer {
     pub(super) members: Option<Vec<Address>>,
 }
 
+/// What is shown of a server besides its numbers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct View {
+    /// The lock that is open.
+    pub(super) opened: Option<LockId>,
+    /// Only locks that have this in their names, or in their holders'.
+    pub(super) filter: String,
+}
+
 /// Asks a server all that is shown of it.
 pub(super) fn look(
     link: &mut Link,
     address: &Address,
     asking: Asking,
-    opened: Option<&LockId>,
+    view: &View,
 ) -> Result<Answer, String> {
+    let count = if view.filter.is_empty() {
+        asking.count
+    } else {
+        asking.count.max(SOUGHT)
+    };
     let commands = [
         words(&["INFO", "lock"]),
         words(&["INFO", "replication"]),
         words(&["INFO", "cluster"]),
         words(&["CONFIG", "GET", "lock.max-waiters", "lock.max-queued"]),
-        cmd("LOCK.TOP").arg("COUNT").arg(asking.count).to_owned(),
+        cmd("LOCK.TOP").arg("COUNT").arg(count).to_owned(),
     ];
     let replies = link.ask(&commands, asking.timeout)?;
     let [lock, replication, cluster, limits, top] = &replies[..] else {
@@ -44,14 +62,34 @@ pub(super) fn look(
     if !info.has_module() {
         return Err("it does not have the module".to_owned());
     }
+    let node = address.name();
     let mut sample = Sample {
         facts: info.facts(reply::limits(limits)),
-        wanted: reply::wanted(top),
+        wanted: candidates(reply::wanted(top), &view.filter, &node, asking),
         refused: refusal(top),
         opened: None,
     };
+    let opened = view.opened.as_ref();
     let members = ask_details(link, address, asking, &info, &mut sample, opened)?;
+    let wanted = &mut sample.wanted;
+    wanted.retain(|wanted| wanted.has(&view.filter, &node));
+    wanted.truncate(asking.count as usize);
     Ok(Answer { sample, members })
+}
+
+/// Those that have the filter in their names, as many as are shown, and those whose holders may have it.
+fn candidates(all: Vec<Wanted>, filter: &str, node: &str, asking: Asking) -> Vec<Wanted> {
+    let (mut named, mut others) = (0, 0);
+    let candidates = all.into_iter().filter(|wanted| {
+        let (so_far, limit) = if wanted.has(filter, node) {
+            (&mut named, asking.count as usize)
+        } else {
+            (&mut others, HOLDERS_SOUGHT)
+        };
+        *so_far += 1;
+        *so_far <= limit
+    });
+    candidates.collect()
 }
 
 /// Fills in who holds and who waits, and asks who else is in the cluster.

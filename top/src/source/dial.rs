@@ -61,6 +61,11 @@ impl Address {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
+    /// The database that a connection begins in.
+    pub(super) fn db(&self) -> u32 {
+        u32::try_from(self.info.redis_settings().db()).unwrap_or(0)
+    }
+
     /// The host, if it has one.
     pub(super) fn host(&self) -> Option<&str> {
         match self.info.addr() {

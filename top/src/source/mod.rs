@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
+use self::ask::View;
 use self::dial::Address;
 use self::directory::Directory;
 use self::message::Message;
@@ -31,8 +32,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Begins to ask. Times are counted from `began`.
-    pub fn start(target: &Target, asking: Asking, began: Instant) -> Source {
+    /// Begins to ask for locks that have `filter` in their names, or their holders'. Times are counted from `began`.
+    pub fn start(target: &Target, asking: Asking, filter: &str, began: Instant) -> Source {
         // Fails where somebody has chosen one before, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (inbox, messages) = channel();
@@ -52,7 +53,8 @@ impl Source {
         let supervisor = Supervisor {
             directory: Directory::new(seeds),
             pollers: BTreeMap::new(),
-            opened: None,
+            opened: Opened::Nothing,
+            filter: filter.to_owned(),
             asking,
             began,
             inbox: inbox.clone(),
@@ -80,11 +82,36 @@ fn watch_sentinels(sentinels: Vec<Address>, name: String, asking: Asking, inbox:
     });
 }
 
+/// What is open.
+enum Opened {
+    Nothing,
+    Lock(LockId),
+    /// The lock of this name, wherever it is.
+    Named(Vec<u8>),
+}
+
+impl Opened {
+    /// The lock that this server is to be asked about.
+    fn at(&self, server: &Address) -> Option<LockId> {
+        let node = server.name();
+        match self {
+            Opened::Nothing => None,
+            Opened::Lock(lock) => (lock.node == node).then(|| lock.clone()),
+            Opened::Named(key) => Some(LockId {
+                node,
+                db: server.db(),
+                key: key.clone(),
+            }),
+        }
+    }
+}
+
 /// Knows which servers there are, and has a thread for each.
 struct Supervisor {
     directory: Directory,
-    pollers: BTreeMap<String, Sender<Work>>,
-    opened: Option<LockId>,
+    pollers: BTreeMap<String, (Address, Sender<Work>)>,
+    opened: Opened,
+    filter: String,
     asking: Asking,
     began: Instant,
     inbox: Sender<Message>,
@@ -128,19 +155,17 @@ impl Supervisor {
 
     fn obey(&mut self, order: Order) -> Option<Report> {
         match order {
-            Order::Watch(lock) => {
-                self.opened = lock.clone();
-                for (node, poller) in &self.pollers {
-                    let here = lock.clone().filter(|lock| lock.node == *node);
-                    // A thread that is gone has nothing to look at.
-                    let _ = poller.send(Work::Watch(here));
-                }
+            Order::Watch(lock) => self.open(lock.map_or(Opened::Nothing, Opened::Lock)),
+            Order::Seek(key) => self.open(Opened::Named(key)),
+            Order::Filter(filter) => {
+                self.filter = filter;
+                self.tell_all(|_| Work::Filter(self.filter.clone()));
                 None
             }
             Order::Break { lock, owner, token } => {
                 let work = Work::Break(lock.clone(), owner.clone(), token);
                 let poller = self.pollers.get(&lock.node);
-                let sent = poller.is_some_and(|poller| poller.send(work).is_ok());
+                let sent = poller.is_some_and(|(_, poller)| poller.send(work).is_ok());
                 (!sent).then(|| Report::Broken {
                     at: self.began.elapsed(),
                     outcome: Broken::Refused(format!("{} is not watched any more", lock.node)),
@@ -149,6 +174,19 @@ impl Supervisor {
                 })
             }
             Order::Quit => None,
+        }
+    }
+
+    fn open(&mut self, opened: Opened) -> Option<Report> {
+        self.opened = opened;
+        self.tell_all(|server| Work::Watch(self.opened.at(server)));
+        None
+    }
+
+    fn tell_all(&self, what: impl Fn(&Address) -> Work) {
+        for (server, poller) in self.pollers.values() {
+            // A thread that is gone has nothing to look at.
+            let _ = poller.send(what(server));
         }
     }
 
@@ -161,7 +199,7 @@ impl Supervisor {
         for address in servers {
             let name = address.name();
             if !self.pollers.contains_key(&name) {
-                let work = self.start_poller(address);
+                let work = (address.clone(), self.start_poller(address));
                 self.pollers.insert(name, work);
             }
         }
@@ -177,9 +215,11 @@ impl Supervisor {
 
     fn start_poller(&self, address: Address) -> Sender<Work> {
         let (sender, work) = channel();
-        let name = address.name();
         let poller = Poller {
-            opened: self.opened.clone().filter(|lock| lock.node == name),
+            view: View {
+                opened: self.opened.at(&address),
+                filter: self.filter.clone(),
+            },
             address,
             asking: self.asking,
             began: self.began,

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
-use super::ask::{self, Answer};
+use super::ask::{self, Answer, View};
 use super::dial::{Address, Link};
 use super::message::Message;
 use crate::model::{Broken, LockId, Report};
@@ -14,6 +14,8 @@ use crate::options::Asking;
 pub(super) enum Work {
     /// Look at this lock, too.
     Watch(Option<LockId>),
+    /// Only locks that have this in their names.
+    Filter(String),
     /// End a hold: on this lock, of this owner, by this token.
     Break(LockId, Vec<u8>, u64),
 }
@@ -23,25 +25,36 @@ pub(super) struct Poller {
     pub(super) address: Address,
     pub(super) asking: Asking,
     pub(super) began: Instant,
-    pub(super) opened: Option<LockId>,
+    pub(super) view: View,
     pub(super) work: Receiver<Work>,
     pub(super) outbox: Sender<Message>,
 }
 
 impl Poller {
-    /// Asks until nobody wants to hear of it any more.
-    pub(super) fn run(mut self) {
+    /// Asks until nobody wants to hear of it any more: then it is None.
+    pub(super) fn run(mut self) -> Option<()> {
         let mut link = None;
         loop {
             let due = Instant::now() + self.asking.interval;
-            if self.look(&mut link).is_none() {
-                return;
-            }
+            self.look(&mut link)?;
             let left = due.saturating_duration_since(Instant::now());
             match self.work.recv_timeout(left) {
-                Ok(Work::Watch(lock)) => self.opened = lock,
-                Ok(Work::Break(lock, owner, token)) => {
-                    let outcome = self.break_hold(&mut link, &lock, &owner, token);
+                Ok(work) => self.do_all(work, &mut link)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Does this, and what else has been told meanwhile; None if nobody listens.
+    fn do_all(&mut self, work: Work, link: &mut Option<Link>) -> Option<()> {
+        let mut next = Some(work);
+        while let Some(work) = next {
+            match work {
+                Work::Watch(lock) => self.view.opened = lock,
+                Work::Filter(filter) => self.view.filter = filter,
+                Work::Break(lock, owner, token) => {
+                    let outcome = self.break_hold(link, &lock, &owner, token);
                     let at = self.began.elapsed();
                     let broken = Report::Broken {
                         at,
@@ -49,14 +62,12 @@ impl Poller {
                         owner,
                         outcome,
                     };
-                    if self.outbox.send(Message::Report(broken)).is_err() {
-                        return;
-                    }
+                    self.outbox.send(Message::Report(broken)).ok()?;
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
             }
+            next = self.work.try_recv().ok();
         }
+        Some(())
     }
 
     /// Asks once, and tells; None if nobody listens.
@@ -84,7 +95,7 @@ impl Poller {
 
     fn try_look(&self, link: &mut Option<Link>) -> Result<Answer, String> {
         let link = self.connected(link)?;
-        ask::look(link, &self.address, self.asking, self.opened.as_ref())
+        ask::look(link, &self.address, self.asking, &self.view)
     }
 
     fn break_hold(

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
 
 use super::theme::Theme;
-use crate::model::{Screen, State};
+use crate::model::{Screen, State, Typing};
 use crate::text;
 
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
@@ -15,23 +15,31 @@ pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer)
         let words = text::wrapped(&notice.text, room.saturating_sub(1));
         let more = if words.len() > 1 { "…" } else { "" };
         Line::styled(format!("{}{more}", words[0]), theme.warning())
-    } else if state.typing {
-        let typed = text::escaped(state.filter.as_bytes());
-        Line::from(vec![
-            Span::styled("show only: ", theme.label()),
-            Span::styled(typed, theme.number()),
-            Span::styled(" ", theme.chosen()),
-        ])
     } else {
-        keys(state, theme)
+        match &state.typing {
+            Some(Typing::Filter) => {
+                typed("show only: ", text::escaped(state.filter.as_bytes()), theme)
+            }
+            Some(Typing::Name(name)) => typed("open the lock: ", name.clone(), theme),
+            None => keys(state, theme),
+        }
     };
     Paragraph::new(line).render(area, buffer);
+}
+
+fn typed<'a>(what: &'static str, so_far: String, theme: Theme) -> Line<'a> {
+    Line::from(vec![
+        Span::styled(what, theme.label()),
+        Span::styled(so_far, theme.number()),
+        Span::styled(" ", theme.chosen()),
+    ])
 }
 
 fn keys<'a>(state: &State, theme: Theme) -> Line<'a> {
     let all: &[(&str, &str)] = match state.screen {
         Screen::List => &[
             ("Enter", "open"),
+            ("o", "by name"),
             ("b", "break"),
             ("/", "filter"),
             ("s", "sort"),
@@ -39,7 +47,7 @@ fn keys<'a>(state: &State, theme: Theme) -> Line<'a> {
             ("?", "help"),
             ("q", "quit"),
         ],
-        Screen::Lock(_) => &[
+        Screen::Lock(_) | Screen::Named(_) => &[
             ("Esc", "back"),
             ("b", "break the hold"),
             ("p", "pause"),

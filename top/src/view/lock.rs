@@ -8,7 +8,7 @@ use ratatui::widgets::{Paragraph, Widget};
 
 use super::columns::{self, Cells, Column, Kind};
 use super::theme::Theme;
-use crate::model::{Detail, Hold, LockId, State, Waiter};
+use crate::model::{Detail, Hold, OpenLock, State, Waiter};
 use crate::text;
 
 const HOLDS: [Column; 7] = [
@@ -32,28 +32,32 @@ const QUEUE: [Column; 7] = [
 ];
 
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
-    let Some((id, told)) = state.opened() else {
+    let Some(open) = state.opened() else {
         return;
     };
     let title = u16::from(area.height > 2);
     let [head, body] =
         Layout::vertical([Constraint::Length(title), Constraint::Min(0)]).areas(area);
-    let (what, detail) = match told {
+    let (what, detail) = match open.told {
         None => ("asking…".to_owned(), None),
         Some(Err(error)) => (error.clone(), None),
         Some(Ok(None)) => ("nobody holds it, nobody waits".to_owned(), None),
         Some(Ok(Some(detail))) => (in_words(detail), Some(detail)),
     };
-    Paragraph::new(title_line(id, what, theme)).render(head, buffer);
+    Paragraph::new(title_line(open, what, theme)).render(head, buffer);
     if let Some(detail) = detail {
         draw_tables(detail, state.chosen_line(), theme, body, buffer);
     }
 }
 
-fn title_line<'a>(id: &LockId, what: String, theme: Theme) -> Line<'a> {
+fn title_line<'a>(open: OpenLock<'_>, what: String, theme: Theme) -> Line<'a> {
+    let place = match open.id {
+        Some(id) => format!("  db {} on {}  ", id.db, id.node),
+        None => "  ".to_owned(),
+    };
     Line::from(vec![
-        Span::styled(text::escaped(&id.key), theme.title()),
-        Span::styled(format!("  db {} on {}  ", id.db, id.node), theme.label()),
+        Span::styled(text::escaped(open.key), theme.title()),
+        Span::styled(place, theme.label()),
         Span::raw(what),
     ])
 }

@@ -44,7 +44,7 @@ pub fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     Paragraph::new(warnings).render(warned, buffer);
     match &state.screen {
         Screen::List => list::draw(state, theme, body, buffer),
-        Screen::Lock(_) => lock::draw(state, theme, body, buffer),
+        Screen::Lock(_) | Screen::Named(_) => lock::draw(state, theme, body, buffer),
     }
     footer::draw(state, theme, foot, buffer);
     popup::draw(state, theme, area, buffer);

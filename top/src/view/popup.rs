@@ -12,9 +12,10 @@ use crate::text;
 /// The columns a popup takes, where there are as many.
 const WIDTH: u16 = 64;
 
-const HELP: [&str; 10] = [
+const HELP: [&str; 11] = [
     "up, down, k, j    choose a line (also PgUp, PgDn, Home, End)",
     "Enter             open the lock: its holders and its queue",
+    "o                 open a lock by its name, wanted or not",
     "Esc               back; in the list: show everything again",
     "/                 show only what has a text in its lock, its",
     "                  holder or its server",

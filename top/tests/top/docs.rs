@@ -42,6 +42,19 @@ fn the_screens_in_the_guide_are_those_of_the_program() {
     );
 }
 
+#[test]
+fn the_manual_page_tells_every_option() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/mortise-top.1");
+    let page = fs::read_to_string(path).unwrap();
+    let words = USAGE.split_whitespace();
+    let options: Vec<&str> = words.filter(|word| word.starts_with("--")).collect();
+    assert!(options.len() >= 10, "{options:?}");
+    for option in options {
+        let option = option.trim_end_matches(',').replace("--", "\\-\\-");
+        assert!(page.contains(&option), "{option} is not in the manual page");
+    }
+}
+
 /// Every screen can be drawn in every size.
 #[test]
 fn no_size_is_too_small_to_draw_in() {

@@ -124,6 +124,41 @@ fn a_filter_leaves_what_has_its_text_in_the_lock_or_the_holder() {
 }
 
 #[test]
+fn a_filter_finds_what_is_behind_the_locks_with_the_most_waiters() {
+    let server = builder().start();
+    let mut a = server.connect();
+    for (key, owner, waiters) in [
+        ("crowded:1", "alice", 3),
+        ("crowded:2", "bob", 3),
+        ("rare:1", "carol", 2),
+        ("rare:2", "dora", 1),
+    ] {
+        cmd!(a, "LOCK.ACQUIRE", key, owner, 600_000);
+        for number in 0..waiters {
+            let waiter = format!("w{number}");
+            queue!(a, "box", "LOCK.ACQUIRE", key, waiter, 1000);
+        }
+    }
+    let terminal = top(&[&server.url(), "--count", "2"]);
+    terminal.await_screen("two are sent", |screen| {
+        screen.contains("crowded:2") && !screen.contains("rare")
+    });
+    terminal.press("/rare:2");
+    terminal.await_line(&["rare:2", "1", "dora"]);
+    terminal.press("\r\x1b");
+    terminal.await_line(&["crowded:1", "3", "alice"]);
+    terminal.press("/carol\r");
+    terminal.await_line(&["rare:1", "2", "carol"]);
+    // Of those that have it, as many are shown as without it.
+    terminal.press("\x1b");
+    terminal.await_line(&["crowded:1", "3", "alice"]);
+    terminal.press("/r\r");
+    terminal.await_screen("two are shown", |screen| {
+        screen.contains("crowded:2") && !screen.contains("rare")
+    });
+}
+
+#[test]
 fn names_of_any_bytes_are_shown_and_do_nothing_to_the_terminal() {
     let server = builder().start();
     let mut a = server.connect();
@@ -158,6 +193,8 @@ fn a_terminal_of_any_size_will_do() {
         terminal.press("?");
         terminal.press("x");
     }
+    // A key that comes in one moment with a new size may be read with the next one only: this one does nothing.
+    terminal.press("\x0c");
     terminal.await_texts(&["stock:42"]);
     terminal.resize(100, 24);
     terminal.await_line(&["stock:42", "alice"]);

@@ -9,6 +9,7 @@ mod one_lock;
 mod servers;
 mod terminal;
 mod tls;
+mod tls_server;
 
 use std::path::Path;
 

@@ -1,8 +1,10 @@
 //! One look, for scripts.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
-use mortise_harness::{Server, cmd, int, queue};
+use mortise_harness::{Cluster, Server, cmd, int, queue};
 
 use crate::{TOP, builder};
 
@@ -21,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The words of the first line that begins with `first`.
-fn words<'a>(out: &'a str, first: &str) -> Vec<&'a str> {
+fn words_of<'a>(out: &'a str, first: &str) -> Vec<&'a str> {
     let line = out
         .lines()
         .find(|line| line.split(' ').next() == Some(first));
@@ -48,7 +50,7 @@ fn one_look_in_columns_is_taken_apart_by_spaces() {
     assert!(out.status.success(), "{out:?}");
     let out = text(&out.stdout);
     let addr = server.addr();
-    let facts = words(&out, "#");
+    let facts = words_of(&out, "#");
     assert_eq!(facts[1], addr);
     for fact in [
         "locks=2",
@@ -60,8 +62,8 @@ fn one_look_in_columns_is_taken_apart_by_spaces() {
         assert!(facts.contains(&fact), "{fact}: {facts:?}");
     }
     let titles = "LOCK DB SERVER WAITING LONGEST_MS BY MODE HOLDERS OWNER TOKEN HELD_MS LEASE_MS";
-    assert_eq!(words(&out, "LOCK").join(" "), titles);
-    let stock = words(&out, "stock:42");
+    assert_eq!(words_of(&out, "LOCK").join(" "), titles);
+    let stock = words_of(&out, "stock:42");
     let (waited, rest) = (
         stock[4].parse::<u64>().unwrap(),
         [&stock[..4], &stock[5..10]].concat(),
@@ -74,7 +76,7 @@ fn one_look_in_columns_is_taken_apart_by_spaces() {
     let lease: u64 = stock[11].parse().unwrap();
     assert!((1..=600_000).contains(&lease));
     assert_eq!(
-        words(&out, r#"a\x20b"\n"#)[5..9],
+        words_of(&out, r#"a\x20b"\n"#)[5..9],
         ["mail", "read", "1", "eve"]
     );
     assert!(!out.contains('\x1b'));
@@ -123,7 +125,7 @@ fn a_server_that_does_not_answer_makes_the_look_a_failure_that_still_shows_the_o
         )),
         "{out}"
     );
-    assert_eq!(words(&out, "stock:42")[3], "2");
+    assert_eq!(words_of(&out, "stock:42")[3], "2");
 }
 
 #[test]
@@ -137,7 +139,7 @@ fn the_server_is_named_by_the_environment_where_no_argument_does() {
     let envs = [("MORTISE_URL", &*url), ("REDISCLI_AUTH", "secret")];
     let out = once(&["--once"], &envs);
     assert!(out.status.success(), "{out:?}");
-    assert_eq!(words(&text(&out.stdout), "stock:42")[8], "alice");
+    assert_eq!(words_of(&text(&out.stdout), "stock:42")[8], "alice");
 }
 
 #[test]
@@ -167,7 +169,53 @@ fn a_unix_socket_and_a_user_with_a_password_will_do() {
     );
     assert!(out.status.success(), "{out:?}");
     let out = text(&out.stdout);
-    assert_eq!(words(&out, "stock:42")[8], "alice");
+    assert_eq!(words_of(&out, "stock:42")[8], "alice");
+}
+
+#[test]
+fn the_observer_of_the_page_on_security_sees_locks_of_all_databases_and_nodes() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
+    let page = fs::read_to_string(page).unwrap();
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER observer "))
+        .unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let look = |server: &Server| {
+        let url = server.url();
+        let password = [("REDISCLI_AUTH", "observer-password")];
+        let out = once(&["--once", "--user", "observer", &url], &password);
+        assert!(out.status.success(), "{out:?}");
+        text(&out.stdout)
+    };
+    let server = builder().alone().start();
+    let mut conn = server.connect();
+    conn.cmd(&words);
+    for db in [0, 3] {
+        cmd!(conn, "SELECT", db);
+        cmd!(
+            conn,
+            "LOCK.ACQUIRE",
+            "lock:1",
+            format!("owner{db}"),
+            600_000
+        );
+    }
+    queue!(conn, "box", "LOCK.ACQUIRE", "lock:1", "bob", 1000);
+    let out = look(&server);
+    assert_eq!(words_of(&out, "lock:1")[8], "owner3");
+    assert!(!out.contains("NOPERM"), "{out}");
+
+    let cluster = Cluster::start(2, builder);
+    for node in &cluster.primaries {
+        node.connect().cmd(&words);
+    }
+    let home = cluster.home_of("lock:1");
+    let mut conn = cluster.primaries[home].connect();
+    cmd!(conn, "LOCK.ACQUIRE", "lock:1", "alice", 600_000);
+    queue!(conn, "{x}", "LOCK.ACQUIRE", "lock:1", "bob", 1000);
+    let out = look(&cluster.primaries[1 - home]);
+    assert_eq!(words_of(&out, "lock:1")[8], "alice");
 }
 
 #[test]
@@ -190,7 +238,7 @@ fn what_a_user_may_not_see_is_told_as_refused() {
     let out = once(&["--once", &url], &[]);
     let out = text(&out.stdout);
     assert!(out.contains("! LOCK.TOP: NOPERM"), "{out}");
-    assert!(words(&out, "#").contains(&"waiters=3"), "{out}");
+    assert!(words_of(&out, "#").contains(&"waiters=3"), "{out}");
     assert!(!out.contains("secret"), "{out}");
 }
 

@@ -1,6 +1,6 @@
 //! One lock that is open.
 
-use mortise_harness::{cmd, eventually, queue, waiter};
+use mortise_harness::{cmd, eventually, hold_of, queue, waiter};
 
 use crate::{builder, top};
 
@@ -44,6 +44,45 @@ fn an_open_lock_shows_its_holders_and_its_queue_in_order() {
     terminal.await_line(&["stock:42", "nobody holds it, nobody waits"]);
     terminal.press("\x1b");
     terminal.await_texts(&["Nobody waits for a lock."]);
+}
+
+#[test]
+fn a_lock_that_nobody_waits_for_is_opened_by_its_name_and_broken() {
+    let server = builder().start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "forgotten", "alice", 600_000);
+    let terminal = top(&[&server.url()]);
+    terminal.await_texts(&["Nobody waits for a lock.", "o by name"]);
+    terminal.press("oforgottem\x7fn");
+    terminal.await_texts(&["open the lock: forgotten"]);
+    terminal.press("\r");
+    terminal.await_line(&["forgotten", "db 0 on", "write, 1 holder, 0 waiters"]);
+    terminal.press("b");
+    terminal.await_texts(&["Break this hold?", "owner  alice", "Nobody waits."]);
+    terminal.press("y");
+    terminal.await_texts(&["Broken: alice holds forgotten no more"]);
+    terminal.await_line(&["forgotten", "nobody holds it, nobody waits"]);
+    assert!(hold_of(&mut a, "forgotten", "alice").is_none());
+    // Escape leaves the screen, and the question as well.
+    terminal.press("\x1b");
+    terminal.await_texts(&["Nobody waits for a lock."]);
+    terminal.press("of");
+    terminal.await_texts(&["open the lock: f"]);
+    terminal.press("\x1b");
+    terminal.await_texts(&["Nobody waits for a lock.", "o by name"]);
+}
+
+#[test]
+fn a_name_of_any_bytes_is_typed_as_it_is_shown() {
+    let server = builder().alone().start();
+    let mut a = server.connect();
+    cmd!(a, "SELECT", 3);
+    cmd!(a, "LOCK.ACQUIRE", b"a\xff \\n\n", "alice", 600_000);
+    // The database is that of the URL.
+    let terminal = top(&[&format!("{}3", server.url())]);
+    terminal.await_texts(&["locks 1", "Nobody waits for a lock."]);
+    terminal.press("oa\\xff \\\\n\\n\r");
+    terminal.await_line(&["a\\xff \\\\n\\n", "db 3 on", "1 holder"]);
 }
 
 #[test]

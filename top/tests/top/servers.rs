@@ -103,9 +103,48 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where
     terminal.press("y");
     granted(&mut second);
     terminal.await_texts(&["Broken: owner1"]);
+    // A lock is found by its name alone, whoever has it.
+    terminal.press("\x1b");
+    terminal.await_screen("the filter is off", |screen| !screen.contains("only "));
+    for (home, key) in keys.iter().enumerate() {
+        let at = format!("db 0 on {}", cluster.primaries[home].addr());
+        terminal.press(&format!("o{key}\r"));
+        terminal.await_line(&[key, &at, "write, 1 holder"]);
+        terminal.press("\x1b");
+        terminal.await_texts(&["o by name"]);
+    }
     // With replicas it matters what a failover would do.
     terminal
         .await_line(&["! every server: a failover may let two in (failover_safe 0): lock.grace 0"]);
+}
+
+#[test]
+fn a_replica_that_takes_over_in_a_cluster_is_watched_in_its_primary_s_place() {
+    let cluster = Cluster::start_with_replicas(1, builder);
+    let (old, next) = (&cluster.primaries[0], &cluster.replicas[0]);
+    let terminal = top(&[&old.url()]);
+    terminal.await_texts(&[&old.addr(), "1 server"]);
+    cmd!(next.connect(), "CLUSTER", "FAILOVER");
+    let screen = terminal.await_texts(&[&next.addr(), "1 server"]);
+    assert!(!screen.contains(&old.addr()), "{screen}");
+    let mut conn = next.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "after", "alice", 600_000);
+    queue!(conn, "box", "LOCK.ACQUIRE", "after", "bob", 1000);
+    terminal.await_line(&["after", "alice"]);
+}
+
+#[test]
+fn a_lock_that_is_opened_by_its_name_is_shown_from_the_server_that_has_it() {
+    let servers = [builder().start(), builder().start()];
+    cmd!(servers[1].connect(), "LOCK.ACQUIRE", "k", "alice", 600_000);
+    let terminal = top(&[&servers[0].url(), &servers[1].url()]);
+    terminal.await_texts(&["2 of 2 servers answer"]);
+    terminal.press("ok\r");
+    let at = |server: &Server| format!("db 0 on {}", server.addr());
+    terminal.await_line(&["k ", &at(&servers[1]), "1 holder"]);
+    cmd!(servers[1].connect(), "DEL", "k");
+    cmd!(servers[0].connect(), "LOCK.ACQUIRE", "k", "bob", 600_000);
+    terminal.await_line(&["k ", &at(&servers[0]), "1 holder"]);
 }
 
 #[test]

@@ -165,7 +165,7 @@ setters! { Lock {
     /// use mortise_client::Loss;
     /// use std::time::Duration;
     ///
-    /// let lock = client.lock("short").lease(Duration::from_millis(50)).auto_renew(false);
+    /// let lock = client.lock("short").lease(Duration::from_millis(500)).auto_renew(false);
     /// let guard = lock.acquire().await?;
     /// assert_eq!(guard.lost().await, Loss::Expired);
     /// # Ok(())
@@ -185,7 +185,7 @@ setters! { Lock {
     /// use mortise_client::Loss;
     /// use std::time::Duration;
     ///
-    /// let guard = client.lock("job").max_hold(Duration::from_millis(50)).acquire().await?;
+    /// let guard = client.lock("job").max_hold(Duration::from_millis(500)).acquire().await?;
     /// assert_eq!(guard.lost().await, Loss::HoldLimit);
     /// # Ok(())
     /// # }
