@@ -55,7 +55,7 @@ const NOT_RUN: [(&str, &str, &str); 1] = [(
 )];
 
 /// Lines for a shell that begin otherwise than with `make` or `scripts/`, and why nothing runs them here.
-const IN_A_SHELL: [(&str, &str); 6] = [
+const IN_A_SHELL: [(&str, &str); 10] = [
     ("git clone ", "the reader has a repository to clone"),
     ("cargo build ", "what every test needs has been built so"),
     ("cargo test ", "this is one"),
@@ -63,11 +63,15 @@ const IN_A_SHELL: [(&str, &str); 6] = [
         "MORTISE_SERVER=",
         "the words behind it are looked at as all others",
     ),
+    ("python3 -m venv ", "helpers/python/interop does"),
+    (". venv/bin/activate", "helpers/python/interop does"),
     (
         "pip install ./helpers/python",
         "helpers/python/interop does",
     ),
     ("npm install ", "helpers/node/interop does"),
+    ("npx tsc ", "helpers/node/test/examples.test.js does"),
+    ("node stock.mjs", "helpers/node/test/examples.test.js does"),
 ];
 
 fn is_run(page: &str, block: &Block) -> Result<(), String> {

@@ -244,6 +244,8 @@ fn attentive(address: Address) -> Address {
 fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(settings.nodelay())?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
     let probes = settings.keepalive();
     probes.map_or(Ok(()), |probes| socket.set_tcp_keepalive(probes))
 }
