@@ -139,7 +139,8 @@ fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_gra
     });
     let urls: Vec<String> = watched.sentinels.iter().map(Server::url).collect();
     let mut sentinel =
-        SentinelClient::build(urls, NAME, None, SentinelServerType::Master).expect("urls");
+        SentinelClient::build(urls, NAME.to_owned(), None, SentinelServerType::Master)
+            .expect("urls");
     let waiter = thread::spawn(move || {
         let acquire = command!("LOCK.ACQUIRE", "other", "b", 8_000, "WAIT", 0, "HOLDS", 1);
         let mut refusals = Vec::new();
@@ -161,6 +162,13 @@ fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_gra
             }
             assert!(began.elapsed() < PATIENCE, "{refusals:?}");
             thread::sleep(Duration::from_millis(100));
+        }
+    });
+    // However long Sentinels take, the old primary has nothing for b.
+    let mut holder = old.connect();
+    thread::spawn(move || {
+        while try_cmd!(holder, "LOCK.RENEW", "other", "a", 8_000).is_ok_and(|it| !is_nil(&it)) {
+            thread::sleep(Duration::from_millis(500));
         }
     });
     eventually_within(PATIENCE, "b waits", || {
