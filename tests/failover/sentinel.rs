@@ -139,7 +139,7 @@ fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_gra
     });
     let urls: Vec<String> = watched.sentinels.iter().map(Server::url).collect();
     let mut sentinel =
-        SentinelClient::build(urls, NAME.to_owned(), None, SentinelServerType::Master)
+        SentinelClient::build(urls, String::from(NAME), None, SentinelServerType::Master)
             .expect("urls");
     let waiter = thread::spawn(move || {
         let acquire = command!("LOCK.ACQUIRE", "other", "b", 8_000, "WAIT", 0, "HOLDS", 1);
