@@ -205,12 +205,12 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Released, Error> {
             Some((_, Ok(Released::Lost))) => lost += 1,
             Some((_, Ok(Released::Unknown))) => unknown += 1,
             // It is said again in the background.
-            Some(failure) => failed.push(failure),
+            Some((server, Err(error))) => failed.push((server, error)),
             None if held + lost + unknown >= majority => return Ok(Released::Unknown),
             None => {
                 let mut round = Round::new(all);
                 for (server, error) in failed {
-                    round[server] = error.err().map_or(Vote::Unasked, Vote::Unknown);
+                    round[server] = Vote::Unknown(error);
                 }
                 return Err(core.error_of(&round, held));
             }

@@ -39,8 +39,13 @@ struct Task {
 /// What an owner has going on with one key: locked while it asks for the key; the hold that it has.
 pub(crate) type Place = tokio::sync::Mutex<Weak<Hold>>;
 
-/// By the address of the client, and by key.
-type Places = HashMap<(usize, Arc<[u8]>), Arc<Place>>;
+#[derive(Default)]
+struct Places {
+    /// By the address of the client, and by key.
+    by_key: HashMap<(usize, Arc<[u8]>), Arc<Place>>,
+    /// How many were left when the unused ones were last taken out.
+    used: usize,
+}
 
 /// So many places are kept, used or not.
 const FEW: usize = 16;
@@ -113,11 +118,13 @@ impl Owner {
     /// This owner's place for a key on the client that is at this address.
     pub(crate) fn place(&self, core: usize, key: &Arc<[u8]>) -> Arc<Place> {
         let mut places = lock(&self.0.places);
-        // Now and then: one that nobody else knows has nothing going on.
-        if places.len() >= FEW && places.len().is_power_of_two() {
-            places.retain(|_, place| is_used(place));
+        if places.by_key.len() >= 2 * places.used.max(FEW) {
+            // One that nobody else knows has nothing going on.
+            places.by_key.retain(|_, place| is_used(place));
+            places.used = places.by_key.len();
         }
-        places.entry((core, key.clone())).or_default().clone()
+        let place = places.by_key.entry((core, key.clone()));
+        place.or_default().clone()
     }
 }
 
@@ -166,7 +173,7 @@ mod tests {
     /// A place for the key with this number, and how many places the owner has then.
     fn place(owner: &Owner, key: u32) -> (Arc<Place>, usize) {
         let place = owner.place(0, &key.to_be_bytes().as_slice().into());
-        (place, lock(&owner.0.places).len())
+        (place, lock(&owner.0.places).by_key.len())
     }
 
     #[test]
