@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::time::Duration;
 
-use redis::{ClientTlsConfig, TlsCertificates};
+use redis::TlsCertificates;
 
 use crate::address::Address;
 use crate::discovery::{Discovery, Source};
@@ -152,21 +152,7 @@ fn certificates(files: [Option<String>; 3]) -> Result<Option<TlsCertificates>, S
         let read = |path| fs::read(path).map_err(|why| format!("{path} cannot be read: {why}"));
         path.as_ref().map(read).transpose()
     };
-    let [root_cert, client_cert, client_key] =
-        [read(&files[0])?, read(&files[1])?, read(&files[2])?];
-    let client_tls = match (client_cert, client_key) {
-        (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig {
-            client_cert,
-            client_key,
-        }),
-        (None, None) => None,
-        _ => return Err("--cert and --key go together".to_owned()),
-    };
-    let any = root_cert.is_some() || client_tls.is_some();
-    Ok(any.then_some(TlsCertificates {
-        client_tls,
-        root_cert,
-    }))
+    mortise_reach::certificates([read(&files[0])?, read(&files[1])?, read(&files[2])?])
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -5,6 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use mortise_reach::Node;
 use redis::{RedisError, Value};
 
 use crate::address::Address;
@@ -158,28 +159,8 @@ fn ask_node(node: &Address, access: &Access, limit: Duration) -> Result<Vec<Addr
 
 /// The node in a line of `CLUSTER NODES`, primary or replica, as `speaker` would call it.
 fn member(line: &str, speaker: &Address) -> Option<Address> {
-    let mut fields = line.split(' ').skip(1);
-    let (address, flags) = (fields.next()?, fields.next()?);
-    if flags
-        .split(',')
-        .any(|flag| ["handshake", "noaddr"].contains(&flag))
-    {
-        return None;
-    }
-    // `ip:port@bus`, and `,hostname` where one is announced.
-    let mut parts = address.split(',');
-    let (ip, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
-    let hostname = parts
-        .next()
-        .filter(|name| !name.is_empty() && !name.contains('='));
-    let host = match hostname {
-        // A certificate is for a name.
-        Some(name) if speaker.is_tls() => name,
-        // A node that nobody has met does not know its address.
-        _ if ip.is_empty() => speaker.host(),
-        _ => ip,
-    };
-    Some(speaker.sibling(host, port))
+    let node = Node::parse(line, speaker.is_tls())?;
+    Some(speaker.sibling(node.host.unwrap_or(speaker.host()), node.port))
 }
 
 /// A Sentinel often asks for no password where its servers do, so it is tried without one first.

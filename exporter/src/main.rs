@@ -30,8 +30,7 @@ use pages::Pages;
 
 fn main() -> ExitCode {
     let wish = args::parse(std::env::args().skip(1));
-    // There is none before, so this cannot fail.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    mortise_reach::bring_cryptography();
     match wish {
         Ok(Wish::Serve(options)) => serve(options),
         Ok(Wish::Once(options)) => once(options),

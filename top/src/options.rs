@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::{Arg, Parser, ValueExt};
-use redis::{ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 /// What is asked where nothing is named.
 const HERE: &str = "redis://127.0.0.1:6379/";
@@ -209,30 +209,12 @@ impl Login {
 }
 
 fn certificates(files: [Option<PathBuf>; 3]) -> Result<Option<TlsCertificates>, String> {
-    let mut read = Vec::new();
-    for file in &files {
-        let Some(path) = file else {
-            read.push(None);
-            continue;
-        };
-        let text = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        read.push(Some(text));
-    }
-    let [root_cert, client_cert, client_key] =
-        <[_; 3]>::try_from(read).map_err(|_| "three files at most".to_owned())?;
-    let client_tls = match (client_cert, client_key) {
-        (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig {
-            client_cert,
-            client_key,
-        }),
-        (None, None) => None,
-        _ => return Err("--cert and --key go together".to_owned()),
+    let read = |file: &Option<PathBuf>| {
+        let read =
+            |path: &PathBuf| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        file.as_ref().map(read).transpose()
     };
-    let any = root_cert.is_some() || client_tls.is_some();
-    Ok(any.then_some(TlsCertificates {
-        client_tls,
-        root_cert,
-    }))
+    mortise_reach::certificates([read(&files[0])?, read(&files[1])?, read(&files[2])?])
 }
 
 fn seconds(option: &str, given: Option<f64>, default: f64) -> Result<Duration, String> {

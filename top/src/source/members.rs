@@ -1,5 +1,7 @@
 //! Who is in a cluster, as one of its nodes says.
 
+use mortise_reach::Node;
+
 use super::dial::Address;
 
 /// The primaries that own slots, out of `CLUSTER NODES` as `speaker` says it.
@@ -11,32 +13,11 @@ pub(super) fn of(nodes: &str, speaker: &Address) -> Vec<Address> {
 }
 
 fn primary(line: &str, speaker: &Address) -> Option<Address> {
-    let fields: Vec<&str> = line.split(' ').collect();
-    let [_, address, flags, _, _, _, _, _, _slots, ..] = fields[..] else {
-        return None;
-    };
-    let flags: Vec<&str> = flags.split(',').collect();
-    let away = ["handshake", "noaddr"];
-    if !flags.contains(&"master") || flags.iter().any(|flag| away.contains(flag)) {
-        return None;
+    let node = Node::parse(line, speaker.is_tls()).filter(|node| node.has_slots)?;
+    match node.host.or(speaker.host()) {
+        Some(host) => Some(speaker.sibling(host, node.port.parse().ok()?)),
+        None => Some(speaker.clone()),
     }
-    // `ip:port@bus`, and `,hostname` where one is announced.
-    let mut parts = address.split(',');
-    let (ip, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
-    let hostname = parts
-        .next()
-        .filter(|name| !name.is_empty() && !name.contains('='));
-    // A certificate is for a name.
-    let host = match hostname {
-        Some(name) if speaker.is_tls() => name,
-        // A node that nobody has met does not know its address.
-        _ if ip.is_empty() => match speaker.host() {
-            Some(host) => host,
-            None => return Some(speaker.clone()),
-        },
-        _ => ip,
-    };
-    Some(speaker.sibling(host, port.parse().ok()?))
 }
 
 #[cfg(test)]

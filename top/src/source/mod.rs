@@ -34,8 +34,7 @@ pub struct Source {
 impl Source {
     /// Begins to ask for locks that have `filter` in their names, or their holders'. Times are counted from `began`.
     pub fn start(target: &Target, asking: Asking, filter: &str, began: Instant) -> Source {
-        // Fails where somebody has chosen one before, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        mortise_reach::bring_cryptography();
         let (inbox, messages) = channel();
         let (reports, out) = channel();
         let addresses = target.urls.iter().map(|info| {
