@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ func startCluster(t *testing.T) cluster {
 		s := start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
 		first, last := i*16384/3, (i+1)*16384/3-1
 		s.do("CLUSTER", "ADDSLOTSRANGE", first, last)
+		s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		if i > 0 {
 			host, port, _ := strings.Cut(nodes[0].addr, ":")
 			s.do("CLUSTER", "MEET", host, port)
@@ -217,7 +219,7 @@ func TestALockAndItsWaitersFollowToTheReplicaThatTheClusterPromotes(t *testing.T
 		eventually(t, "it knows the primary", func() bool {
 			return replica.Do(background, "CLUSTER", "REPLICATE", primary.id()).Err() == nil
 		})
-		eventually(t, "the replica has all", func() bool { return replica.info("master_link_status") == "up" })
+		eventually(t, "the replica is loaded", func() bool { return replica.info("master_link_status") == "up" })
 		lock, held, err := locks.Lock(background, "k", mortise.Lease(time.Minute))
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +227,7 @@ func TestALockAndItsWaitersFollowToTheReplicaThatTheClusterPromotes(t *testing.T
 		granted := make(chan error)
 		go func() { _, _, err := locks.Lock(background, "k"); granted <- err }()
 		eventually(t, "it waits", func() bool { return primary.waiters("k") == 1 })
-		primary.do("WAIT", 1, 5000)
+		awaitAll(t, primary, replica)
 		primary.kill()
 		eventually(t, "it waits there", func() bool { return replica.info("lock_waiters") == "1" })
 		if held.Err() != nil || lock.Unlock() != nil {
@@ -244,7 +246,7 @@ func TestSentinelsPrimaryIsFollowedOverAFailover(t *testing.T) {
 			primary := start(t)
 			host, port, _ := strings.Cut(primary.addr, ":")
 			replica := start(t, "--replicaof", host+" "+port)
-			eventually(t, "the replica has all", func() bool { return replica.info("master_link_status") == "up" })
+			eventually(t, "the replica is loaded", func() bool { return replica.info("master_link_status") == "up" })
 			sentinel := startSentinel(t, primary)
 			eventually(t, "the sentinel knows the replica", func() bool {
 				list, _ := sentinel.do("SENTINEL", "REPLICAS", "mymaster").([]any)
@@ -270,7 +272,7 @@ func TestSentinelsPrimaryIsFollowedOverAFailover(t *testing.T) {
 			granted := make(chan error)
 			go func() { _, _, err := locks.Lock(background, "k", mortise.Wait(time.Minute)); granted <- err }()
 			eventually(t, "it waits", func() bool { return primary.waiters("k") == 1 })
-			primary.do("WAIT", 1, 5000)
+			awaitAll(t, primary, replica)
 			eventually(t, "it fails over", func() bool {
 				_ = sentinel.Do(background, "SENTINEL", "FAILOVER", "mymaster").Err()
 				return replica.info("role") == "master"
@@ -284,6 +286,19 @@ func TestSentinelsPrimaryIsFollowedOverAFailover(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awaitAll awaits that the replica has all that the primary has written: one that has just been loaded is sent nothing more
+// before it has asked, a second later.
+func awaitAll(t *testing.T, primary, replica *server) {
+	t.Helper()
+	written := primary.offset("master_repl_offset")
+	eventually(t, "the replica has all of it", func() bool { return replica.offset("slave_repl_offset") >= written })
+}
+
+func (s *server) offset(field string) int64 {
+	offset, _ := strconv.ParseInt(s.info(field), 10, 64)
+	return offset
 }
 
 func startSentinel(t *testing.T, primary *server) *server {

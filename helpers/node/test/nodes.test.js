@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
 import { Locks, UnreachableError, slotOf } from "../index.js";
-import { Server, clusterOptions, eventually, freePort, startCluster } from "./servers.js";
+import { Server, clusterOptions, eventually, eventuallyHasAll, freePort, startCluster } from "./servers.js";
 
 const quiet = (client) => client.on("error", () => {});
 const clusters = {
@@ -120,7 +120,7 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       const lock = await locks.acquire(key, { lease: 60_000 });
       const waiting = locks.acquire(key, { wait: 60_000 });
       await eventually(async () => (await primary.info("waiters")) === 1);
-      await primary.admin.call("WAIT", 1, 5_000);
+      await eventuallyHasAll(replica, primary);
       await primary.kill();
       await eventually(async () => (await replica.info("waiters")) === 1);
       assert.ok(lock.held);

@@ -101,6 +101,13 @@ export async function startCluster() {
   return servers;
 }
 
+/** A replica that has just been loaded is sent nothing more before it has asked, a second later. */
+export async function eventuallyHasAll(replica, primary) {
+  const offset = async ({ admin }, side) => Number(new RegExp(`${side}_repl_offset:(\\d+)`).exec(await admin.info("replication"))[1]);
+  const written = await offset(primary, "master");
+  await eventually(async () => (await offset(replica, "slave")) >= written);
+}
+
 /** A proxy before a server. It can hold back what goes either way, and break what goes through it. */
 export class Relay {
   static async start(target) {

@@ -94,6 +94,11 @@ class Server:
         self.process.kill()
         self.process.wait()
 
+    def await_all_of(self, primary):
+        """A replica that has just been loaded is sent nothing more before it has asked, a second later."""
+        written = primary.admin.info("replication")["master_repl_offset"]
+        eventually(lambda: self.admin.info("replication")["slave_repl_offset"] >= written)
+
     def close(self):
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

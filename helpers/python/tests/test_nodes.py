@@ -171,7 +171,7 @@ def test_a_lock_and_its_waiters_follow_to_the_replica_that_the_cluster_promotes(
     lock.acquire()
     waiting = in_thread(lambda: Lock(client, key).acquire(blocking_timeout=60))
     eventually(lambda: primary.info("waiters") == 1)
-    primary.admin.wait(1, 5000)
+    replica.await_all_of(primary)
     primary.kill()
     eventually(lambda: replica.info("waiters") == 1)
     assert not lock.lost

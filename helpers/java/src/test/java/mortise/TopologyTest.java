@@ -38,6 +38,7 @@ class TopologyTest {
             var server = new TestServer("--cluster-enabled", "yes", "--cluster-node-timeout", "2000");
             servers.add(server);
             server.run("CLUSTER", "ADDSLOTSRANGE", "" + i * 16384 / 3, "" + ((i + 1) * 16384 / 3 - 1));
+            server.run("CLUSTER", "SET-CONFIG-EPOCH", "" + (i + 1));
             server.run("CLUSTER", "MEET", "127.0.0.1", "" + servers.get(0).port);
         }
         eventually("the cluster is formed", () -> servers.stream().allMatch(server ->
@@ -119,15 +120,21 @@ class TopologyTest {
         var id = (String) primary.run("CLUSTER", "MYID");
         eventually("it knows the primary", () -> replica.run("CLUSTER", "NODES").toString().contains(id));
         replica.run("CLUSTER", "REPLICATE", id);
-        eventually("the replica has all", () -> replica.run("INFO", "replication").toString().contains("master_link_status:up"));
+        eventually("the replica is loaded", () -> replica.run("INFO", "replication").toString().contains("master_link_status:up"));
         Held held = locks.take("k").lease(Duration.ofMinutes(1)).acquire();
         var second = LocksTest.start(() -> locks.take("k").acquire());
         eventually("it waits", () -> primary.waiters("k") == 1);
-        primary.run("WAIT", "1", "5000");
+        awaitAll(primary, replica);
         primary.kill();
         eventually("it waits there", () -> replica.info("lock_waiters") == 1);
         held.unlock();
         second.get().unlock();
+    }
+
+    /** A replica that has just been loaded is sent nothing more before it has asked, a second later. */
+    private static void awaitAll(TestServer primary, TestServer replica) {
+        long written = primary.info("master_repl_offset");
+        eventually("the replica has all of it", () -> replica.info("slave_repl_offset") >= written);
     }
 
     private void move(long slot, TestServer from, TestServer to) {
@@ -154,7 +161,7 @@ class TopologyTest {
         var replica = new TestServer("--replicaof", "127.0.0.1 " + primary.port);
         var sentinel = TestServer.sentinel(primary);
         servers.addAll(List.of(sentinel, replica, primary));
-        eventually("the replica has all", () -> replica.run("INFO", "replication").toString().contains("master_link_status:up"));
+        eventually("the replica is loaded", () -> replica.run("INFO", "replication").toString().contains("master_link_status:up"));
         eventually("the sentinel knows it", () -> ((List<?>) sentinel.run("SENTINEL", "REPLICAS", "mymaster")).size() == 1);
         var config = DefaultJedisClientConfig.builder().build();
         locks = new Locks(via == Via.JEDIS
@@ -163,7 +170,7 @@ class TopologyTest {
         Held held = locks.take("k").acquire();
         var second = LocksTest.start(() -> locks.take("k").acquire());
         eventually("it waits", () -> primary.waiters("k") == 1);
-        primary.run("WAIT", "1", "5000");
+        awaitAll(primary, replica);
         eventually("it fails over", () -> {
             try {
                 sentinel.run("SENTINEL", "FAILOVER", "mymaster");
