@@ -21,8 +21,9 @@ const ENOUGH: usize = 5;
 /// Seeds that once failed. Over three servers: a renewal by a token that was being written over was believed; what was granted
 /// by a request that nobody had heard of was not left for good; a release was given up after a lease that was not the longest;
 /// who sent while a connection was refusing was answered for another. On one, the last: a renewal that came late let a hold
-/// outlast the closing of its client.
-const FAILED_ONCE: [u64; 7] = [321, 1_669, 1_701, 5_553, 8_019, 13_788, 21_437];
+/// outlast the closing of its client. Over five, 6,116: a majority was not let in because it answered after those whose clocks were
+/// behind.
+const FAILED_ONCE: [u64; 8] = [321, 1_669, 1_701, 5_553, 6_116, 8_019, 13_788, 21_437];
 
 /// Runs the seeds that the environment names, or the first `count`, and those that failed once.
 fn play(kind: Kind, test: &str, count: u64) {

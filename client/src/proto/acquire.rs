@@ -134,7 +134,7 @@ impl Acquisition {
                 self.again(Duration::ZERO, self.busy(now), now)
             }
             // It took longer than the lease to be told: nothing was won.
-            Vote::Held(_) | Vote::Unasked | Vote::Pending | Vote::Ahead => {
+            Vote::Held(_) | Vote::Unasked | Vote::Pending | Vote::Ahead(_) => {
                 Next::Failed(Error::Lost(Loss::Expired))
             }
             Vote::Unknown(error @ Error::Connection { error: broken, .. })

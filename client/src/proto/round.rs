@@ -25,8 +25,8 @@ pub(crate) enum Vote {
     Busy,
     /// Asked, and nobody knows what became of it: it may be granted yet, or has been.
     Unknown(Error),
-    /// Granted by a token far ahead of the others': kept, and left with the rest, but not relied on.
-    Ahead,
+    /// Granted by a token far ahead of the others' that have answered: kept, and left with the rest, but not relied on.
+    Ahead(Held),
     /// Refused, or never reached: there is nothing.
     Failed(Error),
 }
@@ -81,7 +81,7 @@ impl Vote {
         match self {
             Vote::Unasked | Vote::Busy | Vote::Failed(_) => None,
             Vote::Held(held) => Some(held.late),
-            Vote::Ahead => Some(false),
+            Vote::Ahead(_) => Some(false),
             Vote::Pending | Vote::Unknown(_) => Some(true),
         }
     }
@@ -91,7 +91,7 @@ impl Vote {
         match self {
             Vote::Held(_) | Vote::Unasked => None,
             Vote::Busy => Some(NodeReason::Busy),
-            Vote::Ahead => Some(NodeReason::Ahead),
+            Vote::Ahead(_) => Some(NodeReason::Ahead),
             Vote::Pending => Some(NodeReason::Silent),
             Vote::Unknown(error) | Vote::Failed(error) => Some(NodeReason::of(error.clone())),
         }
@@ -144,7 +144,7 @@ impl Round {
             // What was asked may arrive yet.
             (Vote::Busy, _) if late => Vote::Pending,
             // It is there, as it was or changed.
-            (Vote::Failed(error), Vote::Held(_)) => Vote::Unknown(error),
+            (Vote::Failed(error), Vote::Held(_) | Vote::Ahead(_)) => Vote::Unknown(error),
             (vote, _) => vote,
         };
     }
@@ -229,8 +229,14 @@ impl Round {
     }
 
     /// Sets aside the servers whose tokens are far ahead of the others', the time between their grants taken into account:
-    /// what the lower half says is what goes. Of two who disagree, the one that is ahead is not believed.
+    /// what the lower half says is what goes. Of two who disagree, the one that is ahead is not believed. With every answer all
+    /// are judged anew: those that came first may be the few that are behind.
     fn set_aside_who_is_ahead(&mut self, now: BootInstant) {
+        for vote in self.iter_mut() {
+            if let Vote::Ahead(held) = vote {
+                *vote = Vote::Held(*held);
+            }
+        }
         // What the server would grant now.
         let clock = |held: &Held| {
             let age = now.since(held.made).as_micros() as u64;
@@ -240,8 +246,10 @@ impl Round {
         let middle = nth(clocks.clone(), clocks.count().saturating_sub(1) / 2);
         let limit = middle.map(|middle| middle.saturating_add(AHEAD));
         for vote in self.iter_mut() {
-            if vote.held().map(clock) > limit {
-                *vote = Vote::Ahead;
+            if let Vote::Held(held) = vote
+                && Some(clock(held)) > limit
+            {
+                *vote = Vote::Ahead(*held);
             }
         }
     }
@@ -312,7 +320,7 @@ mod tests {
     fn ahead(votes: &[(u64, u64)]) -> Vec<usize> {
         let (mut round, now) = grants(votes);
         round.set_aside_who_is_ahead(now);
-        round.those(|vote| matches!(vote, Vote::Ahead)).collect()
+        round.those(|vote| matches!(vote, Vote::Ahead(_))).collect()
     }
 
     #[test]
@@ -387,6 +395,15 @@ mod tests {
         assert_eq!(ahead(&[(3 * SECOND, 0), (5, 0), (5, 0)]), [0]);
         // The one that is behind is alone.
         assert!(ahead(&[(5, 0), (3 * SECOND, 0), (3 * SECOND, 0)]).is_empty());
+    }
+
+    #[test]
+    fn a_majority_that_answers_after_the_few_that_are_behind_is_not_ahead() {
+        let (mut round, now) = grants(&[(5, 0), (5, 0), (60 * SECOND, 0), (60 * SECOND, 0)]);
+        round.0 = round.iter().cloned().chain([Vote::Pending]).collect();
+        assert_eq!(round.outcome(now), Outcome::Open);
+        grant(&mut round, 4, 60 * SECOND, now);
+        assert_eq!(round.outcome(now), Outcome::Won(Token::new(60 * SECOND)));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
     let round = ballot.round.clone();
     for (server, vote) in round.iter().enumerate() {
         match vote {
-            Vote::Held(_) | Vote::Ahead => {
+            Vote::Held(_) | Vote::Ahead(_) => {
                 hold.with(|state| state.belief.set(server, vote.clone(), Loss::Denied));
             }
             Vote::Unknown(_) | Vote::Pending => leave_at(hold, server, Loss::Unknown),
@@ -48,7 +48,7 @@ pub(crate) async fn upgrade(hold: &Arc<Hold>, wait: Option<Duration>) -> Result<
         }
     }
     if won.is_none() {
-        let granted = round.those(|vote| matches!(vote, Vote::Held(_) | Vote::Ahead));
+        let granted = round.those(|vote| matches!(vote, Vote::Held(_) | Vote::Ahead(_)));
         let left = read_at_all(hold, granted.collect()).await;
         for server in left.those(|vote| matches!(vote, Vote::Failed(_))) {
             leave_at(hold, server, Loss::Unknown);
