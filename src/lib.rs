@@ -12,6 +12,7 @@
 //!
 //! Where a lower room needs an answer from above, it is handed in here: see [`ffi::Handlers`] and [`ffi::DataType`].
 
+#![cfg(feature = "module")]
 #![deny(unsafe_code)]
 
 mod command;
