@@ -59,6 +59,6 @@ pub(crate) use native_type::DataType;
 pub(crate) use registration::{Handlers, Module, command, data_type};
 pub(crate) use server_info::Replica;
 pub(crate) use source::Source;
-pub(crate) use timer::{Alarm, Timer};
+pub(crate) use timer::Alarm;
 pub(crate) use value::Value;
 pub(crate) use viewer::Viewer;

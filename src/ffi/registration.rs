@@ -112,6 +112,7 @@ required![
     RedisModule_DigestAddStringBuffer,
     RedisModule_DigestEndSequence,
     RedisModule_EmitAOF,
+    RedisModule_EventLoopAddOneShot,
     RedisModule_Free,
     RedisModule_FreeCallReply,
     RedisModule_FreeModuleUser,

@@ -1,5 +1,10 @@
-//! Timers of the server. They compare wall-clock time: what is woken re-checks its deadline.
+//! Timers of the server, one for each alarm. They compare wall-clock time: what is woken re-checks its deadline.
+//!
+//! None is started while one is being answered. The server fires in one go all that are due by the time at which it
+//! began: if the wall clock has stepped back since, a timer that is started meanwhile is due at once, and again, and the
+//! server does nothing else until the clock has caught up. It is started a moment later, from the event loop.
 
+use std::cell::Cell;
 use std::os::raw::c_void;
 use std::ptr;
 use std::sync::OnceLock;
@@ -8,6 +13,7 @@ use redis_module::raw;
 
 use super::catch::catch;
 use super::context::Context;
+use super::main_thread::MainThread;
 
 /// What a timer wakes. Passed as a number, so that no pointer has to be kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +28,26 @@ pub(crate) enum Alarm {
     Background,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    None,
+    /// To be started for so many milliseconds, once no other is being answered.
+    Asked(u64),
+    Started(raw::RedisModuleTimerID),
+}
+
+struct Timers {
+    /// By alarm.
+    timers: [Cell<Timer>; 4],
+    /// One is being answered.
+    answering: Cell<bool>,
+}
+
+static TIMERS: MainThread<Timers> = MainThread::new(Timers {
+    timers: [const { Cell::new(Timer::None) }; 4],
+    answering: Cell::new(false),
+});
+
 /// What answers alarms, see [`answer_with`].
 static ANSWER: OnceLock<fn(&Context<'_>, Alarm)> = OnceLock::new();
 
@@ -30,17 +56,40 @@ pub(super) fn answer_with(answer: fn(&Context<'_>, Alarm)) {
     ANSWER.get_or_init(|| answer);
 }
 
-/// A timer that was started.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timer(raw::RedisModuleTimerID);
-
 impl Context<'_> {
-    /// Wakes `alarm` once, `ms` from now.
-    pub(crate) fn start_timer(&self, ms: u64, alarm: Alarm) -> Timer {
+    fn timer(&self, alarm: Alarm) -> &'static Cell<Timer> {
+        &TIMERS.get(self).timers[alarm as usize]
+    }
+
+    /// Wakes `alarm` once, `ms` from now, and not when it was to be woken before.
+    pub(crate) fn start_timer(&self, ms: u64, alarm: Alarm) {
+        self.stop_timer(alarm);
+        let timer = if TIMERS.get(self).answering.get() {
+            Timer::Asked(ms)
+        } else {
+            Timer::Started(self.create_timer(ms, alarm))
+        };
+        self.timer(alarm).set(timer);
+    }
+
+    /// It is to be woken, and has not been yet.
+    pub(crate) fn has_timer(&self, alarm: Alarm) -> bool {
+        !matches!(self.timer(alarm).get(), Timer::None)
+    }
+
+    /// It is not woken.
+    pub(crate) fn stop_timer(&self, alarm: Alarm) {
+        if let Timer::Started(id) = self.timer(alarm).replace(Timer::None) {
+            // SAFETY: an id that is not known any more is refused by the server.
+            unsafe { api!(RedisModule_StopTimer, self.as_ptr(), id, ptr::null_mut()) };
+        }
+    }
+
+    fn create_timer(&self, ms: u64, alarm: Alarm) -> raw::RedisModuleTimerID {
         let data = ptr::without_provenance_mut::<c_void>(alarm as usize);
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         // SAFETY: the data is a number, not a pointer.
-        Timer(unsafe {
+        unsafe {
             api!(
                 RedisModule_CreateTimer,
                 self.as_ptr(),
@@ -48,38 +97,44 @@ impl Context<'_> {
                 Some(on_timer),
                 data
             )
-        })
+        }
     }
 
-    /// Stops a timer; one that has fired already is left alone.
-    pub(crate) fn stop_timer(&self, timer: Timer) {
-        // SAFETY: an id that is not known any more is refused by the server.
-        unsafe {
-            api!(
-                RedisModule_StopTimer,
-                self.as_ptr(),
-                timer.0,
-                ptr::null_mut()
-            )
-        };
+    fn start_asked_timers(&self) {
+        for alarm in Alarm::ALL {
+            if let Timer::Asked(ms) = self.timer(alarm).get() {
+                self.start_timer(ms, alarm);
+            }
+        }
     }
 }
 
 impl Alarm {
-    /// The one that was passed to the server as this number.
-    fn of(number: usize) -> Self {
-        let all = [Self::Sweep, Self::Due, Self::Background];
-        let found = all.into_iter().find(|alarm| *alarm as usize == number);
-        found.unwrap_or(Self::EndOfTurn)
-    }
+    /// In the order of their numbers.
+    const ALL: [Self; 4] = [Self::Sweep, Self::EndOfTurn, Self::Due, Self::Background];
 }
 
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
-    catch("a timer", || {
-        // SAFETY: the server's context for this call.
-        let ctx = unsafe { Context::new(ctx) };
-        if let Some(answer) = ANSWER.get() {
-            answer(&ctx, Alarm::of(data.addr()));
-        }
+    // SAFETY: the server's context for this call.
+    let ctx = unsafe { Context::new(ctx) };
+    let (Some(answer), Some(alarm)) = (ANSWER.get(), Alarm::ALL.get(data.addr())) else {
+        return;
+    };
+    let timers = TIMERS.get(&ctx);
+    ctx.timer(*alarm).set(Timer::None);
+    timers.answering.set(true);
+    catch("a timer", || answer(&ctx, *alarm));
+    timers.answering.set(false);
+    let is_asked = |timer: &Cell<Timer>| matches!(timer.get(), Timer::Asked(_));
+    if timers.timers.iter().any(is_asked) {
+        let start = Some(on_event_loop as unsafe extern "C" fn(*mut c_void));
+        // SAFETY: the function takes no data.
+        unsafe { api!(RedisModule_EventLoopAddOneShot, start, ptr::null_mut()) };
+    }
+}
+
+unsafe extern "C" fn on_event_loop(_data: *mut c_void) {
+    catch("the event loop", || {
+        Context::with_detached(|ctx| ctx.start_asked_timers());
     });
 }

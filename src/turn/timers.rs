@@ -153,7 +153,6 @@ fn arm_background(ctx: &Context<'_>) {
 }
 
 fn on_background(ctx: &Context<'_>) {
-    alarms::background_has_come(ctx);
     measured(ctx, || work_off(ctx));
 }
 

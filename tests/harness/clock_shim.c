@@ -1,5 +1,6 @@
 /* A wall clock that a test can step: loaded before the C library (LD_PRELOAD), it adds the microseconds that stand in
- * the file $MORTISE_CLOCK to what the process reads as the real time.
+ * the file $MORTISE_CLOCK to what the process reads as the real time. What stands behind them is a step that the clock takes
+ * when the process asks next what it has used of the processor, as the module does within its timers.
  *
  * Where $MORTISE_BOOT_ID names a file, the process is on a machine of its own: it reads that file for the kernel's boot
  * id and $MORTISE_MACHINE_ID for the machine's, and its boot-time clock began at another time. No other clock is
@@ -21,7 +22,7 @@
 /* How much longer ago another machine was started, in seconds. */
 #define STARTED_EARLIER 1000000
 
-static volatile const int64_t *offset;
+static volatile int64_t *offset; /* and the step */
 static const char *boot_id, *machine_id;
 
 /* The server writes its title over its environment. */
@@ -34,9 +35,9 @@ __attribute__((constructor)) static void find_offset(void) {
     boot_id = copy_of("MORTISE_BOOT_ID");
     machine_id = copy_of("MORTISE_MACHINE_ID");
     const char *path = getenv("MORTISE_CLOCK");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *page = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, 2 * sizeof *offset, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (page != MAP_FAILED) offset = page;
 }
@@ -59,6 +60,10 @@ int clock_gettime(clockid_t id, struct timespec *time) {
     /* Past the C library, whose own function this one hides. */
     int result = (int)syscall(SYS_clock_gettime, id, time);
     if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) shift(time);
+    if (id == CLOCK_THREAD_CPUTIME_ID && offset) {
+        offset[0] += offset[1];
+        offset[1] = 0;
+    }
     if (result == 0 && id == CLOCK_BOOTTIME && boot_id) time->tv_sec += STARTED_EARLIER;
     return result;
 }

@@ -157,6 +157,21 @@ fn a_waiter_served_while_the_clock_steps_is_served_on_time() {
     }
 }
 
+/// The server fires all timers that are due by the time at which it began to fire: one that is started in the middle of a step
+/// back is due at once, for as long as the clock needs to catch up.
+#[test]
+fn a_server_whose_clock_steps_back_within_a_timer_goes_on() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    for step in [Back(HOUR), Back(Duration::from_millis(200)), Back(DAY)] {
+        server.step_clock_within_timer(step);
+        assert_eq!(text(&cmd!(conn, "PING")), "PONG");
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 50, "WAIT", 0);
+        granted(&mut b);
+    }
+}
+
 #[test]
 fn a_wait_ends_on_time_over_every_step() {
     let server = shimmed().start();

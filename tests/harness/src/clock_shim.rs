@@ -38,7 +38,7 @@ impl ClockStep {
 pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
     let offset = offset_file(dir);
     if !offset.exists() {
-        fs::write(&offset, first.micros().to_ne_bytes())
+        fs::write(&offset, [first.micros(), 0].map(i64::to_ne_bytes).concat())
             .expect("the server's folder can be written");
     }
     let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();

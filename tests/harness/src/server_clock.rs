@@ -1,10 +1,11 @@
 //! Stepping the wall clock that a server sees, and booting the machine that it believes to be on.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::clock_shim::{ClockStep, boot_file, envs, offset_file, write_new_id};
+use crate::eventually;
 use crate::server::Server;
 
 impl Server {
@@ -14,19 +15,29 @@ impl Server {
     /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim).
     #[track_caller]
     pub fn step_clock(&self, step: ClockStep) {
-        let path = offset_file(self.dir());
+        let file = self.clock_file();
+        write(&file, 0, read(&file, 0) + step.micros());
+    }
+
+    /// The same, but in the middle of what the module does by itself next, and waits for that. Nothing may be asked of the
+    /// server meanwhile.
+    ///
+    /// # Panics
+    /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim), or its module does nothing.
+    #[track_caller]
+    pub fn step_clock_within_timer(&self, step: ClockStep) {
+        let file = self.clock_file();
+        write(&file, 8, step.micros());
+        eventually("the clock has stepped", || read(&file, 8) == 0);
+    }
+
+    #[track_caller]
+    fn clock_file(&self) -> File {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .open(&path)
-            .expect("a server with a clock shim");
-        let mut offset = [0; 8];
-        file.read_exact_at(&mut offset, 0)
-            .expect("the offset can be read");
-        let offset = i64::from_ne_bytes(offset) + step.micros();
-        // In place: the server has this very file mapped.
-        file.write_all_at(&offset.to_ne_bytes(), 0)
-            .expect("the offset can be written");
+            .open(offset_file(self.dir()));
+        file.expect("a server with a clock shim")
     }
 
     /// The environment of another program that is to see this server's wall clock, as it is stepped.
@@ -54,4 +65,17 @@ impl Server {
     pub fn forget_machine(&self) {
         fs::write(self.dir().join("machine-id"), "").expect("the server's folder can be written");
     }
+}
+
+fn read(file: &File, at: u64) -> i64 {
+    let mut micros = [0; 8];
+    file.read_exact_at(&mut micros, at)
+        .expect("the clock can be read");
+    i64::from_ne_bytes(micros)
+}
+
+/// In place: the server has this very file mapped.
+fn write(file: &File, at: u64, micros: i64) {
+    file.write_all_at(&micros.to_ne_bytes(), at)
+        .expect("the clock can be written");
 }
