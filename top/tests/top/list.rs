@@ -193,8 +193,6 @@ fn a_terminal_of_any_size_will_do() {
         terminal.press("?");
         terminal.press("x");
     }
-    // A key that comes in one moment with a new size may be read with the next one only: this one does nothing.
-    terminal.press("\x0c");
     terminal.await_texts(&["stock:42"]);
     terminal.resize(100, 24);
     terminal.await_line(&["stock:42", "alice"]);
