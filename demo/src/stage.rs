@@ -59,7 +59,9 @@ impl Stage {
 
     /// Somebody has pressed `q` or Ctrl-C.
     pub(crate) fn wants_to_end(&self) -> io::Result<bool> {
-        if self.terminal.is_none() || !event::poll(Duration::ZERO)? {
+        // Without any time nothing is looked at.
+        let a_moment = Duration::from_millis(1);
+        if self.terminal.is_none() || !event::poll(a_moment)? {
             return Ok(false);
         }
         let Event::Key(key) = event::read()? else {
