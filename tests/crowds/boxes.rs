@@ -1,12 +1,8 @@
 //! Boxes by the hundred thousand, and letters of one owner.
 
-use std::time::Duration;
-
 use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, mail, request, text};
 
-use crate::{MANY, alone, assert_never_long, run_many, server};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 
 fn make_boxes(conn: &mut Conn) {
     let calls = (0..MANY).map(|n| command!("LOCK.MAIL", format!("box:{n}")));

@@ -1,12 +1,9 @@
 //! A load of many locks: they are looked at afterwards, and nobody waits for that.
 
-use std::time::Duration;
-
 use mortise_harness::{Server, cmd, command, eventually_within, granted, int, send, waiter};
 
-use crate::{MANY, alone, assert_never_long, run_many, server};
+use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// So many that a look at all of them takes a while.
 const LOCKS: usize = 4 * MANY;
 
