@@ -348,21 +348,30 @@ export async function inTime(connecting, ms = CONNECT_TIMEOUT) {
 }
 
 async function opened(connection, connect, end, send) {
-  let fail;
-  const gone = new Promise((_, reject) => (fail = reject));
-  gone.catch(() => {});
-  connection.on("error", (error) => fail(error));
+  const awaited = new Set(); // no promise that outlives what is awaited: each race would stay with it
+  let failure;
+  const fail = (error) => {
+    failure ??= error;
+    for (const reject of awaited) reject(failure);
+  };
+  // A client may leave what it will never answer unsettled: whoever asked is told.
+  const unlessGone = (promise) => new Promise((resolve, reject) => {
+    const settle = (how) => (what) => awaited.delete(reject) && how(what);
+    awaited.add(reject);
+    promise.then(settle(resolve), settle(reject));
+    if (failure) fail();
+  });
+  connection.on("error", fail);
   connection.on("end", () => fail(new Error("the connection is closed")));
   const close = (error) => {
     fail(error ?? new Error("the connection was given up"));
     Promise.resolve().then(end).catch(() => {});
   };
   try {
-    await inTime(Promise.race([connect(), gone]));
+    await inTime(unlessGone(connect()));
   } catch (error) {
     close();
     throw error;
   }
-  // A client may leave what it will never answer unsettled: whoever asked is told by `gone`.
-  return { close, send: (commands) => Promise.race([gone, send(commands.map((command) => command.map(String)))]) };
+  return { close, send: (commands) => unlessGone(send(commands.map((command) => command.map(String)))) };
 }

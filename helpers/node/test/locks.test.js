@@ -2,10 +2,14 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import v8 from "node:v8";
+import vm from "node:vm";
 import { BusyError, LockError, Locks, LostError, RefusedError, UnreachableError } from "../index.js";
 import { libraries } from "./clients.js";
 import { Relay, Server, eventually } from "./servers.js";
 
+v8.setFlagsFromString("--expose-gc");
+const collectGarbage = vm.runInNewContext("gc");
 let server;
 before(async () => (server = await Server.start(["--enable-debug-command", "yes"])));
 after(() => server.close());
@@ -78,6 +82,17 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       await Promise.all(all);
       assert.deepEqual(served.map(([n]) => n), Array.from({ length: 1000 }, (_, n) => n));
       assert.ok(served.every(([, token], n) => n === 0 || token > served[n - 1][1]));
+    });
+
+    test("ten thousand acquisitions, each waited for, leave no memory behind", async () => {
+      const take = async (rounds) => {
+        for (let i = 0; i < rounds; i++) await locks.using("stock", {}, () => {});
+        collectGarbage();
+        return process.memoryUsage().heapUsed;
+      };
+      const both = async (rounds) => Math.max(...(await Promise.all([take(rounds), take(rounds)])));
+      const before = await both(1_000);
+      assert.ok((await both(5_000)) - before < 3_000_000);
     });
 
     test("readers share, and keep the writer out", async () => {
