@@ -362,8 +362,8 @@ async fn requirement_14_extending_has_a_limit() {
 #[tokio::test]
 async fn requirement_14_a_majority_that_denies_is_a_loss_and_a_minority_is_not() {
     let servers = Servers::start(3);
-    let quorum = servers.quorum_with(ms(200)).await;
-    let guard = quorum.lock("k").lease(ms(900)).acquire().await.unwrap();
+    let quorum = servers.quorum_with(ms(5_000)).await;
+    let guard = quorum.lock("k").lease(ms(30_000)).acquire().await.unwrap();
     cmd!(servers.0[0].connect(), "DEL", "k");
     guard.renew().await.unwrap();
     cmd!(servers.0[2].connect(), "DEL", "k");
