@@ -9,6 +9,7 @@ import { Again, Node, Ticket, Unanswered, abortable, codeOf, inTime, now, openIo
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
 const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that cannot be reached
+const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
 
 export class LockError extends Error {
@@ -144,31 +145,32 @@ export class Locks {
    */
   async ask(command, left = 0, signal = undefined) {
     const key = command[1];
-    let [node, asking, reply] = [this.nodeOf(key), []];
-    for (let hop = 0; hop < 5; hop++) {
-      const debts = [...node.debts].filter(([, debt]) => debt[1] === key);
+    let [node, asking] = [this.nodeOf(key), []];
+    for (let hop = 1; ; hop++) {
+      const debts = node.debts.size === 0 ? [] : [...node.debts].filter(([, debt]) => debt[1] === key);
       const mail = left > 0 ? ["WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : [];
       const replies = await abortable(node.wire.call([...debts.map(([, debt]) => debt), ...asking, [...command, ...mail]]), signal);
       debts.forEach(([debt], index) => node.paid(debt, replies[index]));
-      reply = replies.at(-1);
-      if (codeOf(reply) === "MOVED") {
-        await this.refresh(key);
-        [node, asking] = [this.nodeOf(key), []];
-      } else if (codeOf(reply) === "ASK") [node, asking] = [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
-      else break;
+      const reply = replies.at(-1);
+      const code = codeOf(reply);
+      if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return [node, reply];
+      if (code === "MOVED") await this.refresh(key);
+      [node, asking] = code === "MOVED" ? [this.nodeOf(key), []] : [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
     }
-    return [node, reply];
   }
 
   /** A lock, or null if there is none within `wait`. */
   async tryAcquire(name, options = {}) {
-    const { wait = 0, mode = "write", task, signal, renew = true, maxHold = Infinity, lease, poll } = { ...this.defaults, ...options };
-    if (!["read", "write"].includes(mode)) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
+    const { wait = 0, mode = "write", task, signal, renew = true, maxHold = Infinity } = options;
+    const { lease = this.defaults.lease, poll = this.defaults.poll } = options;
+    const command = COMMANDS.get(mode);
+    if (!command) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
     const key = this.topology.prefix + name;
-    const request = { name, key, lease, wait, task, signal, renew, maxHold, command: mode === "read" ? "LOCK.RLOCK" : "LOCK.ACQUIRE" };
+    const request = { name, key, lease, wait, task, signal, renew, maxHold, command };
     const end = now() + wait;
     signal?.throwIfAborted();
-    await this.#ready(request);
+    const ready = this.topology.ready?.();
+    if (ready) await this.#inTime(ready, request);
     for (let [tries, failing] = [1, null]; ; tries++) {
       let rest = 20;
       try {
@@ -196,18 +198,18 @@ export class Locks {
   }
 
   // A cluster's client that finds none goes on trying for ever: nobody waits for it longer than for the lock.
-  async #ready({ name, wait, signal }) {
-    const ready = this.topology.ready?.();
+  async #inTime(ready, { name, wait, signal }) {
     const limit = wait === Infinity ? PATIENCE : Math.max(wait, REFRESH_TIMEOUT);
-    await (ready && abortable(inTime(ready, limit), signal).catch((error) => {
+    await abortable(inTime(ready, limit), signal).catch((error) => {
       signal?.throwIfAborted();
       throw new UnreachableError(`the cluster cannot be asked: ${error.message}`, name, error);
-    }));
+    });
   }
 
   /** A lock. Rejects with a BusyError if there is none within `wait`, which has no end if it is not given. */
   async acquire(name, options = {}) {
-    const lock = await this.tryAcquire(name, { wait: Infinity, ...options });
+    const { wait = Infinity } = options;
+    const lock = await this.tryAcquire(name, { ...options, wait });
     if (lock === null) throw new BusyError(`the lock '${name}' is held by somebody else`, name);
     return lock;
   }

@@ -46,7 +46,8 @@ function uptime() {
   }
 }
 export const now = bootClock(() => performance.now(), () => Date.now(), uptime);
-export const codeOf = (error) => String(error?.message).split(" ", 1)[0];
+/** The first word of an error that the server has answered with. */
+export const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
 
 function fieldsOf(map) {
   if (map instanceof Map) return Object.fromEntries(map);
@@ -56,22 +57,23 @@ function fieldsOf(map) {
 
 /** Something that can be waited for, for a while. */
 class Bell {
+  rung = false;
   #ring;
-  constructor() {
-    this.clear();
-  }
+  #rings; // made where somebody waits: most are told before
   clear() {
     this.rung = false;
-    this.promise = new Promise((resolve) => (this.#ring = resolve));
+    this.#rings = undefined;
   }
   ring() {
     this.rung = true;
-    this.#ring();
+    this.#ring?.();
   }
   async wait(ms) {
+    if (this.rung) return true;
     let timer;
+    this.#rings ??= new Promise((resolve) => (this.#ring = resolve));
     const late = new Promise((resolve) => (timer = setTimeout(resolve, Math.min(Math.max(0, ms), 2 ** 31 - 1))));
-    await Promise.race([this.promise, late]);
+    await Promise.race([this.#rings, late]);
     clearTimeout(timer);
     return this.rung;
   }
@@ -106,14 +108,35 @@ export class Ticket {
   }
 }
 
-/** One connection that all share, made anew after any trouble. What was on it then is unknown. */
+/**
+ * One connection that all share, made anew after any trouble. What was on it then is unknown. What is asked for in one turn of
+ * the event loop goes to the server together.
+ */
 class Wire {
   #opening = null;
+  #calls = [];
   constructor(open, timeout) {
     this.open = open;
     this.timeout = timeout;
   }
-  async call(commands) {
+  /** The replies to some commands, which follow each other on the server. */
+  call(commands) {
+    return new Promise((resolve, reject) => {
+      if (this.#calls.push({ commands, resolve, reject }) === 1) process.nextTick(() => this.#flush());
+    });
+  }
+  async #flush() {
+    const calls = this.#calls;
+    this.#calls = [];
+    try {
+      const replies = await this.#send(calls.flatMap(({ commands }) => commands));
+      let end = 0;
+      for (const { commands, resolve } of calls) resolve(replies.slice(end, (end += commands.length)));
+    } catch (error) {
+      for (const { reject } of calls) reject(error);
+    }
+  }
+  async #send(commands) {
     const opening = (this.#opening ??= inTime(Promise.resolve().then(this.open)));
     let connection, timer;
     try {
@@ -326,7 +349,7 @@ export async function openNodeRedis(client) {
   });
   const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
   return opened(connection, () => connection.connect(), end, (commands) =>
-    Promise.all(commands.map((command) => connection.sendCommand(command).catch(errorReply))));
+    Promise.all(commands.map((command) => connection.sendCommand(command.map(String)).catch(errorReply))));
 }
 
 // What the server says begins with a word in capitals; anything else is the library's, about the connection.
@@ -373,5 +396,5 @@ async function opened(connection, connect, end, send) {
     close();
     throw error;
   }
-  return { close, send: (commands) => unlessGone(send(commands.map((command) => command.map(String)))) };
+  return { close, send: (commands) => unlessGone(send(commands)) };
 }

@@ -1,8 +1,10 @@
 //! Fencing: a store that refuses old tokens keeps right even where the lock cannot. Statements and script are the
 //! guide's own.
 
+use std::process::Command;
+
 use mortise_harness::{Conn, Link, Server, cmd, int, text, try_cmd, wait_for_sync_over};
-use rusqlite::{Connection, named_params};
+use tempfile::TempDir;
 
 /// A primary that grants, and a replica that never hears of it and is promoted, without a grace.
 struct Forgetful {
@@ -75,43 +77,65 @@ fn a_store_in_redis_refuses_a_holder_that_a_failover_without_a_grace_has_forgott
     assert_eq!(text(&cmd!(store, "HGET", "account:7", "value")), "of b");
 }
 
-/// The guide's table, and what it writes into it: an update of a row that is there, and of one that may not be.
-fn table() -> (Connection, [&'static str; 2]) {
-    let [schema, update, upsert] = blocks("sql")[..] else {
-        panic!("a table and two statements in the guide")
-    };
-    let store = Connection::open_in_memory().unwrap();
-    store.execute_batch(schema).unwrap();
-    (store, [update, upsert])
-}
+/// Runs one statement on a database of SQLite, which Python brings along, and prints what it asks for, or else how many rows
+/// it has written.
+const SQLITE: &str = "
+import sqlite3, sys
+path, statement, token, balance = sys.argv[1:]
+with sqlite3.connect(path) as store:
+    done = store.execute(statement, {'id': 7, 'token': int(token), 'balance': int(balance)})
+    print(done.fetchone()[0] if done.description else done.rowcount)
+";
 
-/// How many rows are written.
-fn write_to_table(store: &Connection, statement: &str, token: i64, balance: i64) -> usize {
-    let values = named_params! {":id": 7, ":token": token, ":balance": balance};
-    store.execute(statement, values).unwrap()
-}
+/// A database.
+struct Table(TempDir);
 
-fn balance(store: &Connection) -> i64 {
-    let query = "SELECT balance FROM account WHERE id = 7";
-    store.query_row(query, [], |row| row.get(0)).unwrap()
+impl Table {
+    /// The guide's table, and what it writes into it: an update of a row that is there, and of one that may not be.
+    fn new() -> (Table, [&'static str; 2]) {
+        let [schema, update, upsert] = blocks("sql")[..] else {
+            panic!("a table and two statements in the guide")
+        };
+        let table = Table(tempfile::tempdir().unwrap());
+        table.write(schema, 0, 0);
+        (table, [update, upsert])
+    }
+
+    /// How many rows are written, or the number that is asked for.
+    fn write(&self, statement: &str, token: i64, balance: i64) -> i64 {
+        let database = self.0.path().join("accounts");
+        let mut python = Command::new("python3");
+        let python = python.args(["-c", SQLITE]).arg(database).arg(statement);
+        let done = python
+            .arg(token.to_string())
+            .arg(balance.to_string())
+            .output();
+        let done = done.unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        let number = said.trim().parse();
+        number.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&done.stderr)))
+    }
+
+    fn balance(&self) -> i64 {
+        self.write("SELECT balance FROM account WHERE id = 7", 0, 0)
+    }
 }
 
 #[test]
 fn a_table_in_sql_refuses_a_holder_that_a_failover_without_a_grace_has_forgotten() {
     for n in [0, 1] {
         let mut locks = Forgetful::start();
-        let (store, statements) = table();
+        let (table, statements) = Table::new();
         let statement = statements[n];
         if n == 0 {
-            let row = "INSERT INTO account (id, balance) VALUES (7, 0)";
-            store.execute(row, []).unwrap();
+            table.write("INSERT INTO account (id, balance) VALUES (7, 0)", 0, 0);
         }
         let first = locks.grant_to_a();
-        assert_eq!(write_to_table(&store, statement, first, 10), 1);
-        assert_eq!(write_to_table(&store, statement, first, 20), 1, "again");
+        assert_eq!(table.write(statement, first, 10), 1);
+        assert_eq!(table.write(statement, first, 20), 1, "again");
         let second = locks.fail_over_and_grant_to_b();
-        assert_eq!(write_to_table(&store, statement, second, 30), 1);
-        assert_eq!(write_to_table(&store, statement, first, 40), 0, "too late");
-        assert_eq!(balance(&store), 30);
+        assert_eq!(table.write(statement, second, 30), 1);
+        assert_eq!(table.write(statement, first, 40), 0, "too late");
+        assert_eq!(table.balance(), 30);
     }
 }
