@@ -7,6 +7,7 @@ const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in 
 const CONNECT_TIMEOUT = 2_000;
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
 const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
+const MOST = 1_000; // calls in flight on a connection, and commands in a call
 const TICK = 1_000; // ms after which what is held is looked at, at the latest: timers stand still while the machine sleeps
 
 /** A request without a reply. `sent` is false where it surely never left. */
@@ -110,11 +111,12 @@ export class Ticket {
 
 /**
  * One connection that all share, made anew after any trouble. What was on it then is unknown. What is asked for in one turn of
- * the event loop goes to the server together.
+ * the event loop goes to the server together, but never so much at a time that its answers could come late.
  */
 class Wire {
   #opening = null;
-  #calls = [];
+  #calls = []; // not sent yet
+  #inFlight = 0;
   constructor(open, timeout) {
     this.open = open;
     this.timeout = timeout;
@@ -125,32 +127,36 @@ class Wire {
       if (this.#calls.push({ commands, resolve, reject }) === 1) process.nextTick(() => this.#flush());
     });
   }
-  async #flush() {
-    const calls = this.#calls;
-    this.#calls = [];
+  #flush() {
+    const calls = this.#calls.splice(0, MOST - this.#inFlight);
+    if (calls.length > 0) this.#exchange(calls);
+  }
+  async #exchange(calls) {
+    this.#inFlight += calls.length;
     try {
       const replies = await this.#send(calls.flatMap(({ commands }) => commands));
       let end = 0;
       for (const { commands, resolve } of calls) resolve(replies.slice(end, (end += commands.length)));
     } catch (error) {
       for (const { reject } of calls) reject(error);
+      for (const { reject } of this.#calls.splice(0)) reject(new Unanswered(error.cause, false));
     }
+    this.#inFlight -= calls.length;
+    this.#flush();
   }
   async #send(commands) {
     const opening = (this.#opening ??= inTime(Promise.resolve().then(this.open)));
-    let connection, timer;
+    let connection, stop;
     try {
       connection = await opening;
-      const late = () => connection.close(new Error("no reply in time"));
-      // In two steps: a process that stood still has time then to read what has come meanwhile.
-      timer = setTimeout(() => (timer = setTimeout(late, 200)), this.timeout - 200);
+      stop = deadline(this.timeout, () => connection.close(new Error("no reply in time")));
       return await connection.send(commands);
     } catch (cause) {
       if (this.#opening === opening) this.#opening = null;
       connection?.close();
       throw new Unanswered(cause, connection !== undefined);
     } finally {
-      clearTimeout(timer);
+      stop?.();
     }
   }
   async close() {
@@ -263,14 +269,14 @@ export class Node {
         for (const hold of this.holds) if (sent >= hold.until) hold.lose();
         const holds = [...this.holds];
         const due = holds.filter((hold) => hold.renewAt <= sent + hold.lease / 10 && sent < hold.last);
-        const debts = [...this.debts.keys()].slice(0, 1_000);
+        const debts = [...this.debts.keys()];
         if (due.length + debts.length > 0) {
           const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => this.debts.get(debt))];
-          const replies = await this.wire.call(commands).catch(() => []);
+          const replies = await this.#answers(commands);
           for (const [index, reply] of replies.entries()) {
             if (codeOf(reply) === "ASK") [, replies[index]] = await this.locks.ask(commands[index]).catch((error) => [this, error]);
           }
-          let failed = replies.length === 0;
+          let failed = false;
           due.forEach((hold, index) => (failed = hold.renewed(replies[index], sent) || failed));
           debts.forEach((debt, index) => (failed = this.paid(debt, replies[due.length + index]) || failed));
           if (failed) {
@@ -284,6 +290,17 @@ export class Node {
         }
       }
     });
+  }
+
+  // In portions, each of which is answered in time. What is not answered is undefined.
+  async #answers(commands) {
+    const replies = [];
+    try {
+      while (replies.length < commands.length) replies.push(...(await this.wire.call(commands.slice(replies.length, replies.length + MOST))));
+    } catch {
+      replies.length = commands.length;
+    }
+    return replies;
   }
 
   paid(debt, reply) {
@@ -360,14 +377,20 @@ function errorReply(error) {
 
 /** What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told. */
 export async function inTime(connecting, ms = CONNECT_TIMEOUT) {
-  let timer;
+  let stop;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => {
+    stop = deadline(ms, () => {
       reject(new Error("no connection in time"));
       connecting.then((connection) => connection?.close?.()).catch(() => {});
-    }, ms);
+    });
   });
-  return Promise.race([connecting, late]).finally(() => clearTimeout(timer));
+  return Promise.race([connecting, late]).finally(() => stop());
+}
+
+/** Calls `late` after `ms`, in two steps: a process that was busy, or stood still, reads first what has come. What it returns ends it. */
+function deadline(ms, late) {
+  let timer = setTimeout(() => (timer = setTimeout(late, 200)), ms - 200);
+  return () => clearTimeout(timer);
 }
 
 async function opened(connection, connect, end, send) {

@@ -95,6 +95,18 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       assert.ok((await both(5_000)) - before < 3_000_000);
     });
 
+    test("a hundred thousand that begin in one turn, in a process with other work, are all served and all renewed", async () => {
+      const keys = Array.from({ length: 100_000 }, (_, n) => `place:${n}`);
+      const taken = keys.map((key) => locks.acquire(key, { lease: 20_000 }));
+      for (const end = performance.now() + 2_000; performance.now() < end; ); // a long computation
+      const held = await Promise.all(taken);
+      const before = await server.info("total_renewals");
+      await eventually(async () => (await server.info("total_renewals")) >= before + keys.length);
+      assert.ok(held.every((lock) => lock.held));
+      await Promise.all(held.map((lock) => lock.release()));
+      assert.equal(await server.info("locks"), 0);
+    });
+
     test("readers share, and keep the writer out", async () => {
       const readers = await Promise.all([1, 2].map(() => locks.acquire("page", { mode: "read" })));
       assert.equal(await locks.tryAcquire("page"), null);
