@@ -4,7 +4,8 @@
 // of which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
 // then changes nothing.
 import { randomUUID } from "node:crypto";
-import { Again, Node, Ticket, Unanswered, abortable, codeOf, inTime, now, openIoredis, openNodeRedis, pause } from "./node.js";
+import { Unanswered, codeOf, inTime, topologyOf } from "./connections.js";
+import { Again, Node, Ticket, abortable, now, pause } from "./node.js";
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
@@ -293,65 +294,4 @@ export class Locks {
   [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
     return this.close();
   }
-}
-
-// Redis Cluster's hash of a key, over what stands between its first { and the next } if that is not empty.
-export function slotOf(key) {
-  const open = key.indexOf("{");
-  const close = key.indexOf("}", open + 1);
-  let crc = 0;
-  for (const byte of Buffer.from(open >= 0 && close > open + 1 ? key.slice(open + 1, close) : key)) {
-    crc ^= byte << 8;
-    for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
-  }
-  return crc & 0x3fff;
-}
-
-// What there is to know of a client: `address` of the node that serves a key (undefined outside of a cluster), `open` for a
-// connection to it, `refresh` after it turned out not to serve `key` any more.
-function topologyOf(client) {
-  if (typeof client?.refreshSlotsCache === "function") return ioredisCluster(client);
-  if (typeof client?.call === "function" && typeof client?.duplicate === "function") return single(() => openIoredis(client), client.options?.keyPrefix);
-  if (typeof client?.nodeClient === "function") return nodeRedisCluster(client);
-  if (typeof client?.getMasterNode === "function") {
-    return single(() => client._execute(false, async (master) => openNodeRedis(master)));
-  }
-  if (typeof client?.sendCommand === "function" && typeof client?.duplicate === "function") return single(() => openNodeRedis(client));
-  throw new TypeError("a client of ioredis or node-redis is needed");
-}
-
-const single = (open, prefix = "") => ({ prefix, address: () => undefined, open, refresh: async () => {} });
-
-function ioredisCluster(cluster) {
-  let becoming;
-  const node = (address) => cluster.nodes("master").find(({ options }) => `${options.host}:${options.port}` === address);
-  return {
-    prefix: cluster.options?.keyPrefix ?? "",
-    // Undefined if it is; all that come until then await the same.
-    ready: () => cluster.status === "ready" ? undefined : (becoming ??= new Promise((resolve, reject) => {
-      cluster.once("ready", resolve).once("end", () => reject(new Error("the cluster client has ended")));
-      if (cluster.status === "wait") cluster.connect().catch(reject);
-    }).finally(() => (becoming = undefined))),
-    address: (key) => cluster.slots[slotOf(key)]?.[0],
-    open: (address) => {
-      const found = node(address);
-      if (!found) throw new Error(`the cluster knows no primary ${address}`);
-      return openIoredis(found);
-    },
-    refresh: () => new Promise((resolve) => cluster.refreshSlotsCache(resolve)),
-  };
-}
-
-function nodeRedisCluster(cluster) {
-  return {
-    prefix: "",
-    address: (key) => cluster.slots[slotOf(key)]?.master?.address,
-    open: async (address) => {
-      const found = cluster.masters.find((master) => master.address === address);
-      if (!found) throw new Error(`the cluster knows no primary ${address}`);
-      return openNodeRedis(await cluster.nodeClient(found));
-    },
-    // Its own client reads the slots anew when a command of its own is sent elsewhere.
-    refresh: (key) => cluster.sendCommand(key, false, ["LOCK.INFO", key]).catch(() => {}),
-  };
 }

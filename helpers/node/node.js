@@ -1,22 +1,14 @@
-// One server as its locks see it: its connections, who waits for letters, what is held and what is left.
+// One server as its locks see it: who waits there for letters, what is held and what is left.
 // Knows nothing of how a lock is acquired: that is index.js, which uses this.
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { MOST, Wire, codeOf } from "./connections.js";
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
-const CONNECT_TIMEOUT = 2_000;
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
 const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
-const MOST = 1_000; // calls in flight on a connection, and commands in a call
 const TICK = 1_000; // ms after which what is held is looked at, at the latest: timers stand still while the machine sleeps
 
-/** A request without a reply. `sent` is false where it surely never left. */
-export class Unanswered extends Error {
-  constructor(cause, sent) {
-    super("no reply", { cause });
-    this.sent = sent;
-  }
-}
 /** This attempt came to nothing, the next one may not. */
 export class Again extends Error {}
 
@@ -47,9 +39,6 @@ function uptime() {
   }
 }
 export const now = bootClock(() => performance.now(), () => Date.now(), uptime);
-/** The first word of an error that the server has answered with. */
-export const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
-
 function fieldsOf(map) {
   if (map instanceof Map) return Object.fromEntries(map);
   if (!Array.isArray(map)) return map;
@@ -106,63 +95,6 @@ export class Ticket {
     if (this.bell.rung) return;
     Object.assign(this, { answer, begin });
     this.bell.ring();
-  }
-}
-
-/**
- * One connection that all share, made anew after any trouble. What was on it then is unknown. What is asked for in one turn of
- * the event loop goes to the server together, but never so much at a time that its answers could come late.
- */
-class Wire {
-  #opening = null;
-  #calls = []; // not sent yet
-  #inFlight = 0;
-  constructor(open, timeout) {
-    this.open = open;
-    this.timeout = timeout;
-  }
-  /** The replies to some commands, which follow each other on the server. */
-  call(commands) {
-    return new Promise((resolve, reject) => {
-      if (this.#calls.push({ commands, resolve, reject }) === 1) process.nextTick(() => this.#flush());
-    });
-  }
-  #flush() {
-    const calls = this.#calls.splice(0, MOST - this.#inFlight);
-    if (calls.length > 0) this.#exchange(calls);
-  }
-  async #exchange(calls) {
-    this.#inFlight += calls.length;
-    try {
-      const replies = await this.#send(calls.flatMap(({ commands }) => commands));
-      let end = 0;
-      for (const { commands, resolve } of calls) resolve(replies.slice(end, (end += commands.length)));
-    } catch (error) {
-      for (const { reject } of calls) reject(error);
-      for (const { reject } of this.#calls.splice(0)) reject(new Unanswered(error.cause, false));
-    }
-    this.#inFlight -= calls.length;
-    this.#flush();
-  }
-  async #send(commands) {
-    const opening = (this.#opening ??= inTime(Promise.resolve().then(this.open)));
-    let connection, stop;
-    try {
-      connection = await opening;
-      stop = deadline(this.timeout, () => connection.close(new Error("no reply in time")));
-      return await connection.send(commands);
-    } catch (cause) {
-      if (this.#opening === opening) this.#opening = null;
-      connection?.close();
-      throw new Unanswered(cause, connection !== undefined);
-    } finally {
-      stop?.();
-    }
-  }
-  async close() {
-    const opening = this.#opening;
-    this.#opening = null;
-    await opening?.then((connection) => connection.close(), () => {});
   }
 }
 
@@ -340,84 +272,4 @@ export class Node {
     this.#toKeep.ring();
     this.#keep();
   }
-}
-
-// Connections of a lock's own, made like those of the client that the user has. None of them ever sends anything twice: each
-// ends with its first trouble, and whoever asked is told.
-
-export async function openIoredis(client) {
-  const connection = client.duplicate({
-    lazyConnect: true, retryStrategy: () => null, sentinelRetryStrategy: () => null, reconnectOnError: null,
-    maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
-    commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
-  });
-  return opened(connection, () => connection.connect(), () => connection.disconnect(), async (commands) => {
-    if (commands.length === 1) return [await connection.call(...commands[0]).catch(errorReply)];
-    const replies = await connection.pipeline(commands.map((command) => ["call", ...command])).exec();
-    return replies.map(([error, reply]) => (error ? errorReply(error) : reply));
-  });
-}
-
-export async function openNodeRedis(client) {
-  const { socket } = client.options ?? {};
-  const connection = client.duplicate({
-    socket: { ...socket, reconnectStrategy: false, connectTimeout: CONNECT_TIMEOUT, socketTimeout: undefined },
-    disableOfflineQueue: true, readonly: false, pingInterval: undefined,
-  });
-  const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
-  return opened(connection, () => connection.connect(), end, (commands) =>
-    Promise.all(commands.map((command) => connection.sendCommand(command.map(String)).catch(errorReply))));
-}
-
-// What the server says begins with a word in capitals; anything else is the library's, about the connection.
-function errorReply(error) {
-  if (/^[A-Z][A-Z0-9_]+( |$)/.test(error?.message)) return error;
-  throw error;
-}
-
-/** What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told. */
-export async function inTime(connecting, ms = CONNECT_TIMEOUT) {
-  let stop;
-  const late = new Promise((_, reject) => {
-    stop = deadline(ms, () => {
-      reject(new Error("no connection in time"));
-      connecting.then((connection) => connection?.close?.()).catch(() => {});
-    });
-  });
-  return Promise.race([connecting, late]).finally(() => stop());
-}
-
-/** Calls `late` after `ms`, in two steps: a process that was busy, or stood still, reads first what has come. What it returns ends it. */
-function deadline(ms, late) {
-  let timer = setTimeout(() => (timer = setTimeout(late, 200)), ms - 200);
-  return () => clearTimeout(timer);
-}
-
-async function opened(connection, connect, end, send) {
-  const awaited = new Set(); // no promise that outlives what is awaited: each race would stay with it
-  let failure;
-  const fail = (error) => {
-    failure ??= error;
-    for (const reject of awaited) reject(failure);
-  };
-  // A client may leave what it will never answer unsettled: whoever asked is told.
-  const unlessGone = (promise) => new Promise((resolve, reject) => {
-    const settle = (how) => (what) => awaited.delete(reject) && how(what);
-    awaited.add(reject);
-    promise.then(settle(resolve), settle(reject));
-    if (failure) fail();
-  });
-  connection.on("error", fail);
-  connection.on("end", () => fail(new Error("the connection is closed")));
-  const close = (error) => {
-    fail(error ?? new Error("the connection was given up"));
-    Promise.resolve().then(end).catch(() => {});
-  };
-  try {
-    await inTime(unlessGone(connect()));
-  } catch (error) {
-    close();
-    throw error;
-  }
-  return { close, send: (commands) => unlessGone(send(commands)) };
 }

@@ -1,0 +1,212 @@
+// The user's client, as far as locks need it: which server serves what, and connections of their own, made as the client makes its own.
+
+const CONNECT_TIMEOUT = 2_000; // ms
+export const MOST = 1_000; // calls in flight on a connection, and commands in a call
+
+/** A request without a reply. `sent` is false where it surely never left. */
+export class Unanswered extends Error {
+  constructor(cause, sent) {
+    super("no reply", { cause });
+    this.sent = sent;
+  }
+}
+/** The first word of an error that the server has answered with. */
+export const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
+
+/**
+ * One connection that all share, made anew after any trouble. What was on it then is unknown. What is asked for in one turn of
+ * the event loop goes to the server together, but never so much at a time that its answers could come late.
+ */
+export class Wire {
+  #opening = null;
+  #calls = []; // not sent yet
+  #inFlight = 0;
+  constructor(open, timeout) {
+    this.open = open;
+    this.timeout = timeout;
+  }
+  /** The replies to some commands, which follow each other on the server. */
+  call(commands) {
+    return new Promise((resolve, reject) => {
+      if (this.#calls.push({ commands, resolve, reject }) === 1) process.nextTick(() => this.#flush());
+    });
+  }
+  #flush() {
+    const calls = this.#calls.splice(0, MOST - this.#inFlight);
+    if (calls.length > 0) this.#exchange(calls);
+  }
+  async #exchange(calls) {
+    this.#inFlight += calls.length;
+    try {
+      const replies = await this.#send(calls.flatMap(({ commands }) => commands));
+      let end = 0;
+      for (const { commands, resolve } of calls) resolve(replies.slice(end, (end += commands.length)));
+    } catch (error) {
+      for (const { reject } of calls) reject(error);
+      for (const { reject } of this.#calls.splice(0)) reject(new Unanswered(error.cause, false));
+    }
+    this.#inFlight -= calls.length;
+    this.#flush();
+  }
+  async #send(commands) {
+    const opening = (this.#opening ??= inTime(Promise.resolve().then(this.open)));
+    let connection, stop;
+    try {
+      connection = await opening;
+      stop = deadline(this.timeout, () => connection.close(new Error("no reply in time")));
+      return await connection.send(commands);
+    } catch (cause) {
+      if (this.#opening === opening) this.#opening = null;
+      connection?.close();
+      throw new Unanswered(cause, connection !== undefined);
+    } finally {
+      stop?.();
+    }
+  }
+  async close() {
+    const opening = this.#opening;
+    this.#opening = null;
+    await opening?.then((connection) => connection.close(), () => {});
+  }
+}
+
+// Connections of a lock's own, made like those of the client that the user has. None of them ever sends anything twice: each
+// ends with its first trouble, and whoever asked is told.
+
+async function openIoredis(client) {
+  const connection = client.duplicate({
+    lazyConnect: true, retryStrategy: () => null, sentinelRetryStrategy: () => null, reconnectOnError: null,
+    maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
+    commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
+  });
+  return opened(connection, () => connection.connect(), () => connection.disconnect(), async (commands) => {
+    if (commands.length === 1) return [await connection.call(...commands[0]).catch(errorReply)];
+    const replies = await connection.pipeline(commands.map((command) => ["call", ...command])).exec();
+    return replies.map(([error, reply]) => (error ? errorReply(error) : reply));
+  });
+}
+
+async function openNodeRedis(client) {
+  const { socket } = client.options ?? {};
+  const connection = client.duplicate({
+    socket: { ...socket, reconnectStrategy: false, connectTimeout: CONNECT_TIMEOUT, socketTimeout: undefined },
+    disableOfflineQueue: true, readonly: false, pingInterval: undefined,
+  });
+  const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
+  return opened(connection, () => connection.connect(), end, (commands) =>
+    Promise.all(commands.map((command) => connection.sendCommand(command.map(String)).catch(errorReply))));
+}
+
+// What the server says begins with a word in capitals; anything else is the library's, about the connection.
+function errorReply(error) {
+  if (/^[A-Z][A-Z0-9_]+( |$)/.test(error?.message)) return error;
+  throw error;
+}
+
+/** What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told. */
+export async function inTime(connecting, ms = CONNECT_TIMEOUT) {
+  let stop;
+  const late = new Promise((_, reject) => {
+    stop = deadline(ms, () => {
+      reject(new Error("no connection in time"));
+      connecting.then((connection) => connection?.close?.()).catch(() => {});
+    });
+  });
+  return Promise.race([connecting, late]).finally(() => stop());
+}
+
+/** Calls `late` after `ms`, in two steps: a process that was busy, or stood still, reads first what has come. What it returns ends it. */
+function deadline(ms, late) {
+  let timer = setTimeout(() => (timer = setTimeout(late, 200)), ms - 200);
+  return () => clearTimeout(timer);
+}
+
+async function opened(connection, connect, end, send) {
+  const awaited = new Set(); // no promise that outlives what is awaited: each race would stay with it
+  let failure;
+  const fail = (error) => {
+    failure ??= error;
+    for (const reject of awaited) reject(failure);
+  };
+  // A client may leave what it will never answer unsettled: whoever asked is told.
+  const unlessGone = (promise) => new Promise((resolve, reject) => {
+    const settle = (how) => (what) => awaited.delete(reject) && how(what);
+    awaited.add(reject);
+    promise.then(settle(resolve), settle(reject));
+    if (failure) fail();
+  });
+  connection.on("error", fail);
+  connection.on("end", () => fail(new Error("the connection is closed")));
+  const close = (error) => {
+    fail(error ?? new Error("the connection was given up"));
+    Promise.resolve().then(end).catch(() => {});
+  };
+  try {
+    await inTime(unlessGone(connect()));
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return { close, send: (commands) => unlessGone(send(commands)) };
+}
+
+// Redis Cluster's hash of a key, over what stands between its first { and the next } if that is not empty.
+export function slotOf(key) {
+  const open = key.indexOf("{");
+  const close = key.indexOf("}", open + 1);
+  let crc = 0;
+  for (const byte of Buffer.from(open >= 0 && close > open + 1 ? key.slice(open + 1, close) : key)) {
+    crc ^= byte << 8;
+    for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+  }
+  return crc & 0x3fff;
+}
+
+// What there is to know of a client: `address` of the node that serves a key (undefined outside of a cluster), `open` for a
+// connection to it, `refresh` after it turned out not to serve `key` any more.
+export function topologyOf(client) {
+  if (typeof client?.refreshSlotsCache === "function") return ioredisCluster(client);
+  if (typeof client?.call === "function" && typeof client?.duplicate === "function") return single(() => openIoredis(client), client.options?.keyPrefix);
+  if (typeof client?.nodeClient === "function") return nodeRedisCluster(client);
+  if (typeof client?.getMasterNode === "function") {
+    return single(() => client._execute(false, async (master) => openNodeRedis(master)));
+  }
+  if (typeof client?.sendCommand === "function" && typeof client?.duplicate === "function") return single(() => openNodeRedis(client));
+  throw new TypeError("a client of ioredis or node-redis is needed");
+}
+
+const single = (open, prefix = "") => ({ prefix, address: () => undefined, open, refresh: async () => {} });
+
+function ioredisCluster(cluster) {
+  let becoming;
+  const node = (address) => cluster.nodes("master").find(({ options }) => `${options.host}:${options.port}` === address);
+  return {
+    prefix: cluster.options?.keyPrefix ?? "",
+    // Undefined if it is; all that come until then await the same.
+    ready: () => cluster.status === "ready" ? undefined : (becoming ??= new Promise((resolve, reject) => {
+      cluster.once("ready", resolve).once("end", () => reject(new Error("the cluster client has ended")));
+      if (cluster.status === "wait") cluster.connect().catch(reject);
+    }).finally(() => (becoming = undefined))),
+    address: (key) => cluster.slots[slotOf(key)]?.[0],
+    open: (address) => {
+      const found = node(address);
+      if (!found) throw new Error(`the cluster knows no primary ${address}`);
+      return openIoredis(found);
+    },
+    refresh: () => new Promise((resolve) => cluster.refreshSlotsCache(resolve)),
+  };
+}
+
+function nodeRedisCluster(cluster) {
+  return {
+    prefix: "",
+    address: (key) => cluster.slots[slotOf(key)]?.master?.address,
+    open: async (address) => {
+      const found = cluster.masters.find((master) => master.address === address);
+      if (!found) throw new Error(`the cluster knows no primary ${address}`);
+      return openNodeRedis(await cluster.nodeClient(found));
+    },
+    // Its own client reads the slots anew when a command of its own is sent elsewhere.
+    refresh: (key) => cluster.sendCommand(key, false, ["LOCK.INFO", key]).catch(() => {}),
+  };
+}
