@@ -117,7 +117,7 @@ export async function inTime(connecting, ms = CONNECT_TIMEOUT) {
 
 /** Calls `late` after `ms`, in two steps: a process that was busy, or stood still, reads first what has come. What it returns ends it. */
 function deadline(ms, late) {
-  let timer = setTimeout(() => (timer = setTimeout(late, 200)), ms - 200);
+  let timer = setTimeout(() => (timer = setTimeout(late, 200)), Math.min(ms, 2 ** 31 - 1) - 200);
   return () => clearTimeout(timer);
 }
 
