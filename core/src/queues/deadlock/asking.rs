@@ -163,7 +163,10 @@ impl<'a> Asking<'a> {
             while at != NIL && left > 0 {
                 left -= 1;
                 let task = waiters.task_at(at);
-                if task != self.task && self.waits_at(key, at) && self.waits_for(task, at) {
+                let owner = waiters.node(at).waiter.owner.as_ref();
+                let is_first = waiters.standing(task, key, owner) == at;
+                let waits = is_first && self.waits_at(key, at);
+                if waits && task != self.task && self.waits_for(task, at) {
                     return Some(vec![self.wait.key.clone(), keys.node(key).id.clone()]);
                 }
                 at = waiters.next_in_line(at);

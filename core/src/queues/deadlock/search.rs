@@ -66,6 +66,8 @@ pub(super) struct Search<'a> {
     reached: HashMap<u32, Reached>,
     pending: VecDeque<(u32, Exits)>,
     walked: HashMap<u32, Walked>,
+    /// The upgrades that have been walked from, or are about to be.
+    upgrades: BTreeSet<u32>,
     pub(super) looks: usize,
     pub(super) gave_up: bool,
     /// The last step of a cycle.
@@ -96,6 +98,7 @@ impl<'a> Search<'a> {
             reached: HashMap::new(),
             pending: VecDeque::new(),
             walked: HashMap::new(),
+            upgrades: BTreeSet::new(),
             looks: 0,
             gave_up: false,
             closed: None,
@@ -242,7 +245,8 @@ impl<'a> Search<'a> {
             let task = waiters.task_of(holder);
             self.reach(task, step);
             let first = waiters.standing(task, key, holder);
-            if first != NIL && waiters.node(first).upgrade {
+            // Once: two upgrades that wait for each other would go on for ever.
+            if first != NIL && waiters.node(first).upgrade && self.upgrades.insert(first) {
                 self.pending.push_back((task, Exits::Upgrade(first)));
             }
         } else if self.counts(step, holder) {

@@ -38,3 +38,10 @@ proptest! {
         state::check_every_wait(&state);
     }
 }
+
+#[test]
+fn states_in_which_it_was_wrong_once_are_judged_right() {
+    for state in state::found() {
+        state::check_every_wait(&state);
+    }
+}

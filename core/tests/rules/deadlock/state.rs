@@ -65,6 +65,30 @@ fn key() -> impl Strategy<Value = KeyState> {
         })
 }
 
+/// States in which the search was wrong once.
+pub(crate) fn found() -> [State; 1] {
+    let key = |holders: &[usize], write, asks: &[(usize, bool)]| KeyState {
+        holders: holders.iter().map(|owner| (*owner, false)).collect(),
+        write,
+        asks: asks
+            .iter()
+            .map(|&(owner, write)| Queued {
+                owner,
+                write,
+                gone: false,
+            })
+            .collect(),
+    };
+    [State {
+        in_grace: false,
+        keys: vec![
+            key(&[0], true, &[(1, false)]),
+            key(&[4], false, &[(1, false), (5, true), (1, false)]),
+            key(&[0, 1], false, &[(0, true), (1, true)]),
+        ],
+    }]
+}
+
 /// A state as the server has it and as the graph sees it.
 struct World {
     server: Server,
