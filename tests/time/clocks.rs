@@ -205,9 +205,9 @@ fn over_every_step_leases_and_waits_end_on_time_while_set_nx_px_loses_or_keeps_i
         cmd!(conn, "SET", "plain", "a", "NX", "PX", 60_000);
         cmd!(conn, "LOCK.ACQUIRE", "held", "a", 60_000);
         let asked = Instant::now();
-        let mut limited = waiter!(server, "LOCK.ACQUIRE", "held", "b", 60_000, "WAIT", 600);
+        let mut limited = waiter!(server, "LOCK.ACQUIRE", "held", "b", 60_000, "WAIT", 3_000);
         let since = Instant::now();
-        cmd!(conn, "LOCK.ACQUIRE", "ends", "a", 500);
+        cmd!(conn, "LOCK.ACQUIRE", "ends", "a", 2_500);
         let mut next = waiter!(server, "LOCK.ACQUIRE", "ends", "b", 60_000, "WAIT", 0);
         server.step_clock(step);
         match step {
@@ -219,9 +219,9 @@ fn over_every_step_leases_and_waits_end_on_time_while_set_nx_px_loses_or_keeps_i
             }),
         }
         granted(&mut next);
-        assert_on_time("the hand-off", since, 500, step);
+        assert_on_time("the hand-off", since, 2_500, step);
         assert!(is_nil(&limited.recv()), "the wait is over");
-        assert_on_time("the end of the wait", asked, 600, step);
+        assert_on_time("the end of the wait", asked, 3_000, step);
         // The one that `SET NX PX` would have lost is held on.
         assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "held", "c", 60_000)));
         for (key, owner) in [("held", "a"), ("ends", "b")] {
