@@ -155,8 +155,10 @@ export class Locks {
       const reply = replies.at(-1);
       const code = codeOf(reply);
       if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return [node, reply];
-      if (code === "MOVED") await this.refresh(key);
-      [node, asking] = code === "MOVED" ? [this.nodeOf(key), []] : [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
+      if (code === "MOVED") {
+        await this.refresh(key);
+        [node, asking] = [this.nodeOf(key), []];
+      } else [node, asking] = [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
     }
   }
 

@@ -213,7 +213,7 @@ export class Node {
           debts.forEach((debt, index) => (failed = this.paid(debt, replies[due.length + index]) || failed));
           if (failed) {
             await this.#rehome();
-            await pause(Math.min(wait, ...holds.map((hold) => hold.lease / 10)));
+            await pause(holds.reduce((least, hold) => Math.min(least, hold.lease / 10), wait));
           }
           wait = failed ? Math.min(wait * 2, 500) : 20;
         } else if (holds.length > 0) {
