@@ -84,15 +84,23 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       assert.ok(served.every(([, token], n) => n === 0 || token > served[n - 1][1]));
     });
 
-    test("ten thousand acquisitions, each waited for, leave no memory behind", async () => {
+    test("thirty thousand acquisitions, each waited for, leave no memory behind", async () => {
       const take = async (rounds) => {
         for (let i = 0; i < rounds; i++) await locks.using("stock", {}, () => {});
         collectGarbage();
         return process.memoryUsage().heapUsed;
       };
       const both = async (rounds) => Math.max(...(await Promise.all([take(rounds), take(rounds)])));
-      const before = await both(1_000);
-      assert.ok((await both(5_000)) - before < 3_000_000);
+      // Code that is compiled meanwhile takes room once; what is kept of each command does in most rounds.
+      let before = await both(1_000);
+      const grown = [];
+      for (let round = 0; round < 3; round++) {
+        const after = await both(5_000);
+        grown.push(after - before);
+        before = after;
+      }
+      const [, middle] = grown.toSorted((one, other) => one - other);
+      assert.ok(middle < 3_000_000, `${grown}`);
     });
 
     test("twenty thousand that begin in one turn, in a process with other work, are all served and all renewed", async () => {
