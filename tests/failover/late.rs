@@ -73,12 +73,18 @@ impl Pair {
     /// Waits until the primary grants on the word of its replica, which has heard of it.
     fn await_prompt(&self) {
         let mut conn = self.primary.connect();
-        eventually_within(PATIENCE, "the primary grants", || {
-            let reply = try_cmd!(conn, "LOCK.ACQUIRE", "warm", "w", 1_000);
-            let token = matches!(reply, Ok(Value::Int(_)));
-            if token { Ok(()) } else { Err(reply) }
-        });
-        await_hold(&self.replica, "warm", "w");
+        let mut heard = self.replica.connect();
+        // Each look lengthens the lease, so that the hold is not over before a busy machine's replica has heard of it.
+        eventually_within(
+            PATIENCE,
+            "the primary grants, and its replica hears",
+            || {
+                let reply = try_cmd!(conn, "LOCK.ACQUIRE", "warm", "w", 1_000);
+                let token = matches!(reply, Ok(Value::Int(_)));
+                let is_heard = token && hold_of(&mut heard, "warm", "w").is_some();
+                if is_heard { Ok(()) } else { Err(reply) }
+            },
+        );
         await_on_time(&self.primary);
     }
 
