@@ -39,18 +39,22 @@ func modulePath() string {
 	return path
 }
 
-// taken are the ports of these tests' servers, most of which run side by side.
-var taken sync.Map
+// claims are held until the process ends.
+var claims sync.Map
 
-func freePort(t testing.TB) int {
-	t.Helper()
+// claimPort answers a port that no other test of any language's helper has, also while its server is down: it belongs to
+// whoever listens 2,500 above. It is below the ports that connections are made from, and a cluster's bus is 10,000 above.
+func claimPort() int {
 	for {
-		port := 10_000 + rand.IntN(10_000) // below the ports that connections are made from, with room for a cluster's bus
+		port := 10_000 + rand.IntN(2_500)
+		claim, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+2_500))
+		if err != nil {
+			continue
+		}
+		claims.Store(port, claim)
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
-			if _, ours := taken.LoadOrStore(port, true); !ours {
-				return port
-			}
+			return port
 		}
 	}
 }
@@ -68,7 +72,7 @@ func start(t testing.TB, args ...string) *server {
 
 func startWith(t testing.TB, args func(port int, dir string) []string) *server {
 	t.Helper()
-	port := freePort(t)
+	port := claimPort()
 	s := &server{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), args: args(port, t.TempDir())}
 	s.Client = redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
 	s.run()

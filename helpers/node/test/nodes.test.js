@@ -7,7 +7,7 @@ import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
 import { slotOf } from "../connections.js";
 import { Locks, UnreachableError } from "../index.js";
-import { Server, clusterOptions, eventually, eventuallyHasAll, freePort, startCluster } from "./servers.js";
+import { Server, claimPort, clusterOptions, eventually, eventuallyHasAll, startCluster } from "./servers.js";
 
 const quiet = (client) => client.on("error", () => {});
 const clusters = {
@@ -141,7 +141,7 @@ const nobody = {
 describe("where nobody is", { concurrency: true }, () => {
   for (const [library, make] of Object.entries(nobody)) {
     test(`${library}: asking for a lock ends, and can be ended`, { timeout: 120_000 }, async () => {
-      const port = await freePort();
+      const port = await claimPort();
       const client = make(port);
       const locks = new Locks(client);
       for (const wait of [0, 300, 3_000]) await assert.rejects(locks.acquire("stock", { wait }), UnreachableError);

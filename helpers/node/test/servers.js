@@ -19,22 +19,35 @@ export async function eventually(condition, seconds = 60) {
   throw new Error(`not within ${seconds} s: ${condition}`);
 }
 
-// Below those that connections are made from, so that none takes it before the server does; a cluster's bus is 10,000 above.
-export async function freePort() {
+/** A listener on the port, or nothing if another has it. */
+function listen(port) {
+  return new Promise((resolve) => {
+    const listener = net.createServer().once("error", () => resolve(undefined));
+    listener.listen(port, "127.0.0.1", () => resolve(listener));
+  });
+}
+
+/**
+ * A port that no other test of any language's helper has, also while its server is down: it belongs to the process that listens
+ * 2,500 above. It is below the ports that connections are made from, and a cluster's bus is 10,000 above.
+ */
+export async function claimPort() {
   for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 10_000);
-    const isFree = await new Promise((resolve) => {
-      const probe = net.createServer().once("error", () => resolve(false));
-      probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
-    });
-    if (isFree) return port;
+    const port = 10_000 + Math.floor(Math.random() * 2_500);
+    const claim = await listen(port + 2_500);
+    if (!claim) continue;
+    claim.unref();
+    const probe = await listen(port);
+    if (!probe) continue;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
   }
 }
 
 export class Server {
   static async start(options = [], { sentinel } = {}) {
     const server = new Server();
-    server.port = await freePort();
+    server.port = await claimPort();
     server.folder = await mkdtemp(path.join(tmpdir(), "mortise-node-"));
     server.arguments = ["--port", server.port, "--bind", "127.0.0.1", "--save", "", "--dir", server.folder, "--loadmodule", MODULE, ...options];
     if (sentinel) {

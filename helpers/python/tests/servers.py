@@ -28,17 +28,26 @@ def eventually(condition, seconds=60):
     raise AssertionError(f"not within {seconds} s: {condition}")
 
 
-def free_port():
-    """Below those that connections are made from, so that none takes it before the server does; a cluster's bus is 10,000 above."""
+CLAIMS = []  # held until the process ends
+
+
+def claim_port():
+    """A port that no other test of any language's helper has, also while its server is down.
+
+    It belongs to the process that listens 2,500 above. It is below the ports that connections are made from, and a cluster's bus is
+    10,000 above.
+    """
     while True:
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", random.randrange(10_000, 20_000)))
-            return one.getsockname()[1]
+        port = random.randrange(10_000, 12_500)
+        with contextlib.suppress(OSError):
+            CLAIMS.append(socket.create_server(("127.0.0.1", port + 2_500)))
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
 
 
 class Server:
     def __init__(self, *options, module=True, sentinel=None):
-        self.port, self.folder = free_port(), tempfile.mkdtemp(prefix="mortise-python-")
+        self.port, self.folder = claim_port(), tempfile.mkdtemp(prefix="mortise-python-")
         self.arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder,
                           "--enable-debug-command", "yes", *options]
         if sentinel is not None:

@@ -3,11 +3,14 @@ package mortise;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.BindException;
+import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
@@ -18,6 +21,7 @@ import redis.clients.jedis.util.SafeEncoder;
 
 /** A real server with the module. */
 final class TestServer implements AutoCloseable {
+    private static final Queue<ServerSocket> CLAIMS = new ConcurrentLinkedQueue<>(); // held until the process ends
     final int port;
     private final List<String> command;
     private Process process;
@@ -36,7 +40,7 @@ final class TestServer implements AutoCloseable {
     private TestServer(List<String> more, String conf) {
         try {
             var dir = Files.createTempDirectory("mortise");
-            port = freePort();
+            port = claimPort();
             command = new ArrayList<>(List.of(System.getenv().getOrDefault("MORTISE_SERVER", "redis-server")));
             if (conf != null) {
                 command.add(Files.writeString(dir.resolve("sentinel.conf"), conf).toString());
@@ -52,15 +56,25 @@ final class TestServer implements AutoCloseable {
         start();
     }
 
-    /** Below the ports that connections are made from, so that none takes it before the server does. */
-    private static int freePort() throws IOException {
+    /**
+     * A port that no other test of any language's helper has, also while its server is down: it belongs to the process that
+     * listens 2,500 above. It is below the ports that connections are made from, and a cluster's bus is 10,000 above.
+     */
+    private static int claimPort() throws IOException {
         while (true) {
-            try (var socket = new ServerSocket(ThreadLocalRandom.current().nextInt(10_000, 20_000))) { // and a cluster's bus above
-                return socket.getLocalPort();
+            int port = ThreadLocalRandom.current().nextInt(10_000, 12_500);
+            try {
+                CLAIMS.add(listen(port + 2_500));
+                listen(port).close();
+                return port;
             } catch (BindException e) {
-                // taken
+                // another has it
             }
         }
+    }
+
+    private static ServerSocket listen(int port) throws IOException {
+        return new ServerSocket(port, 1, InetAddress.getByName("127.0.0.1"));
     }
 
     void start() {
