@@ -86,7 +86,7 @@ fn monitor_shows_what_was_sent_and_no_hand_off() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
-    cmd!(conn, "LOCK.ACQUIRE", "short", "a", 100);
+    cmd!(conn, "LOCK.ACQUIRE", "short", "a", 1_500);
     let mut monitor = server.connect();
     cmd!(monitor, "MONITOR");
     let mut waiting = waiter!(server, "LOCK.ACQUIRE", "short", "b", 60_000, "WAIT", 0);

@@ -75,7 +75,7 @@ fn full_memory_does_not_refuse_a_hand_off() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "released", "a", 60_000);
-    cmd!(conn, "LOCK.ACQUIRE", "expired", "a", 500);
+    cmd!(conn, "LOCK.ACQUIRE", "expired", "a", 1_500);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "released", "b", 60_000, "WAIT", 0);
     let mut c = waiter!(server, "LOCK.ACQUIRE", "expired", "c", 60_000, "WAIT", 0);
     fill(&server);

@@ -126,10 +126,10 @@ fn waiters_are_served_on_time_after_every_step() {
     let mut conn = server.connect();
     let mut late = lateness(&server, |server| {
         let since = Instant::now();
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 300);
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
         let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
         granted(&mut b);
-        let late = millis(since) - 300;
+        let late = millis(since) - 1_000;
         cmd!(conn, "LOCK.RELEASE", "key", "b");
         late
     });
@@ -146,12 +146,12 @@ fn a_waiter_served_while_the_clock_steps_is_served_on_time() {
     let mut conn = server.connect();
     for step in STEPS {
         let since = Instant::now();
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 400);
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
         let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
         // The timer for the end of the lease is set by now.
         server.step_clock(step);
         granted(&mut b);
-        let late = millis(since) - 400;
+        let late = millis(since) - 1_000;
         assert!((-1..1_000).contains(&late), "{late} ms late over {step:?}");
         cmd!(conn, "LOCK.RELEASE", "key", "b");
     }
@@ -178,10 +178,10 @@ fn a_wait_ends_on_time_over_every_step() {
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
     for step in STEPS {
         let since = Instant::now();
-        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 400);
+        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 1_000);
         server.step_clock(step);
         assert!(is_nil(&b.recv()));
-        let late = millis(since) - 400;
+        let late = millis(since) - 1_000;
         assert!((-1..1_000).contains(&late), "{late} ms late over {step:?}");
     }
 }

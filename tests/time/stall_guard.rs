@@ -55,7 +55,7 @@ fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_repl
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
     cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 60_000);
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 500);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_500);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
     freeze(&server, FROZEN);
     let since = Instant::now();
@@ -81,7 +81,7 @@ fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
     // No client sends anything: the timers that are overdue must notice, too.
     let server = guarded();
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 500);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
     freeze(&server, FROZEN);
     assert!(b.recv_within(Duration::from_millis(3_500)).is_none());

@@ -10,7 +10,7 @@ use mortise_harness::{
 fn an_expired_lease_lets_the_next_in_long_before_its_own_wait_ends() {
     let server = Server::start();
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 100);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 60_000);
     let reply = b.recv_within(Duration::from_secs(2));
     let token = int(&reply.expect("granted once the lease was over").unwrap());
@@ -26,7 +26,7 @@ fn an_expired_lease_lets_the_next_in_within_milliseconds() {
     // come 50 ms late.
     let mut late: Vec<i64> = (0..15)
         .map(|_| {
-            cmd!(a, "LOCK.ACQUIRE", "key", "a", 250);
+            cmd!(a, "LOCK.ACQUIRE", "key", "a", 600);
             let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
             let left = hold_of(&mut a, "key", "a").map_or(0, |hold| hold.lease);
             let asked = Instant::now();
@@ -44,10 +44,10 @@ fn an_expired_lease_lets_the_next_in_within_milliseconds() {
 fn a_renewed_lease_keeps_the_queue_waiting() {
     let server = Server::start();
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 200);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     cmd!(a, "LOCK.RENEW", "key", "a", 60_000);
-    let mut other = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 400);
+    let mut other = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 2_500);
     assert!(is_nil(&other.recv()));
     assert_eq!(holders_of(&mut a, "key"), ["a"]);
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
@@ -60,7 +60,7 @@ fn one_expired_reader_of_two_does_not_let_a_writer_in() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    cmd!(a, "LOCK.RLOCK", "key", "b", 100);
+    cmd!(a, "LOCK.RLOCK", "key", "b", 1_000);
     let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
     eventually("b's lease is over", || {
         hold_of(&mut a, "key", "b").is_none()

@@ -42,7 +42,7 @@ fn await_lease_over(conn: &mut Conn, key: &str, owner: &str) {
 fn a_lease_that_ends_while_replicas_are_too_few_lets_nobody_in() {
     let (primary, replica) = with_replica();
     let mut a = primary.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
     let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     demand(&primary, 2);
     await_lease_over(&mut a, "key", "a");
@@ -62,7 +62,7 @@ fn a_lease_that_ends_while_replicas_are_too_few_lets_nobody_in() {
 fn an_upgrade_whose_read_hold_ends_while_replicas_are_too_few_is_answered_at_once() {
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();
-    cmd!(a, "LOCK.RLOCK", "key", "a", 300);
+    cmd!(a, "LOCK.RLOCK", "key", "a", 1_500);
     cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
     let mut upgrade = waiter!(primary, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
     let mut behind = waiter!(primary, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
@@ -110,7 +110,7 @@ fn wait_limits_and_unblocks_pass_while_replicas_are_too_few() {
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    let mut w = waiter!(primary, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 500);
+    let mut w = waiter!(primary, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 1_500);
     let mut x = waiter!(primary, "LOCK.WLOCK", "key", "x", 60_000, "WAIT", 0);
     let mut r = waiter!(primary, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
     demand(&primary, 2);
@@ -224,10 +224,10 @@ fn a_key_held_back_in_a_cluster_is_remembered_once() {
     eventually("the cluster is up", || {
         text(&cmd!(a, "CLUSTER", "INFO")).contains("cluster_state:ok")
     });
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
     cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 1_500);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 3_000);
     demand(&server, 1);
     // A while in which the server has been asked again and again.
     assert!(is_nil(&c.recv()));

@@ -237,7 +237,7 @@ fn the_totals_of_info_count_what_has_happened() {
     cmd!(a, "LOCK.RENEW", "key", "a", 60_000);
     assert_eq!(total("renewals"), 1);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 100, "WAIT", 0);
-    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 50);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 1_000);
     assert!(is_nil(&c.recv()));
     assert_eq!((total("timeouts"), total("denied")), (1, 1));
     cmd!(a, "LOCK.RELEASE", "key", "a", "ALL");

@@ -331,7 +331,7 @@ fn a_reload_of_all_data_keeps_the_waiters_and_the_lease_they_wait_for() {
     assert_eq!(text(&cmd!(scene.a, "PING")), "PONG");
     scene.b_waits_for("a");
     let mut scene = Scene::new();
-    cmd!(scene.a, "LOCK.ACQUIRE", "short", "a", 300);
+    cmd!(scene.a, "LOCK.ACQUIRE", "short", "a", 1_500);
     let mut c = waiter!(
         scene.primary,
         "LOCK.ACQUIRE",

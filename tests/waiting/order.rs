@@ -258,10 +258,10 @@ fn calls(line: &str) -> u64 {
 #[test]
 fn a_wait_ends_in_null_at_its_limit_and_not_before() {
     let (server, mut a) = held();
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 300);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 1_500);
     let queued = &lock_info(&mut a, "key").unwrap().queue[0];
     assert!(
-        queued.left <= 300 && queued.waited + queued.left <= 300,
+        queued.left <= 1_500 && queued.waited + queued.left <= 1_500,
         "{queued:?}"
     );
     assert!(is_nil(&b.recv()));
@@ -282,7 +282,15 @@ fn wait_limits_end_in_their_own_order_and_not_in_that_of_the_queue() {
         "WAIT",
         60_000
     );
-    let mut quick = waiter!(server, "LOCK.ACQUIRE", "key", "quick", 60_000, "WAIT", 50);
+    let mut quick = waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "key",
+        "quick",
+        60_000,
+        "WAIT",
+        1_000
+    );
     assert!(is_nil(&quick.recv()));
     assert_eq!(queue_of(&mut a, "key"), ["slow"]);
     cmd!(a, "LOCK.RELEASE", "key", "a");
@@ -295,7 +303,7 @@ fn a_wait_of_zero_or_of_the_longest_number_has_not_ended_after_a_while() {
     let mut forever = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let longest: i64 = 1 << 53;
     let mut long = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", longest);
-    let mut short = waiter!(server, "LOCK.ACQUIRE", "key", "d", 60_000, "WAIT", 250);
+    let mut short = waiter!(server, "LOCK.ACQUIRE", "key", "d", 60_000, "WAIT", 1_500);
     assert!(is_nil(&short.recv()));
     let info = lock_info(&mut a, "key").unwrap();
     let left: Vec<i64> = info.queue.iter().map(|queued| queued.left).collect();

@@ -192,8 +192,8 @@ fn an_upgrader_is_granted_when_the_other_readers_leases_end() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
-    cmd!(conn, "LOCK.RLOCK", "key", "b", 150);
-    cmd!(conn, "LOCK.RLOCK", "key", "c", 300);
+    cmd!(conn, "LOCK.RLOCK", "key", "b", 1_000);
+    cmd!(conn, "LOCK.RLOCK", "key", "c", 1_500);
     let mut upgrader = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
     granted(&mut upgrader);
     assert_eq!(holders_of(&mut conn, "key"), ["a"]);
@@ -205,7 +205,7 @@ fn an_upgrader_that_times_out_keeps_its_read_hold_and_lets_readers_in() {
     let mut conn = server.connect();
     cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
     cmd!(conn, "LOCK.RLOCK", "key", "b", 60_000);
-    let mut upgrader = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 400);
+    let mut upgrader = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 1_500);
     let mut reader = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
     assert!(is_nil(&upgrader.recv()));
     granted(&mut reader);

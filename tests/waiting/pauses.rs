@@ -24,7 +24,7 @@ fn await_lease_over(conn: &mut Conn, key: &str, owner: &str) {
 fn a_lease_that_ends_in_a_write_pause_lets_the_next_in_after_it() {
     let server = with_aof();
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
     await_lease_over(&mut a, "key", "a");
@@ -41,9 +41,9 @@ fn a_lease_that_ends_in_a_write_pause_lets_the_next_in_after_it() {
 fn a_pause_that_runs_out_by_itself_lets_the_next_in_after_it() {
     let server = with_aof();
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 100);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "CLIENT", "PAUSE", 400, "WRITE");
+    cmd!(a, "CLIENT", "PAUSE", 2_000, "WRITE");
     granted(&mut b);
 }
 
@@ -52,7 +52,7 @@ fn a_wait_limit_that_ends_in_a_pause_is_answered_null() {
     let server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 400);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 1_500);
     cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
     assert!(is_nil(&b.recv()));
     cmd!(a, "CLIENT", "UNPAUSE");
@@ -64,7 +64,7 @@ fn a_writer_that_times_out_in_a_pause_lets_the_readers_in_after_it() {
     let server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 400);
+    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 1_500);
     let mut r = waiter!(server, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
     cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
     assert!(is_nil(&w.recv()));
@@ -78,11 +78,11 @@ fn a_writer_that_times_out_in_a_pause_lets_the_readers_in_after_it() {
 fn a_lease_and_a_limit_that_end_in_a_pause_of_all_commands_are_made_up_for() {
     let server = with_aof();
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 150);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
     cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 150);
-    cmd!(a, "CLIENT", "PAUSE", 500, "ALL");
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 1_500);
+    cmd!(a, "CLIENT", "PAUSE", 2_500, "ALL");
     assert!(is_nil(&c.recv()));
     granted(&mut b);
     assert_eq!(holders_of(&mut a, "key"), ["b"]);
@@ -92,7 +92,7 @@ fn a_lease_and_a_limit_that_end_in_a_pause_of_all_commands_are_made_up_for() {
 fn a_waiter_that_disconnects_in_a_pause_is_not_served_after_it() {
     let server = with_aof();
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
     let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
     cmd!(a, "CLIENT", "PAUSE", PAUSE, "WRITE");
@@ -203,9 +203,9 @@ fn many_leases_that_end_in_a_pause_let_all_their_waiters_in_after_it() {
 fn what_was_handed_over_after_a_pause_is_in_the_append_only_file() {
     let mut server = with_aof();
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 200);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "CLIENT", "PAUSE", 400, "WRITE");
+    cmd!(a, "CLIENT", "PAUSE", 2_000, "WRITE");
     let token = granted(&mut b);
     let fact = hold_of(&mut a, "key", "b").unwrap().facts();
     assert_eq!(fact.3, token);

@@ -1,5 +1,7 @@
 //! Waiters of a server that stops being a primary.
 
+use std::time::{Duration, Instant};
+
 use mortise_harness::redis::Value;
 use mortise_harness::{
     Conn, Server, assert_same_data, cmd, command, eventually, granted, hold_of, holders_of, int,
@@ -63,7 +65,7 @@ fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
     cmd!(a, "REPLICAOF", "NO", "ONE");
     // The other server's data, which are none, have replaced its own.
     assert!(lock_info(&mut a, "key").is_none());
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 200);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     granted(&mut b);
 }
@@ -108,7 +110,7 @@ fn leases_that_end_on_a_replica_change_nothing_there() {
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
     let mut a = primary.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 300);
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
     let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     granted(&mut b);
     assert_same_data(&primary, &replica);
@@ -123,6 +125,7 @@ fn pair(lease: u64) -> (Server, Server, Conn, Conn) {
     let mut a = primary.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", lease);
     let b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    wait_for_sync(&primary, &replica);
     (primary, replica, a, b)
 }
 
@@ -145,7 +148,7 @@ fn a_failover_unblocks_the_waiters_and_keeps_the_locks() {
 
 #[test]
 fn a_lease_that_ends_in_a_failover_that_is_called_off_lets_the_next_in() {
-    let (_primary, replica, mut a, mut b) = pair(500);
+    let (_primary, replica, mut a, mut b) = pair(2_500);
     // The replica cannot catch up, so the failover goes on until it is called off.
     replica.stop_signal();
     cmd!(a, "SET", "unheard", "of");
@@ -162,12 +165,17 @@ fn a_lease_that_ends_in_a_failover_that_is_called_off_lets_the_next_in() {
 
 #[test]
 fn a_lease_that_ends_in_a_failover_that_succeeds_unblocks_the_waiter() {
-    let (_primary, replica, mut a, mut b) = pair(500);
+    let (_primary, replica, mut a, mut b) = pair(2_500);
     replica.stop_signal();
     cmd!(a, "SET", "unheard", "of");
     cmd!(a, "FAILOVER");
     eventually("the lease is over", || {
         hold_of(&mut a, "key", "a").is_none()
+    });
+    // The replica began to count when it heard of it: it has that much longer.
+    let over = Instant::now();
+    eventually("it is over on the replica", || {
+        over.elapsed() > Duration::from_millis(300)
     });
     replica.cont_signal();
     unblocked(&mut b);

@@ -52,8 +52,8 @@ fn a_hand_off_to_one_more_reader_clears_it() {
 #[test]
 fn a_hand_off_after_a_lease_clears_it() {
     let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.RLOCK", "key", "a", 300);
-    cmd!(a, "LOCK.RLOCK", "key", "r", 300);
+    cmd!(a, "LOCK.RLOCK", "key", "a", 1_500);
+    cmd!(a, "LOCK.RLOCK", "key", "r", 1_500);
     cmd!(a, "EXPIRE", "key", 1_000);
     let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     granted(&mut b);
