@@ -37,6 +37,8 @@ pub(crate) struct Mailbox {
     /// The last letter read.
     read: u64,
     waiting: BTreeMap<Arc<[u8]>, Waiting>,
+    /// Somebody's request may have been put in another box than this.
+    is_doubted: bool,
     is_collected: bool,
     /// How many calls have failed in a row.
     pub(crate) failures: u32,
@@ -55,6 +57,7 @@ impl Mailbox {
             && let Some(Reply::Int(since)) = items.get(1)
         {
             waiting.since = Some(since.unsigned_abs());
+            self.is_doubted |= waiting.since != self.since;
         }
         !std::mem::replace(&mut self.is_collected, true)
     }
@@ -119,7 +122,7 @@ impl Mailbox {
         let told = sent + (waited - waited / 100);
         let (mut wakers, mut unwanted) = (Vec::new(), Vec::new());
         if self.since != Some(since) {
-            (self.since, self.read) = (Some(since), 0);
+            (self.since, self.read, self.is_doubted) = (Some(since), 0, true);
         }
         for mut letter in letters {
             let number = letter.get("number")?;
@@ -138,9 +141,12 @@ impl Mailbox {
                 None => {}
             }
         }
-        for waiting in self.waiting.values_mut() {
-            if waiting.since.is_some_and(|it| it != since) {
-                decide(waiting, (forgotten(), sent), &mut wakers);
+        // Not with every letter: there may be tens of thousands who wait.
+        if std::mem::take(&mut self.is_doubted) {
+            for waiting in self.waiting.values_mut() {
+                if waiting.since.is_some_and(|it| it != since) {
+                    decide(waiting, (forgotten(), sent), &mut wakers);
+                }
             }
         }
         Ok((wakers, unwanted))
