@@ -37,6 +37,7 @@ type node struct {
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // tells the box from an earlier one of the same name
 	last    int64               // the number of the last letter that was read
+	doubts  bool                // somebody's request may have been put to another box than this
 	listens bool                // somebody collects letters
 	pending map[string]*pending // who may get one, by owner
 }
@@ -236,6 +237,7 @@ func (n *node) queued(p *pending, reply []any) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	p.since, _ = reply[len(reply)-1].(int64)
+	n.doubts = n.doubts || p.since != n.since
 	if !n.listens {
 		n.listens = true
 		go n.listen()
@@ -302,7 +304,8 @@ func (p *pending) tell(a answer) {
 func (n *node) read(sent time.Duration, mail []any) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
-	n.since, _ = mail[0].(int64)
+	since, _ := mail[0].(int64)
+	n.since, n.doubts = since, n.doubts || since != n.since
 	waited, _ := mail[1].(int64)
 	letters, _ := mail[2].([]any)
 	for _, l := range letters {
@@ -330,6 +333,10 @@ func (n *node) read(sent time.Duration, mail []any) {
 			n.locks.leave(key, owner)
 		}
 	}
+	if !n.doubts { // not looked at with every letter: there may be tens of thousands
+		return
+	}
+	n.doubts = false
 	for _, p := range n.pending {
 		if p.since != 0 && p.since != n.since {
 			p.tell(answer{err: errUnsure})

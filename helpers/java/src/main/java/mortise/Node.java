@@ -9,7 +9,6 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -37,7 +36,7 @@ final class Node {
     private final String name;
     private final LinkedBlockingQueue<Command> queue = new LinkedBlockingQueue<>();
     private final Map<String, Pending> pending = new HashMap<>(); // by owner
-    private String box; // where the server puts the answers of this program's requests; null while nobody listens
+    private Box box; // null while nobody listens
 
     private record Command(List<String> words, CompletableFuture<Object> reply) {}
 
@@ -102,7 +101,7 @@ final class Node {
     Answer ask(List<String> words, String owner, long left, boolean interruptible) throws InterruptedException {
         try (Pending letter = left > 0 ? expect(owner) : null) {
             if (letter != null) {
-                words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", letter.box));
+                words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", letter.box.name));
             }
             if (locks.isClosing()) { // nobody would end this wait
                 throw new LockException.Closed();
@@ -117,7 +116,7 @@ final class Node {
             } else if (reply instanceof LockException e) {
                 throw e;
             }
-            letter.since = (Long) ((List<?>) reply).get(1);
+            letter.isIn((Long) ((List<?>) reply).get(1));
             Answer answer = await(letter.answer, limit, interruptible);
             if (answer == null) {
                 throw new LockException.Unanswered("no letter from the server", null);
@@ -151,16 +150,34 @@ final class Node {
         }
     }
 
+    /** Where the server puts the answers of this program's requests. */
+    private static final class Box {
+        final String name;
+        volatile long since; // tells it from an earlier one of the same name
+        volatile boolean doubts; // a request may have been put to another than this
+
+        Box(String name) {
+            this.name = name;
+        }
+    }
+
     /** A request that waits for a letter. */
     final class Pending implements AutoCloseable {
-        final String box;
+        final Box box;
         final CompletableFuture<Answer> answer = new CompletableFuture<>();
         volatile long since; // of the box that the server put it to
         private final String owner;
 
-        private Pending(String box, String owner) {
+        private Pending(Box box, String owner) {
             this.box = box;
             this.owner = owner;
+        }
+
+        private void isIn(long since) {
+            this.since = since;
+            if (since != box.since) {
+                box.doubts = true;
+            }
         }
 
         @Override
@@ -172,16 +189,16 @@ final class Node {
     /** Awaits letters for the owner, before its request is sent: a letter may come before the request's reply. */
     private Pending expect(String owner) {
         while (true) {
-            String seen = locks.get(() -> box);
-            String name = servedName(seen);
+            Box seen = locks.get(() -> box);
+            Box served = served(seen);
             Pending letter = locks.get(() -> {
-                if (!Objects.equals(box, seen)) {
+                if (box != seen) {
                     return null; // somebody else was faster
-                } else if (!name.equals(seen)) {
-                    box = name;
-                    Locks.daemon("mortise-mail " + this.name, () -> listen(name)).start();
+                } else if (served != seen) {
+                    box = served;
+                    Locks.daemon("mortise-mail " + name, () -> listen(served)).start();
                 }
-                pending.put(owner, new Pending(name, owner));
+                pending.put(owner, new Pending(served, owner));
                 return pending.get(owner);
             });
             if (letter != null) {
@@ -190,10 +207,10 @@ final class Node {
         }
     }
 
-    /** That name, or a new one where it is not routed to this server: in a cluster a box has to be where the locks are. */
-    private String servedName(String box) {
-        for (int i = 0; box == null || i < 100_000 && !isServed(box); i++) {
-            box = "{" + UUID.randomUUID() + "}";
+    /** That box, or a new one where it is not routed to this server: in a cluster a box has to be where the locks are. */
+    private Box served(Box box) {
+        for (int i = 0; box == null || i < 100_000 && !isServed(box.name); i++) {
+            box = new Box("{" + UUID.randomUUID() + "}");
         }
         return box;
     }
@@ -207,15 +224,14 @@ final class Node {
     }
 
     /** Collects letters while anybody waits for them, or did lately. A request that was made to another box is gone. */
-    private void listen(String box) {
-        long since = 0; // tells this box from an earlier one of the same name
+    private void listen(Box box) {
         long after = 0; // the last letter that was read
         long pause = Locks.FIRST_PAUSE;
         for (long used = Clock.now(); isOfUse(box, used); ) {
             used = locks.get(pending::isEmpty) ? used : Clock.now();
-            var words = new ArrayList<>(List.of("LOCK.MAIL", box, "WAIT", "" + MAIL_WAIT.toMillis()));
-            if (since != 0) {
-                words.addAll(List.of("AFTER", "" + since, "" + after));
+            var words = new ArrayList<>(List.of("LOCK.MAIL", box.name, "WAIT", "" + MAIL_WAIT.toMillis()));
+            if (box.since != 0) {
+                words.addAll(List.of("AFTER", "" + box.since, "" + after));
             }
             long sent = Clock.now();
             Object reply;
@@ -225,7 +241,9 @@ final class Node {
                 reply = e;
             }
             if (reply instanceof List<?> mail && mail.size() == 3) {
-                long now = since = (Long) mail.get(0);
+                long since = (Long) mail.get(0);
+                boolean isNew = since != box.since;
+                box.since = since;
                 for (Object entry : (List<?>) mail.get(2)) {
                     Map<String, Object> letter = fields((List<?>) entry);
                     if ((Long) letter.get("number") > after) { // numbers grow from box to box, too
@@ -233,25 +251,28 @@ final class Node {
                         deliver(letter, sent + (Long) mail.get(1));
                     }
                 }
-                giveUp(p -> p.box.equals(box) && p.since != 0 && p.since != now, new LockException.Unanswered("the server forgot the request", null));
+                if (isNew || box.doubts) { // not with every letter: there may be tens of thousands who wait
+                    box.doubts = false;
+                    giveUp(p -> p.box == box && p.since != 0 && p.since != since, new LockException.Unanswered("the server forgot the request", null));
+                }
                 pause = Locks.FIRST_PAUSE;
                 continue;
             }
             if (reply instanceof LockException.Refused refused && !refused.passes()) {
-                giveUp(p -> p.box.equals(box), new LockException("no mail from the server: " + refused.getMessage(), refused));
+                giveUp(p -> p.box == box, new LockException("no mail from the server: " + refused.getMessage(), refused));
             }
             locks.refresh();
             LockSupport.parkNanos(pause * 1_000_000);
             pause = Math.min(2 * pause, Locks.LAST_PAUSE);
         }
-        giveUp(p -> p.box.equals(box), new LockException.Unanswered("the server does not serve this lock any more", null));
+        giveUp(p -> p.box == box, new LockException.Unanswered("the server does not serve this lock any more", null));
     }
 
     /** Whether the box is, and if not takes it out of it. */
-    private boolean isOfUse(String box, long used) {
-        boolean served = isServed(box);
+    private boolean isOfUse(Box box, long used) {
+        boolean served = isServed(box.name);
         return locks.get(() -> {
-            boolean ours = box.equals(this.box);
+            boolean ours = box == this.box;
             if (ours && served && !locks.isStopped() && (!pending.isEmpty() || Clock.now() - used < IDLE)) {
                 return true;
             } else if (ours) {
