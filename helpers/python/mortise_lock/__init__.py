@@ -289,13 +289,13 @@ def own_connection(client, mail):
 
 
 class BaseWire:
-    """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline."""
+    """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline, a thousand at most."""
 
     def __init__(self, connect):
         self.connect, self.connection, self.jobs, self.mutex = connect, None, collections.deque(), threading.Lock()
 
     async def exchange(self):
-        batch, known, cause = [self.jobs.popleft() for _ in range(len(self.jobs))], True, None
+        batch, known, cause = [self.jobs.popleft() for _ in range(min(len(self.jobs), rules.MOST))], True, None
         try:
             connection = self.connection = self.connection or self.connect()
             await settled(connection.connect())
@@ -334,7 +334,7 @@ class Wire(BaseWire):
         future = concurrent.futures.Future()
         self.jobs.append((commands, future))
         with self.mutex:
-            if not future.done():
+            while not future.done():
                 await self.exchange()
         return future.result()
 

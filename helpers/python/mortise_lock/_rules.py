@@ -19,6 +19,7 @@ from redis.exceptions import AskError, ConnectionError, MovedError, RedisCluster
 log = logging.getLogger("mortise_lock")
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
+MOST = 1_000  # that are sent before their replies are read
 TICK = 1_000  # ms after which background work looks about at the latest
 ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
@@ -189,21 +190,24 @@ class Node:
                 hold.settle(Failed())
 
     async def keep(self):
-        """Renews what is held, and leaves what is not known: both in one pipeline."""
-        sent, holds, failed = now(), list(self.holds), False
+        """Renews what is held, and leaves what is not known: many in one pipeline."""
+        start, holds, failed = now(), list(self.holds), False
         for hold in holds:
-            if sent >= hold.until:
+            if start >= hold.until:
                 self.lose(hold)
-        jobs = [(self.renewed, hold, hold.renewal(min(hold.lease, hold.last - sent))) for hold in holds
-                if hold.renew_at <= sent + hold.lease / 10 and sent < min(hold.last, hold.until)]
-        jobs += [(self.left, hold, hold.leave) for hold in list(self.unknown)[:1000]]
+        jobs = [(self.renewed, hold, hold.renewal(min(hold.lease, hold.last - start))) for hold in holds
+                if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)]
+        jobs += [(self.left, hold, hold.leave) for hold in list(self.unknown)[:MOST]]
         if not jobs:
-            return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - sent for hold in holds])))
-        replies = await self.session.call(self, [command for _, _, command in jobs])
-        for (hear, hold, command), reply in zip(jobs, replies):
-            if isinstance(reply, AskError) and not isinstance(reply, MovedError):
-                reply = (await self.session.ask(*command))[1]
-            failed = hear(hold, reply, sent) or failed
+            return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
+        while jobs:
+            some, jobs, sent = jobs[:MOST], jobs[MOST:], now()
+            for (hear, hold, command), reply in zip(some, await self.session.call(self, [command for _, _, command in some])):
+                if isinstance(reply, AskError) and not isinstance(reply, MovedError):
+                    reply = (await self.session.ask(*command))[1]
+                failed = hear(hold, reply, sent) or failed
+                if isinstance(reply, Failed):  # so will the rest
+                    jobs = []
         if failed:
             await self.session.refresh(self)
             self.rehome()
@@ -308,7 +312,8 @@ class Session:
         its reply. `wait`: for so long, by mail."""
         node, asking = self.node(command[1]), []
         for _ in range(5):
-            unknown = [hold for hold in list(node.unknown) if hold.key == command[1]]
+            few = list(node.unknown) if len(node.unknown) < 100 else []  # many are for the keeper to say
+            unknown = [hold for hold in few if hold.key == command[1]]
             mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
             *replies, reply = await self.call(node, [hold.leave for hold in unknown] + asking + [(*command, *mail)])
             for hold, said in zip(unknown, replies):
