@@ -70,17 +70,25 @@ class Bell {
 }
 export const pause = (ms) => new Bell().wait(ms);
 
+/** Who is told when a signal is aborted. Node warns of many listeners, and looks through all of them for each: it has one. */
+const listeners = new WeakMap();
+
 /** The promise's outcome, or the signal's reason as soon as that is aborted. */
 export function abortable(promise, signal) {
   if (!signal) return promise;
-  let onAbort;
-  const aborted = new Promise((_, reject) => {
-    onAbort = () => reject(signal.reason);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener("abort", onAbort, { once: true });
-  });
   promise.catch(() => {});
-  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener("abort", onAbort));
+  if (signal.aborted) return Promise.reject(signal.reason);
+  const all = listeners.get(signal) ?? Object.assign(new Set(), { tell: () => all.forEach((reject) => reject(signal.reason)) });
+  if (all.size === 0) {
+    listeners.set(signal, all);
+    signal.addEventListener("abort", all.tell, { once: true });
+  }
+  let stop;
+  const aborted = new Promise((_, reject) => all.add((stop = reject)));
+  return Promise.race([promise, aborted]).finally(() => {
+    all.delete(stop);
+    if (all.size === 0) signal.removeEventListener("abort", all.tell);
+  });
 }
 
 /** A request that may be answered by letter. */

@@ -1,5 +1,6 @@
 // What a user expects, and what goes wrong where lock commands meet a client library's defaults and a broken network.
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import v8 from "node:v8";
@@ -183,6 +184,26 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       await eventually(async () => (await server.waiters("stock")) === 0);
       await holder.release();
       assert.equal(await server.admin.exists("stock"), 0);
+    });
+
+    test("one signal ends a hundred waits, without a warning of its many listeners, and is left alone afterwards", async () => {
+      const warnings = [];
+      const warn = (warning) => warnings.push(`${warning}`);
+      process.on("warning", warn);
+      const abort = new AbortController();
+      const { signal } = abort;
+      const lock = await locks.acquire("stock", { signal });
+      const waiting = Array.from({ length: 100 }, () => locks.acquire("stock", { signal }));
+      await eventually(async () => (await server.waiters("stock")) === 100);
+      abort.abort();
+      for (const outcome of await Promise.allSettled(waiting)) assert.equal(outcome.reason?.name, "AbortError");
+      await eventually(async () => (await server.waiters("stock")) === 0);
+      assert.ok(lock.held);
+      await lock.release();
+      await assert.rejects(locks.acquire("stock", { signal }), { name: "AbortError" });
+      process.off("warning", warn);
+      assert.deepEqual(warnings, []);
+      assert.equal(getEventListeners(signal, "abort").length, 0);
     });
 
     test("aborting at any moment leaves nothing", async () => {
