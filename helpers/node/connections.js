@@ -123,7 +123,7 @@ function deadline(ms, late) {
 
 async function opened(connection, connect, end, send) {
   const awaited = new Set(); // no promise that outlives what is awaited: each race would stay with it
-  let failure;
+  let failure, ending;
   const fail = (error) => {
     failure ??= error;
     for (const reject of awaited) reject(failure);
@@ -139,7 +139,7 @@ async function opened(connection, connect, end, send) {
   connection.on("end", () => fail(new Error("the connection is closed")));
   const close = (error) => {
     fail(error ?? new Error("the connection was given up"));
-    Promise.resolve().then(end).catch(() => {});
+    ending ??= Promise.resolve().then(end).catch(() => {});
   };
   try {
     await inTime(unlessGone(connect()));

@@ -9,7 +9,7 @@ import { Again, Node, Ticket, abortable, now, pause } from "./node.js";
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
-const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that cannot be reached
+const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
 
@@ -148,7 +148,8 @@ export class Locks {
     const key = command[1];
     let [node, asking] = [this.nodeOf(key), []];
     for (let hop = 1; ; hop++) {
-      const debts = node.debts.size === 0 ? [] : [...node.debts].filter(([, debt]) => debt[1] === key);
+      const few = node.debts.size < 100 ? [...node.debts] : []; // many are for the keeper to say
+      const debts = few.filter(([, debt]) => debt[1] === key);
       const mail = left > 0 ? ["WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : [];
       const replies = await abortable(node.wire.call([...debts.map(([, debt]) => debt), ...asking, [...command, ...mail]]), signal);
       debts.forEach(([debt], index) => node.paid(debt, replies[index]));
@@ -184,7 +185,8 @@ export class Locks {
           failing = cause ? (failing ?? now()) : null;
           if (this.closed) throw new UnreachableError("the locks are closed", name);
           const silent = cause instanceof Unanswered && cause.cause?.message === "no reply in time";
-          const last = wait === 0 ? tries > 1 || silent : wait === Infinity ? failing && now() > failing + PATIENCE : now() + rest >= end;
+          const borne = Math.max(failing ?? Infinity, this.nodeOf(key).heard) + PATIENCE;
+          const last = wait === 0 ? tries > 1 || silent : wait === Infinity ? now() > borne : now() + rest >= end;
           if (last && !cause) return null;
           if (last) throw new UnreachableError(`the server cannot be asked: ${(cause.cause ?? cause).message}`, name, cause.cause ?? cause);
           if (!cause) continue;
@@ -245,6 +247,7 @@ export class Locks {
       let [node, reply] = await this.ask([command, key, owner, lease, "HOLDS", 1], left, signal);
       if (Array.isArray(reply)) reply = await node.answer(ticket, reply[1], now() + left + LETTER_DELAY, signal);
       known = reply === null || reply instanceof Error;
+      if (!(reply instanceof Error)) node.heard = now();
       if (reply === null) return null;
       if (reply instanceof Error) {
         if (ELSEWHERE.has(codeOf(reply))) throw new Again("", { cause: reply });

@@ -111,6 +111,7 @@ export class Node {
   queued = new Set();
   holds = new Set();
   debts = new Map();
+  heard = -Infinity; // when it last said something of use to a request
   #doubt = false; // whether somebody may wait in a box that is gone
   #awake = { listen: false, keep: false };
   #toKeep = new Bell();

@@ -301,6 +301,23 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       await eventually(async () => (await server.admin.exists("stock")) === 0);
     });
 
+    test("five thousand that ask for one lock while connections break are served, and what is left is said once", async () => {
+      const warnings = [];
+      const warn = (warning) => warnings.push(`${warning}`);
+      process.on("warning", warn);
+      const [far, asked, left] = [await more(), await server.calls("lock.acquire"), await server.calls("lock.leave")];
+      const served = Array.from({ length: 5_000 }, () => far.using("stock", {}, () => {}));
+      for (const part of [1_000, 2_000, 3_000]) {
+        await eventually(async () => (await server.calls("lock.acquire")) >= asked + part);
+        relay.cut();
+      }
+      await Promise.all(served);
+      assert.ok((await server.calls("lock.leave")) - left < 5_000);
+      process.off("warning", warn);
+      assert.deepEqual(warnings, []);
+      await eventually(async () => (await server.waiters("stock")) === 0);
+    });
+
     test("a waiter whose connections break keeps its place", async () => {
       const holder = await locks.acquire("stock");
       const far = await more();
