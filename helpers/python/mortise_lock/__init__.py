@@ -20,7 +20,7 @@ from . import _rules as rules
 from ._rules import MAIL_WAIT, Failed, Hold, code, fields, log, now, settled
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
-PATIENCE = 10_000  # ms for which an acquisition without a limit bears a server that cannot be reached
+PATIENCE = 10_000  # ms for which an acquisition without a limit bears a server that answers nobody
 
 
 class DeadlockError(LockError):
@@ -96,7 +96,7 @@ class BaseLock:
                 if wait == 0:
                     last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
                 else:
-                    last_try = now() + 20 >= (failing + PATIENCE if failing and limit is None else end)
+                    last_try = now() + 20 >= (max(failing, session.node(self._key).heard) + PATIENCE if failing and limit is None else end)
                 if session.closed or last_try or isinstance(cause, AuthenticationError):
                     if cause is not None:
                         raise cause
@@ -128,6 +128,8 @@ class BaseLock:
             node, reply = await session.ask(self._command, hold.key, hold.owner, hold.lease, "HOLDS", 1, wait=left)
             if isinstance(reply, list):
                 reply = await node.answer(hold, reply[1], left)
+            if not isinstance(reply, Exception):
+                node.heard = now()
             known = reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False)
             if isinstance(reply, Exception):
                 raise reply if isinstance(reply, Failed) else self._problem(reply)

@@ -129,7 +129,7 @@ class Node:
 
     def __init__(self, session, address):
         self.session, self.address = session, address
-        self.queued, self.holds, self.unknown, self.pause = set(), set(), set(), 20
+        self.queued, self.holds, self.unknown, self.pause, self.heard = set(), set(), set(), 20, -math.inf
         self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
         self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.unknown))
         self.new_box()
