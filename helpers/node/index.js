@@ -148,8 +148,8 @@ export class Locks {
     const key = command[1];
     let [node, asking] = [this.nodeOf(key), []];
     for (let hop = 1; ; hop++) {
-      const few = node.debts.size < 100 ? [...node.debts] : []; // many are for the keeper to say
-      const debts = few.filter(([, debt]) => debt[1] === key);
+      const { size } = node.debts; // many are for the keeper to say
+      const debts = size === 0 || size > 100 ? [] : [...node.debts].filter(([, debt]) => debt[1] === key);
       const mail = left > 0 ? ["WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : [];
       const replies = await abortable(node.wire.call([...debts.map(([, debt]) => debt), ...asking, [...command, ...mail]]), signal);
       debts.forEach(([debt], index) => node.paid(debt, replies[index]));
