@@ -85,7 +85,7 @@ impl Pods {
             .env("NET", &self.net)
             .env("PORT", self.port.to_string())
             .env("SENTINEL_PORT", (self.port + 1).to_string())
-            .env("DOWN_AFTER", "2000")
+            .env("DOWN_AFTER", "5000")
             .env("FAILOVER_TIMEOUT", "10000");
         let (content, said) = said(&run(&mut bash));
         assert!(content, "{lines}: {said}\n{}", self.logs());

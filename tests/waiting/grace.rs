@@ -9,8 +9,8 @@ use mortise_harness::{
     waiter,
 };
 
-/// Long enough for a slow machine to queue up in.
-const GRACE: &str = "3000";
+/// Long enough for a slow machine to queue up in; a cluster takes two seconds of it to start.
+const GRACE: &str = "6000";
 
 fn in_grace() -> Server {
     let server = Server::builder()
@@ -174,7 +174,7 @@ fn no_step_of_the_wall_clock_ends_or_extends_the_grace() {
                 let began = Instant::now();
                 let server = Server::builder()
                     .clock_shim()
-                    .module_arg("grace", GRACE)
+                    .module_arg("grace", "3000")
                     .start();
                 let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
                 let (asked, left) = (Instant::now(), server.gauge("grace_left_ms"));

@@ -13,7 +13,7 @@ use crate::support::client_of;
 /// The environment variable that makes [`holder_process`] a holder.
 const HOLDER: &str = "MORTISE_TEST_HOLDER";
 /// Renewed in time on a busy machine, too.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(6);
 
 #[test]
 fn a_process_stopped_for_longer_than_its_lease_knows_on_waking_that_it_has_lost() {
