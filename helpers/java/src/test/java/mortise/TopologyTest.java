@@ -100,7 +100,7 @@ class TopologyTest {
         TestServer from = servers.get(at);
         TestServer to = servers.get((at + 1) % 3);
         beginMove(slot, from, to);
-        Held held = locks.take("k").lease(Duration.ofSeconds(3)).acquire();
+        Held held = locks.take("k").lease(Duration.ofSeconds(6)).acquire();
         var second = LocksTest.start(() -> locks.take("k").acquire());
         eventually("it is renewed there for longer than its lease", () -> to.calls("LOCK.RENEW") > 4);
         held.unlock();
