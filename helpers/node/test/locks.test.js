@@ -11,6 +11,15 @@ import { Relay, Server, eventually } from "./servers.js";
 
 v8.setFlagsFromString("--expose-gc");
 const collectGarbage = vm.runInNewContext("gc");
+
+/** What ends the collecting of Node's warnings, and answers them. */
+function warningsFromNow() {
+  const warnings = [];
+  const warn = (warning) => warnings.push(`${warning}`);
+  process.on("warning", warn);
+  return () => process.off("warning", warn) && warnings;
+}
+
 let server;
 before(async () => (server = await Server.start(["--enable-debug-command", "yes"])));
 after(() => server.close());
@@ -187,9 +196,7 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
     });
 
     test("one signal ends a hundred waits, without a warning of its many listeners, and is left alone afterwards", async () => {
-      const warnings = [];
-      const warn = (warning) => warnings.push(`${warning}`);
-      process.on("warning", warn);
+      const warnings = warningsFromNow();
       const abort = new AbortController();
       const { signal } = abort;
       const lock = await locks.acquire("stock", { signal });
@@ -201,8 +208,7 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       assert.ok(lock.held);
       await lock.release();
       await assert.rejects(locks.acquire("stock", { signal }), { name: "AbortError" });
-      process.off("warning", warn);
-      assert.deepEqual(warnings, []);
+      assert.deepEqual(warnings(), []);
       assert.equal(getEventListeners(signal, "abort").length, 0);
     });
 
@@ -302,9 +308,7 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
     });
 
     test("five thousand that ask for one lock while connections break are served, and what is left is said once", async () => {
-      const warnings = [];
-      const warn = (warning) => warnings.push(`${warning}`);
-      process.on("warning", warn);
+      const warnings = warningsFromNow();
       const [far, asked, left] = [await more(), await server.calls("lock.acquire"), await server.calls("lock.leave")];
       const served = Array.from({ length: 5_000 }, () => far.using("stock", {}, () => {}));
       for (const part of [1_000, 2_000, 3_000]) {
@@ -313,8 +317,7 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       }
       await Promise.all(served);
       assert.ok((await server.calls("lock.leave")) - left < 5_000);
-      process.off("warning", warn);
-      assert.deepEqual(warnings, []);
+      assert.deepEqual(warnings(), []);
       await eventually(async () => (await server.waiters("stock")) === 0);
     });
 

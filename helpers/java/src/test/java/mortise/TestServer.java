@@ -143,7 +143,7 @@ final class TestServer implements AutoCloseable {
     }
 
     static void eventually(String what, BooleanSupplier holds) {
-        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(120);
+        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         while (!holds.getAsBoolean()) {
             if (System.nanoTime() > limit) {
                 throw new AssertionError("never came true: " + what);
