@@ -147,6 +147,12 @@ impl Builder {
         self
     }
 
+    /// Lets [`Server::run_out_of_entropy`] work.
+    pub fn may_run_out_of_entropy(mut self) -> Self {
+        self.setup.entropy_ends = true;
+        self
+    }
+
     /// Listens on a Unix socket, too: [`Server::connect_unix`], [`Server::socket`].
     pub fn unix_socket(mut self) -> Self {
         self.setup.unix_socket = true;

@@ -3,15 +3,14 @@
 //! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks, and those of the test, go on
 //! as they are. The same library can let the server believe that it is on another machine.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::module::target_dir;
+use crate::c_library;
 
 /// A step of the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,28 +81,5 @@ pub(crate) fn offset_file(dir: &Path) -> PathBuf {
 /// The compiled shim.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clock_shim.c");
-        let dir = target_dir();
-        fs::create_dir_all(&dir).expect("the target folder can be created");
-        let dir = dir
-            .canonicalize()
-            .expect("a folder just created has a path");
-        let library = dir.join("clock_shim.so");
-        let draft = dir.join(format!("clock_shim-{}.so", process::id()));
-        let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let status = Command::new(&compiler)
-            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
-            .args([&draft, &source])
-            .arg("-ldl")
-            .status();
-        assert!(
-            status.as_ref().is_ok_and(|status| status.success()),
-            "{compiler} cannot compile {}: {status:?}",
-            source.display()
-        );
-        // Another test program may load it at this moment.
-        fs::rename(&draft, &library).expect("the target folder can be written");
-        library
-    })
+    LIBRARY.get_or_init(|| c_library::compile("clock_shim", &["-ldl"]))
 }

@@ -40,6 +40,8 @@
 //! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`], [`Server::clock_envs`] |
 //! | put it on another machine | [`Builder::on_another_machine`] |
+//! | let our module panic | [`Builder::may_run_out_of_entropy`], [`Server::run_out_of_entropy`] |
+//! | let another module call ours | [`Server::load_actor`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
 //! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders. `MORTISE_CLUSTER=1` makes each
@@ -47,7 +49,9 @@
 
 #![forbid(unsafe_code)]
 
+mod actor;
 mod builder;
+mod c_library;
 mod clock;
 mod clock_shim;
 mod cluster;
@@ -56,6 +60,7 @@ mod contenders;
 mod dice;
 mod door;
 mod dump;
+mod entropy;
 mod eventually;
 mod link;
 mod lock;
@@ -69,6 +74,7 @@ mod queue;
 mod replication;
 mod server;
 mod server_clock;
+mod server_entropy;
 mod setup;
 mod slots;
 mod snapshot;

@@ -51,6 +51,10 @@ pub enum Shutdown {
 }
 
 impl Server {
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
     pub(crate) fn launch(setup: Setup, work_dir: WorkDir) -> Result<Server, StartFailure> {
         let mut server = Server {
             log: Log::new(work_dir.path()),
@@ -311,7 +315,8 @@ impl Drop for Server {
         let ended = self.process.as_mut().and_then(Process::ended);
         self.process = None;
         let log = self.log();
-        let fault = match (crash_line(&log), ended) {
+        let crash = crash_line(&log).filter(|_| !self.setup.entropy_ends);
+        let fault = match (crash, ended) {
             (Some(line), _) => Some(format!("crashed: {line}")),
             (None, Some(status)) if !status.success() => Some(format!("ended with {status}")),
             _ => None,

@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::clock_shim::{self, ClockStep};
+use crate::entropy;
 use crate::module::module_path;
 
 /// The part of a server's configuration that outlives a restart.
@@ -23,6 +24,8 @@ pub(crate) struct Setup {
     pub(crate) clock: Option<ClockStep>,
     /// It has ids of the machine and its boot and a boot-time clock of its own, as another machine has.
     pub(crate) machine: bool,
+    /// It may run out of random numbers, and its module panic.
+    pub(crate) entropy_ends: bool,
 }
 
 impl Setup {
@@ -38,6 +41,7 @@ impl Setup {
             alone: false,
             clock: None,
             machine: false,
+            entropy_ends: false,
         }
     }
 
@@ -66,6 +70,9 @@ impl Setup {
         }
         if self.machine {
             envs.extend(clock_shim::machine_envs(dir));
+        }
+        if self.entropy_ends {
+            envs.extend(entropy::envs(dir));
         }
         envs
     }
