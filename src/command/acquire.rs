@@ -1,7 +1,7 @@
 //! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms [MAIL box]] [HOLDS n] [FENCE token] [TOKEN t]`
 
 use mortise_core::mail::BoxId;
-use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request};
+use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request, Token};
 
 use super::docs;
 use super::parse::Parse;
@@ -12,8 +12,9 @@ use crate::keys::tokens;
 use crate::time::clock;
 use crate::time::{grace, last_deadline};
 use crate::totals;
-use crate::turn::settle::OpenLock;
-use crate::waiting::blocking;
+use crate::turn::notices::Notice;
+use crate::turn::open_lock::OpenLock;
+use crate::waiting::blocking::{self, Place};
 use crate::waiting::mail::{self, Mailbox};
 
 pub(crate) struct Acquire;
@@ -99,97 +100,126 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
     })
 }
 
+/// What a request is answered.
+enum Answer {
+    Granted(Token),
+    Null,
+    /// It waits by mail.
+    Queued(BoxId),
+    /// It waits, and its client is blocked.
+    Blocked,
+}
+
 fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     check_primary(ctx)?;
-    let Call {
-        key,
-        mut request,
-        wait,
-        mailbox,
-    } = parse(ctx, args, mode)?;
+    let mut call = parse(ctx, args, mode)?;
     let wall = clock::command_wall();
-    if let Some(fence) = request.fence {
+    if let Some(fence) = call.request.fence {
         check_token(ctx, "FENCE", fence, wall)?;
     }
-    if has_left(ctx, key, request.owner) {
+    if has_left(ctx, call.key, call.request.owner) {
         return Err(Error::Left);
     }
-    let mailbox = match mailbox {
+    let mailbox = match call.mailbox {
         Some(name) => Some(mail::find(ctx, name)?),
         None => {
-            request.client = ctx.client_id();
+            call.request.client = ctx.client_id();
             None
         }
     };
-    let mut lock = OpenLock::open(ctx, key)?;
-    let now = lock.now;
-    let outcome = acquire(&mut lock, &request, wall);
-    if outcome.is_ok() {
-        let deadline = now.after(request.lease.as_millis());
-        last_deadline::note(ctx, deadline);
-        lock.announce(request.owner);
+    let step = |lock: &mut OpenLock<'_>| take(lock, &call.request, wall);
+    let answer = OpenLock::with_then(ctx, call.key, step, |taken| {
+        answer(ctx, &call, mailbox, taken)
+    })?;
+    match answer? {
+        Answer::Granted(token) => ctx.reply_integer(token.get() as i64),
+        Answer::Null => {
+            totals::get(ctx).denied.add_one();
+            ctx.reply_null();
+        }
+        Answer::Queued(id) => {
+            ctx.reply_array(2);
+            ctx.reply_text(c"QUEUED");
+            ctx.reply_integer(id.0 as i64);
+        }
+        Answer::Blocked => {}
     }
-    drop(lock);
-    match outcome {
+    Ok(())
+}
+
+/// A request as the open lock has decided it.
+enum Taken {
+    Granted(Grant),
+    /// It may wait.
+    Busy(Place),
+    Failed(AcquireError),
+}
+
+/// Takes the lock if it may be had now.
+fn take(lock: &mut OpenLock<'_>, request: &Request<'_>, wall: Micros) -> Taken {
+    let (ctx, now) = (lock.ctx, lock.now);
+    match acquire(lock, request, wall) {
         Ok(grant) => {
-            accepted(ctx, key, &request, mailbox);
-            ctx.notify(c"lock.acquire", key);
+            last_deadline::note(ctx, now.after(request.lease.as_millis()));
+            lock.replicate(request.owner);
+            lock.notify(Notice::Acquired);
             totals::get(ctx).count_grant(grant);
-            ctx.reply_integer(grant.token().get() as i64);
-            Ok(())
+            Taken::Granted(grant)
         }
-        Err(AcquireError::Busy(busy)) => {
-            let how = blocking::Waiting {
-                upgrade: busy == Busy::Upgrade,
-                limit: wait.filter(|wait| *wait > 0).map(|wait| now.after(wait)),
-            };
-            match mailbox {
-                Some(mailbox) => {
-                    let id = blocking::queue(ctx, key.bytes(), &request, how, now, mailbox)?;
-                    mail::withdraw_refusal(ctx, ctx.db(), key.bytes(), &request);
-                    reply_queued(ctx, id);
-                    Ok(())
-                }
-                None if wait.is_some() && !ctx.denies_blocking() => {
-                    if !blocking::block(ctx, key.bytes(), &request, how, now)? {
-                        deny(ctx);
-                    }
-                    Ok(())
-                }
-                None => {
-                    deny(ctx);
-                    Ok(())
-                }
-            }
-        }
-        Err(AcquireError::NotHeldByToken) => {
-            accepted(ctx, key, &request, mailbox);
-            deny(ctx);
-            Ok(())
-        }
-        Err(error) => Err(Error::of(error, request.fence)),
+        Err(AcquireError::Busy(busy)) => Taken::Busy(Place {
+            upgrade: busy == Busy::Upgrade,
+            held: lock.observe(),
+            now,
+        }),
+        Err(error) => Taken::Failed(error),
     }
 }
 
-/// The request was not refused: its box is there from now on, and what refused it before is not told any more.
-fn accepted(ctx: &Context<'_>, key: Arg<'_>, request: &Request<'_>, mailbox: Option<Mailbox<'_>>) {
+/// Decides what the client is answered; a request that has to wait is queued.
+fn answer(
+    ctx: &Context<'_>,
+    call: &Call<'_>,
+    mailbox: Option<Mailbox<'_>>,
+    taken: Taken,
+) -> Result<Answer, Error> {
+    let (key, request) = (call.key.bytes(), &call.request);
+    match taken {
+        Taken::Granted(grant) => {
+            accepted(ctx, call, mailbox);
+            Ok(Answer::Granted(grant.token()))
+        }
+        Taken::Failed(AcquireError::NotHeldByToken) => {
+            accepted(ctx, call, mailbox);
+            Ok(Answer::Null)
+        }
+        Taken::Failed(error) => Err(Error::of(error, request.fence)),
+        Taken::Busy(place) => {
+            let limit = call.wait.filter(|wait| *wait > 0);
+            let limit = limit.map(|wait| place.now.after(wait));
+            if let Some(mailbox) = mailbox {
+                let id = blocking::queue(ctx, key, request, place, limit, mailbox)?;
+                mail::withdraw_refusal(ctx, ctx.db(), key, request);
+                return Ok(Answer::Queued(id));
+            }
+            let may_wait = call.wait.is_some() && !ctx.denies_blocking();
+            let blocked = may_wait && blocking::block(ctx, key, request, place, limit)?;
+            Ok(if blocked {
+                Answer::Blocked
+            } else {
+                Answer::Null
+            })
+        }
+    }
+}
+
+/// The request was not refused: its box exists from now on, and an earlier refusal is withdrawn.
+fn accepted(ctx: &Context<'_>, call: &Call<'_>, mailbox: Option<Mailbox<'_>>) {
     let Some(mailbox) = mailbox else { return };
     // A request that does not wait needs no box.
     if mailbox.check_room(ctx, 0).is_ok() {
         mailbox.open(ctx, clock::now());
     }
-    mail::withdraw_refusal(ctx, ctx.db(), key.bytes(), request);
-}
-
-fn reply_queued(ctx: &Context<'_>, id: BoxId) {
-    ctx.reply_array(2);
-    ctx.reply_text(c"QUEUED");
-    ctx.reply_integer(id.0 as i64);
-}
-
-fn deny(ctx: &Context<'_>) {
-    totals::get(ctx).denied.add_one();
-    ctx.reply_null();
+    mail::withdraw_refusal(ctx, ctx.db(), call.key.bytes(), &call.request);
 }
 
 fn acquire(

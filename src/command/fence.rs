@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::keys::tokens;
 use crate::time::clock;
-use crate::turn::settle::OpenLock;
+use crate::turn::open_lock::OpenLock;
 
 pub(crate) struct Fence;
 
@@ -32,17 +32,20 @@ impl Command for Fence {
             ctx.reply_null();
             return Ok(());
         }
-        let mut lock = OpenLock::open(ctx, key)?;
-        check_renewable(ctx, lock.now)?;
-        let fenced = match revivable(&mut lock, owner) {
-            Some(mut live) => live.fence(owner, token, &mut tokens::clock(ctx).borrow_mut(), wall),
-            None => Ok(None),
-        };
-        if let Ok(Some(_)) = fenced {
-            lock.announce(owner);
-        }
-        drop(lock);
-        match fenced.map_err(|error| Error::too_high(ARGUMENT, Some(token), error))? {
+        let fenced = OpenLock::with(ctx, key, |lock| {
+            check_renewable(ctx, lock.now)?;
+            let fenced = match revivable(lock, owner) {
+                Some(mut live) => {
+                    live.fence(owner, token, &mut tokens::clock(ctx).borrow_mut(), wall)
+                }
+                None => Ok(None),
+            };
+            if let Ok(Some(_)) = fenced {
+                lock.replicate(owner);
+            }
+            fenced.map_err(|error| Error::too_high(ARGUMENT, Some(token), error))
+        })?;
+        match fenced? {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),
             None => ctx.reply_null(),
         }

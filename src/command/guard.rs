@@ -7,7 +7,7 @@ use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
-use crate::turn::settle::OpenLock;
+use crate::turn::open_lock::OpenLock;
 
 pub(crate) struct Guard;
 
@@ -28,17 +28,24 @@ impl Command for Guard {
         if has_left(ctx, key, owner) {
             return Err(Error::NotHeld);
         }
-        let mut lock = OpenLock::open(ctx, key)?;
-        check_renewable(ctx, lock.now)?;
-        if !revivable(&mut lock, owner).is_some_and(|mut live| live.confirm(owner, token)) {
-            return Err(Error::NotHeld);
-        }
-        // The command may open this very key.
-        drop(lock);
-        if guarded.len() == 0 {
-            ctx.reply_integer(token.get() as i64);
-            return Ok(());
-        }
-        ctx.run_for_caller(guarded)
+        let confirm = |lock: &mut OpenLock<'_>| {
+            check_renewable(ctx, lock.now)?;
+            let confirmed =
+                revivable(lock, owner).is_some_and(|mut live| live.confirm(owner, token));
+            if confirmed {
+                Ok(())
+            } else {
+                Err(Error::NotHeld)
+            }
+        };
+        // The key is closed by then, for the command may open it.
+        OpenLock::with_then(ctx, key, confirm, |confirmed| {
+            confirmed?;
+            if guarded.len() == 0 {
+                ctx.reply_integer(token.get() as i64);
+                return Ok(());
+            }
+            ctx.run_for_caller(guarded)
+        })?
     }
 }

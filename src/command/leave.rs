@@ -5,12 +5,11 @@ use mortise_core::How;
 use super::check_primary;
 use super::docs;
 use super::parse::Parse;
-use super::release::release;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::keys::name::key_id;
 use crate::time::clock;
-use crate::turn::settle::OpenLock;
+use crate::turn::open_lock::OpenLock;
 use crate::waiting::{self, left};
 
 pub(crate) struct Leave;
@@ -45,11 +44,9 @@ impl Command for Leave {
             how: How::All,
             token: None,
         };
-        let held = match OpenLock::open(ctx, key) {
-            Ok(mut lock) => release(&mut lock, &everything).is_ok(),
-            // Something else is at the key, so nobody holds a lock there.
-            Err(_) => false,
-        };
+        // If something else is at the key, nobody holds a lock there.
+        let released = OpenLock::with(ctx, key, |lock| lock.release(&everything));
+        let held = matches!(released, Ok(Ok(_)));
         ctx.reply_integer(i64::from(waited || held));
         Ok(())
     }

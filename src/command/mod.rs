@@ -33,7 +33,7 @@ use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
 use crate::time::{clock, lateness};
 use crate::time::{grace, role};
-use crate::turn::settle::OpenLock;
+use crate::turn::open_lock::OpenLock;
 use crate::waiting::left;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.

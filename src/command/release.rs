@@ -1,14 +1,13 @@
 //! `LOCK.RELEASE key owner [READ|WRITE] [HOLDS n | ALL] [TOKEN t]`
 
-use mortise_core::{How, Mode, ReleaseError, Released};
+use mortise_core::{How, Mode, ReleaseError};
 
 use super::docs;
 use super::parse::{Parse, once};
 use super::{check_primary, has_left};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs};
-use crate::totals;
-use crate::turn::settle::OpenLock;
+use crate::turn::open_lock::OpenLock;
 
 pub(crate) struct Release;
 
@@ -58,30 +57,6 @@ fn set_mode(name: &'static str, mode: Mode, slot: &mut Option<Mode>) -> Result<(
     }
 }
 
-/// Takes away from a hold, and tells everybody.
-pub(super) fn release(
-    lock: &mut OpenLock<'_>,
-    release: &mortise_core::Release<'_>,
-) -> Result<Released, ReleaseError> {
-    let released = match lock.live() {
-        Some(mut live) => live.release(release)?,
-        None => return Err(ReleaseError::NotHeld),
-    };
-    if released.changed {
-        let ctx = lock.ctx;
-        if released.left > 0 {
-            lock.announce(release.owner);
-        } else {
-            lock.announce_end(release.owner);
-            let held = lock.now.millis_since(released.since);
-            totals::hold_times(ctx).borrow_mut().record(held);
-        }
-        totals::get(ctx).releases.add_one();
-        lock.ctx.notify(c"lock.release", lock.name);
-    }
-    Ok(released)
-}
-
 impl Command for Release {
     const NAME: &'static str = "LOCK.RELEASE";
     const MIN_ARGS: usize = 3;
@@ -94,10 +69,7 @@ impl Command for Release {
             ctx.reply_null();
             return Ok(());
         }
-        let mut lock = OpenLock::open(ctx, key)?;
-        let released = self::release(&mut lock, &release);
-        drop(lock);
-        match released {
+        match OpenLock::with(ctx, key, |lock| lock.release(&release))? {
             Ok(released) => ctx.reply_integer(released.left as i64),
             Err(ReleaseError::NotHeld) => ctx.reply_null(),
             Err(ReleaseError::ModeNotNamed) => return Err(Error::ModeNotNamed),

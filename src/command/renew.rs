@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::last_deadline;
 use crate::totals;
-use crate::turn::settle::OpenLock;
+use crate::turn::open_lock::OpenLock;
 
 pub(crate) struct Renew;
 
@@ -31,18 +31,19 @@ impl Command for Renew {
             ctx.reply_null();
             return Ok(());
         }
-        let mut lock = OpenLock::open(ctx, key)?;
-        check_renewable(ctx, lock.now)?;
-        let renewed =
-            revivable(&mut lock, owner).and_then(|mut live| live.renew(owner, lease, token));
-        if renewed.is_some() {
-            let deadline = lock.now.after(lease.as_millis());
-            last_deadline::note(ctx, deadline);
-            lock.announce(owner);
-            totals::get(ctx).renewals.add_one();
-        }
-        drop(lock);
-        match renewed {
+        let renewed = OpenLock::with(ctx, key, |lock| {
+            check_renewable(ctx, lock.now)?;
+            let renewed =
+                revivable(lock, owner).and_then(|mut live| live.renew(owner, lease, token));
+            if renewed.is_some() {
+                let deadline = lock.now.after(lease.as_millis());
+                last_deadline::note(ctx, deadline);
+                lock.replicate(owner);
+                totals::get(ctx).renewals.add_one();
+            }
+            Ok(renewed)
+        })?;
+        match renewed? {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),
             None => ctx.reply_null(),
         }

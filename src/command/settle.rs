@@ -4,7 +4,9 @@ use super::docs;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::turn::dismissals;
-use crate::turn::settle::{self, MOST, OpenLock};
+use crate::turn::open_lock::OpenLock;
+use crate::turn::settle::MOST;
+use crate::turn::settle_call;
 use crate::waiting::undelivered;
 
 pub(crate) struct Settle;
@@ -18,18 +20,19 @@ impl Command for Settle {
         let Some(name) = args.get(1) else {
             return Err(Error::Arity);
         };
-        let Some(recheck_holders) = settle::called_with(ctx) else {
+        let Some(call) = settle_call::take(ctx) else {
             return Err(Error::Internal(Self::NAME));
         };
         let undelivered = undelivered::take(ctx, ctx.db(), name.bytes(), MOST);
-        match OpenLock::open(ctx, name) {
-            Ok(mut lock) => {
-                lock.live();
-                lock.take_back(undelivered);
-                lock.settle(recheck_holders);
-            }
+        let undelivered = undelivered::not_received(ctx, undelivered);
+        let settled = OpenLock::with(ctx, name, |lock| {
+            lock.live();
+            lock.take_back(undelivered);
+            lock.settle(call.recheck_holders);
+        });
+        if let Err(error) = settled {
             // The key holds something else by now, so nobody can get a lock here.
-            Err(error) => dismissals::refuse_all(ctx, ctx.db(), name.bytes(), error),
+            dismissals::refuse_all(ctx, ctx.db(), name.bytes(), error);
         }
         ctx.reply_null();
         Ok(())

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::os::raw::c_int;
-use std::{ptr, slice};
+use std::{io, ptr, slice};
 
 use redis_module::raw;
 
@@ -17,17 +17,27 @@ pub(crate) struct Context<'c> {
     call: PhantomData<&'c ()>,
 }
 
-/// Why the server refused a write called inside it.
+/// A write called inside the server did not happen.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) kind: Refusal,
+    /// What the server, or the command, replied.
+    pub(crate) why: String,
+}
+
+/// Why it did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It refuses writes now: too few replicas, a failed save, a cluster that is down.
     Gate,
     /// The key's slot is not this server's.
     SlotElsewhere,
+    /// Anything else: it concerns this key alone, as far as anybody can tell.
+    Failed,
 }
 
 impl Context<'_> {
-    /// SAFETY: `ctx` is a context that lives for `'c`, and this is the server's main thread.
+    /// SAFETY: `ctx` is a context that lives for `'c`, and this thread holds the server's lock.
     pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
         Self {
             ctx,
@@ -35,13 +45,14 @@ impl Context<'_> {
         }
     }
 
-    /// The context that is kept from load time on. Its database is whatever was selected last.
+    /// The context that is kept from load time on, for callbacks that get none. Only for a thread that holds the server's
+    /// lock, as every callback but `free` does. Its database is whatever was selected last.
     ///
     /// # Panics
-    /// On another thread than the server's main one: only there is a context what [`super::MainThread`] takes it for.
+    /// Before the module has been loaded.
     pub(super) fn detached() -> Context<'static> {
         let ctx = log::detached();
-        assert!(!ctx.is_null(), "not on the main thread");
+        assert!(!ctx.is_null(), "the module has not been loaded");
         Context {
             ctx,
             call: PhantomData,
@@ -223,8 +234,8 @@ impl Context<'_> {
     /// to pass: too few replicas, a failed save, a slot that is elsewhere.
     ///
     /// # Errors
-    /// [`Refusal`] if a gate is closed.
-    pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refusal> {
+    /// [`Refused`] if the server has not called the command, or the command has replied with an error.
+    pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refused> {
         // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
         // replicates.
         // SAFETY: the format names a buffer with its length. The reply is ours to free, after its
@@ -238,12 +249,19 @@ impl Context<'_> {
                 key.as_ptr(),
                 key.len(),
             );
+            let kind = refusal();
             if reply.is_null() {
-                return Err(Refusal::Gate);
+                let why = "the server has not replied".into();
+                return Err(Refused { kind, why });
             }
             let failed =
                 api!(RedisModule_CallReplyType, reply) == raw::REDISMODULE_REPLY_ERROR as c_int;
-            let outcome = if failed { Err(refusal(reply)) } else { Ok(()) };
+            let outcome = if failed {
+                let why = error_text(reply);
+                Err(Refused { kind, why })
+            } else {
+                Ok(())
+            };
             api!(RedisModule_FreeCallReply, reply);
             outcome
         }
@@ -262,11 +280,17 @@ impl Context<'_> {
     }
 }
 
-/// What the server says when a key's slot is another server's.
-const NOT_LOCAL: &[u8] = b"non local key";
+/// Why the server has just refused a call, by `errno`: its text may be worded in any way.
+fn refusal() -> Refusal {
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EPERM) => Refusal::SlotElsewhere,
+        Some(libc::ESPIPE | libc::ENETDOWN | libc::EROFS | libc::ENOSPC) => Refusal::Gate,
+        _ => Refusal::Failed,
+    }
+}
 
 /// SAFETY: `reply` is an error reply that lives for the call.
-unsafe fn refusal(reply: *mut raw::RedisModuleCallReply) -> Refusal {
+unsafe fn error_text(reply: *mut raw::RedisModuleCallReply) -> String {
     let mut len = 0;
     // SAFETY: the text belongs to the reply.
     let text = unsafe {
@@ -277,9 +301,5 @@ unsafe fn refusal(reply: *mut raw::RedisModuleCallReply) -> Refusal {
             slice::from_raw_parts(text.cast::<u8>(), len)
         }
     };
-    if text.windows(NOT_LOCAL.len()).any(|part| part == NOT_LOCAL) {
-        Refusal::SlotElsewhere
-    } else {
-        Refusal::Gate
-    }
+    String::from_utf8_lossy(text).into_owned()
 }

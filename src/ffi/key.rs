@@ -40,8 +40,8 @@ pub(crate) enum Kind {
 pub(crate) struct Key<'c> {
     key: *mut raw::RedisModuleKey,
     kind: Kind,
-    /// The lock it holds, null if it holds none. The server does not move or free it while the
-    /// key is open, but in `delete`.
+    /// The lock it holds, null if it holds none. The server does not move or free it while the key is open, for
+    /// nothing is called then that could change the key, but in `delete` and `set`.
     value: *mut Value,
     /// A name that was made for this key and is freed with it, or null.
     own_name: *mut raw::RedisModuleString,
@@ -54,12 +54,13 @@ impl Context<'_> {
         // SAFETY: the name outlives the call; the key is closed before the context ends, for it
         // borrows from it.
         unsafe {
-            Key::new(api!(
+            let key = api!(
                 RedisModule_OpenKey,
                 self.as_ptr(),
                 name.as_ptr(),
                 access.mode()
-            ))
+            );
+            Key::new(key)
         }
     }
 
@@ -73,10 +74,10 @@ impl Context<'_> {
                 name.as_ptr().cast(),
                 name.len(),
             );
-            Key::with_own_name(
-                api!(RedisModule_OpenKey, self.as_ptr(), name, access.mode()),
-                name,
-            )
+            let key = api!(RedisModule_OpenKey, self.as_ptr(), name, access.mode());
+            let mut key = Key::new(key);
+            key.own_name = name;
+            key
         }
     }
 }
@@ -84,7 +85,7 @@ impl Context<'_> {
 impl<'c> Key<'c> {
     /// SAFETY: `key` was opened just now (null for an absent key opened to read), and is closed
     /// by this value alone.
-    pub(super) unsafe fn new(key: *mut raw::RedisModuleKey) -> Self {
+    unsafe fn new(key: *mut raw::RedisModuleKey) -> Self {
         // SAFETY: promised by the caller.
         let (kind, value) = unsafe { look(key) };
         Self {
@@ -94,17 +95,6 @@ impl<'c> Key<'c> {
             own_name: ptr::null_mut(),
             call: PhantomData,
         }
-    }
-
-    /// SAFETY: as for `new`, and `name` was made for this key alone.
-    pub(super) unsafe fn with_own_name(
-        key: *mut raw::RedisModuleKey,
-        name: *mut raw::RedisModuleString,
-    ) -> Self {
-        // SAFETY: promised by the caller.
-        let mut key = unsafe { Self::new(key) };
-        key.own_name = name;
-        key
     }
 
     /// What it holds.
@@ -120,8 +110,9 @@ impl<'c> Key<'c> {
         unsafe { self.value.as_mut() }
     }
 
-    /// Puts a lock into an empty key that is open for writing.
-    pub(crate) fn set(&mut self, value: Value) {
+    /// Puts a lock into an empty key that is open for writing, and closes it. The server notifies other modules of the
+    /// new key at once, so by then it may hold something else.
+    pub(crate) fn set(self, value: Value) {
         let value = Box::into_raw(Box::new(value));
         // SAFETY: on success the server owns the value, and gives it back to our `free`.
         unsafe {
@@ -131,9 +122,7 @@ impl<'c> Key<'c> {
                 native_type::get(),
                 value.cast()
             );
-            if set == raw::REDISMODULE_OK as c_int {
-                (self.kind, self.value) = (Kind::Lock, value);
-            } else {
+            if set != raw::REDISMODULE_OK as c_int {
                 drop(Box::from_raw(value));
             }
         }

@@ -1,27 +1,27 @@
-//! The server's log, and the context that is there where the server gives none.
+//! The server's log, and a context of the module's own for callbacks that get none.
 
-use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::ptr;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::Relaxed;
 
 use redis_module::raw;
 
-thread_local! {
-    /// Null until the module has been loaded, and on every thread but the server's main one.
-    static DETACHED: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(ptr::null_mut()) };
-}
+/// Written once, at load time; null before.
+static DETACHED: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(ptr::null_mut());
 
-/// The context that is kept from load time on; null on other threads.
+/// The context that is kept from load time on; null before.
 pub(super) fn detached() -> *mut raw::RedisModuleCtx {
-    DETACHED.get()
+    DETACHED.load(Relaxed)
 }
 
 /// Makes the detached context.
 ///
-/// SAFETY: `ctx` is a context of the main thread that lives for the call.
+/// SAFETY: `ctx` is a context that lives for the call.
 pub(super) unsafe fn detach(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: promised by the caller. A context of the module's own, never freed.
-    DETACHED.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext, ctx) });
+    let detached = unsafe { api!(RedisModule_GetDetachedThreadSafeContext, ctx) };
+    DETACHED.store(detached, Relaxed);
 }
 
 /// How much a line matters, in the server's words for `loglevel`.

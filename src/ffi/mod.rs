@@ -48,7 +48,7 @@ pub(crate) use clock::{
     boot_id, boot_micros, boot_millis, command_wall_micros, cpu_micros, machine_id, wall_micros,
 };
 pub(crate) use config::Setting;
-pub(crate) use context::{Context, Refusal};
+pub(crate) use context::{Context, Refusal, Refused};
 pub(crate) use docs::{ArgDoc, ArgKind, Docs, KeyAccess};
 pub(crate) use entry::Command;
 pub(crate) use events::{Event, EventHandlers, Swap};

@@ -8,6 +8,7 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::block::{self, ClientHandlers};
+use super::catch;
 use super::config::{self, Setting};
 use super::context::Context;
 use super::docs::Docs;
@@ -197,7 +198,8 @@ pub(super) fn register(
             missing.join(", ")
         ));
     }
-    // SAFETY: the server loads modules on its main thread.
+    catch::log_panics();
+    // SAFETY: the context of this load.
     unsafe { log::detach(ctx.as_ptr()) };
     // SAFETY: see the module's head. Loads are checked for errors, see `native_type`; changed keys are told of one by
     // one, see `effect`, because most keys are opened for writing and many are left as they were.

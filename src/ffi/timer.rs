@@ -43,6 +43,11 @@ struct Timers {
     answering: Cell<bool>,
 }
 
+thread_local! {
+    /// This is the event loop's thread.
+    static IS_EVENT_LOOP: Cell<bool> = const { Cell::new(false) };
+}
+
 static TIMERS: MainThread<Timers> = MainThread::new(Timers {
     timers: [const { Cell::new(Timer::None) }; 4],
     answering: Cell::new(false),
@@ -54,6 +59,7 @@ static ANSWER: OnceLock<fn(&Context<'_>, Alarm)> = OnceLock::new();
 /// At load time: every alarm is answered by `answer`.
 pub(super) fn answer_with(answer: fn(&Context<'_>, Alarm)) {
     ANSWER.get_or_init(|| answer);
+    IS_EVENT_LOOP.set(true);
 }
 
 impl Context<'_> {
@@ -89,7 +95,7 @@ impl Context<'_> {
         let data = ptr::without_provenance_mut::<c_void>(alarm as usize);
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         // SAFETY: the data is a number, not a pointer.
-        unsafe {
+        let id = unsafe {
             api!(
                 RedisModule_CreateTimer,
                 self.as_ptr(),
@@ -97,7 +103,12 @@ impl Context<'_> {
                 Some(on_timer),
                 data
             )
+        };
+        if !IS_EVENT_LOOP.get() {
+            // Another module's thread: the event loop sleeps, and knows only the timers from before.
+            wake_event_loop();
         }
+        id
     }
 
     fn start_asked_timers(&self) {
@@ -127,10 +138,15 @@ unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) 
     timers.answering.set(false);
     let is_asked = |timer: &Cell<Timer>| matches!(timer.get(), Timer::Asked(_));
     if timers.timers.iter().any(is_asked) {
-        let start = Some(on_event_loop as unsafe extern "C" fn(*mut c_void));
-        // SAFETY: the function takes no data.
-        unsafe { api!(RedisModule_EventLoopAddOneShot, start, ptr::null_mut()) };
+        wake_event_loop();
     }
+}
+
+/// Calls [`on_event_loop`] from the event loop, and wakes that if it sleeps. Any thread may call this.
+fn wake_event_loop() {
+    let call = Some(on_event_loop as unsafe extern "C" fn(*mut c_void));
+    // SAFETY: the function takes no data.
+    unsafe { api!(RedisModule_EventLoopAddOneShot, call, ptr::null_mut()) };
 }
 
 unsafe extern "C" fn on_event_loop(_data: *mut c_void) {

@@ -9,8 +9,10 @@ use crate::ffi::{Access, Context, Refusal};
 use crate::keys::dirty::{self, DirtyKey};
 use crate::keys::name::key_id;
 use crate::time::{alarms, clock, role};
+use crate::turn::aside;
 use crate::turn::dismissals;
 use crate::turn::settle;
+use crate::turn::settle_call;
 use crate::turn::slots;
 use crate::waiting::queue;
 use crate::waiting::undelivered;
@@ -44,23 +46,29 @@ pub(crate) fn look_at(ctx: &Context<'_>, key: DirtyKey) {
     let (db, name) = (key.db, &*key.name);
     let awaited = queue::wait_at(ctx, db, name) || undelivered::any_at(ctx, db, name);
     if !awaited || !role::is_primary(ctx) {
-        return;
+        return aside::forget(ctx, db, name);
     }
     if dirty::is_blocked(ctx) {
         return hold_back(ctx, key);
     }
-    match settle::call(ctx, db, name, key.recheck_holders) {
-        Ok(()) => {}
-        Err(Refusal::SlotElsewhere) => {
+    let Err(refused) = settle_call::call(ctx, db, name, key.recheck_holders) else {
+        return aside::forget(ctx, db, name);
+    };
+    match refused.kind {
+        Refusal::SlotElsewhere => {
             if !slots::may_wait_on(ctx, db, name) {
                 undelivered::forget_at(ctx, db, name);
                 dismissals::send_away(ctx, db, name);
             }
         }
-        Err(Refusal::Gate) => {
+        Refusal::Gate => {
             // What is marked besides would be refused as well.
             dirty::set_gate_closed(ctx, true);
             hold_back(ctx, key);
+        }
+        Refusal::Failed => {
+            let pause = aside::pause(ctx, db, name, &refused.why);
+            aside::retry_at(ctx, clock::now().after(pause), key);
         }
     }
 }

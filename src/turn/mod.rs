@@ -3,13 +3,17 @@
 //! Used by `command`, and called by the server's events and timers; uses all rooms but `command`. Callbacks only mark
 //! keys as dirty; the timer at the end of the turn settles them. What has no hurry comes behind that, a slice at a time.
 
+mod aside;
 pub(crate) mod dismissals;
 pub(crate) mod events;
+mod holds;
 mod look;
+pub(crate) mod notices;
+pub(crate) mod open_lock;
 mod relook;
 pub(crate) mod settle;
+pub(crate) mod settle_call;
 pub(crate) mod slice;
 mod slots;
 pub(crate) mod timers;
-mod undo;
 pub(crate) mod unlinked;

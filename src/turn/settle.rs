@@ -1,176 +1,27 @@
-//! The one place where holds end by time, waiters get in, and keys go.
+//! The one place where waiters get in.
 //!
 //! A command settles the key it works on, before its step (a callback may have marked the key)
 //! and after it. Everything else comes from timers, and what they change they change through
-//! `LOCK.SETTLE`, called inside the server, so that the server can refuse it like a client's write.
+//! `LOCK.SETTLE` (`settle_call.rs`), so that the server can refuse it like a client's write.
 
-use std::cell::Cell;
-use std::ffi::CStr;
+use mortise_core::{Decided, KeyId, Settled, Verdict, Wait, WaiterId};
 
-use mortise_core::codec::Effect;
-use mortise_core::{
-    Decided, Instant, KeyId, Live, Lock, Observed, Owner, OwnerRef, Settled, Stake, Token, Verdict,
-    Wait, WaiterId,
-};
-
-use crate::error::Error;
-use crate::ffi::{Access, Arg, Context, Key, Kind, MainThread, Refusal, Value};
-use crate::keys::arrivals;
 use crate::keys::dirty;
-use crate::keys::effect;
-use crate::keys::leases;
 use crate::keys::name::key_id;
-use crate::keys::remains;
-use crate::keys::subscription;
 use crate::keys::tokens;
-use crate::time::{clock, grace, last_deadline};
+use crate::time::{clock, grace};
 use crate::totals;
+use crate::turn::notices::Notice;
+use crate::turn::open_lock::{self, OpenLock};
 use crate::waiting::blocking;
 use crate::waiting::due;
 use crate::waiting::queue;
 use crate::waiting::waiters;
-use crate::waiting::walk;
 
 /// How many waiters of a key are decided at once, and grants undone.
 pub(crate) const MOST: usize = 64;
 
-/// A key that a command works on, opened for writing.
-///
-/// When it is closed, however the command ends, the waiters that the step made room for are let in, and the key goes if
-/// the lock is held no more: opening it may have ended the last hold.
-#[derive(Debug)]
-pub(crate) struct OpenLock<'c> {
-    pub(crate) ctx: &'c Context<'c>,
-    pub(crate) name: Arg<'c>,
-    pub(crate) now: Instant,
-    key: Key<'c>,
-    /// More waiters may be let in than were: the next settle sees to them.
-    more: bool,
-}
-
-impl<'c> OpenLock<'c> {
-    /// Opens the key, and settles it if there are waiters.
-    ///
-    /// # Errors
-    /// [`Error::WrongType`] if it holds something else.
-    pub(crate) fn open(ctx: &'c Context<'c>, name: Arg<'c>) -> Result<Self, Error> {
-        let key = ctx.open(name, Access::Write);
-        if key.kind() == Kind::Other {
-            return Err(Error::WrongType);
-        }
-        let now = clock::now();
-        subscription::subscribe_once(ctx);
-        grace::look_for_stall(ctx, now);
-        let mut lock = Self {
-            ctx,
-            name,
-            now,
-            key,
-            more: false,
-        };
-        if lock.has_waiters() {
-            let recheck_holders = lock.must_recheck_holders();
-            lock.settle(recheck_holders);
-        }
-        Ok(lock)
-    }
-
-    /// The lock as it is now, if there is one: the holds whose lease is over are dropped, and
-    /// everybody is told.
-    pub(crate) fn live(&mut self) -> Option<Live<'_>> {
-        let (ctx, name, now) = (self.ctx, self.name, self.now);
-        let value = self.key.value()?;
-        let mut live = value.lock.at(now, |owner, stake| {
-            on_ended(ctx, name, now, owner, stake);
-        });
-        if let Some(ended) = live.take_remains() {
-            let left = live.first();
-            let effect = match &left {
-                Some((owner, stake)) => Effect::Sole(owner.as_ref(), *stake),
-                None => Effect::Free,
-            };
-            effect::send(ctx, name, now, &effect);
-            remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
-        }
-        Some(live)
-    }
-
-    /// `owner` holds, by `token` or a higher one.
-    pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
-        let live = self.live();
-        live.is_some_and(|live| live.adds_to_hold(owner, token))
-    }
-
-    /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
-    pub(crate) fn with_live<T>(&mut self, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
-        let (ctx, name) = (self.ctx, self.name);
-        if let Some(mut live) = self.live() {
-            let emptied = live.is_empty();
-            let outcome = act(&mut live);
-            if let Some(ended) = live.take_remains() {
-                remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
-            }
-            if emptied {
-                // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
-                // lease must not be cut short by what a client meant for the last one's.
-                self.key.persist();
-            }
-            return outcome;
-        }
-        let mut lock = Lock::free();
-        let outcome = act(&mut lock.at(self.now, |_, _| {}));
-        if !lock.is_free() {
-            // `close` takes it into the lease order.
-            self.key.set(Value::new(lock));
-        }
-        outcome
-    }
-
-    /// The lock may hold owners that neither came through the queue nor by a command: it is new to
-    /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
-    fn must_recheck_holders(&mut self) -> bool {
-        let marked =
-            !dirty::is_empty(self.ctx) || !walk::none(self.ctx) || !arrivals::none(self.ctx);
-        let value = self.key.value();
-        marked || value.is_some_and(|value| value.lease.get().is_none())
-    }
-
-    /// There are waiters here.
-    pub(crate) fn has_waiters(&self) -> bool {
-        // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
-        !queue::all(self.ctx).borrow().is_empty()
-            && queue::wait_at(self.ctx, self.ctx.db(), self.name.bytes())
-    }
-
-    /// Tells everybody of the hold that `owner` has now.
-    pub(crate) fn announce(&mut self, owner: OwnerRef<'_>) {
-        if effect::sent_unheard(self.ctx, self.name) {
-            return;
-        }
-        let Some(value) = self.key.value() else {
-            return;
-        };
-        let Some(stake) = value.lock.hold(owner) else {
-            return;
-        };
-        let alone = value.lock.len() == 1;
-        announce(self.ctx, self.name, self.now, owner, stake, alone);
-    }
-
-    /// Tells everybody that `owner` holds nothing any more.
-    pub(crate) fn announce_end(&mut self, owner: OwnerRef<'_>) {
-        if effect::sent_unheard(self.ctx, self.name) {
-            return;
-        }
-        let free = self.key.value().is_none_or(|value| value.lock.is_free());
-        let effect = if free {
-            Effect::Free
-        } else {
-            Effect::Drop(owner)
-        };
-        effect::send(self.ctx, self.name, self.now, &effect);
-    }
-
+impl OpenLock<'_> {
     /// Lets in the waiters that the lock admits. `recheck_holders`: the lock may hold owners that neither came
     /// through the queue nor by a command.
     pub(crate) fn settle(&mut self, recheck_holders: bool) {
@@ -250,7 +101,7 @@ impl<'c> OpenLock<'c> {
         self.go_on_later(settled.more);
     }
 
-    /// Tells everybody but the waiter of a decision. True if it was a grant.
+    /// Replicates and counts a decision. True if it was a grant.
     fn carry_out(&mut self, decided: &Decided) -> bool {
         let ctx = self.ctx;
         let Verdict::Granted {
@@ -263,8 +114,8 @@ impl<'c> OpenLock<'c> {
             return false;
         };
         let owner = decided.waiter.owner.as_ref();
-        announce(self.ctx, self.name, self.now, owner, stake, alone);
-        self.ctx.notify(c"lock.acquire", self.name);
+        open_lock::replicate(ctx, self.name, self.now, owner, stake, alone);
+        self.notify(Notice::Acquired);
         totals::get(ctx).count_grant(grant);
         totals::get(ctx).handoffs.add_one();
         let waited = self.now.millis_since(decided.waiter.since);
@@ -287,8 +138,7 @@ impl<'c> OpenLock<'c> {
                 upgrade: true,
             }
         };
-        let held = self.key.value();
-        let held = held.map_or(Observed::Free, |value| value.lock.observe());
+        let held = self.observe();
         let cycle = queue::all(ctx).borrow().find_cycle(&wait, &held, self.now);
         match cycle {
             None => true,
@@ -299,73 +149,4 @@ impl<'c> OpenLock<'c> {
             }
         }
     }
-}
-
-impl Drop for OpenLock<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        self.settle(false);
-        let (ctx, name, now) = (self.ctx, self.name, self.now);
-        let Some(value) = self.key.value() else {
-            return;
-        };
-        if value.lock.is_free() {
-            self.key.delete();
-        } else {
-            leases::follow(ctx, ctx.db(), name.bytes(), value, now);
-        }
-    }
-}
-
-fn announce(
-    ctx: &Context<'_>,
-    name: Arg<'_>,
-    now: Instant,
-    owner: OwnerRef<'_>,
-    stake: Stake,
-    alone: bool,
-) {
-    let effect = if alone {
-        Effect::Sole(owner, stake)
-    } else {
-        Effect::Put(owner, stake)
-    };
-    last_deadline::note(ctx, stake.deadline);
-    effect::send(ctx, name, now, &effect);
-}
-
-fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
-    remains::count_ended(ctx, stake);
-    effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
-    ctx.notify(c"lock.expire", name);
-}
-
-/// A SETTLE that runs now is the module's own, and rechecks holders (see `DirtyKey`) or not; `None` if it is not.
-static SETTLING: MainThread<Cell<Option<bool>>> = MainThread::new(Cell::new(None));
-
-/// The command that timers call inside the server.
-const SETTLE: &CStr = c"LOCK.SETTLE";
-
-/// Settles a key from a timer, if the server accepts writes to it.
-///
-/// # Errors
-/// [`Refusal`] if it does not.
-pub(crate) fn call(
-    ctx: &Context<'_>,
-    db: i32,
-    name: &[u8],
-    recheck_holders: bool,
-) -> Result<(), Refusal> {
-    ctx.select(db);
-    SETTLING.get(ctx).set(Some(recheck_holders));
-    let outcome = ctx.call_write(SETTLE, name);
-    SETTLING.get(ctx).set(None);
-    outcome
-}
-
-/// The SETTLE that runs now was called by [`call`], and this is whether it rechecks holders; `None` for a client's.
-pub(crate) fn called_with(ctx: &Context<'_>) -> Option<bool> {
-    SETTLING.get(ctx).get()
 }

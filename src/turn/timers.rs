@@ -17,10 +17,11 @@ use crate::ffi::{Alarm, Context, MainThread, Refusal};
 use crate::keys::{arrivals, dirty, effect, evictions, leases, remains};
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, grace, lateness, role};
+use crate::turn::aside;
 use crate::turn::dismissals;
 use crate::turn::look;
 use crate::turn::relook;
-use crate::turn::settle;
+use crate::turn::settle_call;
 use crate::turn::slice::{Slice, measured};
 use crate::turn::slots;
 use crate::waiting::walk::{self, Scope};
@@ -128,9 +129,21 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
         return false;
     };
     // It comes again by itself while there are more. A slot that has left takes its locks along.
-    if role::is_primary(ctx) && settle::call(ctx, db, &name, false) == Err(Refusal::Gate) {
-        leases::crowded(ctx).borrow_mut().insert((db, name));
-        return false;
+    if role::is_primary(ctx)
+        && let Err(refused) = settle_call::call(ctx, db, &name, false)
+    {
+        match refused.kind {
+            Refusal::Gate => {
+                dirty::set_gate_closed(ctx, true);
+                leases::crowded(ctx).borrow_mut().insert((db, name));
+                return false;
+            }
+            Refusal::SlotElsewhere => {}
+            // The sweep comes back to it.
+            Refusal::Failed => {
+                aside::pause(ctx, db, &name, &refused.why);
+            }
+        }
     }
     true
 }
@@ -176,6 +189,7 @@ fn tick(ctx: &Context<'_>) {
         alarms::at_end_of_turn(ctx);
     }
     mail::on_tick(ctx, now, ctx.avoid_replication_traffic());
+    aside::mark_due(ctx, now);
     look::try_held_back(ctx);
     if background_is_due(ctx) {
         alarms::at_end_of_turn(ctx);
@@ -233,13 +247,21 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
     let mut name = Vec::new();
     for db in (0..databases).filter_map(|db| i32::try_from(db).ok()) {
         while let Some(id) = leases::with_table(ctx, db, |table| table.due(now, &mut name)) {
-            match settle::call(ctx, db, &name, false) {
-                Err(Refusal::Gate) => return false,
-                Err(Refusal::SlotElsewhere) => {
-                    leases::with_table(ctx, db, |table| table.put_off(id, now, PUT_OFF));
+            // Settled, it is gone or has a later deadline, unless no key belongs to it.
+            let pause = match settle_call::call(ctx, db, &name, false) {
+                Ok(()) => {
+                    aside::forget(ctx, db, &name);
+                    drop_if_stale(ctx, db, id, now, &mut name);
+                    None
                 }
-                // Settled, so it is gone or has a later deadline, unless no key belongs to it.
-                Ok(()) => drop_if_stale(ctx, db, id, now, &mut name),
+                Err(refused) => match refused.kind {
+                    Refusal::Gate => return false,
+                    Refusal::SlotElsewhere => Some(PUT_OFF),
+                    Refusal::Failed => Some(aside::pause(ctx, db, &name, &refused.why)),
+                },
+            };
+            if let Some(pause) = pause {
+                leases::with_table(ctx, db, |table| table.put_off(id, now, pause));
             }
             if slice.is_over() {
                 return true;

@@ -6,7 +6,7 @@ use mortise_core::{Changed, Instant, KeyId, Observed, Request, Wait, Waiter, Wai
 
 use crate::config;
 use crate::error::Error;
-use crate::ffi::{Access, Context, Viewer};
+use crate::ffi::{Context, Viewer};
 use crate::keys::name::key_id;
 use crate::totals;
 use crate::waiting::due;
@@ -20,13 +20,15 @@ pub(crate) fn blocked(ctx: &Context<'_>) -> u64 {
     (waiters::blocked(ctx) + readers::len(ctx)) as u64
 }
 
-/// How a request that has to wait waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    /// It stands ahead of the line.
+/// Where a request that has to wait is to wait.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Ahead of the line.
     pub(crate) upgrade: bool,
-    /// Until when; `None` for no limit.
-    pub(crate) limit: Option<Instant>,
+    /// Who holds the lock.
+    pub(crate) held: Observed,
+    /// From now on.
+    pub(crate) now: Instant,
 }
 
 /// Blocks the client that sent `request`. False if the server does not let it be blocked.
@@ -37,12 +39,11 @@ pub(crate) fn block(
     ctx: &Context<'_>,
     name: &[u8],
     request: &Request<'_>,
-    how: Waiting,
-    now: Instant,
+    place: Place,
+    limit: Option<Instant>,
 ) -> Result<bool, Error> {
-    let (ctx, key) = (ctx, key_id(ctx.db(), name));
-    let held = held_at(ctx, name);
-    check_cycle(ctx, &key, request, how, &held, now)?;
+    let key = key_id(ctx.db(), name);
+    check_cycle(ctx, &key, request, &place)?;
     let max = config::max_waiters(ctx);
     if blocked(ctx) >= max {
         return Err(Error::MaxWaiters(max));
@@ -50,7 +51,7 @@ pub(crate) fn block(
     let Some(blocked) = ctx.block() else {
         return Ok(false);
     };
-    let id = push(ctx, &key, request, how, held, now);
+    let id = push(ctx, &key, request, place, limit);
     waiters::add(ctx, id, blocked);
     due::arm(ctx);
     Ok(true)
@@ -64,11 +65,11 @@ pub(crate) fn queue(
     ctx: &Context<'_>,
     name: &[u8],
     request: &Request<'_>,
-    how: Waiting,
-    now: Instant,
+    place: Place,
+    limit: Option<Instant>,
     mailbox: Mailbox<'_>,
 ) -> Result<BoxId, Error> {
-    let (ctx, key) = (ctx, key_id(ctx.db(), name));
+    let (key, now) = (key_id(ctx.db(), name), place.now);
     let waiter = match mail::queued_already(ctx, &key, request) {
         Some(waiter) => {
             mail::check_move(ctx, waiter, mailbox)?;
@@ -77,16 +78,15 @@ pub(crate) fn queue(
                 holds: request.holds,
                 fence: request.fence,
                 token: request.token,
-                limit: how.limit,
+                limit,
             };
             queue::all(ctx).borrow_mut().take_over(waiter, changed);
             waiter
         }
         None => {
-            let held = held_at(ctx, name);
-            check_cycle(ctx, &key, request, how, &held, now)?;
+            check_cycle(ctx, &key, request, &place)?;
             mail::check_room(ctx, mailbox)?;
-            push(ctx, &key, request, how, held, now)
+            push(ctx, &key, request, place, limit)
         }
     };
     let id = mailbox.open(ctx, now);
@@ -99,17 +99,17 @@ fn check_cycle(
     ctx: &Context<'_>,
     key: &KeyId,
     request: &Request<'_>,
-    how: Waiting,
-    held: &Observed,
-    now: Instant,
+    place: &Place,
 ) -> Result<(), Error> {
     let closing = Wait {
         key: key.clone(),
         owner: request.owner.to_owner(),
         mode: request.mode,
-        upgrade: how.upgrade,
+        upgrade: place.upgrade,
     };
-    let cycle = queue::all(ctx).borrow().find_cycle(&closing, held, now);
+    let queues = queue::all(ctx).borrow();
+    let cycle = queues.find_cycle(&closing, &place.held, place.now);
+    drop(queues);
     match cycle {
         None => Ok(()),
         Some(cycle) => Err(deadlock(ctx, &cycle, &ctx.viewer())),
@@ -131,9 +131,8 @@ fn push(
     ctx: &Context<'_>,
     key: &KeyId,
     request: &Request<'_>,
-    how: Waiting,
-    held: Observed,
-    now: Instant,
+    place: Place,
+    limit: Option<Instant>,
 ) -> WaiterId {
     let mut queues = queue::all(ctx).borrow_mut();
     let id = queues.next_id();
@@ -146,17 +145,10 @@ fn push(
         fence: request.fence,
         token: request.token,
         client: request.client,
-        since: now,
-        limit: how.limit,
+        since: place.now,
+        limit,
     };
-    queues.push(key.db, &key.name, waiter, how.upgrade);
-    queues.observe(key, held);
+    queues.push(key.db, &key.name, waiter, place.upgrade);
+    queues.observe(key, place.held);
     id
-}
-
-/// Who holds at the command's own key: of other keys a command in a cluster sees nothing.
-fn held_at(ctx: &Context<'_>, name: &[u8]) -> Observed {
-    let mut key = ctx.open_named(name, Access::Read);
-    let value = key.value();
-    value.map_or(Observed::Free, |value| value.lock.observe())
 }

@@ -1,6 +1,7 @@
 //! A lock is a key: what the server's own commands, its databases and its memory limit do to it.
 //! Where others wait for that key: `waiting`.
 
+mod callbacks;
 mod first_lock;
 mod lazyfree;
 mod loss;

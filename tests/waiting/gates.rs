@@ -3,8 +3,8 @@
 use std::fs;
 
 use mortise_harness::{
-    Conn, Server, assert_same_data, cmd, command, eventually, granted, hold_of, holders_of, int,
-    is_nil, lock_info, queue_of, send, text, try_cmd, wait_for_sync, waiter,
+    Conn, Server, array, assert_same_data, cmd, command, eventually, granted, hold_of, holders_of,
+    int, is_nil, lock_info, queue_of, send, text, try_cmd, wait_for_sync, waiter,
 };
 
 /// A primary with one replica, as many as it demands.
@@ -265,4 +265,61 @@ fn a_command_just_after_the_gate_has_opened_sees_what_came_while_it_was_closed()
     assert_eq!(queue_of(&mut a, "key"), ["c"]);
     cmd!(a, "LOCK.RELEASE", "key", "b");
     granted(&mut c);
+}
+
+/// How often the event loop has turned; `None` where the server does not count.
+fn turns(server: &Server) -> Option<u64> {
+    server.info("stats").get("eventloop_cycles")?.parse().ok()
+}
+
+#[test]
+fn refused_work_on_a_crowd_is_tried_again_with_a_pause() {
+    let (primary, _replica) = with_replica();
+    let mut conn = primary.connect();
+    for owner in ["stays", "stays:too"] {
+        cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000);
+    }
+    // A crowd that ends while nobody looks: the first command leaves the greater part of it to a timer, and then the
+    // server takes no more writes.
+    let mut pipe: Vec<_> = (0..500)
+        .map(|n| command!("LOCK.RLOCK", "key", format!("reader:{n}"), 500))
+        .collect();
+    pipe.push(command!("MULTI"));
+    pipe.push(command!("DEBUG", "SLEEP", "0.7"));
+    pipe.push(command!("LOCK.RENEW", "key", "stays", 60_000));
+    pipe.push(command!("CONFIG", "SET", "min-replicas-to-write", 2));
+    pipe.push(command!("EXEC"));
+    for command in &pipe {
+        conn.submit(command);
+    }
+    for _ in &pipe {
+        conn.recv();
+    }
+    let Some(before) = turns(&primary) else {
+        return;
+    };
+    let began = server_millis(&mut conn);
+    let passed = eventually("a second has passed", || {
+        let passed = server_millis(&mut conn) - began;
+        if passed >= 1_000 {
+            Ok(passed)
+        } else {
+            Err(passed)
+        }
+    });
+    // It is ready when the timer of 100 ms comes, and not every millisecond. The looks above turn the loop, too.
+    let turned = turns(&primary).expect("it counted before") - before;
+    assert!(
+        turned < 400 * passed / 1_000,
+        "{turned} turns in {passed} ms"
+    );
+    demand(&primary, 1);
+    eventually("the crowd is dropped", || primary.gauge("holders") == 2);
+}
+
+fn server_millis(conn: &mut Conn) -> u64 {
+    let reply = cmd!(conn, "TIME");
+    let time = array(&reply);
+    let part = |at: usize| text(&time[at]).parse::<u64>().expect("a number");
+    part(0) * 1_000 + part(1) / 1_000
 }

@@ -18,6 +18,8 @@ mod order;
 mod owners;
 mod pauses;
 mod roles;
+mod set_aside;
 mod subscribed;
+mod threads;
 mod time_to_live;
 mod transactions;

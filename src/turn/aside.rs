@@ -1,0 +1,78 @@
+//! Keys that cannot be settled although the server accepts writes. Each is set aside, so that it holds up no other key, and
+//! is tried again after a pause that doubles from failure to failure.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::Instant;
+
+use crate::ffi::{Context, MainThread};
+use crate::keys::dirty::{self, DirtyKey};
+use crate::keys::name::Name;
+
+/// The first pause and the longest one, in milliseconds.
+const PAUSES: std::ops::RangeInclusive<u64> = 1_000..=60_000;
+/// How many are tried again in one tick.
+const PER_TICK: usize = 100;
+
+static ASIDE: MainThread<RefCell<Aside>> = MainThread::new(RefCell::new(Aside {
+    pauses: BTreeMap::new(),
+    due: BTreeSet::new(),
+}));
+
+#[derive(Debug)]
+struct Aside {
+    /// By key, the pause after its last failure, in milliseconds.
+    pauses: BTreeMap<(i32, Name), u64>,
+    /// When which of them is tried again: those with waiters. The sweep tries the others.
+    due: BTreeSet<(Instant, i32, Name)>,
+}
+
+/// The key could not be settled because of `why`, which is logged once. After how many milliseconds to try again.
+pub(crate) fn pause(ctx: &Context<'_>, db: i32, name: &[u8], why: &str) -> u64 {
+    let mut aside = ASIDE.get(ctx).borrow_mut();
+    if let Some(pause) = aside.pauses.get_mut(&(db, name.into())) {
+        *pause = (*pause * 2).min(*PAUSES.end());
+        return *pause;
+    }
+    aside.pauses.insert((db, name.into()), *PAUSES.start());
+    drop(aside);
+    ctx.warn(&format!(
+        "the lock '{}' in database {db} cannot be handed over or freed: {why}. It is set aside and tried again later; all \
+         others go on",
+        name.escape_ascii()
+    ));
+    *PAUSES.start()
+}
+
+/// The key has waiters and is tried again at `at`.
+pub(crate) fn retry_at(ctx: &Context<'_>, at: Instant, key: DirtyKey) {
+    ASIDE
+        .get(ctx)
+        .borrow_mut()
+        .due
+        .insert((at, key.db, key.name));
+}
+
+/// The key has been settled, or need not be.
+pub(crate) fn forget(ctx: &Context<'_>, db: i32, name: &[u8]) {
+    let mut aside = ASIDE.get(ctx).borrow_mut();
+    if !aside.pauses.is_empty() {
+        aside.pauses.remove(&(db, name.into()));
+    }
+}
+
+/// From the sweep timer: marks the keys that are to be tried again now.
+pub(crate) fn mark_due(ctx: &Context<'_>, now: Instant) {
+    for _ in 0..PER_TICK {
+        let mut aside = ASIDE.get(ctx).borrow_mut();
+        if aside.due.first().is_none_or(|(at, ..)| *at > now) {
+            return;
+        }
+        let first = aside.due.pop_first();
+        drop(aside);
+        if let Some((_, db, name)) = first {
+            dirty::mark(ctx, db, &name, true);
+        }
+    }
+}

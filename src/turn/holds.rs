@@ -1,0 +1,68 @@
+//! What ends a hold, or a part of it: its owner, or a grant that nobody received.
+
+use mortise_core::{Release, ReleaseError, Released};
+
+use crate::totals;
+use crate::turn::notices::Notice;
+use crate::turn::open_lock::OpenLock;
+use crate::waiting::mail;
+use crate::waiting::undelivered::{self, UndeliveredGrant};
+
+impl OpenLock<'_> {
+    /// Takes from a hold what its owner releases, and replicates that.
+    ///
+    /// # Errors
+    /// As the core says; nothing has changed.
+    pub(crate) fn release(&mut self, release: &Release<'_>) -> Result<Released, ReleaseError> {
+        let released = match self.live() {
+            Some(mut live) => live.release(release)?,
+            None => return Err(ReleaseError::NotHeld),
+        };
+        if released.changed {
+            if released.left > 0 {
+                self.replicate(release.owner);
+            } else {
+                self.replicate_end(release.owner);
+                let held = self.now.millis_since(released.since);
+                totals::hold_times(self.ctx).borrow_mut().record(held);
+            }
+            totals::get(self.ctx).releases.add_one();
+            self.notify(Notice::Released);
+        }
+        Ok(released)
+    }
+
+    /// Undoes grants that nobody received.
+    pub(crate) fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+        // One that another one touched since can be undone after that one: those of boxes come in no order.
+        loop {
+            let before = undelivered.len();
+            undelivered.retain(|grant| !self.undo(grant));
+            if undelivered.is_empty() || undelivered.len() == before {
+                break;
+            }
+        }
+        for grant in undelivered {
+            mail::hand_on(self.ctx, &grant);
+            undelivered::hand_on(self.ctx, &grant);
+        }
+    }
+
+    /// False if the hold was touched since the grant.
+    fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
+        let owner = grant.owner.as_ref();
+        let left = self.live().and_then(|mut live| {
+            // A hold that was made anew has another token.
+            let same = live.hold(owner)?.token == grant.token;
+            let undone = same && live.undo(owner, grant.granted, grant.before);
+            undone.then(|| live.hold(owner).is_some())
+        });
+        match left {
+            None => return false,
+            Some(true) => self.replicate(owner),
+            Some(false) => self.replicate_end(owner),
+        }
+        self.notify(Notice::Released);
+        true
+    }
+}

@@ -1,0 +1,252 @@
+//! A key that a command works on: opened, worked on, closed, and only then are others notified.
+//!
+//! Between opening and closing nothing here calls what could come back: no other module, no other command.
+
+use mortise_core::codec::Effect;
+use mortise_core::{Instant, Live, Lock, Observed, Owner, OwnerRef, Stake, Token};
+
+use crate::error::Error;
+use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
+use crate::keys::arrivals;
+use crate::keys::dirty;
+use crate::keys::effect;
+use crate::keys::leases;
+use crate::keys::remains;
+use crate::keys::subscription;
+use crate::time::{clock, grace, last_deadline};
+use crate::turn::notices::{Notice, Notices};
+use crate::waiting::queue;
+use crate::waiting::walk;
+
+/// A key that a command works on, opened for writing.
+#[derive(Debug)]
+pub(crate) struct OpenLock<'c> {
+    pub(crate) ctx: &'c Context<'c>,
+    pub(crate) name: Arg<'c>,
+    pub(crate) now: Instant,
+    pub(super) key: Key<'c>,
+    /// A lock for a key that had none. `close` puts it there: the server notifies others of a new key at once.
+    made: Option<Value>,
+    /// More waiters may be let in than were: the next settle sees to them.
+    pub(super) more: bool,
+    pub(super) notices: Notices,
+}
+
+impl<'c> OpenLock<'c> {
+    /// Opens the key and settles it if there are waiters; runs `step`; lets in the waiters that the step made room for,
+    /// deletes the key if nobody holds the lock any more, and closes it; then notifies subscribers.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if the key holds something else.
+    pub(crate) fn with<T>(
+        ctx: &'c Context<'c>,
+        name: Arg<'c>,
+        step: impl FnOnce(&mut OpenLock<'c>) -> T,
+    ) -> Result<T, Error> {
+        Self::with_then(ctx, name, step, |outcome| outcome)
+    }
+
+    /// The same, and does `then` between closing the key and notifying: no callback of another module comes in between.
+    ///
+    /// # Errors
+    /// As for [`Self::with`].
+    pub(crate) fn with_then<T, U>(
+        ctx: &'c Context<'c>,
+        name: Arg<'c>,
+        step: impl FnOnce(&mut OpenLock<'c>) -> T,
+        then: impl FnOnce(T) -> U,
+    ) -> Result<U, Error> {
+        let mut lock = Self::open(ctx, name)?;
+        let outcome = step(&mut lock);
+        let notices = lock.close();
+        let outcome = then(outcome);
+        notices.send(ctx, name);
+        Ok(outcome)
+    }
+
+    fn open(ctx: &'c Context<'c>, name: Arg<'c>) -> Result<Self, Error> {
+        let key = ctx.open(name, Access::Write);
+        if key.kind() == Kind::Other {
+            return Err(Error::WrongType);
+        }
+        let now = clock::now();
+        subscription::subscribe_once(ctx);
+        grace::look_for_stall(ctx, now);
+        let mut lock = Self {
+            ctx,
+            name,
+            now,
+            key,
+            made: None,
+            more: false,
+            notices: Notices::default(),
+        };
+        if lock.has_waiters() {
+            let recheck_holders = lock.must_recheck_holders();
+            lock.settle(recheck_holders);
+        }
+        Ok(lock)
+    }
+
+    fn close(mut self) -> Notices {
+        self.settle(false);
+        let (ctx, name, now) = (self.ctx, self.name, self.now);
+        if let Some(value) = self.made {
+            if !value.lock.is_free() {
+                leases::follow(ctx, ctx.db(), name.bytes(), &value, now);
+                self.key.set(value);
+            }
+        } else if let Some(value) = self.key.value() {
+            if value.lock.is_free() {
+                self.key.delete();
+            } else {
+                leases::follow(ctx, ctx.db(), name.bytes(), value, now);
+            }
+        }
+        self.notices
+    }
+
+    /// What the key holds, or will hold once it is closed.
+    pub(super) fn value(&mut self) -> Option<&mut Value> {
+        match &mut self.made {
+            Some(made) => Some(made),
+            None => self.key.value(),
+        }
+    }
+
+    /// The lock as it is now, if there is one. Holds whose lease is over are dropped, and replicas drop them, too.
+    pub(crate) fn live(&mut self) -> Option<Live<'_>> {
+        let (ctx, name, now) = (self.ctx, self.name, self.now);
+        let Self {
+            key, made, notices, ..
+        } = self;
+        let value = match made {
+            Some(made) => made,
+            None => key.value()?,
+        };
+        let mut live = value.lock.at(now, |owner, stake| {
+            on_ended(ctx, name, now, owner, stake);
+            notices.add(Notice::Expired);
+        });
+        if let Some(ended) = live.take_remains() {
+            let left = live.first();
+            let effect = match &left {
+                Some((owner, stake)) => Effect::Sole(owner.as_ref(), *stake),
+                None => Effect::Free,
+            };
+            effect::send(ctx, name, now, &effect);
+            remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
+        }
+        Some(live)
+    }
+
+    /// `owner` holds, by `token` or a higher one.
+    pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
+        let live = self.live();
+        live.is_some_and(|live| live.adds_to_hold(owner, token))
+    }
+
+    /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.
+    pub(crate) fn with_live<T>(&mut self, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
+        let (ctx, name) = (self.ctx, self.name);
+        if let Some(mut live) = self.live() {
+            let emptied = live.is_empty();
+            let outcome = act(&mut live);
+            if let Some(ended) = live.take_remains() {
+                remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
+            }
+            if emptied {
+                // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
+                // lease must not be cut short by what a client meant for the last one's.
+                self.key.persist();
+            }
+            return outcome;
+        }
+        let mut lock = Lock::free();
+        let outcome = act(&mut lock.at(self.now, |_, _| {}));
+        if !lock.is_free() {
+            self.made = Some(Value::new(lock));
+        }
+        outcome
+    }
+
+    /// The lock may hold owners that neither came through the queue nor by a command: it is new to
+    /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
+    fn must_recheck_holders(&mut self) -> bool {
+        let marked =
+            !dirty::is_empty(self.ctx) || !walk::none(self.ctx) || !arrivals::none(self.ctx);
+        let value = self.key.value();
+        marked || value.is_some_and(|value| value.lease.get().is_none())
+    }
+
+    /// There are waiters here.
+    pub(crate) fn has_waiters(&self) -> bool {
+        // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
+        !queue::all(self.ctx).borrow().is_empty()
+            && queue::wait_at(self.ctx, self.ctx.db(), self.name.bytes())
+    }
+
+    /// Who holds, for a search that spans keys.
+    pub(crate) fn observe(&mut self) -> Observed {
+        self.value()
+            .map_or(Observed::Free, |value| value.lock.observe())
+    }
+
+    /// Subscribers are notified of `notice` when the key is closed.
+    pub(crate) fn notify(&mut self, notice: Notice) {
+        self.notices.add(notice);
+    }
+
+    /// Replicates the hold that `owner` has now.
+    pub(crate) fn replicate(&mut self, owner: OwnerRef<'_>) {
+        let (ctx, name, now) = (self.ctx, self.name, self.now);
+        if effect::sent_unheard(ctx, name) {
+            return;
+        }
+        let Some(value) = self.value() else {
+            return;
+        };
+        let Some(stake) = value.lock.hold(owner) else {
+            return;
+        };
+        let alone = value.lock.len() == 1;
+        replicate(ctx, name, now, owner, stake, alone);
+    }
+
+    /// Replicates that `owner` holds nothing any more.
+    pub(super) fn replicate_end(&mut self, owner: OwnerRef<'_>) {
+        let (ctx, name, now) = (self.ctx, self.name, self.now);
+        if effect::sent_unheard(ctx, name) {
+            return;
+        }
+        let free = self.value().is_none_or(|value| value.lock.is_free());
+        let effect = if free {
+            Effect::Free
+        } else {
+            Effect::Drop(owner)
+        };
+        effect::send(ctx, name, now, &effect);
+    }
+}
+
+pub(super) fn replicate(
+    ctx: &Context<'_>,
+    name: Arg<'_>,
+    now: Instant,
+    owner: OwnerRef<'_>,
+    stake: Stake,
+    alone: bool,
+) {
+    let effect = if alone {
+        Effect::Sole(owner, stake)
+    } else {
+        Effect::Put(owner, stake)
+    };
+    last_deadline::note(ctx, stake.deadline);
+    effect::send(ctx, name, now, &effect);
+}
+
+fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
+    remains::count_ended(ctx, stake);
+    effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
+}

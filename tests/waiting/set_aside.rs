@@ -1,0 +1,82 @@
+//! A key that cannot be settled though the server takes writes. It holds up no other key, and is served once it can be.
+
+use mortise_harness::{Server, cmd, eventually, granted, holders_of, int, lock_info, send, waiter};
+
+fn server() -> Server {
+    let server = Server::start();
+    server.load_actor();
+    server
+}
+
+/// From now on nothing can be settled at `key`, as if the module failed there.
+fn break_key(server: &Server, key: &str) {
+    cmd!(server.connect(), "ACTOR.BREAK", "LOCK.SETTLE", key);
+}
+
+#[test]
+fn a_key_that_fails_holds_up_no_other_key() {
+    let server = server();
+    let mut conn = server.connect();
+    // By name the bad key comes first, and so does its lease.
+    cmd!(conn, "LOCK.ACQUIRE", "{k}a", "owner", 200);
+    for n in 0..10 {
+        cmd!(conn, "LOCK.ACQUIRE", format!("{{k}}b{n}"), "owner", 300);
+    }
+    break_key(&server, "{k}a");
+    let mut bad = waiter!(server, "LOCK.ACQUIRE", "{k}a", "next", 60_000, "WAIT", 0);
+    let mut others: Vec<_> = (0..5)
+        .map(|n| {
+            let key = format!("{{k}}b{n}");
+            waiter!(server, "LOCK.ACQUIRE", key, "next", 60_000, "WAIT", 0)
+        })
+        .collect();
+    // Those with waiters are handed over,
+    for other in &mut others {
+        granted(other);
+    }
+    // the others are swept.
+    eventually("all others are swept", || {
+        (5..10).all(|n| int(&cmd!(conn, "EXISTS", format!("{{k}}b{n}"))) == 0)
+    });
+    assert_eq!(lock_info(&mut conn, "{k}a").expect("one waits").waiters, 1);
+    let log = server.log();
+    let said = log.lines().filter(|line| line.contains("'{k}a'"));
+    assert_eq!(said.count(), 1, "{log}");
+    cmd!(conn, "ACTOR.MEND");
+    granted(&mut bad);
+    assert_eq!(holders_of(&mut conn, "{k}a"), ["next"]);
+}
+
+#[test]
+fn a_key_that_fails_while_nobody_waits_is_swept_once_it_can_be() {
+    let server = server();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "{k}a", "owner", 50);
+    cmd!(conn, "LOCK.ACQUIRE", "{k}b", "owner", 100);
+    break_key(&server, "{k}a");
+    eventually("the other one is swept", || {
+        int(&cmd!(conn, "EXISTS", "{k}b")) == 0
+    });
+    assert_eq!(int(&cmd!(conn, "EXISTS", "{k}a")), 1);
+    cmd!(conn, "ACTOR.MEND");
+    eventually("it is swept, too", || {
+        int(&cmd!(conn, "EXISTS", "{k}a")) == 0
+    });
+}
+
+#[test]
+fn a_command_serves_a_key_that_timers_have_set_aside() {
+    let server = server();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 200);
+    let mut b = server.connect();
+    send!(b, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    server.await_blocked(&b);
+    break_key(&server, "key");
+    eventually("it is set aside", || {
+        server.log().contains("'key' in database 0 cannot be")
+    });
+    // Any command that opens the key settles it.
+    cmd!(conn, "LOCK.RENEW", "key", "nobody", 1_000);
+    granted(&mut b);
+}
