@@ -95,12 +95,7 @@ impl Connection {
     ) -> Pending {
         let mut state = lock(&self.state);
         if let Some(refusal) = &state.refusal {
-            let connection = Err(refusal.clone());
-            return Pending {
-                connection,
-                number: 0,
-                is_early: false,
-            };
+            return Pending::refused(refusal.clone());
         }
         let is_first = state.out.is_empty();
         for command in commands {
@@ -239,6 +234,17 @@ impl State {
 
     fn place(&mut self, number: u64) -> &mut Place {
         &mut self.row[(number - self.first) as usize].place
+    }
+}
+
+impl Pending {
+    /// What was not sent.
+    pub(super) fn refused(failure: Failure) -> Pending {
+        Pending {
+            connection: Err(failure),
+            number: 0,
+            is_early: false,
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Driven {
     pub(super) runtime: Handle,
     connection: Arc<Connection>,
     driver: OnceLock<AbortHandle>,
+    /// Its socket is this process's alone. A child that was forked has the same one, and must not write to it.
+    process: u32,
 }
 
 impl Driven {
@@ -47,6 +49,7 @@ impl Driven {
             dial,
             limits,
             runtime,
+            process: std::process::id(),
         }
     }
 
@@ -57,6 +60,9 @@ impl Driven {
         limit: Duration,
         now: BootInstant,
     ) -> Pending {
+        if self.process != std::process::id() {
+            return Pending::refused(Failure::Gone);
+        }
         let pending = self.connection.send(commands, limit, now);
         self.driver.get_or_init(|| {
             let end = End(self.connection.clone());

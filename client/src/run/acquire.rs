@@ -73,6 +73,7 @@ async fn acquire_for(
     owner: &Owner,
     terms: Terms,
 ) -> Result<Guard, Error> {
+    core.check_open()?;
     let place = owner.place(Arc::as_ptr(core).addr(), &request.key);
     let mut turn = match request.reentrant {
         true => place.lock().await,

@@ -37,6 +37,8 @@ pub struct Core {
     /// By the number of the process that serves it.
     pub(super) mail: Mutex<HashMap<u64, Arc<Mail>>>,
     is_closed: AtomicBool,
+    /// The process that built it. A fork copies it, but neither its threads nor its place on the servers.
+    process: u32,
 }
 
 /// A box at a server's process, and who waits for its letters.
@@ -79,6 +81,7 @@ impl Core {
             identities,
             mail: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            process: std::process::id(),
         })
     }
 
@@ -91,12 +94,16 @@ impl Core {
         self.servers.len() > 1
     }
 
-    /// An error once the client is closed.
+    /// An error once the client is closed, and in a process that was forked from the one that built it.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        match self.is_closed.load(Ordering::Acquire) {
+        match self.is_closed.load(Ordering::Acquire) || self.is_forked() {
             true => Err(Error::Closed),
             false => Ok(()),
         }
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// Why too few servers have granted something.
@@ -118,6 +125,9 @@ impl Core {
 
     /// Gives back what is held, and resolves when everything is said.
     pub(crate) async fn close(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.is_closed.store(true, Ordering::Release);
         let holds: Vec<_> = lock(&self.agenda).values().cloned().collect();
         holds.into_iter().for_each(|hold| hold.close());

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::run::Hold;
-use crate::value::random;
 use crate::value::{Error, LONGEST_TASK, Names, lock};
 
 /// One task that acquires locks.
@@ -18,7 +17,8 @@ use crate::value::{Error, LONGEST_TASK, Names, lock};
 /// those that are the same up to `##` for one when it looks for deadlocks. So an owner that has given a lock back, or up, can
 /// ask for it again at once, whatever has become of the connection: it waits for what is left of it as for anybody else's.
 ///
-/// What an owner holds is known for each client by itself.
+/// What an owner holds is known for each client by itself. In a process that was forked after it was made, an owner is another
+/// task, with another random name; one that you have named keeps its name, so name another in the child.
 ///
 /// ```
 /// use mortise_client::Owner;
@@ -31,7 +31,6 @@ use crate::value::{Error, LONGEST_TASK, Names, lock};
 pub struct Owner(Arc<Task>);
 
 struct Task {
-    name: Vec<u8>,
     names: Names,
     places: Mutex<Places>,
 }
@@ -60,8 +59,7 @@ impl Owner {
     /// assert_eq!(Owner::new().name().len(), 36);
     /// ```
     pub fn new() -> Owner {
-        let name = random::uuid().to_string().into_bytes();
-        Owner::with(Names::of_unique_task(&name), name)
+        Owner::with(Names::of_unique_task())
     }
 
     /// An owner with a name of your own, 1 to 230 bytes, that tells people who holds. It should be unique among all tasks of
@@ -81,7 +79,7 @@ impl Owner {
     pub fn named(name: impl Into<Vec<u8>>) -> Result<Owner, Error> {
         let name = name.into();
         match (1..=LONGEST_TASK).contains(&name.len()) {
-            true => Ok(Owner::with(Names::of_task(&name), name)),
+            true => Ok(Owner::with(Names::of_task(&name))),
             false => Err(Error::Invalid(format!(
                 "an owner's name is 1 to {LONGEST_TASK} bytes long, not {}",
                 name.len()
@@ -99,16 +97,12 @@ impl Owner {
     /// # Ok::<(), mortise_client::Error>(())
     /// ```
     pub fn name(&self) -> &[u8] {
-        &self.0.name
+        self.0.names.task()
     }
 
-    fn with(names: Names, name: Vec<u8>) -> Owner {
+    fn with(names: Names) -> Owner {
         let places = Mutex::default();
-        Owner(Arc::new(Task {
-            name,
-            names,
-            places,
-        }))
+        Owner(Arc::new(Task { names, places }))
     }
 
     pub(crate) fn names(&self) -> &Names {
@@ -145,7 +139,7 @@ impl Default for Owner {
 
 impl PartialEq for Owner {
     fn eq(&self, other: &Owner) -> bool {
-        self.0.name == other.0.name
+        self.name() == other.name()
     }
 }
 

@@ -99,8 +99,11 @@ pub enum Error {
         "there is no tokio runtime here: build the client inside of one, or name one with `runtime(…)`"
     )]
     NoRuntime,
-    /// The client was closed, or the runtime that it was built in is gone.
-    #[error("the client was closed, or the runtime that it was built in is gone")]
+    /// The client was closed, the runtime that it was built in is gone, or this process was forked from the one that built
+    /// it. Build a new one.
+    #[error(
+        "the client was closed, the runtime that it was built in is gone, or this process is a fork of the one that built it: build a new one"
+    )]
     Closed,
 }
 

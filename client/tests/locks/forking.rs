@@ -1,31 +1,46 @@
 //! A process that forks after it has connected: the child has connections, names and threads of its own.
 
+use std::mem;
 use std::process::{Command, Stdio};
 
 use mortise_client::blocking::Client;
-use mortise_client::{Error, Loss, Released};
-use mortise_harness::Server;
+use mortise_client::{Error, Loss, Owner, Released};
+use mortise_harness::{Conn, Server, cmd};
 
 use crate::support::fork::succeeds_in_a_fork;
 use crate::support::ms;
 
-/// The environment variable that makes [`forking_process`] fork.
+/// The environment variable that makes the other halves of these tests fork.
 const FORKS: &str = "MORTISE_TEST_FORKS";
+
+/// Whether the test of this name, which forks, succeeds in a process of its own.
+fn succeeds_by_itself(name: &str, server: &Server) -> bool {
+    let ended = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--ignored"])
+        .env(FORKS, server.url())
+        .stdin(Stdio::null())
+        .status();
+    ended.unwrap().success()
+}
 
 #[test]
 fn after_a_fork_the_child_takes_locks_of_its_own_and_leaves_its_parent_s_alone() {
     let server = Server::start();
-    let ended = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "forking::forking_process",
-            "--nocapture",
-            "--ignored",
-        ])
-        .env(FORKS, server.url())
-        .stdin(Stdio::null())
-        .status();
-    assert!(ended.unwrap().success());
+    assert!(succeeds_by_itself("forking::forking_process", &server));
+}
+
+#[test]
+fn an_owner_that_a_fork_has_copied_is_another_one_in_each_process() {
+    let server = Server::start();
+    let mut other = server.connect();
+    cmd!(other, "LOCK.ACQUIRE", "other's", "other", 60_000);
+    assert!(succeeds_by_itself("forking::process_with_owners", &server));
+}
+
+#[test]
+fn an_async_client_that_a_fork_has_copied_says_so() {
+    let server = Server::start();
+    assert!(succeeds_by_itself("forking::async_process", &server));
 }
 
 #[test]
@@ -65,4 +80,93 @@ fn forking_process() {
     }));
     guard.renew().unwrap();
     assert_eq!(guard.release().unwrap(), Released::Held);
+}
+
+#[test]
+#[ignore = "the other half of a test"]
+fn process_with_owners() {
+    let url = std::env::var(FORKS).unwrap();
+    let client = Client::connect(url.as_str()).unwrap();
+    let named = || Owner::named("billing").unwrap();
+    for (owner, is_unique, key) in [(Owner::new(), true, "a"), (named(), false, "b")] {
+        let lock = client.lock(key).owner(&owner).lease(ms(60_000));
+        // A child of a child, and then its parent, and then its parent's parent: each makes its first name.
+        let takes_it = || {
+            assert!(succeeds_in_a_fork(|| {
+                mem::forget(lock.acquire().expect("nobody has it"));
+                assert!(lock.try_acquire().is_err(), "this task has it itself");
+            }));
+            let taken = lock.try_acquire().unwrap();
+            assert!(taken.is_none(), "its child has it, not it: {taken:?}");
+        };
+        assert!(succeeds_in_a_fork(takes_it));
+        let taken = lock.try_acquire().unwrap();
+        assert!(taken.is_none(), "a child has it: {taken:?}");
+
+        // A hold to enter again is not there in the child.
+        let mine = client.lock("entered").owner(&owner).reentrant();
+        let guard = mine.acquire().unwrap();
+        assert!(succeeds_in_a_fork(|| {
+            assert!(mine.try_acquire().unwrap().is_none(), "the parent has it");
+            let name = owner.name().to_vec();
+            let own = client.lock("own").owner(&owner).acquire().unwrap();
+            assert!(own.owner().starts_with(&name));
+            own.release().unwrap();
+            assert_eq!(guard.owner().starts_with(&name), !is_unique);
+        }));
+        assert!(guard.owner().starts_with(owner.name()));
+
+        // What the parent holds is no reason for a deadlock of the child, which is another task.
+        if is_unique {
+            let port = url.rsplit([':', '/']).nth(1).unwrap().parse().unwrap();
+            let mut other = Conn::to_port(port).unwrap();
+            let waits = ["WAIT", "0", "MAIL", "box", "HOLDS", "1"];
+            let asks = ["LOCK.ACQUIRE", "entered", "other", "60000"];
+            other.cmd(&[&asks[..], &waits].concat());
+            assert!(succeeds_in_a_fork(|| {
+                let busy = client.lock("other's").owner(&owner).wait(ms(50)).acquire();
+                assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
+            }));
+            other.cmd(&["LOCK.LEAVE", "entered", "other"]);
+        }
+        guard.release().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "the other half of a test"]
+fn async_process() {
+    let url = std::env::var(FORKS).unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let parents = runtime();
+    let client = parents
+        .block_on(mortise_client::Client::connect(url))
+        .unwrap();
+    let lock = client.lock("a").lease(ms(60_000));
+    let guard = parents.block_on(lock.acquire()).unwrap();
+    let dropped = client.lock("b").lease(ms(60_000));
+    let mut dropped = Some(parents.block_on(dropped.acquire()).unwrap());
+    assert!(succeeds_in_a_fork(|| {
+        let runtime = runtime();
+        drop(dropped.take());
+        let taken = runtime.block_on(lock.acquire());
+        assert!(matches!(taken, Err(Error::Closed)), "{taken:?}");
+        let renewed = runtime.block_on(guard.renew());
+        assert!(matches!(renewed, Err(Error::Closed)), "{renewed:?}");
+        runtime.block_on(client.close());
+        mem::forget(runtime);
+    }));
+    let taken = parents.block_on(client.lock("b").try_acquire());
+    assert!(
+        taken.unwrap().is_none(),
+        "only the child's copy was dropped"
+    );
+    parents.block_on(guard.renew()).unwrap();
+    let released = parents.block_on(guard.release());
+    assert_eq!(released.unwrap(), Released::Held);
 }
