@@ -34,8 +34,6 @@ pub(super) struct Connection {
     state: Mutex<State>,
     /// Something is to be written.
     more: Notify,
-    /// A server that is no primary any more is left, to find the one that is.
-    fails_over: bool,
 }
 
 #[derive(Default)]
@@ -50,7 +48,14 @@ struct State {
     first: u64,
     /// How many of the row are answered.
     answered: usize,
+    /// When it was last given up because its server is no primary, and how long the next one is kept though its is none.
+    left: Option<(BootInstant, Duration)>,
 }
+
+/// A server that is no primary any more is left, because the primary may be behind the same address now: the first time at
+/// once, and then less and less often, down to this.
+const SHORTEST_STAY: Duration = Duration::from_millis(100);
+const LONGEST_STAY: Duration = Duration::from_secs(5);
 
 struct Request {
     /// When it was sent, or the connection opened.
@@ -78,11 +83,10 @@ pub(crate) struct Pending {
 }
 
 impl Connection {
-    pub(super) fn new(fails_over: bool) -> Arc<Connection> {
+    pub(super) fn new() -> Arc<Connection> {
         Arc::new(Connection {
             state: Mutex::default(),
             more: Notify::new(),
-            fails_over,
         })
     }
 
@@ -184,7 +188,8 @@ impl Connection {
     pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<(), ConnectionError> {
         let is_demoted =
             |it: &Reply| matches!(it, Reply::Error(line) if line.starts_with("READONLY"));
-        let is_left = self.fails_over && replies.iter().any(is_demoted);
+        let is_left =
+            replies.iter().any(is_demoted) && lock(&self.state).leaves(BootInstant::now());
         match answer(lock(&self.state), replies.drain(..).map(Ok)) {
             true if is_left => Err(ConnectionError::new("the server is no primary any more")),
             true => Ok(()),
@@ -223,6 +228,19 @@ fn answer(mut state: MutexGuard<'_, State>, answers: impl Iterator<Item = Answer
 }
 
 impl State {
+    /// Whether a server that is no primary is left now.
+    fn leaves(&mut self, now: BootInstant) -> bool {
+        let since = self.left.map(|(left, stay)| (now.since(left), stay));
+        let stay = match since {
+            Some((since, stay)) if since < stay => return false,
+            // It is the same failover, or a replica for good.
+            Some((since, stay)) if since < 2 * LONGEST_STAY => (2 * stay).min(LONGEST_STAY),
+            _ => SHORTEST_STAY,
+        };
+        self.left = Some((now, stay));
+        true
+    }
+
     /// Drops what nobody wants at the front of the row.
     fn shorten(&mut self) {
         while self.answered > 0 && matches!(self.row[0].place, Place::Unwanted) {
@@ -290,5 +308,25 @@ impl fmt::Debug for Connection {
             .field("in_flight", &(state.row.len() - state.answered))
             .field("refusal", &state.refusal)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_no_primary_is_left_at_once_and_then_less_and_less_often() {
+        let (mut state, start) = (State::default(), BootInstant::now());
+        let mut left = |from: u64, to: u64| {
+            let at = |ms| start + Duration::from_millis(ms);
+            let is_left = |ms: &u64| state.leaves(at(*ms));
+            (from..to).filter(is_left).collect::<Vec<_>>()
+        };
+        let first = [0, 100, 300, 700, 1_500, 3_100, 6_300];
+        assert_eq!(left(0, 10_000), first);
+        assert_eq!(left(10_000, 30_000), [11_300, 16_300, 21_300, 26_300]);
+        // The next failover.
+        assert_eq!(left(90_000, 90_150), [90_000, 90_100]);
     }
 }

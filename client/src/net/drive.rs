@@ -44,7 +44,7 @@ pub(super) struct Driven {
 impl Driven {
     pub(super) fn new(dial: Arc<Dial>, limits: Limits, runtime: Handle) -> Driven {
         Driven {
-            connection: Connection::new(dial.way.fails_over()),
+            connection: Connection::new(),
             driver: OnceLock::new(),
             dial,
             limits,

@@ -145,6 +145,11 @@ impl Acquisition {
             }
             Vote::Unknown(error) | Vote::Failed(error) => {
                 let passes = match error {
+                    Error::Refused { code, .. } if code == "READONLY" => {
+                        // Another server takes its place, whatever leads there.
+                        self.terms.fails_over = true;
+                        true
+                    }
                     Error::Refused { code, .. } => is_passing(code),
                     Error::Connection { .. } => self.terms.fails_over,
                     _ => false,
@@ -287,6 +292,23 @@ mod tests {
         it.on_queued();
         let next = after(&mut it, &[refused("DEADLOCK a")], Some(0), start);
         assert!(matches!(next, Next::Failed(Error::Deadlock(_))), "{next:?}");
+    }
+
+    #[test]
+    fn where_a_server_was_no_primary_none_may_be_there_until_another_one_is() {
+        let (mut it, start) = begin(Some(ms(10_000)), false);
+        let missing = || {
+            let failure = Failure::NotSent(ConnectionError::new("refused"));
+            Vote::of(Err(failure), Default::default(), "")
+        };
+        let demoted = Vote::Failed(refusal("READONLY a replica".to_owned(), ""));
+        for vote in [demoted, missing(), missing()] {
+            let next = after(&mut it, &[vote], Some(0), start);
+            assert!(matches!(next, Next::Again(_)), "{next:?}");
+        }
+        let (mut it, start) = begin(Some(ms(10_000)), false);
+        let next = after(&mut it, &[missing()], Some(0), start);
+        assert!(matches!(next, Next::Failed(_)), "{next:?}");
     }
 
     #[test]

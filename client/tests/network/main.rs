@@ -8,6 +8,7 @@ mod cluster_moves;
 mod connections;
 mod crowd;
 mod dead_connections;
+mod demoted;
 mod failover;
 mod hanging;
 mod late_changes;

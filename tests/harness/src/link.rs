@@ -36,6 +36,11 @@ impl Link {
         self.door.port()
     }
 
+    /// Connections that are made from here on lead to another server, as behind a proxy or a name; those there stay.
+    pub fn lead_to(&self, server: &Server) {
+        self.door.lead_to(server.port());
+    }
+
     /// What the server sends from here on arrives so late: to its replica, the stream.
     pub fn delay_stream(&self, by: Duration) {
         self.door.delay_out(by);

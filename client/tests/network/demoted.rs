@@ -1,0 +1,97 @@
+//! A plain address behind which another server takes over, as behind a proxy or a service of Kubernetes: connections stay open
+//! to the one that is no primary any more.
+
+use mortise_client::Error;
+use mortise_harness::{Link, Server, cmd, wait_for_sync};
+
+use crate::support::{await_waiters, client, client_of, eventually, ms};
+
+/// A primary behind a link, and its replica.
+fn scene() -> (Server, Server, Link) {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    let link = Link::to(&primary);
+    (primary, replica, link)
+}
+
+fn url(link: &Link) -> String {
+    format!("redis://127.0.0.1:{}/", link.port())
+}
+
+/// The replica becomes the primary of the other, and new connections lead to it.
+fn switch(primary: &Server, replica: &Server, link: &Link) {
+    cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+    link.lead_to(replica);
+    cmd!(primary.connect(), "REPLICAOF", "127.0.0.1", replica.port());
+}
+
+#[tokio::test]
+async fn a_request_that_a_demoted_server_refuses_is_granted_by_the_one_that_took_its_place() {
+    let (primary, replica, link) = scene();
+    let mine = client_of(&url(&link)).await;
+    let lock = mine.lock("k").wait(ms(20_000));
+    lock.acquire().await.unwrap().release().await.unwrap();
+    switch(&primary, &replica, &link);
+    let guard = lock.acquire().await.unwrap();
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_wait_is_refused_once_and_served_by_the_next_request() {
+    let (primary, replica, link) = scene();
+    let mine = client_of(&url(&link)).await;
+    mine.lock("k").try_acquire().await.unwrap();
+    switch(&primary, &replica, &link);
+    let refused = mine.lock("other").try_acquire().await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused { code, .. } if code == "READONLY"));
+    let guard = mine.lock("other").try_acquire().await.unwrap();
+    assert!(guard.unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn who_waits_by_mail_waits_on_the_server_that_took_over() {
+    let (primary, replica, link) = scene();
+    let holder = client(&primary).await;
+    let guard = holder.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    wait_for_sync(&primary, &replica);
+    let lock = client_of(&url(&link)).await.lock("k").wait(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    await_waiters(&holder, "k", 1).await;
+    switch(&primary, &replica, &link);
+    await_waiters(&client(&replica).await, "k", 1).await;
+    let (key, owner) = ("k", guard.owner());
+    cmd!(replica.connect(), "LOCK.RELEASE", key, owner);
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_is_renewed_and_released_where_the_primary_is() {
+    let (primary, replica, link) = scene();
+    let mine = client_of(&url(&link)).await;
+    let guard = mine.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    wait_for_sync(&primary, &replica);
+    switch(&primary, &replica, &link);
+    let renewed = || async { guard.renew().await.is_ok() };
+    eventually("it is renewed", renewed).await;
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+#[tokio::test]
+async fn a_client_of_a_replica_does_not_connect_anew_with_each_request() {
+    let (_primary, replica, _link) = scene();
+    let mine = client(&replica).await;
+    let connections = || -> u64 {
+        let made = &replica.info("stats")["total_connections_received"];
+        made.parse().unwrap()
+    };
+    let before = connections();
+    for _ in 0..300 {
+        let refused = mine.lock("k").try_acquire().await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    // One at once, and then less and less often; each look is one, too.
+    let made = connections() - before;
+    assert!((2..20).contains(&made), "{made} connections");
+}
