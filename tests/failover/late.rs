@@ -17,15 +17,15 @@ use mortise_harness::{
     waiter,
 };
 
-const MAX_LEASE: u64 = 12_000;
+pub(crate) const MAX_LEASE: u64 = 12_000;
 const LAG: u64 = 1;
 /// Longest lease, lag, and 3 seconds.
-const GRACE: u64 = MAX_LEASE + LAG * 1_000 + 3_000;
+pub(crate) const GRACE: u64 = MAX_LEASE + LAG * 1_000 + 3_000;
 /// How late data is: later than a promoted server waits until it renews, but in time for the old one to see the end.
-const LATE: Duration = Duration::from_millis(8_500);
+pub(crate) const LATE: Duration = Duration::from_millis(8_500);
 /// How long `a` holds: for a while after its replica has heard of it.
 const LEASE: u64 = 11_900;
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 /// In how many runs a wrong setting must show. Mostly the first does.
 const ATTEMPTS: u32 = 4;
 
@@ -36,13 +36,13 @@ struct Pair {
     link: Link,
 }
 
-fn builder() -> Builder {
+pub(crate) fn builder() -> Builder {
     Server::builder()
         .module_arg("max-lease", &MAX_LEASE.to_string())
         .config("min-replicas-max-lag", &LAG.to_string())
 }
 
-fn configure(server: &Server, grace: u64, replicas: u64) {
+pub(crate) fn configure(server: &Server, grace: u64, replicas: u64) {
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", replicas);
     // The graces of the starts are none of these tests' matter.

@@ -5,6 +5,7 @@ mod exclusion;
 mod fencing;
 mod frozen;
 mod late;
+mod late_of_two;
 mod late_sentinel;
 mod promotion;
 mod sentinel;
