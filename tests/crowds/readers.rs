@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Server, assert_same_data, cmd, command, eventually_within, granted, holders_of, int, is_nil,
-    lock_info, wait_for_sync, waiter,
+    Server, assert_same_data, cmd, command, eventually_within, granted, hold_of, holders_of, info,
+    int, is_nil, lock_info, send, wait_for_sync, waiter,
 };
 
 use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
@@ -78,11 +78,30 @@ fn while_others_hold_on_they_are_gone_for_every_command() {
         cmd!(conn, "LOCK.RLOCK", "key", owner, 600_000);
     }
     let over = let_in(&server);
-    end(&server, over);
+    let owner = format!("0f8fad5b-d9cb-469f-a165-7086{:08}", MANY - 1);
+    let last = hold_of(&mut conn, "key", &owner).expect("its lease is not over");
+    server.stop_signal();
+    thread::sleep(over.saturating_duration_since(Instant::now()) + DELAY);
+    // Before more than a few can have been dropped, of which the last one is not one.
+    send!(
+        conn,
+        "LOCK.GUARD",
+        "key",
+        &owner,
+        last.token,
+        "SET",
+        "data",
+        "late"
+    );
+    send!(conn, "INFO", "lock");
+    server.cont_signal();
+    let error = conn.try_recv().unwrap_err();
+    assert!(error.starts_with("NOTHELD "), "{error}");
+    let there: usize = info(&conn.recv())["lock_holders"].parse().unwrap();
+    assert!(there > MANY / 2, "{there} are there still");
     let lock = lock_info(&mut conn, "key").expect("two hold");
     assert_eq!(lock.holders, 2);
     assert_eq!(holders_of(&mut conn, "key"), ["left", "too"]);
-    let owner = format!("0f8fad5b-d9cb-469f-a165-7086{:08}", MANY - 1);
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", &owner, 60_000)));
     assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "key", &owner)));
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "left", 60_000)));

@@ -117,11 +117,10 @@ fn a_hold_that_has_ended_and_is_not_dropped_yet_is_nobodys() {
     let mut crowd = Crowd::new(CROWD, &[b"left", b"too"]);
     let then = NOW.after(10);
     crowd.lock.at(then, |_, _| {});
-    let (last, _) = crowd
-        .lock
-        .holds()
-        .find(|(_, stake)| stake.is_over(then))
-        .expect("not all are dropped at once");
+    // Those that end together are dropped in the order of their names.
+    let ended = |(_, stake): &(_, mortise_core::Stake)| stake.is_over(then);
+    let last = crowd.lock.holds().filter(ended).last();
+    let (last, old) = last.expect("not all are dropped at once");
     let last = last.text().to_vec();
     let lock = &mut crowd.lock;
     assert_eq!(
@@ -130,6 +129,7 @@ fn a_hold_that_has_ended_and_is_not_dropped_yet_is_nobodys() {
     );
     let mut live = lock.at(then, |_, _| {});
     assert!(live.hold(owner(&last)).is_none());
+    assert!(!live.confirm(owner(&last), old.token));
     let lease = Lease::from_millis(1_000).expect("at least 1");
     assert!(live.renew(owner(&last), lease, None).is_none());
     let release = Release {
@@ -138,6 +138,9 @@ fn a_hold_that_has_ended_and_is_not_dropped_yet_is_nobodys() {
         token: None,
     };
     assert_eq!(live.release(&release), Err(ReleaseError::NotHeld));
+    let raised = live.fence(owner(&last), old.token, &mut crowd.tokens, WALL);
+    assert_eq!(raised, Ok(None));
+    assert_eq!(lock.hold(owner(&last)), Some(old), "it is there still");
     let busy = crowd.acquire(then, &last, Mode::Write, 1_000);
     assert!(
         matches!(busy, Err(AcquireError::Busy(Busy::Held))),
