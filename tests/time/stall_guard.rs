@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::ClockStep::Back;
 use mortise_harness::{
-    Builder, Conn, Link, Server, cmd, eventually, granted, int, is_nil, queue_of, try_cmd,
+    Builder, Conn, Link, Server, cmd, command, eventually, granted, int, is_nil, queue_of, try_cmd,
     wait_for_sync_over, waiter,
 };
 
@@ -126,6 +126,21 @@ fn a_command_that_takes_more_than_a_second_is_a_freeze() {
     cmd!(conn, "DEBUG", "SLEEP", "1.5");
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
     assert!(grace_left(&server) > 3_000);
+}
+
+#[test]
+fn a_command_in_the_turn_of_one_that_took_more_than_a_second_notices_by_itself() {
+    let server = guarded();
+    let mut conn = server.connect();
+    // In one write: no timer comes between them.
+    let [slept, acquired] = &conn.pipeline(&[
+        command!("DEBUG", "SLEEP", "1.5"),
+        command!("LOCK.ACQUIRE", "key", "a", 1_000),
+    ])[..] else {
+        panic!("two replies");
+    };
+    assert!(slept.is_ok());
+    assert!(acquired.as_ref().is_ok_and(is_nil), "{acquired:?}");
 }
 
 /// A primary with a clock that can be stepped, and the link over which its one replica is attached.
