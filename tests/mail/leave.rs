@@ -185,6 +185,19 @@ fn the_time_ends_and_a_later_one_never_shortens_it() {
 }
 
 #[test]
+fn the_time_lasts_as_long_as_was_asked_for() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 600_000);
+    // Once a lease of 400 ms is over on the server's clock.
+    cmd!(a, "LOCK.ACQUIRE", "brief", "b", 400);
+    let mut c = waiter!(server, "LOCK.ACQUIRE", "brief", "c", 9_000, "WAIT", 0);
+    granted(&mut c);
+    let error = try_cmd!(a, "LOCK.ACQUIRE", "key", "a", 9_000).unwrap_err();
+    assert!(error.starts_with("LEFT "), "{error}");
+}
+
+#[test]
 fn the_time_is_not_over_a_part_of_a_millisecond_early() {
     let server = Server::start();
     let mut a = server.connect();
