@@ -1,6 +1,7 @@
 /* A wall clock that a test can step: loaded before the C library (LD_PRELOAD), it adds the microseconds that stand in
  * the file $MORTISE_CLOCK to what the process reads as the real time. What stands behind them is a step that the clock takes
- * when the process asks next what it has used of the processor, as the module does within its timers.
+ * when the process asks next what it has used of the processor, as the module does within its timers. The third number is
+ * added to the boot-time clock: the machine was suspended for so long.
  *
  * Where $MORTISE_BOOT_ID names a file, the process is on a machine of its own: it reads that file for the kernel's boot
  * id and $MORTISE_MACHINE_ID for the machine's, and its boot-time clock began at another time. No other clock is
@@ -22,7 +23,7 @@
 /* How much longer ago another machine was started, in seconds. */
 #define STARTED_EARLIER 1000000
 
-static volatile int64_t *offset; /* and the step */
+static volatile int64_t *offset; /* and the step, and the boot-time clock's */
 static const char *boot_id, *machine_id;
 
 /* The server writes its title over its environment. */
@@ -37,14 +38,14 @@ __attribute__((constructor)) static void find_offset(void) {
     const char *path = getenv("MORTISE_CLOCK");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *page = mmap(NULL, 2 * sizeof *offset, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, 3 * sizeof *offset, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (page != MAP_FAILED) offset = page;
 }
 
-static void shift(struct timespec *time) {
+static void shift(struct timespec *time, int clock) {
     if (!offset) return;
-    int64_t step = *offset;
+    int64_t step = offset[clock];
     time->tv_sec += step / 1000000;
     time->tv_nsec += step % 1000000 * 1000;
     if (time->tv_nsec < 0) {
@@ -59,7 +60,8 @@ static void shift(struct timespec *time) {
 int clock_gettime(clockid_t id, struct timespec *time) {
     /* Past the C library, whose own function this one hides. */
     int result = (int)syscall(SYS_clock_gettime, id, time);
-    if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) shift(time);
+    if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) shift(time, 0);
+    if (result == 0 && id == CLOCK_BOOTTIME) shift(time, 2);
     /* Without a step nothing is written: a test may be writing. */
     if (id == CLOCK_THREAD_CPUTIME_ID && offset && offset[1]) {
         offset[0] += offset[1];

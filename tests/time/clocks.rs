@@ -77,6 +77,22 @@ fn no_step_of_the_wall_clock_ends_or_extends_a_lease() {
 }
 
 #[test]
+fn a_lease_goes_on_while_the_machine_is_suspended() {
+    let server = shimmed().start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 600_000, "WAIT", 0);
+    server.suspend(Duration::from_secs(400));
+    let left = hold_of(&mut conn, "key", "a")
+        .expect("it has 200 s left")
+        .lease;
+    assert!((100_000..=200_000).contains(&left), "{left} ms left");
+    server.suspend(Duration::from_secs(200));
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 600_000)));
+    granted(&mut b);
+}
+
+#[test]
 fn a_step_forward_takes_the_lock_of_set_nx_px_and_not_this_one() {
     let server = shimmed().start();
     let mut conn = server.connect();

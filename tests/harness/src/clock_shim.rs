@@ -1,4 +1,4 @@
-//! A wall clock of the server's own that a test can step, by a library loaded into the server.
+//! A wall clock of the server's own that a test can step, and a boot-time clock, by a library loaded into the server.
 //!
 //! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks, and those of the test, go on
 //! as they are. The same library can let the server believe that it is on another machine.
@@ -37,8 +37,11 @@ impl ClockStep {
 pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
     let offset = offset_file(dir);
     if !offset.exists() {
-        fs::write(&offset, [first.micros(), 0].map(i64::to_ne_bytes).concat())
-            .expect("the server's folder can be written");
+        fs::write(
+            &offset,
+            [first.micros(), 0, 0].map(i64::to_ne_bytes).concat(),
+        )
+        .expect("the server's folder can be written");
     }
     let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
     [

@@ -1,4 +1,4 @@
-//! Stepping the wall clock that a server sees, and booting the machine that it believes to be on.
+//! Stepping the clocks that a server sees, and booting the machine that it believes to be on.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -29,6 +29,21 @@ impl Server {
         let file = self.clock_file();
         write(&file, 8, step.micros());
         eventually("the clock has stepped", || read(&file, 8) == 0);
+    }
+
+    /// The machine that this server sees was suspended for so long: its boot-time clock went on, and no other clock that is
+    /// counted from its start. (The wall clock is stepped by itself.)
+    ///
+    /// # Panics
+    /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim).
+    #[track_caller]
+    pub fn suspend(&self, time: Duration) {
+        let file = self.clock_file();
+        write(
+            &file,
+            16,
+            read(&file, 16) + ClockStep::Forward(time).micros(),
+        );
     }
 
     #[track_caller]
