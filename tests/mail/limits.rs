@@ -34,6 +34,25 @@ fn a_tenth_of_the_limit_is_one_boxs() {
 }
 
 #[test]
+fn a_request_that_moves_to_another_box_needs_room_there() {
+    let server = Server::builder().module_arg("max-queued", "20").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+    for owner in ["c", "d"] {
+        queue!(a, "full", "LOCK.ACQUIRE", "key", owner, 60_000);
+    }
+    let moves = request!("full", 0, "LOCK.ACQUIRE", "key", "b", 60_000);
+    refused(a.try_run(&moves), "a tenth");
+    // It waits on where it was, and moves to a box with room.
+    cmd!(a, "LOCK.LEAVE", "key", "d");
+    queue!(a, "full", "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(mail!(a, "full").results(), [("b", "granted")]);
+    assert_eq!(mail!(a, "box").letters, []);
+}
+
+#[test]
 fn requests_letters_and_boxes_count_in_the_limit() {
     let server = Server::builder().module_arg("max-queued", "50").start();
     let mut a = server.connect();
