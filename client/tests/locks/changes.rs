@@ -1,6 +1,8 @@
 //! Holds of which a part is given back, as in a change of mode, while the server does not take it.
 
-use mortise_client::{ChangeFailed, Client, Error, Guard, Lock, Loss, Mode, Owner, Released};
+use mortise_client::{
+    ChangeFailed, Client, Error, Guard, Lock, Locks, Loss, Mode, Owner, Released,
+};
 use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
@@ -29,6 +31,31 @@ async fn a_downgrade_that_is_refused_leaves_the_writer_a_writer_and_says_so() {
     refuse_releases(&server, false);
     guard.downgrade().await.unwrap();
     let other = client.lock("k").read().await.unwrap();
+    assert!(guard.is_valid() && other.is_valid() && guard.mode() == Mode::Read);
+    assert_eq!(guard.release().await.unwrap(), Released::Held);
+}
+
+#[tokio::test]
+async fn a_downgrade_that_only_a_minority_did_leaves_the_writer_a_writer_and_says_so() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let mut guard = lock.write().await.unwrap();
+    // What all answer after their grants: then the client knows of the last one, too.
+    quorum.info_on_each(b"k").await;
+    guard.renew().await.unwrap();
+    for server in &servers.0[1..] {
+        refuse_releases(server, true);
+    }
+    let error = guard.downgrade().await.unwrap_err();
+    assert!(matches!(error.error, Error::NoQuorum { .. }), "{error:?}");
+    assert_eq!((error.left, guard.mode()), (Some(Mode::Write), Mode::Write));
+    assert!(guard.is_valid() && lock.try_read().await.unwrap().is_none());
+    for server in &servers.0[1..] {
+        refuse_releases(server, false);
+    }
+    guard.downgrade().await.unwrap();
+    let other = lock.read().await.unwrap();
     assert!(guard.is_valid() && other.is_valid() && guard.mode() == Mode::Read);
     assert_eq!(guard.release().await.unwrap(), Released::Held);
 }

@@ -3,8 +3,9 @@
 
 use std::pin::pin;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
-use mortise_client::{Client, Guard, Loss, Mode, Quorum, Released, redis};
+use mortise_client::{Client, Guard, Loss, Mode, Owner, Quorum, Released, redis};
 use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
@@ -38,6 +39,53 @@ async fn an_upgrade_whose_answer_is_slow_is_no_loss() {
     let (upgraded, ()) = join(guard.upgrade(), scene).await;
     upgraded.unwrap();
     assert!(guard.is_valid() && guard.mode() == Mode::Write, "{guard:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_by_the_token_that_an_upgrade_has_replaced_is_denied_and_no_loss() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let shared = redis::Client::open(server.url()).unwrap();
+    let mut shared = shared.get_multiplexed_async_connection().await.unwrap();
+    let id: i64 = (redis::cmd("CLIENT").arg("ID"))
+        .query_async(&mut shared)
+        .await
+        .unwrap();
+    let builder = Client::builder(proxy.url()).unwrap().connection(shared);
+    let mine = builder.response_timeout(ms(500)).connect().await.unwrap();
+    let direct = client(&server).await;
+    let lock = mine.lock("k").owner(&Owner::new()).reentrant();
+    let lock = lock.lease(ms(60_000)).auto_renew(false);
+    let (mut outer, inner) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    let token = inner.token();
+    let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
+    // A wait leaves the connection behind that letters come by.
+    let busy = mine.lock("k").wait(ms(50)).acquire().await;
+    assert!(busy.unwrap_err().is_busy());
+
+    // The renewal meets a connection that is closed before the server has run it: it is sent again when it is polled again.
+    let mut conn = server.connect();
+    cmd!(conn, "CLIENT", "PAUSE", 60_000, "WRITE");
+    let mut renewal = pin!(inner.renew());
+    assert!((&mut renewal).now_or_never().is_none());
+    // Letters are late, and what is connected anew is not.
+    proxy.set(Traffic::StallsOld);
+    cmd!(conn, "CLIENT", "KILL", "ID", id);
+    cmd!(conn, "CLIENT", "UNPAUSE");
+    eventually("it has connected anew", || async {
+        mine.info("k").await.is_ok()
+    })
+    .await;
+    let upgrade = tokio::spawn(async move { outer.upgrade().await.map(|()| outer) });
+    await_waiters(&direct, "k", 1).await;
+    other.release().await.unwrap();
+    await_waiters(&direct, "k", 0).await;
+    let denied = renewal.await;
+    assert!(denied.is_err(), "not by the token that it has now");
+    assert_eq!(inner.loss(), None);
+    let outer = upgrade.await.unwrap().unwrap();
+    assert!(outer.is_valid() && outer.mode() == Mode::Write && outer.token() > token);
+    inner.renew().await.unwrap();
 }
 
 #[tokio::test]
