@@ -61,13 +61,21 @@ func (k *Lock) Unlock() error {
 	case ErrUnlocked:
 		return nil
 	}
-	switch n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token).(type) {
-	case nil:
+	reply := n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token)
+	if isGone(reply) {
 		return ErrLost
-	case error:
+	}
+	if _, failed := reply.(error); failed {
 		k.locks.leave(k.key, k.owner)
 	}
 	return nil
+}
+
+// isGone says that this reply to a release or a renewal proves that nothing is held: there is no such hold, or the key
+// was overwritten.
+func isGone(reply any) bool {
+	err, _ := reply.(error)
+	return reply == nil || isRefused(err, "WRONGTYPE")
 }
 
 // start makes the lock the caller's, if the locks are not closed.
@@ -161,7 +169,7 @@ func (k *Lock) keep() {
 	}
 }
 
-// renewed hears what became of a renewal. An error says nothing: it is tried again until the lock is lost.
+// renewed acts on the reply to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost.
 func (k *Lock) renewed(sent time.Duration, reply any) {
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
@@ -169,7 +177,7 @@ func (k *Lock) renewed(sent time.Duration, reply any) {
 	switch {
 	case k.state() != nil:
 		return
-	case failed:
+	case failed && !isGone(reply):
 		k.next = now() + k.lease/6
 		go func() {
 			k.locks.lookForServers(k.locks.stopped)

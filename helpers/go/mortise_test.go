@@ -107,6 +107,30 @@ func TestALockThatIsTakenAwayCancelsItsContext(t *testing.T) {
 	})
 }
 
+func TestALockThatIsOverwrittenIsLost(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		lock, _, err := locks.Lock(background, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do("SET", "k", "x")
+		if err := lock.Unlock(); err != mortise.ErrLost {
+			t.Fatal("unlocking answered", err)
+		}
+		_, held, err := locks.Lock(background, "j", mortise.Lease(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do("CONFIG", "RESETSTAT")
+		s.do("SET", "j", "x")
+		<-held.Done()
+		if refused := s.info("errorstat_WRONGTYPE"); refused != "count=1" || context.Cause(held) != mortise.ErrLost {
+			t.Fatalf("%v, after renewals that were refused: %s", context.Cause(held), refused)
+		}
+	})
+}
+
 func TestALockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, held, err := connect().Lock(background, "k", mortise.Lease(3*time.Second))
