@@ -80,7 +80,7 @@ public final class Held implements AutoCloseable {
      */
     public void unlock() {
         CompletableFuture<Object> released = release();
-        if (released == null ? wasLost : released.join() == null) {
+        if (released == null ? wasLost : isGone(released.join())) {
             throw new LockException.Lost(key);
         }
     }
@@ -100,13 +100,18 @@ public final class Held implements AutoCloseable {
             locks.job(+1);
             end();
             return node.send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token).thenApply(reply -> {
-                if (reply instanceof LockException) {
+                if (reply instanceof LockException && !isGone(reply)) {
                     locks.leave(key, owner);
                 }
                 locks.job(-1);
                 return reply;
             });
         });
+    }
+
+    /** Whether this reply proves that nothing is held: there is no such hold, or the key was overwritten. */
+    private static boolean isGone(Object reply) {
+        return reply == null || reply instanceof LockException.Refused refused && refused.code().equals("WRONGTYPE");
     }
 
     /** Keeps a read hold only: waiting readers get in. */
@@ -130,8 +135,12 @@ public final class Held implements AutoCloseable {
             locks.with(() -> token = Math.max(token, granted));
             check();
             return granted != 0;
-        } catch (LockException.Refused e) {
-            throw e; // it has changed nothing
+        } catch (LockException.Refused e) { // it has changed nothing
+            if (isGone(e)) {
+                locks.with(this::lose);
+                check();
+            }
+            throw e;
         } catch (RuntimeException | InterruptedException e) {
             locks.with(this::lose);
             throw e;
@@ -180,11 +189,11 @@ public final class Held implements AutoCloseable {
         return Math.min(renewal, until);
     }
 
-    /** Hears what became of a renewal. An error says nothing: it is tried again until the lock is lost. */
+    /** Acts on the reply to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost. */
     private void renewed(long sent, Object reply) {
         if (!state()) {
             return;
-        } else if (reply instanceof LockException) {
+        } else if (reply instanceof LockException && !isGone(reply)) {
             renewal = Clock.now() + lease / 6;
             locks.refresh();
         } else if (reply instanceof Long now && (now == token || upgrading && now > token)) {

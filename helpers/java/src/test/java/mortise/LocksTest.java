@@ -274,6 +274,25 @@ class LocksTest {
 
     @ParameterizedTest
     @EnumSource
+    void a_lock_that_is_overwritten_is_lost(Via via) throws Exception {
+        var locks = locks(via);
+        Held held = locks.take("k").acquire();
+        var both = locks.readWriteLock("i");
+        both.readLock().lock();
+        server.run("MSET", "k", "x", "i", "x");
+        assertThrows(LockException.Lost.class, held::unlock);
+        assertThrows(LockException.Lost.class, () -> both.writeLock().lock());
+        assertThrows(LockException.Lost.class, () -> both.readLock().unlock());
+        Held renewed = locks.take("j").lease(Duration.ofSeconds(3)).acquire();
+        server.run("CONFIG", "RESETSTAT");
+        server.run("SET", "j", "x");
+        renewed.lost().get();
+        String refused = (String) server.run("INFO", "errorstats");
+        assertTrue(refused.contains("errorstat_WRONGTYPE:count=1\r"), "the first renewal that is refused reports it: " + refused);
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void a_lock_is_lost_at_its_deadline_where_the_server_does_not_answer(Via via) throws Exception {
         var locks = locks(via);
         Held held = locks.take("k").lease(Duration.ofMillis(500)).acquire();
