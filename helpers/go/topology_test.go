@@ -140,6 +140,23 @@ func TestInAClusterEveryNodeHasOneBox(t *testing.T) {
 	})
 }
 
+func TestTheListOfAddressesBelongsToTheProgramsClient(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t)
+	room := make([]string, 10)
+	copy(room, nodes.addrs()[:1])
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: room[:1]}) // is not used, so it finds no other nodes
+	defer rdb.Close()
+	locks := mortise.New(goredisconn.New(rdb))
+	defer closeSoon(locks)
+	if lock, _, err := locks.Lock(background, "k"); err != nil || lock.Unlock() != nil {
+		t.Fatal(err)
+	}
+	if room[1] != "" {
+		t.Fatal("the locks' client has put into the program's list:", room)
+	}
+}
+
 func TestALockAndItsWaitersFollowASlotThatMoves(t *testing.T) {
 	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
 		first, held, err := locks.Lock(background, "k", mortise.Lease(6*time.Second))

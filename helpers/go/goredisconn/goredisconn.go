@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,7 @@ func clusterOptions(rdb *redis.ClusterClient) *redis.ClusterOptions {
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 2, 0, 0, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	o.Addrs = slices.Clone(o.Addrs) // a cluster client appends to its list
 	return &o
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -33,6 +34,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	option.DisableRetry = true
 	option.DisableCache, option.AlwaysRESP2 = true, true
 	option.PipelineMultiplex = -1
+	option.InitAddress = slices.Clone(option.InitAddress) // rueidis may shuffle its list
 	option.SendToReplicas, option.ReplicaOnly = nil, false
 	c, err := rueidis.NewClient(option)
 	if err != nil {
