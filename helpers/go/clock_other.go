@@ -1,10 +1,6 @@
-//go:build !linux
+//go:build !linux && !darwin
 
 package mortise
 
-import "time"
-
-var started = time.Now()
-
-// now is the time since the program started, on the monotonic clock.
-func now() time.Duration { return time.Since(started) }
+// now goes on while Windows sleeps: Go reads the interrupt time there, which counts that. On other systems it may stand still.
+var now = sinceStart

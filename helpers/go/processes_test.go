@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -89,13 +88,13 @@ func TestAKilledHoldersLockIsFreeWhenItsLeaseIsOver(t *testing.T) {
 func TestAHolderThatWasStoppedForLongerThanItsLeaseKnowsThatItHoldsNothing(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		h, token := hold(t, s)
-		_ = h.Process.Signal(syscall.SIGSTOP)
+		signal(t, h.Process, "STOP")
 		lock, held, err := connect().Lock(background, "k", mortise.Wait(time.Minute))
 		if err != nil || lock.Token() <= token {
 			t.Fatal(err)
 		}
 		h.ask()
-		_ = h.Process.Signal(syscall.SIGCONT)
+		signal(t, h.Process, "CONT")
 		if _, believes := h.answer(t); believes {
 			t.Fatal("it believes in a lock that another one has")
 		}

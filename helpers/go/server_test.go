@@ -111,13 +111,14 @@ func (s *server) kill() {
 
 // freeze stops the server without closing anything, until the function that it answers is called.
 func (s *server) freeze() func() {
-	s.signal("STOP")
-	return func() { s.signal("CONT") }
+	signal(s.t, s.cmd.Process, "STOP")
+	return func() { signal(s.t, s.cmd.Process, "CONT") }
 }
 
-func (s *server) signal(name string) {
-	if err := exec.Command("kill", "-"+name, fmt.Sprint(s.cmd.Process.Pid)).Run(); err != nil {
-		s.t.Fatal(err)
+// signal has the shell's command send it: package syscall knows no SIGSTOP on Windows, where these files have to compile.
+func signal(t testing.TB, process *os.Process, name string) {
+	if err := exec.Command("kill", "-"+name, fmt.Sprint(process.Pid)).Run(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Interop is Go's worker in `make interop`: four goroutines that contend for one lock with programs in other
 // languages, and write down when they were inside for certain.
 //
@@ -13,12 +15,11 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+	"golang.org/x/sys/unix"
 
 	"mortise"
 	"mortise/goredisconn"
@@ -142,9 +143,9 @@ func (w *worker) write(what string, lock *mortise.Lock, at int64) {
 
 // clock is CLOCK_MONOTONIC in nanoseconds, which all programs of the machine share.
 func clock() int64 {
-	var ts syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
-		panic(errno)
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err)
 	}
 	return ts.Nano()
 }
