@@ -21,6 +21,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,7 +30,8 @@ import (
 )
 
 var (
-	// ErrBusy says that somebody else held the lock for as long as the request waited.
+	// ErrBusy says that somebody else held the lock for as long as the request waited. Where the context ended that wait
+	// the error is both: errors.Is finds ErrBusy, context.DeadlineExceeded or context.Canceled, and the context's cause.
 	ErrBusy = errors.New("mortise: the lock is held by somebody else")
 	// ErrLost says that the lock is not held any more: its lease ran out, or it was taken away. It is the
 	// cause of the cancelled context.
@@ -71,6 +73,7 @@ type request struct {
 	command, key, task   string
 	lease, wait, maxHold time.Duration
 	oldLocks             bool
+	busy                 bool // somebody else held the lock when the server last said
 }
 
 // Locks takes locks over one client. Make one for the program and share it.
@@ -173,10 +176,14 @@ func (l *Locks) acquire(ctx context.Context, r request, options []Option) (*Lock
 				return lock, held, nil
 			}
 		}
+		old := r.oldLocks && isRefused(err, "WRONGTYPE")
+		r.busy = r.busy || old
 		if over := l.over(ctx); over != nil {
+			if r.busy && over != ErrClosed {
+				over = fmt.Errorf("%w: %w", ErrBusy, over)
+			}
 			return nil, nil, over
 		}
-		old := r.oldLocks && isRefused(err, "WRONGTYPE")
 		isThere := l.answered.Load() || pause <= 2*firstPause // else it has the wrong address more likely than it is in trouble
 		if !isThere || !old && !passing(err) || end-now() <= pause {
 			if old {
@@ -209,6 +216,9 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 	}
 	sent := now()
 	token, begun, err := n.grant(ctx, command, letter)
+	if err == nil || letter != nil && letter.since != 0 {
+		r.busy = token == 0
+	}
 	if err == nil && token == 0 {
 		return nil, ErrBusy
 	}
@@ -229,10 +239,14 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 
 // over says why nothing more is to be taken, if so.
 func (l *Locks) over(ctx context.Context) error {
-	if l.ended.Err() != nil {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case l.ended.Err() != nil:
 		return ErrClosed
+	case cause != err:
+		return fmt.Errorf("%w: %w", err, cause)
 	}
-	return ctx.Err()
+	return err
 }
 
 func (l *Locks) name(task string) string {

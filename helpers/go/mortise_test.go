@@ -93,6 +93,65 @@ func TestEndingTheContextEndsTheWaitAndNothingStaysBehind(t *testing.T) {
 	})
 }
 
+// deadline is a context that ends by its deadline, which passes when the test says so.
+type deadline struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.passed }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func TestADeadlineThatPassesWhileAnotherHoldsTheLockSaysBoth(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		if _, _, err := locks.Lock(background, "k"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, ended := deadline{background, make(chan struct{})}, make(chan error)
+		go func() { _, _, err := locks.Lock(ctx, "k"); ended <- err }()
+		eventually(t, "it knows that it waits", func() bool { return s.info("blocked_clients") == "1" })
+		close(ctx.passed)
+		if err := <-ended; !errors.Is(err, mortise.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		s.do("SET", "j", "old")
+		ctx = deadline{background, make(chan struct{})}
+		asked := s.calls("lock.wlock")
+		go func() { _, _, err := locks.Lock(ctx, "j", mortise.OldLocks()); ended <- err }()
+		eventually(t, "it asks again", func() bool { return s.calls("lock.wlock") > asked+1 })
+		close(ctx.passed)
+		if err := <-ended; !errors.Is(err, mortise.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestTheErrorKeepsTheCauseForWhichTheContextEnded(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		if _, _, err := locks.Lock(background, "other"); err != nil {
+			t.Fatal(err)
+		}
+		shutdown := errors.New("the program is told to end")
+		ctx, cancel := context.WithCancelCause(background)
+		cancel(shutdown)
+		defer s.freeze()()
+		_, _, err := locks.Lock(ctx, "k")
+		if !errors.Is(err, shutdown) || !errors.Is(err, context.Canceled) || errors.Is(err, mortise.ErrBusy) {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestALockThatIsTakenAwayCancelsItsContext(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, held, err := connect().Lock(background, "k", mortise.Lease(300*time.Millisecond))
