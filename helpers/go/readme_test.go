@@ -1,6 +1,7 @@
 package mortise_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,28 @@ func TestTheReadmeLeadsToAWorkingLock(t *testing.T) {
 		t.Fatal("the lock stayed")
 	}
 }
+
+func TestTheReadmeNamesTheOldestGoThatWillDo(t *testing.T) {
+	ask := func(args ...string) string {
+		out, err := exec.Command("go", append([]string{"list", "-m", "-f", "{{.GoVersion}} {{.Version}}"}, args...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	ours, _, _ := strings.Cut(ask(), " ")
+	theirs, version, _ := strings.Cut(ask("github.com/redis/go-redis/v9"), " ")
+	if ours != theirs {
+		t.Fatalf("go.mod asks for Go %s, go-redis for %s", ours, theirs)
+	}
+	claim := fmt.Sprintf("needs Go %s or later, because go-redis %s does", minor(ours), minor(strings.TrimPrefix(version, "v")))
+	if page, err := os.ReadFile("README.md"); err != nil || !strings.Contains(string(page), claim) {
+		t.Fatalf("the README does not say that it %s: %v", claim, err)
+	}
+}
+
+// minor is a version without its last part.
+func minor(version string) string { return version[:strings.LastIndex(version, ".")] }
 
 func block(t *testing.T, page, language string) string {
 	t.Helper()
