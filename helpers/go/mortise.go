@@ -46,19 +46,22 @@ const (
 	forever    = 100 * 365 * 24 * time.Hour
 	firstPause = 20 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
+	// leastLease leaves something to believe in after extend has taken away what clocks may differ by.
+	leastLease = 3 * time.Millisecond
+	leastHold  = time.Millisecond
 )
 
 // Option says how a lock is taken.
 type Option func(*request)
 
-// Lease says how long the lock outlives a holder that is gone: 30 s unless told, a millisecond at least. It is
-// renewed at a third of that.
-func Lease(d time.Duration) Option { return func(r *request) { r.lease = max(d, time.Millisecond) } }
+// Lease says how long the lock outlives a holder that is gone: 30 s unless told, 3 ms at least. It is renewed at a
+// third of that.
+func Lease(d time.Duration) Option { return func(r *request) { r.lease = min(d, forever) } }
 
-// Wait limits how long to queue for the lock. Unless told, only the context does.
+// Wait limits how long to queue for the lock. Unless told, only the context does. A wait that has passed asks once.
 func Wait(d time.Duration) Option { return func(r *request) { r.wait = min(max(d, 0), forever) } }
 
-// MaxHold limits how long the lock is held in all: it is lost then, however healthy everything is.
+// MaxHold limits how long the lock is held in all, 1 ms at least: it is lost then, however healthy everything is.
 func MaxHold(d time.Duration) Option { return func(r *request) { r.maxHold = min(d, forever) } }
 
 // Task names the task that takes the lock, so that a deadlock among tasks that hold several locks is found.
@@ -74,6 +77,17 @@ type request struct {
 	lease, wait, maxHold time.Duration
 	oldLocks             bool
 	busy                 bool // somebody else held the lock when the server last said
+}
+
+// check refuses times by which no lock could be held, such as a computed one that has passed.
+func (r *request) check() error {
+	if r.lease < leastLease {
+		return fmt.Errorf("mortise: Lease must be at least %v, got %v", leastLease, r.lease)
+	}
+	if r.maxHold < leastHold {
+		return fmt.Errorf("mortise: MaxHold must be at least %v, got %v", leastHold, r.maxHold)
+	}
+	return nil
 }
 
 // Locks takes locks over one client. Make one for the program and share it.
@@ -161,6 +175,9 @@ func (l *Locks) acquire(ctx context.Context, r request, options []Option) (*Lock
 	r.lease, r.maxHold = 30*time.Second, forever
 	for _, option := range options {
 		option(&r)
+	}
+	if err := r.check(); err != nil {
+		return nil, nil, err
 	}
 	l.job(+1)
 	defer l.job(-1)

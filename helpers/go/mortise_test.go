@@ -299,3 +299,32 @@ func TestALockIsHeldForMaxHoldAtMost(t *testing.T) {
 		eventually(t, "it is free", func() bool { return s.free("k") })
 	})
 }
+
+func TestTimesThatCanGiveNoLockAreRefusedByName(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		ctx, cancel := context.WithTimeout(background, time.Second)
+		defer cancel()
+		for _, refused := range []struct {
+			option mortise.Option
+			says   string
+		}{
+			{mortise.Lease(2 * time.Millisecond), "Lease must be at least 3ms, got 2ms"},
+			{mortise.Lease(0), "Lease must be at least 3ms, got 0s"},
+			{mortise.Lease(-time.Minute), "Lease must be at least 3ms, got -1m0s"},
+			{mortise.MaxHold(0), "MaxHold must be at least 1ms, got 0s"},
+			{mortise.MaxHold(-time.Second), "MaxHold must be at least 1ms, got -1s"},
+		} {
+			if _, _, err := locks.Lock(ctx, "k", refused.option); err == nil || err.Error() != "mortise: "+refused.says {
+				t.Errorf("instead of %q: %v", refused.says, err)
+			}
+		}
+		if n := s.calls("lock.wlock"); n != 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+		lock, _, err := locks.Lock(background, "k", mortise.Wait(-time.Second)) // asks once
+		if err != nil || lock.Unlock() != nil {
+			t.Error(err)
+		}
+	})
+}
