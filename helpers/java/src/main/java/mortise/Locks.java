@@ -129,21 +129,21 @@ public final class Locks implements AutoCloseable {
             return this;
         }
 
-        /** How long the lock outlives a holder that is gone: 30 s unless told. It is renewed at a third of that. */
+        /** How long the lock outlives a holder that is gone: 30 s unless told, 3 ms at least. It is renewed at a third of that. */
         public Request lease(Duration lease) {
-            this.lease = Math.max(1, millis(lease));
+            this.lease = leaseMillis(lease);
             return this;
         }
 
-        /** How long to queue for it; without limit unless told. */
+        /** How long to queue for it; without limit unless told. A wait that has passed asks once. */
         public Request wait(Duration wait) {
-            this.wait = Math.max(0, millis(wait));
+            this.wait = wait.isNegative() ? 0 : millis(wait);
             return this;
         }
 
-        /** How long it is held in all: it is lost then, however healthy everything is. */
+        /** How long it is held in all, 1 ms at least: it is lost then, however healthy everything is. */
         public Request maxHold(Duration maxHold) {
-            this.maxHold = millis(maxHold);
+            this.maxHold = atLeast("maxHold", 1, maxHold);
             return this;
         }
 
@@ -333,9 +333,22 @@ public final class Locks implements AutoCloseable {
         });
     }
 
+    /** Of a shorter lease nothing would be left to believe in, after {@link Held#extend} has taken away what clocks may differ by. */
+    static long leaseMillis(Duration lease) {
+        return atLeast("lease", 3, lease);
+    }
+
+    /** Refuses a time by which no lock could be held, such as a computed one that has passed. */
+    private static long atLeast(String name, long least, Duration given) {
+        if (given.compareTo(Duration.ofMillis(least)) < 0) {
+            throw new IllegalArgumentException(name + " must be at least " + least + " ms, got " + given);
+        }
+        return millis(given);
+    }
+
     /** Rounded up: a wait of 0 would be none. */
     private static long millis(Duration d) {
-        return Math.min(FOREVER, d.plusNanos(999_999).toMillis());
+        return d.compareTo(Duration.ofMillis(FOREVER)) < 0 ? d.plusNanos(999_999).toMillis() : FOREVER;
     }
 
     static Thread daemon(String name, Runnable run) {

@@ -16,7 +16,7 @@ import java.util.concurrent.locks.ReadWriteLock;
 public final class ThreadLock implements Lock {
     private final Locks locks;
     private final String key;
-    private final Duration lease;
+    private final long lease;
     private final boolean read;
 
     /** The two sides of one lock. */
@@ -36,7 +36,7 @@ public final class ThreadLock implements Lock {
     ThreadLock(Locks locks, String key, Duration lease, boolean read) {
         this.locks = locks;
         this.key = key;
-        this.lease = lease;
+        this.lease = Locks.leaseMillis(lease);
         this.read = read;
     }
 
@@ -92,8 +92,9 @@ public final class ThreadLock implements Lock {
 
     /** The thread is the task, so threads that wait for each other are a deadlock. */
     private Locks.Request request(long wait, boolean interruptible) {
-        Locks.Request request = locks.take(key).lease(lease).task(locks.uuid + "-" + Thread.currentThread().getId());
+        Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId());
         request.read = read;
+        request.lease = lease;
         request.wait = wait;
         request.interruptible = interruptible;
         return request;

@@ -20,6 +20,7 @@ import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import redis.clients.jedis.exceptions.JedisDataException;
@@ -390,5 +391,21 @@ class LocksTest {
         var e = assertThrows(LockException.Refused.class, () -> locks.lock("b").tryLock(10, TimeUnit.SECONDS));
         assertTrue(e.isDeadlock());
         locks.lock("a").unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void times_that_can_give_no_lock_are_refused_by_name(Via via) throws Exception {
+        var locks = locks(via);
+        refused("lease must be at least 3 ms, got PT0.002S", () -> locks.take("k").lease(Duration.ofMillis(2)).wait(Duration.ZERO).acquire());
+        refused("lease must be at least 3 ms, got PT-1M", () -> locks.lock("k", Duration.ofMinutes(-1)).tryLock());
+        refused("lease must be at least 3 ms, got PT0S", () -> locks.readWriteLock("k", Duration.ZERO).readLock().tryLock());
+        refused("maxHold must be at least 1 ms, got PT-1S", () -> locks.take("k").maxHold(Duration.ofSeconds(-1)).acquire());
+        assertEquals(0, server.calls("LOCK.WLOCK") + server.calls("LOCK.RLOCK"));
+        locks.take("k").wait(Duration.ofSeconds(Long.MIN_VALUE)).maxHold(Duration.ofSeconds(Long.MAX_VALUE)).acquire().unlock();
+    }
+
+    private static void refused(String text, Executable call) {
+        assertEquals(text, assertThrows(IllegalArgumentException.class, call).getMessage());
     }
 }
