@@ -1,8 +1,5 @@
 package mortise;
 
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -15,7 +12,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Predicate;
 
@@ -308,43 +304,5 @@ final class Node {
             read.put((String) flat.get(i), flat.get(i + 1));
         }
         return read;
-    }
-}
-
-/**
- * Milliseconds that go on while the machine sleeps, as the server's leases do. Java's own clock may stand still then:
- * {@link #look} compares it with what Linux says of its uptime, in hundredths of a second, and adds what is missing.
- */
-final class Clock {
-    private static final Path UPTIME = Path.of("/proc/uptime");
-    private static final AtomicLong asleep = new AtomicLong();
-    private static final long offset = uptime() - ticks();
-
-    private Clock() {}
-
-    private static long ticks() {
-        return System.nanoTime() / 1_000_000;
-    }
-
-    /** What the clock shows, as far as {@link #look} has looked. */
-    static long now() {
-        return ticks() + asleep.get();
-    }
-
-    /** Looks whether the machine has slept. Takes some microseconds. */
-    static void look() {
-        long slept = uptime() - ticks() - offset;
-        if (offset > -Long.MAX_VALUE / 4 && slept > asleep.get() + 50) {
-            asleep.accumulateAndGet(slept, Math::max);
-        }
-    }
-
-    private static long uptime() {
-        try {
-            String text = Files.readString(UPTIME);
-            return (long) (Double.parseDouble(text.substring(0, text.indexOf(' '))) * 1000);
-        } catch (IOException | RuntimeException e) {
-            return Long.MIN_VALUE / 2; // no Linux
-        }
     }
 }

@@ -1,0 +1,46 @@
+package mortise;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.atomic.AtomicLong;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The clock by which locks are believed: on Linux, and on a system that tells nothing of sleep. */
+class ClockTest {
+    private final AtomicLong ticks = new AtomicLong(1000);
+    @TempDir private Path dir;
+
+    private Path uptime(String text) throws IOException {
+        return Files.writeString(dir.resolve("uptime"), text);
+    }
+
+    @Test
+    void time_in_which_the_machine_slept_counts_once_it_has_been_looked_for() throws Exception {
+        var clock = new Clock(ticks::get, uptime("100.00 7.00"));
+        ticks.addAndGet(10);
+        uptime("160.00 7.00");
+        assertEquals(1010, clock.read());
+        clock.compare();
+        assertEquals(61_000, clock.read());
+        clock.compare();
+        assertEquals(61_000, clock.read());
+        uptime("160.04 7.00"); // no more than the uptime's own grain
+        clock.compare();
+        assertEquals(61_000, clock.read());
+    }
+
+    @Test
+    void where_the_system_does_not_tell_its_uptime_javas_clock_is_believed() throws Exception {
+        var clock = new Clock(ticks::get, dir.resolve("none"));
+        ticks.addAndGet(10);
+        clock.compare();
+        assertEquals(1010, clock.read());
+        Files.writeString(dir.resolve("none"), "160.00 7.00"); // there is nothing to compare that with
+        clock.compare();
+        assertEquals(1010, clock.read());
+    }
+}
