@@ -100,67 +100,6 @@ class LocksTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_is_reentrant_by_thread_and_the_server_knows_of_one_hold(Via via) throws Exception {
-        var locks = locks(via);
-        var lock = locks.lock("k");
-        lock.lock();
-        locks.lock("k").lock();
-        assertTrue(lock.tryLock());
-        long token = lock.token();
-        assertFalse(start(lock::tryLock).get());
-        assertThrows(ExecutionException.class, () -> start(() -> { lock.unlock(); return null; }).get());
-        lock.unlock();
-        lock.unlock();
-        assertEquals(token, lock.token());
-        assertTrue(lock.isHeldByCurrentThread());
-        lock.unlock();
-        assertTrue(server.isFree("k"));
-        assertThrows(IllegalMonitorStateException.class, lock::unlock);
-        assertEquals(1, server.calls("LOCK.RELEASE"));
-    }
-
-    @ParameterizedTest
-    @EnumSource
-    void readers_are_in_together_and_a_writer_may_go_on_as_a_reader(Via via) throws Exception {
-        var both = locks(via).readWriteLock("k");
-        both.writeLock().lock();
-        both.readLock().lock();
-        assertFalse(start(() -> both.readLock().tryLock()).get());
-        long token = both.writeLock().token();
-        both.writeLock().unlock();
-        assertEquals(token, both.readLock().token());
-        assertTrue(start(() -> { boolean in = both.readLock().tryLock(); both.readLock().unlock(); return in; }).get());
-        assertFalse(start(() -> both.writeLock().tryLock()).get());
-        both.readLock().unlock();
-        assertTrue(server.isFree("k"));
-    }
-
-    @ParameterizedTest
-    @EnumSource
-    void a_reader_may_become_a_writer_once_the_other_readers_have_left(Via via) throws Exception {
-        var both = locks(via).readWriteLock("k", Duration.ofSeconds(6));
-        var other = locks(via).take("k").read().acquire();
-        both.readLock().lock();
-        long token = both.readLock().token();
-        assertFalse(both.writeLock().tryLock());
-        var leaves = start(() -> {
-            eventually("it waits", () -> server.waiters("k") == 1);
-            long renewed = server.calls("LOCK.RENEW");
-            eventually("the read hold is renewed meanwhile", () -> server.calls("LOCK.RENEW") > renewed);
-            other.unlock();
-            return null;
-        });
-        both.writeLock().lock();
-        leaves.get();
-        assertTrue(both.writeLock().token() > token);
-        both.readLock().unlock();
-        assertFalse(start(() -> both.readLock().tryLock()).get());
-        both.writeLock().unlock();
-        assertTrue(server.isFree("k"));
-    }
-
-    @ParameterizedTest
-    @EnumSource
     void an_interrupt_ends_a_wait_and_nothing_stays_behind(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
@@ -198,30 +137,6 @@ class LocksTest {
             }
         }
         eventually("nobody holds or waits", () -> server.isFree("k"));
-    }
-
-    @ParameterizedTest
-    @EnumSource
-    void a_wait_that_cannot_be_interrupted_goes_on_and_keeps_the_interrupt(Via via) throws Exception {
-        var locks = locks(via);
-        Held first = locks.take("k").acquire();
-        var kept = new FutureTask<>(() -> {
-            locks.lock("k").lock();
-            return Thread.currentThread().isInterrupted();
-        });
-        var waiting = new Thread(kept);
-        waiting.start();
-        eventually("it waits", () -> server.waiters("k") == 1);
-        waiting.interrupt();
-        first.unlock();
-        assertTrue(kept.get());
-    }
-
-    @ParameterizedTest
-    @EnumSource
-    void conditions_are_refused_by_name(Via via) {
-        var e = assertThrows(UnsupportedOperationException.class, () -> locks(via).lock("k").newCondition());
-        assertTrue(e.getMessage().contains("newCondition"));
     }
 
     @ParameterizedTest
@@ -375,22 +290,6 @@ class LocksTest {
         held.unlock();
         var e = assertThrows(JedisDataException.class, () -> server.run(guarded));
         assertTrue(e.getMessage().startsWith("NOTHELD"), e.getMessage());
-    }
-
-    @ParameterizedTest
-    @EnumSource
-    void threads_that_wait_for_each_other_are_told_of_the_deadlock(Via via) throws Exception {
-        var locks = locks(via);
-        locks.lock("a").lock();
-        start(() -> {
-            locks.lock("b").lock();
-            locks.lock("a").lock();
-            return null;
-        });
-        eventually("the other thread waits", () -> server.waiters("a") == 1);
-        var e = assertThrows(LockException.Refused.class, () -> locks.lock("b").tryLock(10, TimeUnit.SECONDS));
-        assertTrue(e.isDeadlock());
-        locks.lock("a").unlock();
     }
 
     @ParameterizedTest

@@ -1,0 +1,139 @@
+package mortise;
+
+import static mortise.LocksTest.start;
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import mortise.LocksTest.Via;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What a thread holds: {@code java.util.concurrent.locks}, and what Redisson's RLock has beside that. */
+@Timeout(120)
+class ThreadLockTest {
+    private final TestServer server = new TestServer();
+    private final ArrayList<Locks> open = new ArrayList<>();
+
+    private Locks locks(Via via) {
+        var locks = new Locks(via.connect(server.port));
+        open.add(locks);
+        return locks;
+    }
+
+    @AfterEach
+    void stop() {
+        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
+        server.close();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_reentrant_by_thread_and_the_server_knows_of_one_hold(Via via) throws Exception {
+        var locks = locks(via);
+        var lock = locks.lock("k");
+        lock.lock();
+        locks.lock("k").lock();
+        assertTrue(lock.tryLock());
+        long token = lock.token();
+        assertFalse(start(lock::tryLock).get());
+        assertThrows(ExecutionException.class, () -> start(() -> { lock.unlock(); return null; }).get());
+        lock.unlock();
+        lock.unlock();
+        assertEquals(token, lock.token());
+        assertTrue(lock.isHeldByCurrentThread());
+        lock.unlock();
+        assertTrue(server.isFree("k"));
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+        assertEquals(1, server.calls("LOCK.RELEASE"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void readers_are_in_together_and_a_writer_may_go_on_as_a_reader(Via via) throws Exception {
+        var both = locks(via).readWriteLock("k");
+        both.writeLock().lock();
+        both.readLock().lock();
+        assertFalse(start(() -> both.readLock().tryLock()).get());
+        long token = both.writeLock().token();
+        both.writeLock().unlock();
+        assertEquals(token, both.readLock().token());
+        assertTrue(start(() -> { boolean in = both.readLock().tryLock(); both.readLock().unlock(); return in; }).get());
+        assertFalse(start(() -> both.writeLock().tryLock()).get());
+        both.readLock().unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_reader_may_become_a_writer_once_the_other_readers_have_left(Via via) throws Exception {
+        var both = locks(via).readWriteLock("k", Duration.ofSeconds(6));
+        var other = locks(via).take("k").read().acquire();
+        both.readLock().lock();
+        long token = both.readLock().token();
+        assertFalse(both.writeLock().tryLock());
+        var leaves = start(() -> {
+            eventually("it waits", () -> server.waiters("k") == 1);
+            long renewed = server.calls("LOCK.RENEW");
+            eventually("the read hold is renewed meanwhile", () -> server.calls("LOCK.RENEW") > renewed);
+            other.unlock();
+            return null;
+        });
+        both.writeLock().lock();
+        leaves.get();
+        assertTrue(both.writeLock().token() > token);
+        both.readLock().unlock();
+        assertFalse(start(() -> both.readLock().tryLock()).get());
+        both.writeLock().unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_wait_that_cannot_be_interrupted_goes_on_and_keeps_the_interrupt(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        var kept = new FutureTask<>(() -> {
+            locks.lock("k").lock();
+            return Thread.currentThread().isInterrupted();
+        });
+        var waiting = new Thread(kept);
+        waiting.start();
+        eventually("it waits", () -> server.waiters("k") == 1);
+        waiting.interrupt();
+        first.unlock();
+        assertTrue(kept.get());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void conditions_are_refused_by_name(Via via) {
+        var e = assertThrows(UnsupportedOperationException.class, () -> locks(via).lock("k").newCondition());
+        assertTrue(e.getMessage().contains("newCondition"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void threads_that_wait_for_each_other_are_told_of_the_deadlock(Via via) throws Exception {
+        var locks = locks(via);
+        locks.lock("a").lock();
+        start(() -> {
+            locks.lock("b").lock();
+            locks.lock("a").lock();
+            return null;
+        });
+        eventually("the other thread waits", () -> server.waiters("a") == 1);
+        var e = assertThrows(LockException.Refused.class, () -> locks.lock("b").tryLock(10, TimeUnit.SECONDS));
+        assertTrue(e.isDeadlock());
+        locks.lock("a").unlock();
+    }
+}
