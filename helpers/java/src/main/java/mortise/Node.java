@@ -298,7 +298,7 @@ final class Node {
         }
     }
 
-    private static Map<String, Object> fields(List<?> flat) {
+    static Map<String, Object> fields(List<?> flat) {
         var read = new HashMap<String, Object>();
         for (int i = 0; i + 1 < flat.size(); i += 2) {
             read.put((String) flat.get(i), flat.get(i + 1));

@@ -1,6 +1,8 @@
 package mortise;
 
 import java.time.Duration;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -52,30 +54,45 @@ public final class ThreadLock implements Lock {
 
     @Override
     public void lockInterruptibly() throws InterruptedException {
-        take(Locks.FOREVER, true);
+        take(Locks.FOREVER, Locks.FOREVER, true);
     }
 
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
-        return take(time <= 0 ? 0 : Math.min(Locks.FOREVER, Math.max(1, unit.toMillis(time))), true);
+        return take(millis(time, unit), Locks.FOREVER, true);
+    }
+
+    /**
+     * Takes the lock as {@link #tryLock(long, TimeUnit)} does, to hold it for {@code lease} at most: then it is lost, as one with
+     * {@link Locks.Request#maxHold}. With -1 it is held until it is unlocked. A thread that holds it already keeps the time
+     * that it has.
+     */
+    public boolean tryLock(long wait, long lease, TimeUnit unit) throws InterruptedException {
+        long longest = lease == -1 ? Locks.FOREVER : Locks.leaseMillis(Duration.ofNanos(unit.toNanos(lease)));
+        return take(millis(wait, unit), longest, true);
+    }
+
+    /** Rounded up: a wait of 0 would be none. */
+    private static long millis(long wait, TimeUnit unit) {
+        return wait <= 0 ? 0 : Math.min(Locks.FOREVER, Math.max(1, unit.toMillis(wait)));
     }
 
     private boolean takeUninterrupted(long wait) {
         try {
-            return take(wait, false);
+            return take(wait, Locks.FOREVER, false);
         } catch (InterruptedException e) {
             throw new IllegalStateException(e); // is not thrown
         }
     }
 
-    private boolean take(long wait, boolean interruptible) throws InterruptedException {
+    private boolean take(long wait, long longest, boolean interruptible) throws InterruptedException {
         if (interruptible && Thread.interrupted()) {
             throw new InterruptedException();
         }
         Hold hold = locks.ofThread.get().get(key);
         if (hold == null) {
             try {
-                hold = new Hold(request(wait, interruptible).acquire());
+                hold = new Hold(request(wait, longest, interruptible).acquire());
             } catch (LockException.Busy e) {
                 return false;
             }
@@ -91,10 +108,11 @@ public final class ThreadLock implements Lock {
     }
 
     /** The thread is the task, so threads that wait for each other are a deadlock. */
-    private Locks.Request request(long wait, boolean interruptible) {
+    private Locks.Request request(long wait, long longest, boolean interruptible) {
         Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId());
         request.read = read;
-        request.lease = lease;
+        request.lease = Math.min(lease, longest);
+        request.maxHold = longest;
         request.wait = wait;
         request.interruptible = interruptible;
         return request;
@@ -146,5 +164,40 @@ public final class ThreadLock implements Lock {
     public boolean isHeldByCurrentThread() {
         Hold hold = locks.ofThread.get().get(key);
         return hold != null && count(hold, 0) > 0 && hold.held.isHeld();
+    }
+
+    /** How often this thread has taken the lock in this mode and not unlocked it, also where it was lost meanwhile. */
+    public int getHoldCount() {
+        Hold hold = locks.ofThread.get().get(key);
+        return hold == null ? 0 : count(hold, 0);
+    }
+
+    /** Whether anybody anywhere holds the lock in this mode. Asks the server. */
+    public boolean isLocked() {
+        return !remainingLease().isZero();
+    }
+
+    /** How long the lock stays held in this mode if nobody renews it: the longest lease of its holders. Asks the server. */
+    public Duration remainingLease() {
+        String most = read ? "" + Integer.MAX_VALUE : "1"; // there is one writer at most
+        Object reply = locks.node(key).send("LOCK.INFO", key, "COUNT", most).join();
+        if (reply instanceof LockException e) {
+            throw e;
+        }
+        long left = 0;
+        var holds = reply == null ? List.of() : (List<?>) Node.fields((List<?>) reply).get("holds");
+        for (Object entry : holds) {
+            Map<String, Object> hold = Node.fields((List<?>) entry);
+            if ((Long) hold.get(read ? "read" : "write") > 0) {
+                left = Math.max(left, (Long) hold.get("lease"));
+            }
+        }
+        return Duration.ofMillis(left);
+    }
+
+    @Override
+    public String toString() {
+        return "ThreadLock[" + key + (read ? ", read" : ", write") + ", held " + getHoldCount() + " times by thread "
+            + Thread.currentThread().getName() + "]";
     }
 }

@@ -136,4 +136,56 @@ class ThreadLockTest {
         assertTrue(e.isDeadlock());
         locks.lock("a").unlock();
     }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_that_is_taken_for_a_time_is_held_no_longer(Via via) throws Exception {
+        var locks = locks(via);
+        var lock = locks.lock("k");
+        assertTrue(lock.tryLock(10_000, 300, TimeUnit.MILLISECONDS));
+        assertTrue(lock.remainingLease().toMillis() <= 300, "a holder that is gone keeps others out for no longer than that");
+        eventually("its time is over", () -> !lock.isHeldByCurrentThread());
+        assertThrows(LockException.Lost.class, lock::unlock);
+        assertTrue(lock.tryLock(10, 3600, TimeUnit.SECONDS));
+        assertTrue(lock.remainingLease().compareTo(Duration.ofSeconds(30)) <= 0, "it is renewed meanwhile");
+        assertFalse(start(() -> locks.lock("k").tryLock(10, 3600, TimeUnit.MILLISECONDS)).get());
+        lock.unlock();
+        assertThrows(IllegalArgumentException.class, () -> lock.tryLock(0, 0, TimeUnit.SECONDS));
+        assertTrue(lock.tryLock(0, -1, TimeUnit.DAYS)); // for as long as it likes
+        lock.unlock();
+        assertTrue(lock.tryLock(Long.MAX_VALUE, Long.MAX_VALUE, TimeUnit.DAYS));
+        lock.unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_says_who_holds_it_how_often_and_for_how_long(Via via) throws Exception {
+        var locks = locks(via);
+        var lock = locks.lock("k", Duration.ofMinutes(1));
+        var reads = locks.readWriteLock("k", Duration.ofMinutes(1)).readLock();
+        assertFalse(lock.isLocked());
+        assertEquals(Duration.ZERO, lock.remainingLease());
+        lock.lock();
+        lock.lock();
+        String here = "ThreadLock[k, write, held 2 times by thread " + Thread.currentThread().getName() + "]";
+        assertEquals(here, lock.toString());
+        assertEquals(2, lock.getHoldCount());
+        assertEquals(0, reads.getHoldCount());
+        assertEquals(0, start(lock::getHoldCount).get());
+        assertTrue(locks(via).lock("k").isLocked(), "as others see it");
+        assertFalse(reads.isLocked());
+        var left = lock.remainingLease();
+        assertTrue(left.compareTo(Duration.ZERO) > 0 && left.compareTo(Duration.ofMinutes(1)) <= 0, left.toString());
+        lock.unlock();
+        lock.unlock();
+        reads.lock();
+        var longer = locks(via).readWriteLock("k", Duration.ofHours(1)).readLock();
+        start(() -> { longer.lock(); return null; }).get();
+        assertTrue(reads.isLocked());
+        assertFalse(lock.isLocked());
+        assertTrue(reads.remainingLease().compareTo(Duration.ofMinutes(50)) > 0, "that of the reader who has longest");
+        server.run("SET", "j", "x");
+        assertThrows(LockException.Refused.class, locks.lock("j")::isLocked);
+    }
 }
