@@ -3,11 +3,17 @@ package mortise;
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.ref.WeakReference;
+import java.time.Duration;
+import java.util.ConcurrentModificationException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import mortise.jedis.JedisClient;
 import mortise.spring.EnableLocked;
 import mortise.spring.Locked;
@@ -20,6 +26,7 @@ import org.junit.jupiter.api.Timeout;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.dao.CannotAcquireLockException;
 
 /** Spring: methods with @Locked, and the LockRegistry. */
 @Timeout(60)
@@ -122,5 +129,42 @@ class SpringTest {
         assertFalse(LocksTest.start(() -> registry.obtain("7").tryLock()).get());
         lock.unlock();
         assertTrue(server.isFree("orders:7"));
+    }
+
+    @Test
+    void the_lock_registry_gives_its_locks_the_lease_that_it_was_made_with() {
+        var locks = context.getBean(Locks.class);
+        var lock = new MortiseLockRegistry(locks, "orders", Duration.ofMinutes(7)).obtain("8");
+        lock.lock();
+        assertTrue(locks.lock("orders:8").remainingLease().compareTo(Duration.ofMinutes(6)) > 0);
+        lock.unlock();
+    }
+
+    @Test
+    void the_lock_registry_has_one_lock_for_a_key_while_that_is_in_use() {
+        var registry = new MortiseLockRegistry(context.getBean(Locks.class), "orders");
+        var lock = registry.obtain("7");
+        var dropped = new WeakReference<>(registry.obtain("8"));
+        eventually("one that nobody uses is not kept", () -> {
+            System.gc();
+            return dropped.get() == null;
+        });
+        assertSame(lock, registry.obtain("7"));
+        assertNotSame(lock, registry.obtain("8"));
+    }
+
+    @Test
+    void what_the_lock_registry_throws_is_what_its_users_catch() {
+        var registry = new MortiseLockRegistry(context.getBean(Locks.class), "orders");
+        assertThrows(IllegalStateException.class, registry.obtain("9")::unlock);
+        registry.obtain("9").lock();
+        server.run("SET", "orders:9", "x");
+        assertThrows(ConcurrentModificationException.class, registry.obtain("9")::unlock);
+        var lock = registry.obtain("9");
+        assertThrows(CannotAcquireLockException.class, lock::lock);
+        assertThrows(CannotAcquireLockException.class, lock::lockInterruptibly);
+        assertThrows(CannotAcquireLockException.class, lock::tryLock);
+        assertThrows(CannotAcquireLockException.class, () -> lock.tryLock(1, TimeUnit.SECONDS));
+        assertThrows(UnsupportedOperationException.class, lock::newCondition);
     }
 }
