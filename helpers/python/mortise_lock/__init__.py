@@ -54,8 +54,7 @@ class BaseLock:
         self._key = self._bytes(name)
 
     def _bytes(self, value):
-        pool = getattr(self.redis, "connection_pool", self.redis)
-        return pool.get_encoder().encode(value) if value is not None else None
+        return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
 
     _token = property(lambda self: getattr(self.local, "token", None))
     _hold = property(lambda self: getattr(self.local, "hold", None))
@@ -259,8 +258,9 @@ class ReadLock(Lock):
 
 
 def close(redis, timeout=2.0) -> bool:
-    """Leaves all that is waited for or renewed through this client. Whether the server has heard all of it in time."""
-    session = vars(redis).pop("_mortise_session", None)
+    """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
+    server has heard all of it in time."""
+    session = vars(pool_of(redis)).pop("_mortise_session", None)
     return session is None or session.place != os.getpid() or in_thread(session.close)(timeout * 1000)
 
 
@@ -268,12 +268,22 @@ making, sessions = threading.Lock(), weakref.WeakSet()
 os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
 
+def pool_of(redis):
+    """What locks share connections by: the pool, which may have many clients. A cluster's client has a pool for each node."""
+    return getattr(redis, "connection_pool", redis)
+
+
 def session_of(redis, kind, place):
-    """What all locks of a client share, in one process or one loop: one, also where threads begin at the same moment."""
+    """What all locks of a pool share, in one process or one loop: one, also where threads begin at the same moment."""
+    pool = pool_of(redis)
     with making:
-        session = vars(redis).get("_mortise_session")
+        session = vars(pool).get("_mortise_session")
         if session is None or session.place != place:
-            session = redis._mortise_session = kind(redis, place)
+            if session is not None:  # of this process's parent, or of another loop
+                session.gone()
+            session = pool._mortise_session = kind(pool, place)
+            session.gone = weakref.finalize(pool, kind.hang_up, place, session.wires)
+            session.gone.atexit = False
             sessions.add(session)
         return session
 
@@ -352,9 +362,16 @@ class Session(rules.Session):
         except RuntimeError:  # the interpreter ends, and starts no more of them
             in_thread(work)()
 
+    @staticmethod
+    def hang_up(_, wires):
+        for wire in list(wires.values()):
+            in_thread(wire.hang_up)()
+
     def new_wire(self, address, mail):
-        client = self.client
-        return Wire(lambda: own_connection(client if address is None else client.get_redis_connection(client.get_node(*address)), mail))
+        def connect():
+            pool = self.pool()
+            return own_connection(pool if address is None else pool.get_redis_connection(pool.get_node(*address)), mail)
+        return Wire(connect)
 
     async def wait(self, event, ms):
         return event.wait(min(ms / 1000, threading.TIMEOUT_MAX))

@@ -6,6 +6,7 @@ which it is not known what became of it is left (LOCK.LEAVE … FOR) until that 
 All is written as coroutines. What they wait for suspends them with asyncio; with threads it blocks where it stands, so that
 a coroutine runs to its end in one go.
 """
+import functools
 import inspect
 import itertools
 import logging
@@ -13,6 +14,7 @@ import math
 import threading
 import time
 import uuid
+import weakref
 
 from redis.exceptions import AskError, ConnectionError, MovedError, RedisClusterException, ResponseError
 
@@ -108,10 +110,10 @@ class Worker:
             start, self.running = not self.running, True
             if urgent:
                 self.event.set()
-        if start:
-            self.session.spawn(self.run)
+        if start:  # with the pool, which stays for as long as there is work: with it the connections would go
+            self.session.spawn(functools.partial(self.run, self.session.pool()))
 
-    async def run(self):
+    async def run(self, _):
         while self.running:
             self.event.clear()
             busy = self.load()
@@ -256,10 +258,11 @@ class Node:
 
 
 class Session:
-    """What all locks of one Redis client share. A driver adds `event`, `wait`, `spawn` and `new_wire`."""
+    """What all locks of one pool of connections share; of a cluster, of one client. A driver adds `event`, `wait`, `spawn`,
+    `new_wire` and `hang_up`."""
 
-    def __init__(self, client, place):
-        self.client, self.place, self.uid, self.count, self.closed = client, place, uuid.uuid4().hex, itertools.count(), False
+    def __init__(self, pool, place):
+        self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
         self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.Lock(), {}, {}, {}, -math.inf
 
     def name(self, task):
@@ -268,12 +271,13 @@ class Session:
 
     def address(self, key):
         """None where there is one server only, or where Sentinel says which it is."""
-        if not hasattr(self.client, "nodes_manager"):
+        cluster = self.pool()
+        if not hasattr(cluster, "nodes_manager"):
             return None
         try:
-            node = self.client.get_node_from_key(key)
+            node = cluster.get_node_from_key(key)
         except RedisClusterException:  # nobody serves it now: any node says so
-            node = self.client.get_default_node()
+            node = cluster.get_default_node()
         return node.host, node.port
 
     def node(self, key, at=None):
@@ -303,7 +307,7 @@ class Session:
         if node.address is not None and now() > self.refreshed + 100:
             self.refreshed = now()
             try:
-                await settled(self.client.nodes_manager.initialize())
+                await settled(self.pool().nodes_manager.initialize())
             except Exception as error:  # redis-py's own for this is no RedisError
                 log.warning("the cluster does not say who serves what: %s", error)
 

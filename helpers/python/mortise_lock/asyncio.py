@@ -1,8 +1,9 @@
 """Locks that the server knows, for asyncio. The class has the methods of `redis.asyncio.lock.Lock`."""
 import asyncio
+import contextlib
 import math
 
-from . import BaseLock, BaseWire, DeadlockError, LockError, LockNotOwnedError, RefusedError, own_connection, session_of
+from . import BaseLock, BaseWire, DeadlockError, LockError, LockNotOwnedError, RefusedError, own_connection, pool_of, session_of
 from . import _rules as rules
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
@@ -29,8 +30,9 @@ class ReadLock(Lock):
 
 
 async def close(redis, timeout=2.0) -> bool:
-    """Leaves all that is waited for or renewed through this client. Whether the server has heard all of it in time."""
-    session = vars(redis).pop("_mortise_session", None)
+    """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
+    server has heard all of it in time."""
+    session = vars(pool_of(redis)).pop("_mortise_session", None)
     return session is None or await session.close(timeout * 1000)
 
 
@@ -59,9 +61,17 @@ class Session(rules.Session):
 
     event = staticmethod(asyncio.Event)
 
-    def __init__(self, client, place):
-        super().__init__(client, place)
+    def __init__(self, pool, place):
+        super().__init__(pool, place)
         self.tasks = set()
+
+    @staticmethod
+    def hang_up(loop, wires):
+        async def hang_up():
+            for wire in list(wires.values()):
+                await wire.hang_up()
+        with contextlib.suppress(RuntimeError):  # where the loop is closed, nothing of it is open
+            loop.call_soon_threadsafe(lambda: loop.create_task(hang_up()))
 
     def spawn(self, work):
         task = self.place.create_task(work())
@@ -69,7 +79,10 @@ class Session(rules.Session):
         task.add_done_callback(self.tasks.discard)
 
     def new_wire(self, address, mail):
-        return Wire(lambda: own_connection(self.client if address is None else self.client.get_node(*address), mail))
+        def connect():
+            pool = self.pool()
+            return own_connection(pool if address is None else pool.get_node(*address), mail)
+        return Wire(connect)
 
     async def wait(self, event, ms):
         try:

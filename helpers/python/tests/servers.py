@@ -85,6 +85,10 @@ class Server:
         """How many clients wait for letters: these know that they are queued."""
         return sum(client["cmd"].lower() == "lock.mail" and "b" in client["flags"] for client in self.admin.client_list())
 
+    def connections(self, name):
+        """How many there are of the clients with this name."""
+        return sum(client["name"] == name for client in self.admin.client_list())
+
     def commands(self, name):
         calls = {command.lower(): stats["calls"] for command, stats in self.admin.info("commandstats").items()}
         return calls.get(f"cmdstat_lock.{name}", 0)

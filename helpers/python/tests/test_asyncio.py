@@ -1,5 +1,6 @@
 """The same for tasks: what can go wrong there, and what cancelling leaves."""
 import asyncio
+import gc
 import random
 import time
 
@@ -126,6 +127,19 @@ async def test_a_client_with_one_connection_waits_and_releases(server):
     await small.aclose()
 
 
+async def test_clients_made_for_each_request_share_the_connections_of_their_pool_which_go_with_it(server):
+    pool = redis.asyncio.ConnectionPool(port=server.port, client_name="request", protocol=2)
+
+    async def serve():
+        async with Lock(redis.asyncio.Redis(connection_pool=pool), "stock"):
+            pass
+
+    await asyncio.gather(*(serve() for _ in range(50)))
+    assert server.connections("request") == 2
+    del pool, serve
+    await soon(lambda: gc.collect() >= 0 and server.connections("request") == 0)
+
+
 async def test_broken_and_silent_connections_leave_nothing_and_lose_no_place(server, relay, ar):
     far = redis.asyncio.Redis(port=relay.port)
     holder = Lock(ar, "stock")
@@ -214,7 +228,7 @@ async def test_closing_in_the_turn_of_a_grant_hands_out_nothing_and_leaves_nothi
         granted(hold, token, begin)
         if hold.lease == 600_000:
             with pytest.raises(StopIteration):
-                rules.Session.close(own._mortise_session, 0).send(None)  # all of it, in this turn
+                rules.Session.close(own.connection_pool._mortise_session, 0).send(None)  # all of it, in this turn
 
     monkeypatch.setattr(Hold, "granted", close_meanwhile)
     for timeout in (None, 600):
