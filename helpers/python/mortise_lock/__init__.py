@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import os
+import sys
 import threading
 import weakref
 from types import SimpleNamespace
@@ -56,8 +57,13 @@ class BaseLock:
     def _bytes(self, value):
         return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
 
-    _token = property(lambda self: getattr(self.local, "token", None))
-    _hold = property(lambda self: getattr(self.local, "hold", None))
+    _token = property(lambda self: None if self._inherited() else getattr(self.local, "token", None))
+    _hold = property(lambda self: None if self._inherited() else getattr(self.local, "hold", None))
+
+    def _inherited(self):
+        """Whether this process was forked from the one that took the lock, and still holds it: here nobody took it."""
+        hold = getattr(self.local, "hold", None)
+        return hold is not None and hold.pid != os.getpid()
 
     @property
     def fencing_token(self):
@@ -216,6 +222,8 @@ class BaseLock:
         raise self._error(LockError, "Unable to acquire lock within the time specified")
 
     async def _exit(self, *_):
+        if self._inherited():
+            return
         try:
             await BaseLock.release(self)
         except LockError as error:
@@ -356,6 +364,12 @@ class Session(rules.Session):
 
     event = staticmethod(threading.Event)
 
+    def __init__(self, pool, place):
+        super().__init__(pool, place)
+        # A child of multiprocessing ends without atexit.
+        if "multiprocessing.process" in sys.modules and sys.modules["multiprocessing.process"].parent_process() is not None:
+            sys.modules["multiprocessing.util"].Finalize(None, close_child, exitpriority=-100)
+
     def spawn(self, work):
         try:
             threading.Thread(target=in_thread(work), name="mortise-lock", daemon=True).start()
@@ -382,3 +396,10 @@ def close_all():
     for session in list(sessions):
         if session.place == os.getpid():
             in_thread(session.close)(500)
+
+
+def close_child():
+    for thread in threading.enumerate():  # as multiprocessing is about to do
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    close_all()

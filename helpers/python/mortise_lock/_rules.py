@@ -11,6 +11,7 @@ import inspect
 import itertools
 import logging
 import math
+import os
 import threading
 import time
 import uuid
@@ -67,7 +68,7 @@ class Hold:
     """One acquisition: asked for under a name of its own, granted perhaps, and over in the end."""
 
     def __init__(self, key, owner, lease, event, max_hold=None):
-        self.key, self.owner, self.lease, self.max_hold = key, owner, lease, max_hold or math.inf
+        self.key, self.owner, self.lease, self.max_hold, self.pid = key, owner, lease, max_hold or math.inf, os.getpid()
         self.answered, self.over = event(), event()
         self.since = self.answer = self.token = None
         self.known_at, self.begin, self.until, self.deadline = math.inf, -math.inf, -math.inf, -math.inf

@@ -371,3 +371,54 @@ def test_children_that_are_forked_in_the_midst_of_it_go_on_and_take_nothing_of_t
     done = subprocess.run([sys.executable, "-c", FORKING, str(server.port)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "True\n", done.stderr
     eventually(server.nothing_is_left)
+
+
+LEAVING = """
+import os, sys, redis
+from mortise_lock import Lock, LockError
+client = redis.Redis(port=int(sys.argv[1]))
+with Lock(client, "stock") as lock:
+    child = os.fork()
+    if child == 0:
+        assert not lock.owned() and not lock.lost and lock.fencing_token is None
+        try:
+            lock.release()
+        except LockError as error:
+            sys.exit(0)  # out of the block, and with what is to be done at the end of a process
+    assert os.waitpid(child, 0)[1] == 0
+    print(lock.owned() and not lock.lost, flush=True)
+print(client.exists("stock") == 0, flush=True)
+"""
+
+
+def test_a_forked_child_that_leaves_its_parents_block_releases_nothing(server):
+    done = subprocess.run([sys.executable, "-c", LEAVING, str(server.port)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True\nTrue\n" and done.stderr == "", done.stderr
+
+
+MULTIPROCESSING = """
+import multiprocessing, sys, threading, redis
+from mortise_lock import Lock
+def late():
+    event.wait()
+    with Lock(client, "later", lease=600) as lock:
+        print(lock.owned() and not lock.lost and kept.owned(), flush=True)
+def work():
+    global client, event, kept
+    client, event = redis.Redis(port=int(sys.argv[1])), threading.Event()
+    kept = Lock(client, "stock", lease=600, thread_local=False)
+    assert kept.acquire()
+    threading.Thread(target=late).start()
+    event.set()
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    print(child.exitcode, flush=True)
+"""
+
+
+def test_a_child_of_multiprocessing_leaves_its_renewed_locks_when_its_threads_have_ended(server):
+    done = subprocess.run([sys.executable, "-c", MULTIPROCESSING, str(server.port)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True\n0\n", done.stderr
+    assert server.admin.dbsize() == 0
