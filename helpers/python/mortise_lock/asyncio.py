@@ -85,10 +85,13 @@ class Session(rules.Session):
         return Wire(connect)
 
     async def wait(self, event, ms):
+        # Not by asyncio.wait_for: before Python 3.12 that swallows a cancelling that comes together with the event.
+        waiting = asyncio.ensure_future(event.wait())
         try:
-            return await asyncio.wait_for(event.wait(), None if ms == math.inf else ms / 1000)
-        except asyncio.TimeoutError:
-            return False
+            await asyncio.wait({waiting}, timeout=None if ms == math.inf else ms / 1000)
+        finally:
+            waiting.cancel()
+        return event.is_set()
 
     async def close(self, ms):
         said = await super().close(ms)

@@ -100,6 +100,26 @@ async def test_cancelling_at_any_moment_leaves_nothing(ar, server):
     await soon(server.nothing_is_left)
 
 
+async def test_a_task_that_is_cancelled_in_the_moment_of_its_grant_does_not_enter(ar, server, monkeypatch):
+    settle, waiting = Hold.settle, []
+
+    def settle_and_cancel(hold, *answer):
+        settle(hold, *answer)
+        asyncio.get_running_loop().call_soon(waiting[0].cancel)  # after the first step of who waits for it
+
+    for how in (settle_and_cancel, lambda hold, *answer: (settle(hold, *answer), waiting[0].cancel())):
+        holder = Lock(ar, "stock", thread_local=False)
+        await holder.acquire()
+        waiting[:] = [asyncio.create_task(Lock(ar, "stock").acquire())]
+        await soon(lambda: server.waiters("stock") == 1)
+        monkeypatch.setattr(Hold, "settle", how)
+        await holder.release()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+        monkeypatch.setattr(Hold, "settle", settle)
+        await soon(server.nothing_is_left)
+
+
 async def test_a_cancelled_release_releases(ar, server):
     lock = Lock(ar, "stock")
     await lock.acquire()
