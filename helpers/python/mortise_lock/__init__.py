@@ -1,6 +1,5 @@
 """Locks that the server knows, for threads. The class has the methods of `redis.lock.Lock`; `mortise_lock.asyncio` has its twin."""
 import atexit
-import collections
 import concurrent.futures
 import functools
 import itertools
@@ -11,14 +10,11 @@ import threading
 import weakref
 from types import SimpleNamespace
 
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError, ConnectionError, LockError, LockNotOwnedError, RedisError, ResponseError, TimeoutError,
-)
-from redis.retry import Retry
+from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
 
 from . import _rules as rules
-from ._rules import MAIL_WAIT, Failed, Hold, code, fields, log, now, settled
+from ._rules import Failed, Hold, code, fields, log, now, settled
+from ._wire import BaseWire
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
 PATIENCE = 10_000  # ms for which an acquisition without a limit bears a server that answers nobody
@@ -296,59 +292,10 @@ def session_of(redis, kind, place):
         return session
 
 
-def own_connection(client, mail):
-    """A connection like those of the client's pool, but not out of it, and one that never sends anything twice."""
-    pool = getattr(client, "connection_pool", client)
-    settings = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith("maint_notifications")}
-    limit = min(settings.get("socket_timeout") or math.inf, 2)
-    return pool.connection_class(**{
-        **settings, "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "retry_on_error": [], "health_check_interval": 0,
-        "socket_timeout": limit + MAIL_WAIT / 1000 if mail else limit,
-        "socket_connect_timeout": min(settings.get("socket_connect_timeout") or math.inf, 2),
-    })
-
-
-class BaseWire:
-    """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline, a thousand at most."""
-
-    def __init__(self, connect):
-        self.connect, self.connection, self.jobs, self.mutex = connect, None, collections.deque(), threading.Lock()
-
-    async def exchange(self):
-        batch, known, cause = [self.jobs.popleft() for _ in range(min(len(self.jobs), rules.MOST))], True, None
-        try:
-            connection = self.connection = self.connection or self.connect()
-            await settled(connection.connect())
-            packed, known = connection.pack_commands([command for commands, _ in batch for command in commands]), False
-            await settled(connection.send_packed_command(packed, check_health=False))
-            for commands, future in batch:
-                replies = [await self.read(connection) for _ in commands]
-                if not future.done():
-                    future.set_result(replies)
-        except BaseException as error:
-            cause = error if isinstance(error, RedisError) else ConnectionError(f"the exchange broke off: {error!r}")
-            await self.hang_up()
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            for commands, future in batch:
-                if not future.done():
-                    future.set_result([Failed(cause, known)] * len(commands))
-
-    async def read(self, connection):
-        try:
-            return await settled(connection.read_response(disable_decoding=True))
-        except ResponseError as error:
-            return error
-
-    async def hang_up(self):
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            await settled(connection.disconnect(True))  # and not awaited with asyncio
-
-
 class Wire(BaseWire):
-    """The same for threads: whose turn it is carries what all have to say."""
+    """One connection that all threads share: whose turn it is carries what all have to say."""
+
+    in_time = staticmethod(settled)  # redis-py's own time-outs do
 
     async def call(self, commands):
         future = concurrent.futures.Future()
@@ -382,10 +329,10 @@ class Session(rules.Session):
             in_thread(wire.hang_up)()
 
     def new_wire(self, address, mail):
-        def connect():
-            pool = self.pool()
-            return own_connection(pool if address is None else pool.get_redis_connection(pool.get_node(*address)), mail)
-        return Wire(connect)
+        def pool():
+            own = self.pool()
+            return own if address is None else pool_of(own.get_redis_connection(own.get_node(*address)))
+        return Wire(pool, mail)
 
     async def wait(self, event, ms):
         return event.wait(min(ms / 1000, threading.TIMEOUT_MAX))

@@ -26,6 +26,7 @@ MOST = 1_000  # that are sent before their replies are read
 TICK = 1_000  # ms after which background work looks about at the latest
 ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
+LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
          "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -59,7 +60,7 @@ def judged(reply):
     return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
 
 
-async def settled(answer):
+async def settled(answer, _=None):
     """What redis-py's clients for threads answer at once, those for asyncio have to be awaited for."""
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -148,10 +149,9 @@ class Node:
         self.listener.wake()
         ends = now() + left + LETTER_DELAY
         try:
-            while not await self.session.wait(hold.answered, min(ends - now(), 60_000)):
-                if now() >= ends:
-                    return Failed()
-            return hold.answer
+            while not hold.answered.is_set() and now() < ends:
+                await self.session.wait(hold.answered, min(ends - now(), 60_000))
+            return hold.answer if await self.session.wait(hold.answered, LATE) else Failed()
         finally:
             self.queued.discard(hold)
 

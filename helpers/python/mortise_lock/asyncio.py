@@ -3,8 +3,11 @@ import asyncio
 import contextlib
 import math
 
-from . import BaseLock, BaseWire, DeadlockError, LockError, LockNotOwnedError, RefusedError, own_connection, pool_of, session_of
+from redis.exceptions import TimeoutError
+
+from . import BaseLock, DeadlockError, LockError, LockNotOwnedError, RefusedError, pool_of, session_of
 from . import _rules as rules
+from ._wire import BaseWire
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
 
@@ -40,6 +43,21 @@ class Wire(BaseWire):
     """One connection that all tasks share. A task of its own carries, which no cancelling ends."""
 
     carrier = None
+
+    def connect(self):
+        connection = super().connect()
+        connection.socket_timeout = connection.socket_connect_timeout = None  # these have no mercy on a loop that was busy
+        return connection
+
+    async def in_time(self, work, seconds):
+        working = asyncio.ensure_future(work)
+        try:
+            for part in (seconds, rules.LATE / 1000):
+                if (await asyncio.wait({working}, timeout=part))[0]:
+                    return working.result()
+            raise TimeoutError("no reply in time")
+        finally:
+            working.cancel()
 
     async def call(self, commands):
         future = asyncio.get_running_loop().create_future()
@@ -79,10 +97,7 @@ class Session(rules.Session):
         task.add_done_callback(self.tasks.discard)
 
     def new_wire(self, address, mail):
-        def connect():
-            pool = self.pool()
-            return own_connection(pool if address is None else pool.get_node(*address), mail)
-        return Wire(connect)
+        return Wire(lambda: self.pool() if address is None else self.pool().get_node(*address), mail)
 
     async def wait(self, event, ms):
         # Not by asyncio.wait_for: before Python 3.12 that swallows a cancelling that comes together with the event.

@@ -183,6 +183,32 @@ async def test_broken_and_silent_connections_leave_nothing_and_lose_no_place(ser
     await soon(server.nothing_is_left)
 
 
+async def test_a_loop_that_was_busy_reads_what_has_come_before_it_gives_up(relay, server):
+    far = redis.asyncio.Redis(port=relay.port)
+    async with Lock(far, "other"):
+        relay.replies.clear()
+        asked = server.commands("acquire")
+        asking = asyncio.create_task(Lock(far, "stock").acquire(blocking=False))
+        await soon(lambda: server.commands("acquire") == asked + 1)
+        await asyncio.sleep(0.1)  # it reads
+        relay.pass_all()
+        time.sleep(2.5)  # longer than a reply may take
+        assert await asking is True
+        assert server.commands("acquire") == asked + 1
+    assert await close(far, 30)
+    await far.aclose()
+
+
+async def test_a_loop_that_was_busy_reads_the_letter_that_has_come_before_its_wait_is_over(ar, server):
+    holder = Lock(ar, "stock")
+    await holder.acquire()
+    waiting = asyncio.create_task(Lock(ar, "stock").acquire(blocking_timeout=5))
+    await soon(lambda: server.waiters("stock") == 1 and server.mail_readers() == 1)
+    server.admin.delete("stock")
+    time.sleep(6.5)  # longer than it waits, and than its answer may be late
+    assert await waiting is True
+
+
 async def test_a_loss_is_told_at_the_deadline_when_the_server_is_silent(relay, server):
     far = redis.asyncio.Redis(port=relay.port)
     lock = Lock(far, "stock", lease=1.0)
