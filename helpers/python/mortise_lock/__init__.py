@@ -269,7 +269,8 @@ def close(redis, timeout=2.0) -> bool:
 
 
 making, sessions = threading.Lock(), weakref.WeakSet()
-os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
 
 def pool_of(redis):

@@ -29,7 +29,9 @@ LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still c
 LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
          "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
-CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# Clocks that go on while the machine sleeps, of Linux and of macOS, and what other systems have. Windows has none of them: there
+# it is the performance counter, which goes on, too.
+CLOCKS = [getattr(time, name) for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC_RAW", "CLOCK_MONOTONIC") if hasattr(time, name)]
 
 
 class Failed(Exception):
@@ -42,7 +44,7 @@ class Failed(Exception):
 
 def now():
     """Milliseconds that go on while the machine sleeps, and do not step with the wall clock."""
-    return time.clock_gettime(CLOCK) * 1000
+    return (time.clock_gettime(CLOCKS[0]) if CLOCKS else time.perf_counter()) * 1000
 
 
 def code(error):

@@ -1,0 +1,53 @@
+"""Systems that lack what Linux has: taken away before the library is imported, in a process of its own."""
+import subprocess
+import sys
+
+import pytest
+
+TAKEN = {
+    "macOS": "del time.CLOCK_BOOTTIME",
+    "BSD": "del time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC_RAW",
+    "Windows": """
+for name in [name for name in vars(time) if name.startswith("CLOCK_") or name.startswith("clock_")]:
+    delattr(time, name)
+del os.register_at_fork, os.fork
+""",
+}
+USE = """
+import mortise_lock, mortise_lock.asyncio
+from mortise_lock import _rules
+
+def between():
+    return time.monotonic() * 1000, _rules.now(), time.monotonic() * 1000
+
+one = between()
+time.sleep(0.05)
+two = between()
+assert two[0] - one[2] - 1 < two[1] - one[1] < two[2] - one[0] + 1, (one, two)
+
+client = redis.Redis(port=int(sys.argv[1]))
+with mortise_lock.Lock(client, "stock") as lock:
+    waiting = threading.Thread(target=lambda: mortise_lock.Lock(client, "stock").__enter__().release())
+    waiting.start()
+    assert lock.owned() and not lock.lost
+waiting.join()
+capped = mortise_lock.Lock(client, "stock", lease=1.5, max_hold=2)
+assert capped.acquire() and not capped.wait_lost(0.01) and capped.wait_lost(30)
+
+async def tasks():
+    client = redis.asyncio.Redis(port=int(sys.argv[1]))
+    async with mortise_lock.asyncio.Lock(client, "task") as lock:
+        assert await lock.owned()
+    await mortise_lock.asyncio.close(client)
+    await client.aclose()
+
+asyncio.run(tasks())
+print("done")
+"""
+
+
+@pytest.mark.parametrize("system", TAKEN)
+def test_locks_work_without_what_the_system_lacks(server, system):
+    code = "import asyncio, os, redis, redis.asyncio, sys, threading, time\n" + TAKEN[system] + USE
+    done = subprocess.run([sys.executable, "-c", code, str(server.port)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "done\n", done.stderr
