@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
 
 from . import _rules as rules
-from ._rules import Failed, Hold, code, fields, log, now, settled
+from ._rules import Failed, Hold, code, fields, lease_of, log, milliseconds, now, settled
 from ._wire import BaseWire
 
 __all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
@@ -46,6 +46,7 @@ class BaseLock:
         self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
         self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
+        self._request(), self._limit(blocking_timeout), self._poll(sleep)
         self.local = threading.local() if self.thread_local else SimpleNamespace()
         self.local.token = self.local.hold = None
         self._key = self._bytes(name)
@@ -55,6 +56,20 @@ class BaseLock:
 
     _token = property(lambda self: None if self._inherited() else getattr(self.local, "token", None))
     _hold = property(lambda self: None if self._inherited() else getattr(self.local, "hold", None))
+
+    def _request(self):
+        """How long the lock is asked for, and for how long it is renewed, in ms. Refuses what is no time for that."""
+        lease = lease_of("lease", self.lease)
+        if self.timeout is not None:
+            lease = lease_of("timeout", self.timeout)
+        return lease, math.inf if self.max_hold is None else milliseconds("max_hold", self.max_hold, rules.LEAST_LEASE)
+
+    def _limit(self, blocking_timeout):
+        """Milliseconds for which to wait. A time that has passed asks once."""
+        return math.inf if blocking_timeout is None else max(0, milliseconds("blocking_timeout", blocking_timeout, -math.inf))
+
+    def _poll(self, sleep):
+        return None if sleep is None else milliseconds("sleep", sleep, 0.001)
 
     def _inherited(self):
         """Whether this process was forked from the one that took the lock, and still holds it: here nobody took it."""
@@ -83,10 +98,9 @@ class BaseLock:
         return self._error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply))
 
     async def _acquire(self, poll, blocking=None, blocking_timeout=None, token=None):
+        limit, poll = self._limit(self.blocking_timeout if blocking_timeout is None else blocking_timeout), self._poll(poll)
+        wait = limit if (self.blocking if blocking is None else blocking) else 0
         session, task = await self._session(), self._bytes(token)
-        limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        blocking = self.blocking if blocking is None else blocking
-        wait = 0 if not blocking else math.inf if limit is None else max(0, limit * 1000)
         end, failing, hold = now() + wait, None, None
         for tries in itertools.count(1):
             try:
@@ -97,19 +111,20 @@ class BaseLock:
                 if wait == 0:
                     last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
                 else:
-                    last_try = now() + 20 >= (max(failing, session.node(self._key).heard) + PATIENCE if failing and limit is None else end)
+                    last_try = now() + 20 >= (max(failing, session.node(self._key).heard) + PATIENCE if failing and limit == math.inf else end)
                 if session.closed or last_try or isinstance(cause, AuthenticationError):
                     if cause is not None:
                         raise cause
                     break
-                if not failing:
+                if not failing and tries < 4:
                     continue
-                await session.refresh(session.node(self._key))
+                if failing:
+                    await session.refresh(session.node(self._key))
                 pause = min(20 * 2 ** min(tries, 5), max(20, end - now()))
             except RefusedError as error:  # something that is no lock of this kind has the key
                 if code(error) != "WRONGTYPE" or poll is None:
                     raise
-                pause = poll * 1000
+                pause = poll
                 if wait == 0 or now() + pause > end:
                     break
             await session.pause(pause)
@@ -119,8 +134,8 @@ class BaseLock:
 
     async def _attempt(self, session, left, task):
         """One request under one name. Whatever is not known of it in the end is left."""
-        hold = Hold(self._key, session.name(task), max(1, int((self.timeout or self.lease) * 1000)), session.event,
-                    self.max_hold and self.max_hold * 1000)
+        lease, max_hold = self._request()
+        hold = Hold(self._key, session.name(task), lease, session.event, max_hold)
         session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
         sent, known = now(), session.closed
         try:
@@ -139,7 +154,7 @@ class BaseLock:
             hold.granted(reply, max(sent, hold.begin))
             if hold.until - now() < hold.lease / 2 and (said := await session.extend(hold, hold.lease)) is not True:
                 raise said or Failed()
-            if not self.timeout:
+            if self.timeout is None:
                 node.hold(hold)
             if session.asked.pop(hold.owner, None) is None:  # `close` was faster
                 node.lose(hold)
@@ -181,10 +196,11 @@ class BaseLock:
 
     async def extend(self, additional_time, replace_ttl=False) -> bool:
         """`additional_time` seconds more; with `replace_ttl` that many from now on, if that is more than what is left."""
+        more = lease_of("additional_time", additional_time)
         if self._token is not None and self.timeout is None:
             raise self._error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself")
         return await self._with_hold("extend", lambda session, hold: session.extend(
-            hold, int((0 if replace_ttl else hold.deadline - now()) + additional_time * 1000)))
+            hold, int((0 if replace_ttl else hold.deadline - now()) + more)))
 
     async def _with_hold(self, what, work):
         if self._token is None:
@@ -202,11 +218,11 @@ class BaseLock:
 
     async def reacquire(self) -> bool:
         """`timeout` seconds from now on."""
-        return await BaseLock.extend(self, self.timeout or 0, True)
+        return await BaseLock.extend(self, self.lease if self.timeout is None else self.timeout, True)
 
     async def wait_lost(self, timeout=None) -> bool:
         """Returns when the lock is lost (True), released, or `timeout` seconds are over (False)."""
-        hold, end = self._hold, math.inf if timeout is None else now() + timeout * 1000
+        hold, end = self._hold, math.inf if timeout is None else now() + milliseconds("timeout", timeout, -math.inf)
         session = await self._session()
         while hold is not None and hold.held() and now() < end:
             await session.wait(hold.over, max(0, min(hold.until - now() + 1, end - now(), 1_000)))
@@ -264,8 +280,9 @@ class ReadLock(Lock):
 def close(redis, timeout=2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
     server has heard all of it in time."""
+    ms = milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
-    return session is None or session.place != os.getpid() or in_thread(session.close)(timeout * 1000)
+    return session is None or session.place != os.getpid() or in_thread(session.close)(ms)
 
 
 making, sessions = threading.Lock(), weakref.WeakSet()

@@ -11,6 +11,7 @@ import inspect
 import itertools
 import logging
 import math
+import numbers
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ log = logging.getLogger("mortise_lock")
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
 MOST = 1_000  # that are sent before their replies are read
+LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
 TICK = 1_000  # ms after which background work looks about at the latest
 ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
@@ -45,6 +47,20 @@ class Failed(Exception):
 def now():
     """Milliseconds that go on while the machine sleeps, and do not step with the wall clock."""
     return (time.clock_gettime(CLOCKS[0]) if CLOCKS else time.perf_counter()) * 1000
+
+
+def milliseconds(name, seconds, least=0.0, most=math.inf):
+    """What the argument of this name is in milliseconds. Refuses what is no number of seconds, or outside of its bounds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"{name} is a number of seconds, not {seconds!r}")
+    if not least <= seconds <= most:
+        raise ValueError(f"{name} has to be between {least} and {most} seconds, and is {seconds!r}")
+    return float(seconds) * 1000
+
+
+def lease_of(name, seconds):
+    """A lease in milliseconds. From one of 2 ms nothing is left to believe in, so that no attempt would ever do."""
+    return int(milliseconds(name, seconds, LEAST_LEASE, MOST_LEASE))
 
 
 def code(error):

@@ -35,8 +35,9 @@ class ReadLock(Lock):
 async def close(redis, timeout=2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
     server has heard all of it in time."""
+    ms = rules.milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
-    return session is None or await session.close(timeout * 1000)
+    return session is None or await session.close(ms)
 
 
 class Wire(BaseWire):

@@ -152,10 +152,10 @@ class Cluster:
 
 
 class Relay:
-    """A proxy before a server. It can hold back what goes either way, and break what goes through it."""
+    """A proxy before a server. It can delay or hold back what goes either way, and break what goes through it."""
 
     def __init__(self, port):
-        self.target, self.pairs = port, []
+        self.target, self.pairs, self.delay = port, [], 0
         self.requests, self.replies = threading.Event(), threading.Event()
         self.pass_all()
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -181,6 +181,7 @@ class Relay:
         try:
             while data := source.recv(65536):
                 gate.wait()
+                time.sleep(self.delay)
                 sink.sendall(data)
         except OSError:
             pass

@@ -1,0 +1,95 @@
+"""Arguments that are no times, or none that would do, are refused for what they are, before anything is sent."""
+import math
+
+import pytest
+import redis
+import redis.asyncio
+from servers import eventually
+
+import mortise_lock
+import mortise_lock.asyncio
+from mortise_lock import Lock
+from test_lock import in_thread
+
+KINDS = [pytest.param(mortise_lock.Lock, redis.Redis, id="threads"),
+         pytest.param(mortise_lock.asyncio.Lock, redis.asyncio.Redis, id="asyncio")]
+NO_NUMBERS = ["10", True, [1], 1j]
+
+
+@pytest.mark.parametrize("kind, client", KINDS)
+@pytest.mark.parametrize("name", ["timeout", "lease", "max_hold", "blocking_timeout", "sleep"])
+def test_what_is_no_number_of_seconds_is_refused_by_the_arguments_name(kind, client, name):
+    for value in NO_NUMBERS:
+        with pytest.raises(TypeError) as refused:
+            kind(client(), "stock", **{name: value})
+        assert str(refused.value) == f"{name} is a number of seconds, not {value!r}"
+    with pytest.raises(ValueError, match=f"{name}.*nan"):
+        kind(client(), "stock", **{name: math.nan})
+
+
+@pytest.mark.parametrize("kind, client", KINDS)
+@pytest.mark.parametrize("name", ["timeout", "lease", "max_hold"])
+def test_a_lease_in_which_nothing_could_be_believed_is_refused_with_its_bound_and_its_value(kind, client, name):
+    for value in (0.002, 0.001, 0, -5, -math.inf):
+        with pytest.raises(ValueError, match=rf"{name} .*0\.003 .*{value}"):
+            kind(client(), "stock", **{name: value})
+    if name != "max_hold":
+        with pytest.raises(ValueError, match=f"{name} .* is inf"):
+            kind(client(), "stock", **{name: math.inf})
+    kind(client(), "stock", **{name: 0.003})
+
+
+def test_a_time_that_is_set_later_or_given_to_a_method_is_refused_as_well(r, server):
+    lock = Lock(r, "stock", timeout=10)
+    lock.timeout = -1
+    with pytest.raises(ValueError, match="timeout"):
+        lock.acquire()
+    lock.timeout = 10
+    assert lock.acquire()
+    for value in (0, -1, 0.002, math.nan, math.inf):
+        for replace in (False, True):
+            with pytest.raises(ValueError, match="additional_time"):
+                lock.extend(value, replace)
+    with pytest.raises(TypeError, match="additional_time"):
+        lock.extend("10")
+    with pytest.raises(TypeError, match="sleep"):
+        lock.acquire(False)  # as of a threading.Lock
+    with pytest.raises(TypeError, match="blocking_timeout"):
+        lock.acquire(blocking_timeout="1")
+    with pytest.raises(TypeError, match="timeout"):
+        lock.wait_lost("1")
+    with pytest.raises(TypeError, match="timeout"):
+        mortise_lock.close(r, "1")
+    assert lock.owned()
+    lock.release()
+    assert server.admin.dbsize() == 0
+
+
+async def test_tasks_are_refused_in_the_same_way(ar):
+    lock = mortise_lock.asyncio.Lock(ar, "stock", timeout=10)
+    with pytest.raises(TypeError, match="blocking_timeout"):
+        await lock.acquire(blocking_timeout="1")
+    assert await lock.acquire()
+    with pytest.raises(ValueError, match="additional_time"):
+        await lock.extend(-1)
+    with pytest.raises(TypeError, match="timeout"):
+        await mortise_lock.asyncio.close(ar, "1")
+    await lock.release()
+
+
+def test_a_wait_that_is_over_asks_once(r):
+    with Lock(r, "stock", blocking_timeout=-1):
+        assert Lock(r, "stock").acquire(blocking_timeout=-1) is False
+
+
+def test_a_lease_that_is_shorter_than_a_round_trip_is_not_asked_for_without_pause(relay, server):
+    far = redis.Redis(port=relay.port)
+    with Lock(far, "other"):
+        relay.delay = 0.01
+        asked = server.commands("acquire")
+        in_vain = in_thread(lambda: Lock(far, "stock", timeout=0.003).acquire(blocking_timeout=2))
+        assert in_vain.result() is False
+        assert server.commands("acquire") - asked < 15
+        relay.delay = 0
+    assert mortise_lock.close(far, 30)
+    eventually(lambda: server.admin.dbsize() == 0)
