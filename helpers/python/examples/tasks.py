@@ -1,13 +1,14 @@
 """asyncio: the work is cancelled in the moment in which its lock is lost."""
 import asyncio
 import os
+from typing import Any, Awaitable
 
 import redis.asyncio
 
 from mortise_lock.asyncio import Lock, LockError, close
 
 
-async def guarded(lock, work):
+async def guarded(lock: Lock, work: Awaitable[Any]) -> Any:
     """Runs `work` under the lock, and cancels it when the lock is lost."""
     async with lock:
         task, lost = asyncio.ensure_future(work), asyncio.ensure_future(lock.wait_lost())
@@ -18,7 +19,7 @@ async def guarded(lock, work):
         return await task
 
 
-async def main():
+async def main() -> None:
     client = redis.asyncio.Redis(port=int(os.environ.get("PORT", 6379)))
     print("done:", await guarded(Lock(client, "report", lease=1.0), asyncio.sleep(0.1, "all of it")))
 

@@ -1,4 +1,6 @@
 """Threads that share one lock and one client; the store refuses who comes too late, by the fencing token."""
+from __future__ import annotations
+
 import os
 import threading
 
@@ -7,17 +9,19 @@ import redis
 from mortise_lock import Lock, close
 
 client = redis.Redis(port=int(os.environ.get("PORT", 6379)))
-written = {"token": 0, "by": []}
+newest = 0
+written: list[int] = []
 
 
-def write(token, who):
-    if token <= written["token"]:
+def write(token: int | None, who: int) -> None:
+    global newest
+    if token is None or token <= newest:
         raise RuntimeError("somebody newer was here")
-    written["token"] = token
-    written["by"].append(who)
+    newest = token
+    written.append(who)
 
 
-def work(who):
+def work(who: int) -> None:
     with Lock(client, "stock:42", blocking_timeout=30) as lock:
         write(lock.fencing_token, who)
 
@@ -27,5 +31,5 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-print("served:", len(written["by"]))
+print("served:", len(written))
 close(client)

@@ -29,19 +29,26 @@ class RefusedError(LockError):
 
 
 class BaseLock:
-    """What locks for threads and for tasks have in common. `_session` says by whom its coroutines are carried out."""
+    """What locks for threads and for tasks have in common. `_session` says by whom its coroutines are carried out. Types of what is
+    public are in the .pyi files."""
 
     _command = "LOCK.ACQUIRE"
 
     def __init__(self, redis, name, timeout=None, sleep=0.1, blocking=True, blocking_timeout=None, thread_local=True,
                  raise_on_release_error=True, *, lease=30.0, max_hold=None):
-        """As `redis.lock.Lock`. Besides:
+        """A lock on `name` (str or bytes) by the client `redis`. Takes nothing yet. As `redis.lock.Lock`; all times are seconds.
 
-        timeout: seconds until the lock is free again, unless extended. None: it is renewed until it is released, for as
-            long as this process lives; should that die, the lock is free again after `lease` seconds.
+        timeout: after so long the lock is free again, unless extended; 0.003 at least. None: it is renewed until it is
+            released, for as long as this process lives; should that die, the lock is free again after `lease`.
         sleep: waiting is in the server, without sleeping. Only a lock that another library took under this name, with
-            SET NX, is looked at every so many seconds. None: that is an error.
-        max_hold: seconds after which a lock without `timeout` is not renewed any more.
+            SET NX, is looked at every so often; 0.001 at least. None: that is a `RefusedError`.
+        blocking, blocking_timeout: what `acquire` does where it is not told: whether it waits, and for how long. None: no limit.
+        thread_local: whether each thread sees only what it took itself.
+        raise_on_release_error: whether leaving a `with` block raises where the lock was lost; if not, it is logged.
+        lease: what a lock without `timeout` is renewed for, at a third of it; 0.003 at least.
+        max_hold: after so long a lock without `timeout` is not renewed any more; 0.003 at least. None: no limit.
+
+        Raises TypeError for what is no number, and ValueError for one outside of its bounds.
         """
         self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
@@ -78,12 +85,13 @@ class BaseLock:
 
     @property
     def fencing_token(self):
-        """Larger than every one granted before: for the store that the lock protects, which refuses smaller ones."""
+        """An int, larger than every one granted before: for the store that the lock protects, which refuses smaller ones. None
+        where nothing was taken."""
         return self._hold and self._hold.token
 
     @property
     def lost(self):
-        """Whether the lock was taken, and is over without having been released."""
+        """Whether the lock was taken, and is over without having been released. Asks nobody: by this process's own clock."""
         return self._hold is not None and not self._hold.held()
 
     def _error(self, kind, text):
@@ -186,16 +194,21 @@ class BaseLock:
                 return self._hold
 
     async def locked(self) -> bool:
+        """Whether anybody holds it now, also one who took it with another library, by SET NX. Raises redis-py's own errors
+        where the server cannot be asked, as all that follow do."""
         return await self._holds(await self._session()) != []
 
     async def owned(self) -> bool:
+        """Whether the server says that it is held by what was taken here, or by `local.token`."""
         return self._token is not None and await self._mine(await self._session()) is not None
 
     async def release(self) -> None:
+        """Gives it back. Raises LockError if it was not acquired, LockNotOwnedError if it was lost before, RefusedError."""
         await self._with_hold("release", lambda session, hold: session.release(hold))
 
     async def extend(self, additional_time, replace_ttl=False) -> bool:
-        """`additional_time` seconds more; with `replace_ttl` that many from now on, if that is more than what is left."""
+        """`additional_time` seconds more, 0.003 at least; with `replace_ttl` that many from now on, if that is more than what is
+        left. Always True. Raises as `release`, and LockError for a lock without a timeout."""
         more = lease_of("additional_time", additional_time)
         if self._token is not None and self.timeout is None:
             raise self._error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself")
@@ -217,7 +230,7 @@ class BaseLock:
         return True
 
     async def reacquire(self) -> bool:
-        """`timeout` seconds from now on."""
+        """`timeout` seconds from now on. Always True. Raises as `extend`."""
         return await BaseLock.extend(self, self.lease if self.timeout is None else self.timeout, True)
 
     async def wait_lost(self, timeout=None) -> bool:
@@ -265,6 +278,12 @@ class Lock(BaseLock):
     __enter__, __exit__ = in_thread(BaseLock._enter), in_thread(BaseLock._exit)
 
     def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None) -> bool:
+        """Whether it was taken: False where others held it for as long as this was to wait (`blocking_timeout` seconds). What is
+        not given is as the lock was made. `token` (str or bytes, up to 255 with what is added to it): a name for who asks.
+
+        Raises DeadlockError, RefusedError, and redis-py's ConnectionError or TimeoutError where the server cannot be asked: at the
+        limit of the wait, or without one after 10 s in which it answered nobody.
+        """
         return in_thread(self._acquire)(self.sleep if sleep is None else sleep, blocking, blocking_timeout, token)
 
     async def _session(self):
@@ -279,7 +298,7 @@ class ReadLock(Lock):
 
 def close(redis, timeout=2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
-    server has heard all of it in time."""
+    server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
     return session is None or session.place != os.getpid() or in_thread(session.close)(ms)

@@ -18,6 +18,7 @@ class Lock(BaseLock):
     __aenter__, __aexit__ = BaseLock._enter, BaseLock._exit
 
     async def acquire(self, blocking=None, blocking_timeout=None, token=None) -> bool:
+        """As the `acquire` of `mortise_lock.Lock`. Where it is cancelled nothing stays behind."""
         return await self._acquire(self.sleep, blocking, blocking_timeout, token)
 
     async def _session(self):
@@ -34,7 +35,7 @@ class ReadLock(Lock):
 
 async def close(redis, timeout=2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
-    server has heard all of it in time."""
+    server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
     ms = rules.milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
     return session is None or await session.close(ms)
