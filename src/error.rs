@@ -68,18 +68,6 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Why the core refused a request with that `fence`. Not for [`AcquireError::Busy`] and
-    /// [`AcquireError::NotHeldByToken`].
-    pub(crate) fn of(error: AcquireError, fence: Option<Token>) -> Self {
-        match error {
-            AcquireError::TokenTooHigh(error) => Self::too_high("FENCE", fence, error),
-            AcquireError::CountTooHigh => Self::CountTooHigh,
-            AcquireError::OutOfTokens | AcquireError::NotHeldByToken | AcquireError::Busy(_) => {
-                Self::OutOfTokens
-            }
-        }
-    }
-
     /// `argument` is a token past its bound.
     pub(crate) fn too_high(
         argument: &'static str,
@@ -90,6 +78,18 @@ impl Error {
             argument,
             bound: error.bound,
             got,
+        }
+    }
+}
+
+/// Why the core refused a request. [`AcquireError::Busy`] and [`AcquireError::NotHeldByToken`] are no errors to a client.
+impl From<AcquireError> for Error {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::CountTooHigh => Self::CountTooHigh,
+            AcquireError::OutOfTokens | AcquireError::NotHeldByToken | AcquireError::Busy(_) => {
+                Self::OutOfTokens
+            }
         }
     }
 }

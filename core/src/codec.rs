@@ -21,10 +21,11 @@ pub use stamp::{Arrival, BootId, MachineId, Stamp};
 
 use reader::{MAX_MILLIS, Reader};
 
+use crate::admission::compatible;
 use crate::lock::Lock;
 use crate::owner::OwnerRef;
 use crate::stake::Stake;
-use crate::types::Instant;
+use crate::types::{Instant, Mode};
 
 /// Appends the bytes of `lock` and of the token clock's `last` to `out`.
 pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
@@ -51,15 +52,16 @@ pub fn decode_lock(
     let last = input.last_token()?;
     let len = input.number(u64::from(u32::MAX))?;
     let mut lock = Lock::free();
-    let mut previous: Option<OwnerRef<'_>> = None;
+    let mut previous: Option<(OwnerRef<'_>, Mode)> = None;
     for _ in 0..len {
         let (owner, stake) = input.hold(arrival, &written, here)?;
         // Owners are written in ascending order: what does not ascend stands twice or was made up.
-        let ascends = previous.is_none_or(|previous| previous < owner);
-        if !ascends || (len > 1 && stake.write > 0) {
+        let fits =
+            previous.is_none_or(|(before, mode)| before < owner && compatible(mode, stake.mode()));
+        if !fits {
             return Err(DecodeError::Impossible);
         }
-        previous = Some(owner);
+        previous = Some((owner, stake.mode()));
         lock.put(owner, stake);
     }
     input.end()?;

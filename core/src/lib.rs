@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod admission;
 pub mod codec;
 mod histogram;
 mod hold;
@@ -37,6 +38,7 @@ mod token;
 mod types;
 mod uuid;
 
+pub use admission::{Turn, compatible};
 pub use histogram::Histogram;
 pub use hold::Holds;
 pub use key::KeyId;
@@ -47,11 +49,11 @@ pub use lock::Lock;
 pub use mail::Mail;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
-pub use queues::{
-    Changed, Decided, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys,
-};
+pub use queues::{Decided, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys};
 pub use remains::Remains;
-pub use request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
+pub use request::{
+    AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request, Terms,
+};
 pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};

@@ -7,12 +7,13 @@
 //! those are dropped before anything else is looked at; of a crowd that has ended together the rest
 //! stays for later, among readers only, and no rule below sees it.
 
+use crate::admission::{self, Growth, Holders, Turn};
 use crate::hold::Store;
 use crate::lock::Lock;
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
-use crate::request::{AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request};
+use crate::request::{AcquireError, Grant, How, Release, ReleaseError, Released, Request, Terms};
 use crate::stake::{Stake, Touched};
 use crate::token::{TokenClock, TokenTooHigh};
 use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
@@ -114,79 +115,82 @@ impl Live<'_> {
         self.lock.observe()
     }
 
-    /// Grants `request` if nobody else holds incompatibly.
+    /// Grants `request` if the one rule admits it (`admission.rs`).
     ///
     /// # Errors
     /// [`AcquireError`]; nothing has changed.
     pub fn acquire(
         &mut self,
         request: &Request<'_>,
+        turn: Turn,
         tokens: &mut TokenClock,
         wall: Micros,
     ) -> Result<Grant, AcquireError> {
-        if let Some(fence) = request.fence {
-            tokens
-                .check(fence, wall)
-                .map_err(AcquireError::TokenTooHigh)?;
-        }
-        self.acquire_within_bound(request, tokens, wall)
-    }
-
-    /// The same for a request whose `fence` was found within the bound when it was asked.
-    pub(crate) fn acquire_within_bound(
-        &mut self,
-        request: &Request<'_>,
-        tokens: &mut TokenClock,
-        wall: Micros,
-    ) -> Result<Grant, AcquireError> {
-        if let Some(token) = request.token
-            && !self.adds_to_hold(request.owner, token)
-        {
-            return Err(AcquireError::NotHeldByToken);
-        }
-        let (alone, now) = (self.is_alone(), self.now);
-        let more = self.alter(request.owner, |stake| {
-            grant_more(stake, request, alone, now, tokens, wall)
+        let Request { owner, terms } = request;
+        self.check_token(request)?;
+        let (holders, now) = (self.holders(), self.now);
+        let more = self.alter(*owner, |stake| {
+            let growth = admission::admit_more(terms, stake, holders)?;
+            grow(stake, terms, growth, now, tokens, wall)
         });
-        match more {
-            Some(outcome) => outcome,
-            None => self.acquire_first(request, tokens, wall),
+        if let Some(outcome) = more {
+            return outcome;
+        }
+        let count = admission::admit_new(terms, holders, turn).map_err(AcquireError::Busy)?;
+        self.insert(request, count, tokens, wall)
+    }
+
+    /// Why `request` is not granted while nothing is.
+    pub fn refuse_in_grace(&self, request: &Request<'_>) -> AcquireError {
+        let stake = self.hold(request.owner);
+        match self.check_token(request) {
+            Ok(()) => AcquireError::Busy(admission::busy_in_grace(&request.terms, stake.as_ref())),
+            Err(error) => error,
         }
     }
 
-    /// `owner` holds, by `token` or a higher one.
-    pub fn adds_to_hold(&self, owner: OwnerRef<'_>, token: Token) -> bool {
-        self.hold(owner).is_some_and(|stake| stake.token >= token)
+    /// A request that is only to add to a hold finds that hold.
+    fn check_token(&self, request: &Request<'_>) -> Result<(), AcquireError> {
+        let is_there = |token| {
+            let stake = self.hold(request.owner);
+            stake.is_some_and(|stake| stake.token >= token)
+        };
+        match request.terms.token {
+            Some(token) if !is_there(token) => Err(AcquireError::NotHeldByToken),
+            _ => Ok(()),
+        }
     }
 
-    fn acquire_first(
+    fn holders(&self) -> Holders {
+        Holders {
+            // A writer is alone, so the first tells for all.
+            mode: self.lock.store.first().map(|first| first.mode()),
+            no_other: self.is_alone(),
+        }
+    }
+
+    fn insert(
         &mut self,
         request: &Request<'_>,
+        count: Count,
         tokens: &mut TokenClock,
         wall: Micros,
     ) -> Result<Grant, AcquireError> {
-        // One writer is always alone, so the first hold tells the mode of all.
-        let compatible = match self.lock.store.first() {
-            None => true,
-            Some(first) => request.mode == Mode::Read && first.write == 0,
-        };
-        if !compatible {
-            return Err(AcquireError::Busy(Busy::Held));
-        }
+        let Request { owner, terms } = request;
         let token = tokens
-            .next(wall, request.fence)
+            .next(wall, terms.fence)
             .ok_or(AcquireError::OutOfTokens)?;
         let mut stake = Stake {
             write: 0,
             read: 0,
             token,
-            deadline: self.now.after(request.lease.as_millis()),
+            deadline: self.now.after(terms.lease.as_millis()),
             since: self.now,
-            touched: Touched::by(request.client),
+            touched: Touched::by(terms.client),
         };
-        *stake.count_mut(request.mode) = request.holds.unwrap_or(Count::ONE).get();
-        self.forget_ended(request.owner);
-        self.lock.store.insert(request.owner.to_owner(), stake);
+        *stake.count_mut(terms.mode) = count.get();
+        self.forget_ended(*owner);
+        self.lock.store.insert(owner.to_owner(), stake);
         Ok(Grant::New(token))
     }
 
@@ -277,32 +281,24 @@ impl Live<'_> {
     }
 }
 
-/// Grants `request` to an owner that holds already; `alone` if nobody else does.
-fn grant_more(
+/// Grants more to an owner that holds already.
+fn grow(
     stake: &mut Stake,
-    request: &Request<'_>,
-    alone: bool,
+    terms: &Terms,
+    growth: Growth,
     now: Instant,
     tokens: &mut TokenClock,
     wall: Micros,
 ) -> Result<Grant, AcquireError> {
-    let upgrade = request.mode == Mode::Write && stake.write == 0;
-    if upgrade && !alone {
-        return Err(AcquireError::Busy(Busy::Upgrade));
-    }
-    let count = match request.holds {
-        Some(count) => count,
-        None => Count::new(stake.count(request.mode) + 1).ok_or(AcquireError::CountTooHigh)?,
-    };
-    if upgrade {
+    if growth.upgrade {
         stake.token = tokens
-            .next(wall, request.fence)
+            .next(wall, terms.fence)
             .ok_or(AcquireError::OutOfTokens)?;
     }
-    *stake.count_mut(request.mode) = count.get();
-    stake.deadline = stake.deadline.max(now.after(request.lease.as_millis()));
-    stake.touched = stake.touched.again(Some(request.client));
-    Ok(if upgrade {
+    *stake.count_mut(terms.mode) = growth.count.get();
+    stake.deadline = stake.deadline.max(now.after(terms.lease.as_millis()));
+    stake.touched = stake.touched.again(Some(terms.client));
+    Ok(if growth.upgrade {
         Grant::Upgrade(stake.token)
     } else {
         Grant::Reentry(stake.token)

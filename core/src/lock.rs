@@ -1,9 +1,11 @@
 //! One lock: who holds it. What each command does to the holds is in `live.rs`.
 
+use crate::admission::{self, Holders, Turn, compatible};
 use crate::hold::{Holds, Store};
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
+use crate::request::Request;
 use crate::stake::Stake;
 use crate::types::{Instant, Mode};
 
@@ -72,14 +74,10 @@ impl Lock {
     /// Takes over a hold that was decided elsewhere: by the primary, or before a restart. What it
     /// contradicts goes, because the newer fact is the true one.
     pub fn put(&mut self, owner: OwnerRef<'_>, stake: Stake) {
-        let contradicts = self.store.first().is_some_and(|first| {
-            let alone = self.len() == 1;
-            if alone && self.store.get(owner).is_some() {
-                return false;
-            }
-            stake.write > 0 || (alone && first.write > 0)
-        });
-        if contradicts {
+        let is_only = self.len() == 1 && self.store.get(owner).is_some();
+        // Those of several are all readers, so the first tells for all.
+        let others = self.store.first().filter(|_| !is_only);
+        if others.is_some_and(|other| !compatible(other.mode(), stake.mode())) {
             self.store = Store::Free;
         }
         if self.store.alter(owner, |old| *old = stake).is_none() {
@@ -110,6 +108,20 @@ impl Lock {
         // A writer is alone, so the first tells for all.
         let mode = self.store.first()?.mode();
         (self.live_len(now) > 0).then_some(mode)
+    }
+
+    /// `request` would be granted at `now` if it were the next one. It may not be, after all, where holds are over that
+    /// were not dropped yet.
+    pub fn may_admit(&self, request: &Request<'_>, now: Instant) -> bool {
+        let holders = Holders {
+            mode: self.mode(now),
+            no_other: self.live_len(now) == 1,
+        };
+        let own = self.hold(request.owner);
+        match own.filter(|stake| !stake.is_over(now)) {
+            Some(stake) => admission::admit_more(&request.terms, &stake, holders).is_ok(),
+            None => admission::admit_new(&request.terms, holders, Turn::First).is_ok(),
+        }
     }
 
     /// Who holds, for code that has to know it without the lock at hand.

@@ -1,7 +1,6 @@
 //! What may be asked of a lock, and what the answer may be.
 
 use crate::owner::OwnerRef;
-use crate::token::TokenTooHigh;
 use crate::types::{Count, Instant, Lease, Mode, Token};
 
 /// A request to hold.
@@ -10,12 +9,19 @@ pub struct Request<'a> {
     /// Who asks.
     pub owner: OwnerRef<'a>,
     /// For what.
+    pub terms: Terms,
+}
+
+/// What a request asks for: one value, from the command that parses it to the queue in which it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// To read or to write.
     pub mode: Mode,
     /// For how long from the grant on.
     pub lease: Lease,
     /// Leave the mode's count at exactly this, instead of raising it by one.
     pub holds: Option<Count>,
-    /// The token of a new hold is at least this.
+    /// The token of a new hold is at least this. It is within the token clock's bound when it is asked.
     pub fence: Option<Token>,
     /// Only to add to a hold whose token is this or higher; never to make one.
     pub token: Option<Token>,
@@ -61,8 +67,6 @@ pub enum AcquireError {
     NotHeldByToken,
     /// The count of the mode would pass [`Count::MAX`].
     CountTooHigh,
-    /// `fence` is above the token clock's bound.
-    TokenTooHigh(TokenTooHigh),
     /// The last token has been handed out.
     OutOfTokens,
 }

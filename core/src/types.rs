@@ -9,6 +9,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 pub struct Instant(pub(crate) u64);
 
 impl Instant {
+    /// The end of time: later than any moment that comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// `ms` milliseconds after the machine started.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms)

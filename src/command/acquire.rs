@@ -1,7 +1,9 @@
 //! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms [MAIL box]] [HOLDS n] [FENCE token] [TOKEN t]`
 
 use mortise_core::mail::BoxId;
-use mortise_core::{AcquireError, Busy, Count, Grant, Micros, Mode, Request, Token};
+use mortise_core::{
+    AcquireError, Busy, Count, Grant, Instant, Micros, Mode, Request, Terms, Token, Turn,
+};
 
 use super::docs;
 use super::parse::Parse;
@@ -83,8 +85,7 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
     if mailbox.is_some() && (wait.is_none() || holds.is_none()) {
         return Err(Error::Needs("MAIL", "WAIT and HOLDS"));
     }
-    let request = Request {
-        owner,
+    let terms = Terms {
         mode,
         lease,
         holds: holds.and_then(Count::new),
@@ -92,6 +93,7 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
         token,
         client: 0,
     };
+    let request = Request { owner, terms };
     Ok(Call {
         key,
         request,
@@ -114,7 +116,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     check_primary(ctx)?;
     let mut call = parse(ctx, args, mode)?;
     let wall = clock::command_wall();
-    if let Some(fence) = call.request.fence {
+    if let Some(fence) = call.request.terms.fence {
         check_token(ctx, "FENCE", fence, wall)?;
     }
     if has_left(ctx, call.key, call.request.owner) {
@@ -123,7 +125,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     let mailbox = match call.mailbox {
         Some(name) => Some(mail::find(ctx, name)?),
         None => {
-            call.request.client = ctx.client_id();
+            call.request.terms.client = ctx.client_id();
             None
         }
     };
@@ -160,7 +162,7 @@ fn take(lock: &mut OpenLock<'_>, request: &Request<'_>, wall: Micros) -> Taken {
     let (ctx, now) = (lock.ctx, lock.now);
     match acquire(lock, request, wall) {
         Ok(grant) => {
-            last_deadline::note(ctx, now.after(request.lease.as_millis()));
+            last_deadline::note(ctx, now.after(request.terms.lease.as_millis()));
             lock.replicate(request.owner);
             lock.notify(Notice::Acquired);
             totals::get(ctx).count_grant(grant);
@@ -192,17 +194,17 @@ fn answer(
             accepted(ctx, call, mailbox);
             Ok(Answer::Null)
         }
-        Taken::Failed(error) => Err(Error::of(error, request.fence)),
+        Taken::Failed(error) => Err(error.into()),
         Taken::Busy(place) => {
-            let limit = call.wait.filter(|wait| *wait > 0);
-            let limit = limit.map(|wait| place.now.after(wait));
+            let wait = call.wait.filter(|wait| *wait > 0);
+            let until = wait.map_or(Instant::NEVER, |wait| place.now.after(wait));
             if let Some(mailbox) = mailbox {
-                let id = blocking::queue(ctx, key, request, place, limit, mailbox)?;
+                let id = blocking::queue(ctx, key, request, place, until, mailbox)?;
                 mail::withdraw_refusal(ctx, ctx.db(), key, request);
                 return Ok(Answer::Queued(id));
             }
             let may_wait = call.wait.is_some() && !ctx.denies_blocking();
-            let blocked = may_wait && blocking::block(ctx, key, request, place, limit)?;
+            let blocked = may_wait && blocking::block(ctx, key, request, place, until)?;
             Ok(if blocked {
                 Answer::Blocked
             } else {
@@ -227,32 +229,14 @@ fn acquire(
     request: &Request<'_>,
     wall: Micros,
 ) -> Result<Grant, AcquireError> {
-    let now = lock.now;
-    let others_wait = lock.has_waiters();
     let ctx = lock.ctx;
-    if grace::get(ctx).forbids_grants(now) {
-        let missing = request
-            .token
-            .is_some_and(|token| !lock.adds_to_hold(request.owner, token));
-        if missing {
-            return Err(AcquireError::NotHeldByToken);
-        }
-        return Err(AcquireError::Busy(busy_in_grace(lock, request)));
-    }
-    lock.with_live(|live| {
-        // Nobody overtakes the queue but an owner that holds already.
-        if others_wait && live.hold(request.owner).is_none() && request.token.is_none() {
-            return Err(AcquireError::Busy(Busy::Held));
-        }
-        live.acquire(request, &mut tokens::clock(ctx).borrow_mut(), wall)
+    let turn = match lock.has_waiters() {
+        true => Turn::Behind,
+        false => Turn::First,
+    };
+    let grace = grace::get(ctx).forbids_grants(lock.now);
+    lock.with_live(|live| match grace {
+        true => Err(live.refuse_in_grace(request)),
+        false => live.acquire(request, turn, &mut tokens::clock(ctx).borrow_mut(), wall),
     })
-}
-
-/// What a request waits for while nothing is granted. A reader that asks for write waits as an upgrade then, too.
-fn busy_in_grace(lock: &mut OpenLock<'_>, request: &Request<'_>) -> Busy {
-    let stake = lock.live().and_then(|live| live.hold(request.owner));
-    match stake {
-        Some(stake) if request.mode == Mode::Write && stake.write == 0 => Busy::Upgrade,
-        _ => Busy::Held,
-    }
 }

@@ -124,19 +124,20 @@ fn hold(ctx: &Context<'_>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
 }
 
 fn waiter(ctx: &Context<'_>, waiter: &Waiter, now: Instant) {
-    let left = waiter
-        .limit
-        .map_or(-1, |limit| limit.millis_since(now) as i64);
+    let left = match waiter.until {
+        Instant::NEVER => -1,
+        until => until.millis_since(now) as i64,
+    };
     ctx.reply_map(6);
     ctx.reply_text(c"owner");
     ctx.reply_bytes(&waiter.owner.text());
     ctx.reply_text(c"mode");
-    ctx.reply_text(mode_name(Some(waiter.mode)));
+    ctx.reply_text(mode_name(Some(waiter.terms.mode)));
     for (field, value) in [
-        (c"lease", waiter.lease.as_millis() as i64),
+        (c"lease", waiter.terms.lease.as_millis() as i64),
         (c"waited", now.millis_since(waiter.since) as i64),
         (c"left", left),
-        (c"client", waiter.client as i64),
+        (c"client", waiter.terms.client as i64),
     ] {
         ctx.reply_text(field);
         ctx.reply_integer(value);

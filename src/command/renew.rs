@@ -41,7 +41,7 @@ impl Command for Renew {
                 lock.replicate(owner);
                 totals::get(ctx).renewals.add_one();
             }
-            Ok(renewed)
+            Ok::<_, Error>(renewed)
         })?;
         match renewed? {
             Some(stake) => ctx.reply_integer(stake.token.get() as i64),

@@ -3,7 +3,7 @@
 //! Between opening and closing nothing here calls what could come back: no other module, no other command.
 
 use mortise_core::codec::Effect;
-use mortise_core::{Instant, Live, Lock, Observed, Owner, OwnerRef, Stake, Token};
+use mortise_core::{Instant, Live, Lock, Observed, Owner, OwnerRef, Stake};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
@@ -138,12 +138,6 @@ impl<'c> OpenLock<'c> {
             remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
         }
         Some(live)
-    }
-
-    /// `owner` holds, by `token` or a higher one.
-    pub(crate) fn adds_to_hold(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
-        let live = self.live();
-        live.is_some_and(|live| live.adds_to_hold(owner, token))
     }
 
     /// The lock as it is now, or a free one that becomes the key's if `act` leaves it held.

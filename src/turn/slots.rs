@@ -5,7 +5,7 @@
 
 use std::cell::{LazyCell, RefCell};
 
-use mortise_core::{Instant, Mode, SlotSet, slot_of};
+use mortise_core::{Instant, SlotSet, slot_of};
 
 use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
@@ -89,14 +89,7 @@ fn admits_head(ctx: &Context<'_>, db: i32, name: &[u8], now: Instant) -> bool {
     let head = queues
         .get(db as u32, name)
         .and_then(|queue| queue.iter().next());
-    head.is_some_and(|head| {
-        let compatible = match lock.mode(now) {
-            None => true,
-            Some(mode) => mode == Mode::Read && head.mode == Mode::Read,
-        };
-        let own = lock.hold(head.owner.as_ref());
-        compatible || own.is_some_and(|stake| !stake.is_over(now)) && lock.live_len(now) == 1
-    })
+    head.is_some_and(|head| lock.may_admit(&head.request(), now))
 }
 
 impl Slots {

@@ -2,7 +2,7 @@
 //! or a box.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Changed, Instant, KeyId, Observed, Request, Wait, Waiter, WaiterId};
+use mortise_core::{Instant, KeyId, Observed, Request, Wait, Waiter, WaiterId};
 
 use crate::config;
 use crate::error::Error;
@@ -40,7 +40,7 @@ pub(crate) fn block(
     name: &[u8],
     request: &Request<'_>,
     place: Place,
-    limit: Option<Instant>,
+    until: Instant,
 ) -> Result<bool, Error> {
     let key = key_id(ctx.db(), name);
     check_cycle(ctx, &key, request, &place)?;
@@ -51,7 +51,7 @@ pub(crate) fn block(
     let Some(blocked) = ctx.block() else {
         return Ok(false);
     };
-    let id = push(ctx, &key, request, place, limit);
+    let id = push(ctx, &key, request, place, until);
     waiters::add(ctx, id, blocked);
     due::arm(ctx);
     Ok(true)
@@ -66,27 +66,21 @@ pub(crate) fn queue(
     name: &[u8],
     request: &Request<'_>,
     place: Place,
-    limit: Option<Instant>,
+    until: Instant,
     mailbox: Mailbox<'_>,
 ) -> Result<BoxId, Error> {
     let (key, now) = (key_id(ctx.db(), name), place.now);
     let waiter = match mail::queued_already(ctx, &key, request) {
         Some(waiter) => {
             mail::check_move(ctx, waiter, mailbox)?;
-            let changed = Changed {
-                lease: request.lease,
-                holds: request.holds,
-                fence: request.fence,
-                token: request.token,
-                limit,
-            };
-            queue::all(ctx).borrow_mut().take_over(waiter, changed);
+            let mut queues = queue::all(ctx).borrow_mut();
+            queues.take_over(waiter, request.terms, until);
             waiter
         }
         None => {
             check_cycle(ctx, &key, request, &place)?;
             mail::check_room(ctx, mailbox)?;
-            push(ctx, &key, request, place, limit)
+            push(ctx, &key, request, place, until)
         }
     };
     let id = mailbox.open(ctx, now);
@@ -104,7 +98,7 @@ fn check_cycle(
     let closing = Wait {
         key: key.clone(),
         owner: request.owner.to_owner(),
-        mode: request.mode,
+        mode: request.terms.mode,
         upgrade: place.upgrade,
     };
     let queues = queue::all(ctx).borrow();
@@ -132,21 +126,16 @@ fn push(
     key: &KeyId,
     request: &Request<'_>,
     place: Place,
-    limit: Option<Instant>,
+    until: Instant,
 ) -> WaiterId {
     let mut queues = queue::all(ctx).borrow_mut();
     let id = queues.next_id();
     let waiter = Waiter {
         id,
         owner: request.owner.to_owner(),
-        mode: request.mode,
-        lease: request.lease,
-        holds: request.holds,
-        fence: request.fence,
-        token: request.token,
-        client: request.client,
+        terms: request.terms,
         since: place.now,
-        limit,
+        until,
     };
     queues.push(key.db, &key.name, waiter, place.upgrade);
     queues.observe(key, place.held);

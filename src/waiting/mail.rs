@@ -92,7 +92,7 @@ pub(crate) fn queued_already(
     requests.into_iter().find(|id| {
         let same = queues
             .waiter(*id)
-            .is_some_and(|(_, waiter)| waiter.mode == request.mode);
+            .is_some_and(|(_, waiter)| waiter.terms.mode == request.terms.mode);
         same && mail.is_expected(*id)
     })
 }
@@ -133,7 +133,7 @@ pub(crate) fn withdraw_refusal(ctx: &Context<'_>, db: i32, name: &[u8], request:
     let mut mail = post::get(ctx).mail.borrow_mut();
     if mail.letters() > 0 {
         let key = key_id(db, name);
-        mail.withdraw_refusal(&key, request.owner, request.mode);
+        mail.withdraw_refusal(&key, request.owner, request.terms.mode);
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn forget(ctx: &Context<'_>, waiter: WaiterId) -> bool {
 pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) -> bool {
     let waiter = &decided.waiter;
     post(ctx, key, waiter, || {
-        Outcome::of(decided, now, |error| text(&Error::of(error, waiter.fence)))
+        Outcome::of(decided, now, |error| text(&error.into()))
     })
 }
 

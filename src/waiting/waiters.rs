@@ -95,7 +95,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
             Answer::Token(grant.token())
         }
         Verdict::UpgradeLost => Answer::Null,
-        Verdict::Refused(error) => Answer::Error(Error::of(error, waiter.fence)),
+        Verdict::Refused(error) => Answer::Error(error.into()),
     };
     answer_waiter(ctx, waiter.id, answer);
 }
@@ -107,7 +107,9 @@ pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
         return Viewer::named(user);
     }
     let queues = queue::all(ctx).borrow();
-    let client = queues.waiter(id).map_or(0, |(_, waiter)| waiter.client);
+    let client = queues
+        .waiter(id)
+        .map_or(0, |(_, waiter)| waiter.terms.client);
     Viewer::named(&ctx.user_of_client(client))
 }
 

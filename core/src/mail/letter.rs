@@ -46,7 +46,7 @@ impl Outcome {
                 ..
             } => Outcome::Granted {
                 token: grant.token(),
-                lease: decided.waiter.lease,
+                lease: decided.waiter.terms.lease,
                 at: now,
                 undo: Undo {
                     granted: stake.touched,
@@ -101,7 +101,7 @@ impl Letter {
         Letter {
             key,
             owner: waiter.owner.clone(),
-            mode: waiter.mode,
+            mode: waiter.terms.mode,
             outcome,
         }
     }

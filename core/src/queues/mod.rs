@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 pub use deadlock::Wait;
 pub use keys::WaitingKeys;
-pub use waiter::{Changed, Decided, Settled, Verdict, Waiter, WaiterId};
+pub use waiter::{Decided, Settled, Verdict, Waiter, WaiterId};
 
 use keys::Keys;
 use tree::NIL;
@@ -30,6 +30,7 @@ use waiters::{Position, Waiters};
 use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
+use crate::request::Terms;
 use crate::types::{Instant, Lease};
 
 /// Every queue of a server.
@@ -147,10 +148,10 @@ impl Queues {
         found
     }
 
-    /// The request `id` is made again: it keeps its place and takes over what is asked for now.
-    pub fn take_over(&mut self, id: WaiterId, changed: Changed) {
+    /// The request `id` is made again: it keeps its place and its mode, and takes over what is asked for now.
+    pub fn take_over(&mut self, id: WaiterId, terms: Terms, until: Instant) {
         if let Some(slot) = self.waiters.find(id) {
-            self.waiters.take_over(slot, changed);
+            self.waiters.take_over(slot, terms, until);
         }
     }
 

@@ -18,6 +18,7 @@ use super::tree::NIL;
 use super::waiter::{Decided, Settled, Verdict, Waiter};
 use super::waiters::Position;
 use super::{Queues, WaiterId};
+use crate::admission::Turn;
 use crate::live::Live;
 use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
@@ -375,7 +376,7 @@ fn decide(
 ) -> Result<Verdict, Busy> {
     let owner = waiter.owner.as_ref();
     let before = live.hold(owner);
-    match live.acquire_within_bound(&waiter.request(), tokens, wall) {
+    match live.acquire(&waiter.request(), Turn::First, tokens, wall) {
         Ok(grant) => match live.hold(owner) {
             Some(stake) => Ok(Verdict::Granted {
                 grant,

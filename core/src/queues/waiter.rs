@@ -1,9 +1,9 @@
 //! A request that waits, and what becomes of it.
 
 use crate::owner::Owner;
-use crate::request::{AcquireError, Grant, Request};
+use crate::request::{AcquireError, Grant, Request, Terms};
 use crate::stake::Stake;
-use crate::types::{Count, Instant, Lease, Mode, Token};
+use crate::types::Instant;
 
 /// A waiter, the same for as long as the process runs. A later one has a higher number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,22 +16,12 @@ pub struct Waiter {
     pub id: WaiterId,
     /// Who waits.
     pub owner: Owner,
-    /// For what.
-    pub mode: Mode,
-    /// For how long it will hold from the grant on.
-    pub lease: Lease,
-    /// See [`Request::holds`].
-    pub holds: Option<Count>,
-    /// See [`Request::fence`]. It was within the bound when it was asked.
-    pub fence: Option<Token>,
-    /// See [`Request::token`].
-    pub token: Option<Token>,
-    /// The connection that waits, 0 for none.
-    pub client: u64,
+    /// For what. The connection is 0 for one by mail.
+    pub terms: Terms,
     /// Since when it waits.
     pub since: Instant,
-    /// Until when; `None` for no limit.
-    pub limit: Option<Instant>,
+    /// Until when; [`Instant::NEVER`] for no limit.
+    pub until: Instant,
 }
 
 impl Waiter {
@@ -39,29 +29,9 @@ impl Waiter {
     pub fn request(&self) -> Request<'_> {
         Request {
             owner: self.owner.as_ref(),
-            mode: self.mode,
-            lease: self.lease,
-            holds: self.holds,
-            fence: self.fence,
-            token: self.token,
-            client: self.client,
+            terms: self.terms,
         }
     }
-}
-
-/// What a request that is made again brings: all else of it stays, its place above all.
-#[derive(Clone, Copy, Debug)]
-pub struct Changed {
-    /// See [`Waiter::lease`].
-    pub lease: Lease,
-    /// See [`Waiter::holds`].
-    pub holds: Option<Count>,
-    /// See [`Waiter::fence`].
-    pub fence: Option<Token>,
-    /// See [`Waiter::token`].
-    pub token: Option<Token>,
-    /// See [`Waiter::limit`].
-    pub limit: Option<Instant>,
 }
 
 /// A waiter that left the queue with an answer.

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use super::table::Table;
 use super::tree::{self, Links, NIL};
-use super::waiter::{Changed, Waiter, WaiterId};
+use super::waiter::{Waiter, WaiterId};
+use crate::request::Terms;
 use crate::types::{Instant, Lease};
 
 use node::{Flags, Id, Limit, Line, Nodes, hash_of};
@@ -61,7 +62,7 @@ impl Waiters {
 
     /// `waiter` begins to wait in the line of `root`, which is that of `key`.
     pub(crate) fn insert(&mut self, root: &mut u32, key: u32, waiter: Waiter, upgrade: bool) {
-        *self.leases.entry(waiter.lease).or_default() += 1;
+        *self.leases.entry(waiter.terms.lease).or_default() += 1;
         let slot = self.nodes.slab.insert(Node {
             waiter,
             key,
@@ -89,7 +90,7 @@ impl Waiters {
         self.leave_limits(slot);
         self.ids.remove::<Id>(&mut self.nodes, slot);
         let Node { waiter, .. } = self.nodes.slab.remove(slot)?;
-        self.forget_lease(waiter.lease);
+        self.forget_lease(waiter.terms.lease);
         Some(waiter)
     }
 
@@ -102,18 +103,15 @@ impl Waiters {
         self.enter_task(slot);
     }
 
-    /// The request in `slot` is made again, and keeps its place.
-    pub(crate) fn take_over(&mut self, slot: u32, changed: Changed) {
+    /// The request in `slot` is made again, on other terms and until another moment, and keeps its place.
+    pub(crate) fn take_over(&mut self, slot: u32, terms: Terms, until: Instant) {
         self.leave_limits(slot);
         let waiter = &mut self.nodes.slab[slot].waiter;
-        let lease = std::mem::replace(&mut waiter.lease, changed.lease);
-        waiter.holds = changed.holds;
-        waiter.fence = changed.fence;
-        waiter.token = changed.token;
-        waiter.limit = changed.limit;
+        let before = std::mem::replace(&mut waiter.terms, terms);
+        waiter.until = until;
         self.enter_limits(slot);
-        *self.leases.entry(changed.lease).or_default() += 1;
-        self.forget_lease(lease);
+        *self.leases.entry(terms.lease).or_default() += 1;
+        self.forget_lease(before.lease);
     }
 
     /// The longest lease that anybody waits for.
@@ -134,17 +132,17 @@ impl Waiters {
     pub(crate) fn first_limit(&self) -> Option<(Instant, WaiterId)> {
         let first = tree::first::<Limit>(&self.nodes, self.limits);
         let waiter = (first != NIL).then(|| &self.node(first).waiter)?;
-        Some((waiter.limit?, waiter.id))
+        Some((waiter.until, waiter.id))
     }
 
     fn enter_limits(&mut self, slot: u32) {
-        if self.node(slot).waiter.limit.is_some() {
+        if self.node(slot).waiter.until < Instant::NEVER {
             tree::insert::<Limit>(&mut self.nodes, &mut self.limits, slot);
         }
     }
 
     fn leave_limits(&mut self, slot: u32) {
-        if self.node(slot).waiter.limit.is_some() {
+        if self.node(slot).waiter.until < Instant::NEVER {
             tree::remove::<Limit>(&mut self.nodes, &mut self.limits, slot);
         }
     }

@@ -5,7 +5,7 @@ use allocation_counter::{AllocationInfo, measure};
 use mortise_core::codec::{Arrival, BootId, Effect, Stamp, decode_effect, encode_effect};
 use mortise_core::{
     AcquireError, Grant, How, Instant, Lease, LeaseId, LeaseOrder, Lock, Micros, Mode, Owner,
-    OwnerRef, Release, Request, Token, TokenClock,
+    OwnerRef, Release, Request, Terms, Token, TokenClock, Turn,
 };
 
 /// Owners up to this length live in the lock, and so do UUIDs with up to 6 bytes behind them.
@@ -30,14 +30,17 @@ fn acquire(
 ) -> Result<Grant, AcquireError> {
     let request = Request {
         owner: owner(name),
-        mode,
-        lease: lease(30_000),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 7,
+        terms: Terms {
+            mode,
+            lease: lease(30_000),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 7,
+        },
     };
-    lock.at(NOW, |_, _| {}).acquire(&request, tokens, WALL)
+    lock.at(NOW, |_, _| {})
+        .acquire(&request, Turn::First, tokens, WALL)
 }
 
 fn release(lock: &mut Lock, name: &[u8]) {

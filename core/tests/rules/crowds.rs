@@ -3,7 +3,7 @@
 use allocation_counter::measure;
 use mortise_core::{
     AcquireError, Busy, Grant, How, Instant, Lease, Lock, Micros, Mode, OwnerRef, Release,
-    ReleaseError, Request, TokenClock,
+    ReleaseError, Request, Terms, TokenClock, Turn,
 };
 
 const NOW: Instant = Instant::from_millis(1_000_000);
@@ -17,12 +17,14 @@ fn owner(name: &[u8]) -> OwnerRef<'_> {
 fn request(name: &[u8], mode: Mode, ms: u64) -> Request<'_> {
     Request {
         owner: owner(name),
-        mode,
-        lease: Lease::from_millis(ms).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 7,
+        terms: Terms {
+            mode,
+            lease: Lease::from_millis(ms).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 7,
+        },
     }
 }
 
@@ -61,7 +63,12 @@ impl Crowd {
     ) -> Result<Grant, AcquireError> {
         let ended = &mut self.ended;
         let mut live = self.lock.at(now, |_, _| *ended += 1);
-        let outcome = live.acquire(&request(name, mode, ms), &mut self.tokens, WALL);
+        let outcome = live.acquire(
+            &request(name, mode, ms),
+            Turn::First,
+            &mut self.tokens,
+            WALL,
+        );
         self.ended += live.take_remains().map_or(0, |remains| remains.len());
         outcome
     }

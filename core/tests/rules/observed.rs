@@ -2,7 +2,7 @@
 
 use mortise_core::{
     How, Instant, Lease, Lock, Micros, Mode, Observed, ObservedReaders, OwnerRef, Release, Request,
-    TokenClock,
+    Terms, TokenClock, Turn,
 };
 
 const NOW: Instant = Instant::from_millis(1_000_000);
@@ -14,15 +14,18 @@ fn owner(name: &[u8]) -> OwnerRef<'_> {
 fn acquire(lock: &mut Lock, name: &[u8], mode: Mode, ms: u64) {
     let request = Request {
         owner: owner(name),
-        mode,
-        lease: Lease::from_millis(ms).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 7,
+        terms: Terms {
+            mode,
+            lease: Lease::from_millis(ms).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 7,
+        },
     };
     let granted = lock.at(NOW, |_, _| {}).acquire(
         &request,
+        Turn::First,
         &mut TokenClock::new(),
         Micros(1_700_000_000_000_000),
     );

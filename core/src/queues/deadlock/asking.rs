@@ -180,7 +180,7 @@ impl<'a> Asking<'a> {
         let node = self.queues.waiters.node(slot);
         self.held(key).mode(self.now) == Some(Mode::Write)
             || self
-                .waits_up_to(key, node.waiter.mode, node.position())
+                .waits_up_to(key, node.waiter.terms.mode, node.position())
                 .is_some()
     }
 

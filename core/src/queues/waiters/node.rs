@@ -123,7 +123,7 @@ impl Forest<Task> for Nodes {
 
     fn refresh(&mut self, slot: u32) -> bool {
         let Links { left, right, .. } = self.slab[slot].task;
-        let mut write = self.slab[slot].waiter.mode == Mode::Write;
+        let mut write = self.slab[slot].waiter.terms.mode == Mode::Write;
         let mut foremost = slot;
         for child in [left, right] {
             if child != NIL {
@@ -163,7 +163,7 @@ impl Forest<Limit> for Nodes {
 
     fn order(&self, one: u32, other: u32) -> Ordering {
         let (one, other) = (&self.slab[one].waiter, &self.slab[other].waiter);
-        (one.limit, one.id).cmp(&(other.limit, other.id))
+        (one.until, one.id).cmp(&(other.until, other.id))
     }
 }
 

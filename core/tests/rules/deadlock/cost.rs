@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request,
-    TokenClock, Wait, Waiter,
+    Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request, Terms,
+    TokenClock, Turn, Wait, Waiter,
 };
 
 /// How many wait. Unoptimized, a tenth tells as much.
@@ -49,15 +49,17 @@ impl Crowd {
     fn hold(&mut self, key: KeyId, owner: &Owner, mode: Mode) {
         let request = Request {
             owner: owner.as_ref(),
-            mode,
-            lease: Lease::from_millis(1_000).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
+            terms: Terms {
+                mode,
+                lease: Lease::from_millis(1_000).expect("at least 1"),
+                holds: None,
+                fence: None,
+                token: None,
+                client: 0,
+            },
         };
         let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
-        live.acquire(&request, &mut self.tokens, Micros(0))
+        live.acquire(&request, Turn::First, &mut self.tokens, Micros(0))
             .expect("it is compatible");
     }
 
@@ -91,14 +93,16 @@ impl Crowd {
         let waiter = Waiter {
             id: self.queues.next_id(),
             owner: wait.owner,
-            mode: wait.mode,
-            lease: Lease::from_millis(1_000).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
+            terms: Terms {
+                mode: wait.mode,
+                lease: Lease::from_millis(1_000).expect("at least 1"),
+                holds: None,
+                fence: None,
+                token: None,
+                client: 0,
+            },
             since: NOW,
-            limit: None,
+            until: Instant::NEVER,
         };
         self.queues.push(0, &wait.key.name, waiter, wait.upgrade);
         self.queues.observe(&wait.key, self.held(&wait.key));

@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Queues, Stake, Token, Touched, Wait as CoreWait, Waiter, WaiterId,
+    Instant, KeyId, Lease, Lock, Queues, Stake, Terms, Token, Touched, Wait as CoreWait, Waiter,
+    WaiterId,
 };
 
 use super::graph::{Ask, Scene, Wait, check_answer};
@@ -222,14 +223,16 @@ fn push(queues: &mut Queues, key: usize, ask: Ask) -> WaiterId {
     let waiter = Waiter {
         id: queues.next_id(),
         owner: owner(ask.owner),
-        mode: asked(ask).mode(),
-        lease: Lease::from_millis(1).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 0,
+        terms: Terms {
+            mode: asked(ask).mode(),
+            lease: Lease::from_millis(1).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 0,
+        },
         since: NOW,
-        limit: None,
+        until: Instant::NEVER,
     };
     let id = waiter.id;
     queues.push(db, &name, waiter, ask.upgrade);

@@ -2,7 +2,7 @@
 
 use mortise_core::{
     AcquireError, Busy, Count, Grant, Instant, Lease, Lock, Micros, Owner, OwnerRef, Release,
-    ReleaseError, Request, Stake, Token, TokenClock,
+    ReleaseError, Request, Stake, Terms, Token, TokenClock, Turn,
 };
 
 use super::reference::{Call, Hold, Reply};
@@ -74,14 +74,23 @@ pub(crate) fn perform(
         } => {
             let request = Request {
                 owner: owner(name),
-                mode: *mode,
-                lease: lease(*ms),
-                holds: holds.map(|count| Count::new(count).expect("a count")),
-                fence: fence.map(token),
-                token: None,
-                client: *client,
+                terms: Terms {
+                    mode: *mode,
+                    lease: lease(*ms),
+                    holds: holds.map(|count| Count::new(count).expect("a count")),
+                    fence: fence.map(token),
+                    token: None,
+                    client: *client,
+                },
             };
-            acquired(live.acquire(&request, tokens, wall))
+            // A command checks the bound before it asks.
+            if let Some(fence) = request.terms.fence
+                && let Err(error) = tokens.check(fence, wall)
+            {
+                let bound = error.bound.get();
+                return (ended, Reply::TokenTooHigh { bound });
+            }
+            acquired(live.acquire(&request, Turn::First, tokens, wall))
         }
         Call::Release {
             owner: name,
@@ -131,9 +140,6 @@ fn acquired(result: Result<Grant, AcquireError>) -> Reply {
             upgrade: busy == Busy::Upgrade,
         },
         Err(AcquireError::CountTooHigh) => Reply::CountTooHigh,
-        Err(AcquireError::TokenTooHigh(error)) => Reply::TokenTooHigh {
-            bound: error.bound.get(),
-        },
         Err(AcquireError::NotHeldByToken) => Reply::Null,
         Err(AcquireError::OutOfTokens) => Reply::OutOfTokens,
     }

@@ -30,13 +30,14 @@ pub(crate) fn waiter(waiter: &Waiter, expected: &reference::Waiter) {
     let asked = expected.asked;
     assert_eq!(waiter.id.0, expected.id);
     assert_eq!(waiter.owner, owner(asked.owner));
-    assert_eq!(waiter.mode, asked.mode());
-    assert_eq!(waiter.lease.as_millis(), asked.lease);
-    assert_eq!(waiter.holds.map(Count::get), asked.holds);
-    assert_eq!(waiter.fence.map(Token::get), asked.fence);
-    assert_eq!(waiter.client, asked.client);
+    assert_eq!(waiter.terms.mode, asked.mode());
+    assert_eq!(waiter.terms.lease.as_millis(), asked.lease);
+    assert_eq!(waiter.terms.holds.map(Count::get), asked.holds);
+    assert_eq!(waiter.terms.fence.map(Token::get), asked.fence);
+    assert_eq!(waiter.terms.client, asked.client);
     assert_eq!(waiter.since.as_millis(), expected.since);
-    assert_eq!(waiter.limit.map(Instant::as_millis), expected.limit);
+    let until = expected.limit.map_or(Instant::NEVER, Instant::from_millis);
+    assert_eq!(waiter.until, until);
 }
 
 pub(crate) fn decision(decided: &Decided, expected: &Decision) {
@@ -58,7 +59,7 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
         ) => {
             assert_eq!(kind_of(grant), (kind, hold.token));
             stake(&granted, &hold);
-            assert_eq!(granted.touched.client(), decided.waiter.client);
+            assert_eq!(granted.touched.client(), decided.waiter.terms.client);
             assert_eq!(before.is_some(), held.is_some());
             if let (Some(before), Some(held)) = (before, held) {
                 stake(&before, &held);

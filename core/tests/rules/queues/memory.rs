@@ -3,7 +3,8 @@
 use allocation_counter::measure;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Request, TokenClock, Waiter,
+    Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Request, Terms, TokenClock, Turn,
+    Waiter,
 };
 
 const CROWD: usize = 20_000;
@@ -20,14 +21,16 @@ fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) 
     let waiter = Waiter {
         id: queues.next_id(),
         owner: owner(number),
-        mode: Mode::Write,
-        lease: Lease::from_millis(30_000).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: number as u64,
+        terms: Terms {
+            mode: Mode::Write,
+            lease: Lease::from_millis(30_000).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: number as u64,
+        },
         since: NOW,
-        limit,
+        until: limit.unwrap_or(Instant::NEVER),
     };
     queues.push(0, key.as_bytes(), waiter, false);
 }
@@ -37,16 +40,21 @@ fn observe(queues: &mut Queues, key: &str, holder: usize) {
     let (mut lock, holder) = (Lock::free(), owner(holder));
     let request = Request {
         owner: holder.as_ref(),
-        mode: Mode::Write,
-        lease: Lease::from_millis(30_000).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 0,
+        terms: Terms {
+            mode: Mode::Write,
+            lease: Lease::from_millis(30_000).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 0,
+        },
     };
-    let granted =
-        lock.at(NOW, |_, _| {})
-            .acquire(&request, &mut TokenClock::new(), mortise_core::Micros(0));
+    let granted = lock.at(NOW, |_, _| {}).acquire(
+        &request,
+        Turn::First,
+        &mut TokenClock::new(),
+        mortise_core::Micros(0),
+    );
     granted.expect("it is free");
     let id = KeyId {
         db: 0,

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, How, Instant, KeyId, Lease, Lock, Micros, Mode, Queues, SlotKey, SlotSet, Token,
-    TokenClock, Verdict, Waiter, WaiterId, slot_of,
+    AcquireError, How, Instant, KeyId, Lease, Lock, Micros, Mode, Queues, SlotKey, SlotSet, Terms,
+    Token, TokenClock, Turn, Verdict, Waiter, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
@@ -44,7 +44,7 @@ fn settle(server: &mut Server, recheck_holders: bool) -> Vec<(usize, Verdict)> {
     let number = |client: u64| client as usize - 1;
     let decided = settled.decided.iter();
     decided
-        .map(|decided| (number(decided.waiter.client), decided.verdict))
+        .map(|decided| (number(decided.waiter.terms.client), decided.verdict))
         .collect()
 }
 
@@ -109,19 +109,24 @@ fn a_stranger_that_holds_is_decided_ahead_of_the_queue() {
         let reader = owner(reader);
         let request = mortise_core::Request {
             owner: reader.as_ref(),
-            mode: Mode::Read,
-            lease: Lease::from_millis(1_000).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
+            terms: Terms {
+                mode: Mode::Read,
+                lease: Lease::from_millis(1_000).expect("at least 1"),
+                holds: None,
+                fence: None,
+                token: None,
+                client: 0,
+            },
         };
-        let granted = live.acquire(&request, &mut server.tokens, Micros(0));
+        let granted = live.acquire(&request, Turn::First, &mut server.tokens, Micros(0));
         assert!(granted.is_ok());
     }
     server.locks.insert(0, other);
     let settled = server.settle(0, true);
-    let decided = settled.decided.iter().map(|decided| decided.waiter.client);
+    let decided = settled
+        .decided
+        .iter()
+        .map(|decided| decided.waiter.terms.client);
     // Both of 2's. 3 now waits for 2 as an upgrade, and 1 behind it.
     assert_eq!(decided.collect::<Vec<_>>(), [3, 3]);
     assert_eq!(settled.upgrading.len(), 1);
@@ -207,14 +212,16 @@ fn the_last_database_costs_no_more_than_the_first() {
     let waiter = Waiter {
         id: queues.next_id(),
         owner: owner(0),
-        mode: Mode::Write,
-        lease: Lease::from_millis(1).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 0,
+        terms: Terms {
+            mode: Mode::Write,
+            lease: Lease::from_millis(1).expect("at least 1"),
+            holds: None,
+            fence: None,
+            token: None,
+            client: 0,
+        },
         since: Instant::default(),
-        limit: None,
+        until: Instant::NEVER,
     };
     let id = waiter.id;
     queues.push(key.db, &key.name, waiter, false);
@@ -242,14 +249,16 @@ fn a_walk_over_the_keys_goes_on_behind_what_it_has_seen() {
         let waiter = Waiter {
             id: queues.next_id(),
             owner: owner(0),
-            mode: Mode::Write,
-            lease: Lease::from_millis(1).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
+            terms: Terms {
+                mode: Mode::Write,
+                lease: Lease::from_millis(1).expect("at least 1"),
+                holds: None,
+                fence: None,
+                token: None,
+                client: 0,
+            },
             since: Instant::default(),
-            limit: None,
+            until: Instant::NEVER,
         };
         queues.push(number % 2, number.to_string().as_bytes(), waiter, false);
     }

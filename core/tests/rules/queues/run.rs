@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mortise_core::{
-    AcquireError, Changed, Count, Decided, How, Instant, Lease, Lock, Micros, Mode, Token, WaiterId,
+    AcquireError, Count, Decided, How, Instant, Lease, Lock, Micros, Mode, Terms, Token, WaiterId,
 };
 
 use super::compare;
@@ -288,14 +288,18 @@ impl Run {
             fence: asked.fence,
             ..waiter.asked
         };
-        let changed = Changed {
+        let terms = Terms {
+            mode: waiter.asked.mode(),
             lease: Lease::from_millis(asked.lease).expect("at least 1"),
             holds: asked.holds.and_then(Count::new),
             fence: asked.fence.and_then(Token::new),
             token: None,
-            limit: limit.map(Instant::from_millis),
+            client: waiter.asked.client,
         };
-        self.server.queues.take_over(WaiterId(waiter.id), changed);
+        let until = limit.map_or(Instant::NEVER, Instant::from_millis);
+        self.server
+            .queues
+            .take_over(WaiterId(waiter.id), terms, until);
     }
 
     /// A waiter leaves with an answer of its own, and its key is settled.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use mortise_core::{
     AcquireError, Busy, Count, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
-    Mode, Owner, OwnerRef, Queues, Release, ReleaseError, Released, Request, Settled, Token,
-    TokenClock, Touched, Verdict, Wait, Waiter, WaiterId,
+    Mode, Owner, OwnerRef, Queues, Release, ReleaseError, Released, Request, Settled, Terms, Token,
+    TokenClock, Touched, Turn, Verdict, Wait, Waiter, WaiterId,
 };
 
 /// The keys: [`PER_DB`] names in each of [`DBS`] databases.
@@ -133,26 +133,33 @@ impl Server {
         let asker = owner(asked.owner);
         let request = Request {
             owner: asker.as_ref(),
-            mode: asked.mode(),
-            lease: Lease::from_millis(asked.lease).expect("at least 1"),
-            holds: asked.holds.and_then(Count::new),
-            fence: asked.fence.and_then(Token::new),
-            token: None,
-            client: asked.client,
+            terms: Terms {
+                mode: asked.mode(),
+                lease: Lease::from_millis(asked.lease).expect("at least 1"),
+                holds: asked.holds.and_then(Count::new),
+                fence: asked.fence.and_then(Token::new),
+                token: None,
+                client: asked.client,
+            },
         };
         let (now, wall) = (self.now, self.wall);
         let is_queue_empty = self.queues.get(id.db, &id.name).is_none();
         let lock = self.locks.entry(key).or_default();
         let mut live = lock.at(now, |_, _| {});
-        let may_hold = is_queue_empty || live.hold(request.owner).is_some();
-        let busy = if may_hold && !self.grace {
-            match live.acquire(&request, &mut self.tokens, wall) {
-                Ok(grant) => return Answer::Granted(grant),
-                Err(AcquireError::Busy(busy)) => busy,
-                Err(error) => return Answer::Refused(error),
-            }
+        let turn = if is_queue_empty {
+            Turn::First
         } else {
-            Busy::Held
+            Turn::Behind
+        };
+        let answer = if self.grace {
+            Err(AcquireError::Busy(Busy::Held))
+        } else {
+            live.acquire(&request, turn, &mut self.tokens, wall)
+        };
+        let busy = match answer {
+            Ok(grant) => return Answer::Granted(grant),
+            Err(AcquireError::Busy(busy)) => busy,
+            Err(error) => return Answer::Refused(error),
         };
         let limit = match patience {
             Patience::None => return Answer::Denied,
@@ -162,7 +169,7 @@ impl Server {
         let wait = Wait {
             key: id.clone(),
             owner: asker.clone(),
-            mode: request.mode,
+            mode: request.terms.mode,
             upgrade: busy == Busy::Upgrade,
         };
         let cycle = match self.find_cycle(&wait) {
@@ -172,14 +179,9 @@ impl Server {
         let waiter = Waiter {
             id: self.queues.next_id(),
             owner: asker.clone(),
-            mode: request.mode,
-            lease: request.lease,
-            holds: request.holds,
-            fence: request.fence,
-            token: None,
-            client: request.client,
+            terms: request.terms,
             since: now,
-            limit,
+            until: limit.unwrap_or(Instant::NEVER),
         };
         let waiter_id = waiter.id;
         self.queues.push(id.db, &id.name, waiter, wait.upgrade);
@@ -251,7 +253,7 @@ impl Server {
         self.find_cycle(&Wait {
             key: key.clone(),
             owner: waiter.owner.clone(),
-            mode: waiter.mode,
+            mode: waiter.terms.mode,
             upgrade: true,
         })
     }

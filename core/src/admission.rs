@@ -1,0 +1,85 @@
+//! The one rule of locking: who may hold beside whom, and whether a request is admitted.
+//!
+//! Whatever has to know it asks here: the live lock, a replica that applies effects, a decoder, the search for deadlocks, and
+//! code that guesses whether a hand-off is possible.
+
+use crate::request::{AcquireError, Busy, Terms};
+use crate::stake::Stake;
+use crate::types::{Count, Mode};
+
+/// Two owners may hold in these modes at the same time.
+pub const fn compatible(one: Mode, other: Mode) -> bool {
+    matches!((one, other), (Mode::Read, Mode::Read))
+}
+
+/// All who hold a lock, as a request meets them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holders {
+    /// The mode in which they hold; `None` if nobody does. A writer holds alone.
+    pub(crate) mode: Option<Mode>,
+    /// Nobody holds but the owner that asks, if it does.
+    pub(crate) no_other: bool,
+}
+
+/// How a request stands to the lock's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Others wait, and it has come after them.
+    Behind,
+    /// Nobody waits, or it is the first in the queue.
+    First,
+}
+
+/// Admits the request of an owner that holds nothing here. The count that it is to have.
+///
+/// # Errors
+/// Why it has to wait.
+pub(crate) fn admit_new(terms: &Terms, holders: Holders, turn: Turn) -> Result<Count, Busy> {
+    let beside_holders = holders.mode.is_none_or(|mode| compatible(mode, terms.mode));
+    if turn == Turn::Behind || !beside_holders {
+        return Err(Busy::Held);
+    }
+    Ok(terms.holds.unwrap_or(Count::ONE))
+}
+
+/// How a hold grows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growth {
+    /// What the count of the mode becomes.
+    pub(crate) count: Count,
+    /// A reader becomes a writer.
+    pub(crate) upgrade: bool,
+}
+
+/// Admits the request of an owner that holds `stake`. Whoever waits is not ahead of it.
+///
+/// # Errors
+/// Why it has to wait, or can never be granted.
+pub(crate) fn admit_more(
+    terms: &Terms,
+    stake: &Stake,
+    holders: Holders,
+) -> Result<Growth, AcquireError> {
+    let upgrade = is_upgrade(terms, stake);
+    if upgrade && !holders.no_other {
+        return Err(AcquireError::Busy(Busy::Upgrade));
+    }
+    let count = match terms.holds {
+        Some(count) => count,
+        None => Count::new(stake.count(terms.mode) + 1).ok_or(AcquireError::CountTooHigh)?,
+    };
+    Ok(Growth { count, upgrade })
+}
+
+/// What the request of an owner waits for while nothing is granted.
+pub(crate) fn busy_in_grace(terms: &Terms, stake: Option<&Stake>) -> Busy {
+    match stake {
+        Some(stake) if is_upgrade(terms, stake) => Busy::Upgrade,
+        _ => Busy::Held,
+    }
+}
+
+/// The owner of `stake` reads and asks for write.
+fn is_upgrade(terms: &Terms, stake: &Stake) -> bool {
+    terms.mode == Mode::Write && stake.write == 0
+}
