@@ -1,6 +1,7 @@
 //! Boxes: whose they are, how long they live, and what goes with them.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mortise_harness::{
     Server, cmd, command, eventually, eventually_within, granted, hold_of, holders_of, mail, queue,
@@ -108,6 +109,54 @@ fn several_untold_grants_of_one_hold_are_all_given_back() {
     cmd!(a, "LOCK.RELEASE", "key", "a");
     assert_eq!(holders_of(&mut a, "key"), ["b"]);
     eventually("nobody holds", || holders_of(&mut a, "key").is_empty());
+}
+
+#[test]
+fn untold_grants_of_one_hold_whose_boxes_go_one_after_the_other_are_all_given_back() {
+    let server = Server::builder().module_arg("mail-timeout", "2000").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.RLOCK", "key", "b", 60_000);
+    // The other box is made, and goes, half a second later.
+    cmd!(a, "LOCK.ACQUIRE", "brief", "a", 500);
+    granted(&mut waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "brief",
+        "c",
+        1,
+        "WAIT",
+        0
+    ));
+    queue!(a, "other", "LOCK.WLOCK", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    let hold = hold_of(&mut a, "key", "b").expect("b holds by both");
+    assert_eq!(hold.counts(), (1, 1));
+    eventually("nobody holds", || holders_of(&mut a, "key").is_empty());
+}
+
+/// The box of the first grant goes in the turn of the second, whose client is killed and is known to be gone a turn later.
+#[test]
+fn an_untold_grant_whose_box_goes_and_the_lost_one_that_touched_its_hold_are_both_given_back() {
+    let server = Server::builder().module_arg("mail-timeout", "1000").start();
+    let (mut a, mut busy) = (server.connect(), server.connect());
+    // The turn is met in most attempts.
+    for attempt in 0..4 {
+        let key = format!("key{attempt}");
+        cmd!(a, "LOCK.WLOCK", &key, "a", 60_000);
+        let made = Instant::now();
+        queue!(a, "box", "LOCK.RLOCK", &key, "b", 60_000);
+        let b = waiter!(server, "LOCK.WLOCK", &key, "b", 60_000, "WAIT", 0);
+        let kill = command!("CLIENT", "KILL", "ID", b.client_id());
+        // The box is overdue within this command, behind which the next tick notices, and then comes what was sent meanwhile.
+        thread::sleep(Duration::from_millis(945).saturating_sub(made.elapsed()));
+        send!(busy, "DEBUG", "SLEEP", "0.09");
+        thread::sleep(Duration::from_millis(20));
+        a.pipeline(&[command!("LOCK.RELEASE", &key, "a"), kill]);
+        busy.recv();
+        eventually("nobody holds", || holders_of(&mut a, &key).is_empty());
+        goes(&server);
+    }
 }
 
 #[test]
