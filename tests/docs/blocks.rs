@@ -55,8 +55,12 @@ const NOT_RUN: [(&str, &str, &str); 1] = [(
 )];
 
 /// Lines for a shell that begin otherwise than with `make` or `scripts/`, and why nothing runs them here.
-const IN_A_SHELL: [(&str, &str); 10] = [
+const IN_A_SHELL: [(&str, &str); 11] = [
     ("git clone ", "the reader has a repository to clone"),
+    (
+        "git apply ",
+        "the source of the tests is not theirs to change",
+    ),
     ("cargo build ", "what every test needs has been built so"),
     ("cargo test ", "this is one"),
     (
