@@ -8,7 +8,7 @@ export type Client =
   | { sendCommand(...args: never[]): unknown; duplicate(...args: never[]): unknown };
 
 export interface LocksOptions {
-  /** Milliseconds that a lock lives without renewal. 30,000 if not given. */
+  /** Milliseconds that a lock lives without renewal, 3 at least. 30,000 if not given. */
   lease?: number;
   /**
    * How often, in milliseconds, to look where something that is no lock of this kind has the key, as what another library
@@ -18,7 +18,7 @@ export interface LocksOptions {
 }
 
 export interface AcquireOptions extends LocksOptions {
-  /** Milliseconds to wait; 0 asks once. Without a limit for `acquire`, 0 for `tryAcquire`, if not given. */
+  /** Milliseconds to wait; 0 asks once, and so does less. Without a limit for `acquire`, 0 for `tryAcquire`, if not given. */
   wait?: number;
   /** "read" shares the lock with other readers. "write" if not given. */
   mode?: "read" | "write";
@@ -26,7 +26,7 @@ export interface AcquireOptions extends LocksOptions {
   signal?: AbortSignal;
   /** Renewed at a third of its lease until it is released. true if not given; false: it ends with its lease, or `extend` it. */
   renew?: boolean;
-  /** Milliseconds after which it is renewed no more. */
+  /** Milliseconds after which it is renewed no more, 3 at least. No end if not given. */
   maxHold?: number;
   /** A name for who asks: a deadlock between tasks with names is found by the server, and told. */
   task?: string;
@@ -45,7 +45,7 @@ export class Lock implements AsyncDisposable {
   readonly signal: AbortSignal;
   /** Gives it back. Rejects with a LostError if it was lost before. */
   release(): Promise<void>;
-  /** Holds it for `ms` from now on at least. Rejects with a LostError if it is lost. */
+  /** Holds it for `ms`, 3 at least, from now on. Rejects with a LostError if it is lost. */
   extend(ms: number): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -4,14 +4,30 @@
 // of which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
 // then changes nothing.
 import { randomUUID } from "node:crypto";
+import { inspect } from "node:util";
 import { Unanswered, codeOf, inTime, topologyOf } from "./connections.js";
 import { Again, Node, Ticket, abortable, now, pause } from "./node.js";
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
+const LEAST_LEASE = 3; // ms: of 2 nothing is left to believe in, so that no attempt would ever do
+const MOST_LEASE = Number.MAX_SAFE_INTEGER;
 const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
+
+/** The value, if it is a time in milliseconds within its bounds. */
+function time(name, value, least = LEAST_LEASE, most = MOST_LEASE) {
+  const isNumber = typeof value === "number" && !Number.isNaN(value);
+  if (!isNumber || (value === Infinity && most < Infinity)) throw new TypeError(`${name} is a number of milliseconds, not ${inspect(value)}`);
+  if (value < least || value > most) throw new RangeError(`${name} has to be between ${least} and ${most} ms, and is ${value}`);
+  return value;
+}
+/** The value, if it is text: what else there is may be joined to the same text as another one. */
+function text(name, value) {
+  if (typeof value !== "string") throw new TypeError(`${name} is a string, not ${inspect(value)}`);
+  return value;
+}
 
 export class LockError extends Error {
   constructor(message, key, cause) {
@@ -98,6 +114,7 @@ export class Lock {
   }
   /** Holds it for `ms` from now on at least. */
   async extend(ms) {
+    time("ms", ms);
     if (!(await this.confirm(ms))) this.lose();
     if (this.#lost) throw this.#lost;
   }
@@ -126,7 +143,7 @@ export class Locks {
 
   constructor(client, { lease = 30_000, poll = null } = {}) {
     this.topology = topologyOf(client);
-    this.defaults = { lease, poll };
+    this.defaults = { lease: time("lease", lease), poll: poll === null ? null : time("poll", poll, 1) };
   }
 
   nodeOf(key) {
@@ -167,10 +184,16 @@ export class Locks {
   async tryAcquire(name, options = {}) {
     const { wait = 0, mode = "write", task, signal, renew = true, maxHold = Infinity } = options;
     const { lease = this.defaults.lease, poll = this.defaults.poll } = options;
+    text("the name of a lock", name);
+    if (task !== undefined) text("task", task);
+    time("lease", lease);
+    time("wait", wait, -Infinity, Infinity);
+    time("maxHold", maxHold, LEAST_LEASE, Infinity);
+    if (poll !== null) time("poll", poll, 1);
     const command = COMMANDS.get(mode);
     if (!command) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
     const key = this.topology.prefix + name;
-    const request = { name, key, lease, wait, task, signal, renew, maxHold, command };
+    const request = { name, key, lease: Math.floor(lease), wait, task, signal, renew, maxHold, command };
     const end = now() + wait;
     signal?.throwIfAborted();
     const ready = this.topology.ready?.();
@@ -189,8 +212,8 @@ export class Locks {
           const last = wait === 0 ? tries > 1 || silent : wait === Infinity ? now() > borne : now() + rest >= end;
           if (last && !cause) return null;
           if (last) throw new UnreachableError(`the server cannot be asked: ${(cause.cause ?? cause).message}`, name, cause.cause ?? cause);
-          if (!cause) continue;
-          await this.refresh(key);
+          if (!cause && tries < 4) continue;
+          if (cause) await this.refresh(key);
           rest = Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()));
         } else {
           if (!(error instanceof RefusedError) || codeOf(error) !== "WRONGTYPE" || poll === null) throw error;
@@ -284,6 +307,7 @@ export class Locks {
 
   /** Leaves all that is waited for and all that is held. Whether the server has heard all of it within `ms`. */
   async close(ms = 2_000) {
+    time("ms", ms, 0);
     this.closed = true;
     const nodes = [...this.#nodes.values()];
     for (const ticket of this.asked.values()) ticket.settle(new Again("", { cause: new Error("closed") }));

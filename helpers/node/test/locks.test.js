@@ -397,6 +397,48 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
       await left.release();
     });
 
+    test("a name that is no string is refused, and so is a task", async () => {
+      for (const value of [["a", "b"], ["a"], { key: "a" }, 5, null, undefined, true, Buffer.from("a")]) {
+        for (const take of ["acquire", "tryAcquire", "using"]) {
+          await assert.rejects(locks[take](value, {}, () => {}), { name: "TypeError", message: /the name of a lock is a string, not / });
+        }
+        if (value !== undefined) await assert.rejects(locks.tryAcquire("a", { task: value }), { name: "TypeError", message: /task is a string, not / });
+      }
+      assert.equal(await server.info("locks"), 0);
+    });
+
+    test("a time that is no number is refused by its name", async () => {
+      for (const option of ["lease", "wait", "maxHold", "poll"]) {
+        for (const value of ["10", NaN, [1], {}, true, 5n]) {
+          await assert.rejects(locks.acquire("a", { [option]: value }), { name: "TypeError", message: new RegExp(`^${option} is a number of milliseconds, not `) });
+        }
+      }
+      for (const option of ["lease", "poll"]) {
+        await assert.rejects(locks.acquire("a", { [option]: Infinity }), { name: "TypeError", message: new RegExp(`^${option} .* Infinity`) });
+        assert.throws(() => new Locks(client, { [option]: "10" }), { name: "TypeError", message: new RegExp(`^${option} `) });
+      }
+      const lock = await locks.acquire("a", { wait: Infinity, maxHold: Infinity, lease: 10_000.5 });
+      for (const value of ["10", NaN, Infinity, undefined]) await assert.rejects(lock.extend(value), { name: "TypeError" });
+      assert.ok(lock.held);
+    });
+
+    test("a lease in which nothing could be believed is refused with its bound, and one shorter than a round trip is not asked for without pause", async () => {
+      for (const value of [2, 1, 0, -5, -Infinity]) {
+        for (const option of ["lease", "maxHold"]) {
+          await assert.rejects(locks.acquire("a", { [option]: value }), { name: "RangeError", message: new RegExp(`^${option} .* 3 .*${value}`) });
+        }
+        assert.throws(() => new Locks(client, { lease: value }), RangeError);
+      }
+      assert.equal(await locks.tryAcquire("a", { wait: -5 }).then((lock) => lock.release()), undefined); // asked once
+      const far = await more();
+      await far.using("other", {}, () => {});
+      relay.delay = 10;
+      const asked = await server.calls("lock.acquire");
+      assert.equal(await far.tryAcquire("a", { lease: 3, renew: false, wait: 2_000 }), null);
+      assert.ok((await server.calls("lock.acquire")) - asked < 15);
+      relay.delay = 0;
+    });
+
     test("a server that is started anew is asked anew", async () => {
       const own = await Server.start();
       try {

@@ -121,8 +121,9 @@ export async function eventuallyHasAll(replica, primary) {
   await eventually(async () => (await offset(replica, "slave")) >= written);
 }
 
-/** A proxy before a server. It can hold back what goes either way, and break what goes through it. */
+/** A proxy before a server. It can delay or hold back what goes either way, and break what goes through it. */
 export class Relay {
+  delay = 0;
   static async start(target) {
     const relay = new Relay();
     relay.pairs = new Set();
@@ -139,7 +140,7 @@ export class Relay {
     return relay;
   }
   pump(pair, source, sink, way) {
-    source.on("data", (data) => sink.write(data)).on("error", () => {}).on("close", () => {
+    source.on("data", (data) => (this.delay ? setTimeout(() => sink.write(data), this.delay) : sink.write(data))).on("error", () => {}).on("close", () => {
       this.pairs.delete(pair);
       sink.destroy();
     });
