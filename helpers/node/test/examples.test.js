@@ -8,6 +8,7 @@ import { promisify } from "node:util";
 import { Server } from "./servers.js";
 
 const folder = path.resolve(import.meta.dirname, "..");
+const reader = path.resolve(folder, "../../target/helpers/node/reader"); // where the README's own commands have installed the library
 const run = (command, ...words) => promisify(execFile)(command, words, { cwd: folder, env: { ...process.env, PORT: server.port } });
 let server;
 before(async () => (server = await Server.start()));
@@ -23,11 +24,65 @@ test("what would be published has every file that it needs", { timeout: 60_000 }
   const { stdout } = await run("npm", "pack", "--dry-run", "--json", "--loglevel=silent");
   const [{ files }] = JSON.parse(stdout);
   const packed = new Set(files.map((file) => file.path));
-  for (const file of ["index.js", "index.d.ts", "README.md"]) assert.ok(packed.has(file), file);
-  for (const file of [...packed].filter((name) => name.endsWith(".js"))) {
-    for (const [, needed] of (await readFile(path.join(folder, file), "utf8")).matchAll(/from "\.\/([^"]+)"/g)) assert.ok(packed.has(needed), needed);
+  for (const file of ["index.cjs", "index.d.cts", "README.md"]) assert.ok(packed.has(file), file);
+  for (const file of [...packed].filter((name) => name.endsWith(".cjs"))) {
+    const needs = [...(await readFile(path.join(folder, file), "utf8")).matchAll(/require\("\.\/([^"]+)"\)/g)];
+    for (const [, needed] of needs) assert.ok(packed.has(needed), needed);
   }
 });
+
+// Without Node's own way to `require` modules, which it has since 20.19 only.
+const USES = {
+  "required.cjs": `const { Locks, LockError } = require("mortise-lock");`,
+  "imported.mjs": `import { Locks, LockError } from "mortise-lock";`,
+  "imported as a whole.mjs": `import mortise from "mortise-lock"; const { Locks, LockError } = mortise;`,
+  "imported in CommonJS.cjs": `import("mortise-lock").then(({ Locks, LockError }) => use(Locks, LockError));`,
+};
+const USE = `
+  async function use(Locks, LockError) {
+    const client = new (require("ioredis").Redis)(Number(process.env.PORT));
+    const locks = new Locks(client);
+    await locks.using("stock", (lock) => console.log("held:", lock.held));
+    console.log("an error of its own:", new LockError("", "stock") instanceof Error && require("mortise-lock").LockError === LockError);
+    await locks.close();
+    client.disconnect();
+  }`;
+for (const [file, begin] of Object.entries(USES)) {
+  test(`the library can be ${file}`, { timeout: 60_000 }, async () => {
+    const place = path.join(reader, file);
+    const own = file.endsWith(".mjs") ? `import { createRequire } from "node:module"; const require = createRequire(import.meta.url);` : "";
+    const call = begin.includes("use(") ? "" : "use(Locks, LockError);";
+    try {
+      await writeFile(place, `${own}${begin}${USE}${call}`);
+      const flags = process.allowedNodeEnvironmentFlags.has("--no-experimental-require-module") ? ["--no-experimental-require-module"] : [];
+      const { stdout } = await run(process.execPath, ...flags, place);
+      assert.equal(stdout, "held: true\nan error of its own: true\n");
+    } finally {
+      await rm(place, { force: true });
+    }
+  });
+}
+
+for (const [module, resolution, file, line] of [
+  ["node16", "node16", "typed.cts", `import { Locks, type Lock } from "mortise-lock";`],
+  ["node16", "node16", "typed.mts", `import { Locks, type Lock } from "mortise-lock";`],
+  ["node16", "node16", "typed.cts", `import mortise = require("mortise-lock"); const { Locks } = mortise; type Lock = mortise.Lock;`],
+  ["esnext", "bundler", "typed.ts", `import { Locks, type Lock } from "mortise-lock";`],
+]) {
+  test(`TypeScript finds the types as ${module} in ${file}: ${line}`, { timeout: 120_000 }, async () => {
+    const place = path.join(reader, file);
+    try {
+      await writeFile(place, `${line}\nimport { Redis } from "ioredis";\nexport async function use(): Promise<number> {
+        const lock: Lock = await new Locks(new Redis()).acquire("stock");\n// @ts-expect-error: none\nlock.nothing;\nreturn lock.token; }\n`);
+      const options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--lib", "es2022,esnext.disposable", "--types", "node"];
+      const tsc = path.join(folder, "node_modules/typescript/bin/tsc");
+      const words = [tsc, ...options, "--module", module, "--moduleResolution", resolution, file];
+      await promisify(execFile)(process.execPath, words, { cwd: reader }).catch((error) => assert.fail(error.stdout));
+    } finally {
+      await rm(place, { force: true });
+    }
+  });
+}
 
 test("the example with readers runs", { timeout: 60_000 }, async () => {
   const { stdout } = await run(process.execPath, "examples/readers.js");
@@ -36,7 +91,6 @@ test("the example with readers runs", { timeout: 60_000 }, async () => {
 
 // The README and the guides, where they show programs. Those of the README run where its own commands have installed the library
 // (`./interop prepare`), by the commands that stand beside them; the others beside these tests, where the packages are.
-const reader = path.resolve(folder, "../../target/helpers/node/reader");
 const guides = { "README.md": reader, "../../docs/clients.md": folder, "../../docs/migrating.md": folder };
 for (const [guide, place] of Object.entries(guides)) {
   const text = await readFile(path.join(folder, guide), "utf8");

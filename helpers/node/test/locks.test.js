@@ -5,7 +5,7 @@ import { after, afterEach, before, beforeEach, describe, test } from "node:test"
 import { setTimeout as sleep } from "node:timers/promises";
 import v8 from "node:v8";
 import vm from "node:vm";
-import { BusyError, LockError, Locks, LostError, RefusedError, UnreachableError } from "../index.js";
+import { BusyError, LockError, Locks, LostError, RefusedError, UnreachableError } from "../index.cjs";
 import { libraries } from "./clients.js";
 import { Relay, Server, eventually } from "./servers.js";
 
@@ -68,6 +68,8 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
 
     test("using gives the lock back, also after an error", async () => {
       assert.equal(await locks.using("stock", {}, (lock) => lock.token > 0), true);
+      assert.equal(await locks.using("stock", (lock) => lock.held), true);
+      for (const words of [["stock"], ["stock", {}], ["stock", {}, 1]]) await assert.rejects(locks.using(...words), { name: "TypeError", message: /^work is a function/ });
       await assert.rejects(locks.using("stock", {}, () => Promise.reject(new Error("mine"))), /mine/);
       assert.equal(await server.admin.exists("stock"), 0);
     });

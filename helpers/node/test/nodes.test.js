@@ -5,8 +5,8 @@ import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
-import { slotOf } from "../connections.js";
-import { Locks, UnreachableError } from "../index.js";
+import { slotOf } from "../connections.cjs";
+import { Locks, UnreachableError } from "../index.cjs";
 import { Server, claimPort, clusterOptions, eventually, eventuallyHasAll, startCluster } from "./servers.js";
 
 const quiet = (client) => client.on("error", () => {});

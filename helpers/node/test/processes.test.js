@@ -4,14 +4,14 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { after, before, beforeEach, describe, test } from "node:test";
-import { LockError, Locks, UnreachableError } from "../index.js";
+import { LockError, Locks, UnreachableError } from "../index.cjs";
 import { libraries } from "./clients.js";
 import { Server, eventually } from "./servers.js";
 
 // Holds the lock, and answers each line with what it believes.
 const HOLDER = `
   import { createInterface } from "node:readline";
-  import { Locks } from "${import.meta.resolve("../index.js")}";
+  import { Locks } from "${import.meta.resolve("../index.cjs")}";
   import { libraries } from "${import.meta.resolve("./clients.js")}";
   const [library, port] = process.argv.slice(1);
   const lock = await new Locks(await libraries[library].connect(Number(port))).acquire("stock", { lease: 1_000 });

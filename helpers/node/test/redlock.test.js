@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Redis } from "ioredis";
 import Redlock from "redlock";
-import { Locks } from "../index.js";
+import { Locks } from "../index.cjs";
 import { Server, eventually } from "./servers.js";
 
 let server, client, locks, old;

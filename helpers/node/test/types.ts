@@ -12,9 +12,14 @@ export async function types(signal: AbortSignal) {
   const lock: Lock | null = await every[0].tryAcquire("key", options);
   const token: number | undefined = lock?.token;
   const text: string = await every[1].using("key", {}, async (held) => `${held.token} ${token}`);
+  const length: number = await every[1].using("key", () => text.length);
+  // @ts-expect-error: a name that is no string
+  await every[2].acquire(["key"]);
+  // @ts-expect-error: a time that is no number
+  await every[2].acquire("key", { wait: "5" });
   // @ts-expect-error: a mode that there is not
   await every[2].acquire("key", { mode: "shared" });
   // @ts-expect-error: no client
   new Locks("redis://127.0.0.1");
-  return text;
+  return text + length;
 }

@@ -1,7 +1,7 @@
 // The worker of the common run (helpers/README.md): ioredis or node-redis.
 import { openSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Locks } from "../index.js";
+import { Locks } from "../index.cjs";
 import { libraries } from "./clients.js";
 
 const [name, port, key, seconds, ledger] = process.argv.slice(2);

@@ -3,10 +3,11 @@
 // One rule stands above the others: a hold whose state is unknown is never kept. Every attempt has a name of its own, and one
 // of which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
 // then changes nothing.
-import { randomUUID } from "node:crypto";
-import { inspect } from "node:util";
-import { Unanswered, codeOf, inTime, topologyOf } from "./connections.js";
-import { Again, Node, Ticket, abortable, now, pause } from "./node.js";
+"use strict";
+const { randomUUID } = require("node:crypto");
+const { inspect } = require("node:util");
+const { Unanswered, codeOf, inTime, topologyOf } = require("./connections.cjs");
+const { Again, Node, Ticket, abortable, now, pause } = require("./node.cjs");
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
@@ -29,7 +30,7 @@ function text(name, value) {
   return value;
 }
 
-export class LockError extends Error {
+class LockError extends Error {
   constructor(message, key, cause) {
     super(message, cause && { cause });
     this.name = new.target.name;
@@ -37,18 +38,18 @@ export class LockError extends Error {
   }
 }
 /** Somebody else held it for as long as this one was ready to wait. */
-export class BusyError extends LockError {}
+class BusyError extends LockError {}
 /** The lock was over before it was released. */
-export class LostError extends LockError {}
+class LostError extends LockError {}
 /** The server found that this wait would never end; the text names the keys. */
-export class DeadlockError extends LockError {}
+class DeadlockError extends LockError {}
 /** The server refused; the text is its own. */
-export class RefusedError extends LockError {}
+class RefusedError extends LockError {}
 /** The server could not be asked. */
-export class UnreachableError extends LockError {}
+class UnreachableError extends LockError {}
 
 /** A lock that was granted. */
-export class Lock {
+class Lock {
   #locks;
   #controller;
   #lost; // the error that says so
@@ -133,7 +134,7 @@ export class Lock {
 }
 
 /** The locks of one server or cluster. */
-export class Locks {
+class Locks {
   asked = new Map();
   closed = false; // nothing is taken any more
   ended = false; // nothing is sent any more
@@ -242,8 +243,10 @@ export class Locks {
     return lock;
   }
 
-  /** Runs `work(lock)` under the lock, and gives it back. */
+  /** Runs `work(lock)` under the lock, and gives it back. `options` may be left out. */
   async using(name, options, work) {
+    if (work === undefined) [options, work] = [{}, options];
+    if (typeof work !== "function") throw new TypeError(`work is a function, not ${inspect(work)}`);
     const lock = await this.acquire(name, options);
     let result;
     try {
@@ -324,3 +327,5 @@ export class Locks {
     return this.close();
   }
 }
+
+module.exports = { LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, Lock, Locks };

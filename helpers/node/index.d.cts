@@ -57,6 +57,7 @@ export class Locks implements AsyncDisposable {
   /** A lock, or null if there is none within `wait`. */
   tryAcquire(name: string, options?: AcquireOptions): Promise<Lock | null>;
   /** Runs `work` under the lock, and gives it back. Rejects with a LostError if it was lost meanwhile. */
+  using<T>(name: string, work: (lock: Lock) => Promise<T> | T): Promise<T>;
   using<T>(name: string, options: AcquireOptions, work: (lock: Lock) => Promise<T> | T): Promise<T>;
   /** Leaves all that is waited for and all that is held. Whether the server has heard all of it within `ms` (2,000). */
   close(ms?: number): Promise<boolean>;

@@ -1,23 +1,24 @@
 // The user's client, as far as locks need it: which server serves what, and connections of their own, made as the client makes its own.
 
+"use strict";
 const CONNECT_TIMEOUT = 2_000; // ms
-export const MOST = 1_000; // calls in flight on a connection, and commands in a call
+const MOST = 1_000; // calls in flight on a connection, and commands in a call
 
 /** A request without a reply. `sent` is false where it surely never left. */
-export class Unanswered extends Error {
+class Unanswered extends Error {
   constructor(cause, sent) {
     super("no reply", { cause });
     this.sent = sent;
   }
 }
 /** The first word of an error that the server has answered with. */
-export const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
+const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
 
 /**
  * One connection that all share, made anew after any trouble. What was on it then is unknown. What is asked for in one turn of
  * the event loop goes to the server together, but never so much at a time that its answers could come late.
  */
-export class Wire {
+class Wire {
   #opening = null;
   #calls = []; // not sent yet
   #inFlight = 0;
@@ -104,7 +105,7 @@ function errorReply(error) {
 }
 
 /** What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told. */
-export async function inTime(connecting, ms = CONNECT_TIMEOUT) {
+async function inTime(connecting, ms = CONNECT_TIMEOUT) {
   let stop;
   const late = new Promise((_, reject) => {
     stop = deadline(ms, () => {
@@ -151,7 +152,7 @@ async function opened(connection, connect, end, send) {
 }
 
 // Redis Cluster's hash of a key, over what stands between its first { and the next } if that is not empty.
-export function slotOf(key) {
+function slotOf(key) {
   const open = key.indexOf("{");
   const close = key.indexOf("}", open + 1);
   let crc = 0;
@@ -164,7 +165,7 @@ export function slotOf(key) {
 
 // What there is to know of a client: `address` of the node that serves a key (undefined outside of a cluster), `open` for a
 // connection to it, `refresh` after it turned out not to serve `key` any more.
-export function topologyOf(client) {
+function topologyOf(client) {
   if (typeof client?.refreshSlotsCache === "function") return ioredisCluster(client);
   if (typeof client?.call === "function" && typeof client?.duplicate === "function") return single(() => openIoredis(client), client.options?.keyPrefix);
   if (typeof client?.nodeClient === "function") return nodeRedisCluster(client);
@@ -210,3 +211,5 @@ function nodeRedisCluster(cluster) {
     refresh: (key) => cluster.sendCommand(key, false, ["LOCK.INFO", key]).catch(() => {}),
   };
 }
+
+module.exports = { MOST, Unanswered, codeOf, Wire, inTime, slotOf, topologyOf };

@@ -1,8 +1,9 @@
 // One server as its locks see it: who waits there for letters, what is held and what is left.
-// Knows nothing of how a lock is acquired: that is index.js, which uses this.
-import { randomUUID } from "node:crypto";
-import { readFileSync } from "node:fs";
-import { MOST, Wire, codeOf } from "./connections.js";
+// Knows nothing of how a lock is acquired: that is index.cjs, which uses this.
+"use strict";
+const { randomUUID } = require("node:crypto");
+const { readFileSync } = require("node:fs");
+const { MOST, Wire, codeOf } = require("./connections.cjs");
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
@@ -10,13 +11,13 @@ const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was le
 const TICK = 1_000; // ms after which what is held is looked at, at the latest: timers stand still while the machine sleeps
 
 /** This attempt came to nothing, the next one may not. */
-export class Again extends Error {}
+class Again extends Error {}
 
 /**
  * Milliseconds that go on while the machine sleeps. The monotonic clock stands still then, the wall clock does not: where the
  * two part, the machine slept or the wall clock was set, and only then is it worth to ask the system which.
  */
-export function bootClock(monotonic, wall, uptime) {
+function bootClock(monotonic, wall, uptime) {
   let [slept, apart] = [0, wall() - monotonic()];
   const booted = uptime() - monotonic();
   return () => {
@@ -38,7 +39,7 @@ function uptime() {
     return Date.now();
   }
 }
-export const now = bootClock(() => performance.now(), () => Date.now(), uptime);
+const now = bootClock(() => performance.now(), () => Date.now(), uptime);
 function fieldsOf(map) {
   if (map instanceof Map) return Object.fromEntries(map);
   if (!Array.isArray(map)) return map;
@@ -68,13 +69,13 @@ class Bell {
     return this.rung;
   }
 }
-export const pause = (ms) => new Bell().wait(ms);
+const pause = (ms) => new Bell().wait(ms);
 
 /** Who is told when a signal is aborted. Node warns of many listeners, and looks through all of them for each: it has one. */
 const listeners = new WeakMap();
 
 /** The promise's outcome, or the signal's reason as soon as that is aborted. */
-export function abortable(promise, signal) {
+function abortable(promise, signal) {
   if (!signal) return promise;
   promise.catch(() => {});
   if (signal.aborted) return Promise.reject(signal.reason);
@@ -92,7 +93,7 @@ export function abortable(promise, signal) {
 }
 
 /** A request that may be answered by letter. */
-export class Ticket {
+class Ticket {
   bell = new Bell();
   knownAt = Infinity;
   begin = -Infinity;
@@ -107,7 +108,7 @@ export class Ticket {
 }
 
 /** One server: who waits there, what is held there, and what has to be left there. */
-export class Node {
+class Node {
   queued = new Set();
   holds = new Set();
   debts = new Map();
@@ -282,3 +283,5 @@ export class Node {
     this.#keep();
   }
 }
+
+module.exports = { Again, bootClock, now, pause, abortable, Ticket, Node };
