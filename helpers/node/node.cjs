@@ -14,10 +14,12 @@ const TICK = 1_000; // ms after which what is held is looked at, at the latest: 
 class Again extends Error {}
 
 /**
- * Milliseconds that go on while the machine sleeps. The monotonic clock stands still then, the wall clock does not: where the
- * two part, the machine slept or the wall clock was set, and only then is it worth to ask the system which.
+ * Milliseconds that go on while the machine sleeps. On macOS and Windows performance.now() does (mach_continuous_time,
+ * QueryPerformanceCounter). On Linux it stands still then, the wall clock does not: where the two part, the machine slept or the
+ * wall clock was set, and only then is it worth to ask the system which.
  */
-function bootClock(monotonic, wall, uptime) {
+function bootClock(monotonic, wall, uptime, platform) {
+  if (platform === "darwin" || platform === "win32") return monotonic;
   let [slept, apart] = [0, wall() - monotonic()];
   const booted = uptime() - monotonic();
   return () => {
@@ -39,7 +41,7 @@ function uptime() {
     return Date.now();
   }
 }
-const now = bootClock(() => performance.now(), () => Date.now(), uptime);
+const now = bootClock(() => performance.now(), () => Date.now(), uptime, process.platform);
 function fieldsOf(map) {
   if (map instanceof Map) return Object.fromEntries(map);
   if (!Array.isArray(map)) return map;

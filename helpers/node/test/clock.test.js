@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bootClock, now } from "../node.cjs";
 
-function machine() {
+function machine(platform = "linux") {
   const time = { monotonic: 1_000, wall: 50_000, boot: 7_000, looks: 0 };
-  time.now = bootClock(() => time.monotonic, () => time.wall, () => (time.looks++, time.boot));
+  time.now = bootClock(() => time.monotonic, () => time.wall, () => (time.looks++, time.boot), platform);
   time.run = (ms) => Object.assign(time, { monotonic: time.monotonic + ms, wall: time.wall + ms, boot: time.boot + ms });
   return time;
 }
@@ -30,6 +30,27 @@ test("a wall clock that is set does not move it, and the system is asked only th
   }
   assert.equal(time.now(), 1_020);
   assert.equal(time.looks, 3); // at the beginning, and after each step
+});
+
+for (const platform of ["darwin", "win32"]) {
+  test(`a wall clock that is set does not move it on ${platform}, where the monotonic clock goes on in a sleep`, () => {
+    const time = machine(platform);
+    time.wall += 3_600_000;
+    time.run(10);
+    Object.assign(time, { boot: time.wall }); // as without /proc
+    assert.equal(time.now(), 1_010);
+    time.run(60_000); // a sleep
+    assert.equal(time.now(), 61_010);
+  });
+}
+
+test("a wall clock that is set forward ends belief too early, not too late, where nothing says how long the system has run", () => {
+  const time = { monotonic: 1_000, wall: 50_000 };
+  time.now = bootClock(() => time.monotonic, () => time.wall, () => time.wall, "freebsd");
+  time.wall += 60_000; // a sleep, or set forward: both look the same
+  assert.equal(time.now(), 61_000);
+  time.wall -= 60_000; // set back
+  assert.equal(time.now(), 61_000);
 });
 
 test("it agrees with the system's monotonic clock while nothing happens", () => {
