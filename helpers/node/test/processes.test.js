@@ -19,6 +19,19 @@ const HOLDER = `
   createInterface(process.stdin).on("line", () => console.log(lock.held ? lock.token : 0));
 `;
 
+// Holds many locks, and answers each line with how many of them it believes in.
+const CROWD = `
+  import { createInterface } from "node:readline";
+  import { Locks } from "${import.meta.resolve("../index.cjs")}";
+  import { libraries } from "${import.meta.resolve("./clients.js")}";
+  const [library, port, count] = process.argv.slice(1);
+  const locks = new Locks(await libraries[library].connect(Number(port)), { lease: 20_000 });
+  const held = await Promise.all(Array.from({ length: Number(count) }, (_, n) => locks.acquire("place:" + n)));
+  const tell = () => console.log(held.filter((lock) => lock.held).length);
+  createInterface(process.stdin).on("line", tell);
+  tell();
+`;
+
 let server;
 before(async () => (server = await Server.start()));
 after(() => server.close());
@@ -70,6 +83,28 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
           await lock.release(); // it took nothing of another one with it
         });
       }));
+
+    // With the stack that Node has by itself it takes 120,000: all arguments of a call have to find room there.
+    test("a process goes on when a renewal fails of more holds than a call has room for", async () => {
+      const words = ["--stack-size=200", "--input-type=module", "-e", CROWD, library, String(server.port), "30000"];
+      const child = spawn(process.execPath, words, { stdio: ["pipe", "pipe", "inherit"] });
+      const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+      const rejected = async () => Number(/lock.renew:.*rejected_calls=(\d+)/i.exec(await server.admin.info("commandstats"))?.[1] ?? 0);
+      try {
+        assert.equal((await lines.next()).value, "30000");
+        const before = await rejected();
+        await server.admin.call("ACL", "SETUSER", "default", "-lock.renew");
+        await eventually(async () => child.exitCode !== null || (await rejected()) >= before + 30_000);
+        await server.admin.call("ACL", "SETUSER", "default", "+lock.renew");
+        const renewed = await server.info("total_renewals");
+        await eventually(async () => child.exitCode !== null || (await server.info("total_renewals")) >= renewed + 30_000);
+        child.stdin.write("\n");
+        assert.equal((await lines.next()).value, "30000");
+      } finally {
+        await server.admin.call("ACL", "SETUSER", "default", "+lock.renew");
+        child.kill("SIGKILL");
+      }
+    });
 
     test("closing in the moment of a grant hands out nothing and leaves nothing", () =>
       withLocks(async (locks) => {
