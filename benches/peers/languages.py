@@ -38,35 +38,49 @@ LIBRARIES = [
 ]
 
 VENV = TARGET / "venv"
+CLASSPATH = TARGET / "classpath"
 COMMANDS = {
-    "java": lambda: ["java", "-cp", f"{HERE}/java/target/classes:{(HERE / 'java/target/classpath').read_text()}", "peers.Driver"],
+    "java": lambda: ["java", "-cp", CLASSPATH.read_text(), "Driver"],
     "go": lambda: [str(TARGET / "go-driver")],
     "python": lambda: [str(VENV / "bin/python"), str(HERE / "python/driver.py")],
     "node": lambda: ["node", str(HERE / "node/driver.js")],
 }
 
 
-def run(folder, *command):
+class NotHere(SystemExit):
+    """A toolchain, or packages that have to be fetched, cannot be had here."""
+
+
+def run(folder, *command, error=SystemExit):
     """Its output. With CI=true four minutes have to do, for what has to be fetched may not be there to be had."""
     limit = 240 if os.environ.get("CI") == "true" else None
     try:
         done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        raise SystemExit(f"{' '.join(command)} took more than {limit} s")
+        raise error(f"{' '.join(command)} took more than {limit} s")
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
+        raise error(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
     return done.stdout
 
 
+def fetch(folder, *command):
+    return run(folder, *command, error=NotHere)
+
+
 def java():
-    run(ROOT / "helpers/java", "mvn", "-q", "-B", "install", "-DskipTests")
-    run(HERE / "java", "mvn", "-q", "-B", "compile", "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:build-classpath",
-        "-Dmdep.outputFile=target/classpath")
-    jars = [pathlib.Path(jar) for jar in (HERE / "java/target/classpath").read_text().split(":")]
+    """Ours is compiled where it is and not installed: an installed one could be an older one."""
+    ours, classes, libraries = ROOT / "helpers/java", TARGET / "java", TARGET / "libraries"
+    fetch(ours, "./interop", "prepare")
+    fetch(HERE / "java", "mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:build-classpath", f"-Dmdep.outputFile={libraries}")
+    run(ours, "mvn", "-q", "-B", "-o", "compile")
+    CLASSPATH.write_text(f"{classes}:{ours}/target/classes:{libraries.read_text()}")
+    run(HERE / "java", "javac", "-d", str(classes), "-cp", CLASSPATH.read_text(), "Driver.java")
+    jars = [pathlib.Path(jar) for jar in libraries.read_text().split(":")]
     return [f"{jar.parent.parent.name} {jar.parent.name}" for jar in jars if jar.parent.parent.name in ("redisson", "jedis")]
 
 
 def go():
+    fetch(HERE / "go", "go", "mod", "download")
     run(HERE / "go", "go", "build", "-o", str(TARGET / "go-driver"), ".")
     lines = run(HERE / "go", "go", "list", "-m", "-f", "{{if not (or .Indirect .Main .Replace)}}{{.Path}} {{.Version}}{{end}}", "all").split("\n")
     return [line.replace("github.com/", "") for line in lines if any(name in line for name in ("redislock", "redsync", "go-redis/v9", "redis/rueidis "))]
@@ -76,12 +90,12 @@ def python():
     if not VENV.exists():
         run(ROOT, "python3", "-m", "venv", str(VENV))
     pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
-    run(HERE / "python", *pip, "install", "--quiet", "-r", "requirements.txt", str(ROOT / "helpers/python"))
+    fetch(HERE / "python", *pip, "install", "--quiet", "-r", "requirements.txt", str(ROOT / "helpers/python"))
     return [f"{p['name']} {p['version']}" for p in json.loads(run(ROOT, *pip, "list", "--format", "json")) if p["name"] == "redis"]
 
 
 def node():
-    run(HERE / "node", "npm", "install", "--no-fund", "--no-audit", "--loglevel=error")
+    fetch(HERE / "node", "npm", "install", "--no-fund", "--no-audit", "--loglevel=error")
     tree = json.loads(run(HERE / "node", "npm", "ls", "--json", "--depth=0"))["dependencies"]
     return [f"{name} {tree[name]['version']}" for name in ("ioredis", "redlock", "redlock-universal")]
 
@@ -93,7 +107,7 @@ def build(language):
     """Builds a language's driver. The line that says which versions it has."""
     found = subprocess.run(["./interop", "toolchain"], cwd=ROOT / "helpers" / language, capture_output=True, text=True)
     if found.returncode != 0:
-        raise SystemExit(f"{language}: missing here: {found.stderr.strip()}. To leave it out: WITHOUT={language}")
+        raise NotHere(f"{language}: missing here: {found.stderr.strip()}. To leave it out: WITHOUT={language}")
     return f"{found.stdout.strip()}: {', '.join(BUILDERS[language]())}"
 
 

@@ -1,5 +1,3 @@
-package peers;
-
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
