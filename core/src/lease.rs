@@ -6,20 +6,17 @@
 //! beyond it, and a release leaves nothing behind. Unlike the hierarchical wheels of Varghese and
 //! Lauck (1987) nothing cascades entry by entry: a million leases that end together are never
 //! touched before they end.
-//!
-//! The slab grows by chunks: no insert ever copies what is there.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use crate::slab::Slab;
 use crate::types::Instant;
 
 /// Width of a bucket, as a power of two in milliseconds.
 const TICK_BITS: u32 = 5;
 /// Buckets in the ring: 8192 × 32 ms = 262 s.
 const RING: u64 = 8192;
-/// Slots in a chunk of the slab.
-const CHUNK: usize = 1024;
 /// The end of a list.
 const NIL: u32 = u32::MAX;
 
@@ -41,6 +38,22 @@ impl LeaseId {
 /// Entries in the order of their deadlines, to the width of a bucket (32 ms).
 #[derive(Debug)]
 pub struct LeaseOrder<K> {
+    buckets: Buckets,
+    entries: Slab<Entry<K>>,
+}
+
+#[derive(Debug)]
+struct Entry<K> {
+    /// The bucket it is listed in.
+    tick: u64,
+    prev: u32,
+    next: u32,
+    key: K,
+}
+
+/// Where the lists begin.
+#[derive(Debug)]
+struct Buckets {
     /// First slot of each bucket of the ring, by tick modulo [`RING`]. Allocated at first use.
     ring: Vec<u32>,
     /// Buckets of the ring that hold entries.
@@ -49,19 +62,6 @@ pub struct LeaseOrder<K> {
     beyond: BTreeMap<u64, u32>,
     /// The earliest tick whose bucket may hold entries.
     cursor: u64,
-    chunks: Vec<Vec<Slot<K>>>,
-    free: u32,
-    len: usize,
-}
-
-#[derive(Debug)]
-struct Slot<K> {
-    /// The bucket it is listed in.
-    tick: u64,
-    prev: u32,
-    next: u32,
-    /// `None` in the free list.
-    key: Option<K>,
 }
 
 impl<K> Default for LeaseOrder<K> {
@@ -72,98 +72,105 @@ impl<K> Default for LeaseOrder<K> {
 
 impl<K> LeaseOrder<K> {
     /// Bytes an entry takes beside what its key has allocated.
-    pub const ENTRY_SIZE: usize = size_of::<Slot<K>>();
+    pub const ENTRY_SIZE: usize = Slab::<Entry<K>>::SLOT_SIZE;
 
     /// Nothing to run out.
     pub const fn new() -> Self {
         Self {
-            ring: Vec::new(),
-            occupied: 0,
-            beyond: BTreeMap::new(),
-            cursor: 0,
-            chunks: Vec::new(),
-            free: NIL,
-            len: 0,
+            buckets: Buckets::new(),
+            entries: Slab::new(),
         }
     }
 
     /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
     /// There is none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Adds `key`, to be found by [`Self::due`] within 32 ms of `deadline`.
     pub fn insert(&mut self, now: Instant, deadline: Instant, key: K) -> LeaseId {
-        if self.ring.is_empty() {
-            self.ring = vec![NIL; RING as usize];
+        let buckets = &mut self.buckets;
+        if self.entries.len() == 0 {
+            buckets.begin(now);
         }
-        if self.len == 0 {
-            // Nothing was waiting, so no bucket up to now has to be passed one by one.
-            self.cursor = tick(now);
+        let tick = buckets.bucket_of(deadline);
+        let mut next = NIL;
+        let id = self.entries.insert_with(|id| {
+            next = buckets.push(tick, id);
+            Entry {
+                tick,
+                prev: NIL,
+                next,
+                key,
+            }
+        });
+        if next != NIL {
+            self.entries[next].prev = id;
         }
-        let id = self.take_slot(key);
-        self.link(id, tick(deadline));
-        self.len += 1;
         LeaseId::of(id)
     }
 
     /// The key of `id`, if there is such an entry.
     pub fn get(&self, id: LeaseId) -> Option<&K> {
-        let chunk = self.chunks.get(id.slot() as usize / CHUNK)?;
-        chunk.get(id.slot() as usize % CHUNK)?.key.as_ref()
+        self.entries.get(id.slot()).map(|entry| &entry.key)
     }
 
     /// Gives `id` another deadline. Does nothing if there is no such entry.
     pub fn reschedule(&mut self, id: LeaseId, deadline: Instant) {
-        if self.get(id).is_none() {
+        let id = id.slot();
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        let (from, to) = (entry.tick, self.buckets.bucket_of(deadline));
+        if from == to {
             return;
         }
-        let to = tick(deadline).max(self.cursor);
-        if self.slot(id.slot()).tick != to {
-            self.unlink(id.slot());
-            self.link(id.slot(), to);
+        let (prev, next) = (entry.prev, entry.next);
+        let first = self.buckets.push(to, id);
+        (entry.tick, entry.prev, entry.next) = (to, NIL, first);
+        if first != NIL {
+            self.entries[first].prev = id;
         }
+        self.close_gap(from, prev, next);
     }
 
     /// Takes the entry out. `None` if there is no such entry.
     pub fn remove(&mut self, id: LeaseId) -> Option<K> {
-        self.get(id)?;
-        self.unlink(id.slot());
-        self.len -= 1;
-        let free = self.free;
-        let slot = self.slot_mut(id.slot());
-        let key = slot.key.take();
-        slot.next = free;
-        self.free = id.slot();
-        if self.len == 0 {
-            self.give_back_memory();
+        let Entry {
+            tick,
+            prev,
+            next,
+            key,
+        } = self.entries.remove(id.slot())?;
+        self.close_gap(tick, prev, next);
+        Some(key)
+    }
+
+    /// An entry has left the list of its bucket.
+    fn close_gap(&mut self, tick: u64, prev: u32, next: u32) {
+        if next != NIL {
+            self.entries[next].prev = prev;
         }
-        key
+        if prev != NIL {
+            self.entries[prev].next = next;
+        } else {
+            self.buckets.set_first(tick, next);
+        }
     }
 
     /// An entry whose deadline has passed, by up to 32 ms or the time since the last call. The
     /// caller removes or reschedules it; until then the same one is answered again.
     pub fn due(&mut self, now: Instant) -> Option<(LeaseId, &K)> {
-        if self.len == 0 {
+        if self.is_empty() {
             return None;
         }
-        // Every deadline in an earlier bucket has passed; those of the current one may not have.
-        while self.cursor < tick(now) {
-            let head = self.ring[ring_index(self.cursor)];
-            if head != NIL {
-                let key = self.chunks[head as usize / CHUNK][head as usize % CHUNK]
-                    .key
-                    .as_ref()?;
-                return Some((LeaseId::of(head), key));
-            }
-            self.advance(tick(now));
-        }
-        None
+        let id = self.buckets.due(now)?;
+        Some((LeaseId::of(id), &self.entries[id].key))
     }
 
     /// Removes every entry.
@@ -173,14 +180,73 @@ impl<K> LeaseOrder<K> {
 
     /// Drops some of the entries of an order that is not used any more. False if none is left.
     pub fn drop_some(&mut self) -> bool {
-        self.chunks.pop().is_some()
+        self.entries.drop_some()
     }
 
     /// Bytes allocated, keys not included.
     pub fn heap_size(&self) -> usize {
-        self.ring.capacity() * size_of::<u32>()
-            + self.chunks.len() * CHUNK * size_of::<Slot<K>>()
-            + self.beyond.len() * (size_of::<(u64, u32)>() * 4 / 3)
+        self.buckets.heap_size() + self.entries.heap_size()
+    }
+}
+
+impl Buckets {
+    const fn new() -> Self {
+        Self {
+            ring: Vec::new(),
+            occupied: 0,
+            beyond: BTreeMap::new(),
+            cursor: 0,
+        }
+    }
+
+    /// Nothing was waiting, so no bucket up to now has to be passed one by one.
+    fn begin(&mut self, now: Instant) {
+        if self.ring.is_empty() {
+            self.ring = vec![NIL; RING as usize];
+        }
+        self.cursor = tick(now);
+    }
+
+    /// The bucket of what ends at `deadline`; one that was passed already counts as the current one.
+    fn bucket_of(&self, deadline: Instant) -> u64 {
+        tick(deadline).max(self.cursor)
+    }
+
+    /// `id` is first in the bucket from now on. Answers which one was.
+    fn push(&mut self, tick: u64, id: u32) -> u32 {
+        let first = if tick < self.cursor + RING {
+            let first = &mut self.ring[ring_index(tick)];
+            self.occupied += usize::from(*first == NIL);
+            first
+        } else {
+            self.beyond.entry(tick).or_insert(NIL)
+        };
+        std::mem::replace(first, id)
+    }
+
+    /// The first one of the bucket has left it, and this one was behind it.
+    fn set_first(&mut self, tick: u64, next: u32) {
+        if tick < self.cursor + RING {
+            self.ring[ring_index(tick)] = next;
+            self.occupied -= usize::from(next == NIL);
+        } else if next != NIL {
+            self.beyond.insert(tick, next);
+        } else {
+            self.beyond.remove(&tick);
+        }
+    }
+
+    /// The first one of the first bucket that has passed.
+    fn due(&mut self, now: Instant) -> Option<u32> {
+        // Every deadline in an earlier bucket has passed; those of the current one may not have.
+        while self.cursor < tick(now) {
+            let first = self.ring[ring_index(self.cursor)];
+            if first != NIL {
+                return Some(first);
+            }
+            self.advance(tick(now));
+        }
+        None
     }
 
     /// Past an empty bucket, and past an empty ring in one stride, but no further than `to`:
@@ -195,87 +261,15 @@ impl<K> LeaseOrder<K> {
         while let Some(bucket) = self.beyond.first_entry()
             && *bucket.key() < self.cursor + RING
         {
-            let (tick, head) = bucket.remove_entry();
-            self.ring[ring_index(tick)] = head;
+            let (tick, first) = bucket.remove_entry();
+            self.ring[ring_index(tick)] = first;
             self.occupied += 1;
         }
     }
 
-    /// Into the bucket of `tick`; one that was passed already counts as the current one.
-    fn link(&mut self, id: u32, tick: u64) {
-        let tick = tick.max(self.cursor);
-        let head = if tick < self.cursor + RING {
-            let head = &mut self.ring[ring_index(tick)];
-            self.occupied += usize::from(*head == NIL);
-            head
-        } else {
-            self.beyond.entry(tick).or_insert(NIL)
-        };
-        let next = std::mem::replace(head, id);
-        if next != NIL {
-            self.slot_mut(next).prev = id;
-        }
-        let slot = self.slot_mut(id);
-        (slot.tick, slot.prev, slot.next) = (tick, NIL, next);
-    }
-
-    fn unlink(&mut self, id: u32) {
-        let Slot {
-            tick, prev, next, ..
-        } = *self.slot(id);
-        if next != NIL {
-            self.slot_mut(next).prev = prev;
-        }
-        if prev != NIL {
-            self.slot_mut(prev).next = next;
-        } else if tick < self.cursor + RING {
-            self.ring[ring_index(tick)] = next;
-            self.occupied -= usize::from(next == NIL);
-        } else if next != NIL {
-            self.beyond.insert(tick, next);
-        } else {
-            self.beyond.remove(&tick);
-        }
-    }
-
-    fn take_slot(&mut self, key: K) -> u32 {
-        let slot = Slot {
-            tick: 0,
-            prev: NIL,
-            next: NIL,
-            key: Some(key),
-        };
-        if self.free != NIL {
-            let id = self.free;
-            self.free = self.slot(id).next;
-            *self.slot_mut(id) = slot;
-            return id;
-        }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
-        }
-        let full = (self.chunks.len() - 1) * CHUNK;
-        let chunk = self.chunks.last_mut().expect("pushed above");
-        chunk.push(slot);
-        // Four billion entries would be 128 GB of slots, far past what a server can hold.
-        (full + chunk.len() - 1) as u32
-    }
-
-    /// With nothing left, all but the first chunk goes.
-    fn give_back_memory(&mut self) {
-        if self.chunks.len() > 1 {
-            self.chunks.truncate(1);
-            self.chunks[0].clear();
-            self.free = NIL;
-        }
-    }
-
-    fn slot(&self, id: u32) -> &Slot<K> {
-        &self.chunks[id as usize / CHUNK][id as usize % CHUNK]
-    }
-
-    fn slot_mut(&mut self, id: u32) -> &mut Slot<K> {
-        &mut self.chunks[id as usize / CHUNK][id as usize % CHUNK]
+    fn heap_size(&self) -> usize {
+        self.ring.capacity() * size_of::<u32>()
+            + self.beyond.len() * (size_of::<(u64, u32)>() * 4 / 3)
     }
 }
 

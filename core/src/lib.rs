@@ -32,6 +32,7 @@ mod queues;
 mod readers;
 mod remains;
 mod request;
+mod slab;
 mod slots;
 mod stake;
 mod token;

@@ -7,3 +7,4 @@ mod lazyfree;
 mod loss;
 mod memory;
 mod moving;
+mod room;

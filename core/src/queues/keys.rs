@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
-use super::slab::Slab;
 use super::table::{Chained, Table};
 use super::tree::{self, Forest, Links, NIL};
 use super::waiter::WaiterId;
 use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::Owner;
+use crate::slab::Slab;
 use crate::slots::{SlotKey, SlotSet, slot_of};
 use crate::types::Instant;
 

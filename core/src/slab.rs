@@ -1,0 +1,333 @@
+//! Room for many things of one kind, each in a slot whose number stays its own until it is taken
+//! out.
+//!
+//! It grows and shrinks by small chunks: nothing is ever copied because there are many, and what
+//! a crowd needed is given back though a few of it stay.
+
+use std::ops::{Index, IndexMut};
+
+/// Slots that the first chunk begins with.
+const FEW: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    chunks: Vec<Chunk<T>>,
+    /// Chunks that have, or had, free slots: a search for one checks.
+    roomy: Vec<u32>,
+    /// Chunks that were given back, or were once: the same.
+    gone: Vec<u32>,
+    /// A chunk that nothing is in. One is kept, because mostly one thing comes after the other.
+    spare: Option<u32>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Chunk<T> {
+    /// Fewer than a chunk has where few were ever taken; none if the chunk was given back.
+    slots: Vec<Option<T>>,
+    /// One bit for each slot that is taken.
+    taken: u64,
+}
+
+impl<T> Chunk<T> {
+    #[cold]
+    fn grow(&mut self, to: usize) {
+        self.slots.resize_with(to, || None);
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Slab<T> {
+    /// Bytes of a slot.
+    pub(crate) const SLOT_SIZE: usize = size_of::<Option<T>>();
+
+    /// Slots in a chunk: as many as a word has bits, but fewer large ones.
+    const CHUNK: u32 = if Self::SLOT_SIZE > 64 { 32 } else { 64 };
+
+    /// All slots of a chunk are taken.
+    const FULL: u64 = u64::MAX >> (u64::BITS - Self::CHUNK);
+
+    pub(crate) const fn new() -> Self {
+        Self {
+            chunks: Vec::new(),
+            roomy: Vec::new(),
+            gone: Vec::new(),
+            spare: None,
+            len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The slot of `value` from now on.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        self.insert_with(|_| value)
+    }
+
+    /// The same for a value that knows its slot.
+    pub(crate) fn insert_with(&mut self, value: impl FnOnce(u32) -> T) -> u32 {
+        let at = match self.roomy.last() {
+            Some(&at) if self.has_room(at) => at,
+            _ => self.next_with_room(),
+        };
+        let chunk = &mut self.chunks[at as usize];
+        if chunk.taken == 0 {
+            self.spare = None;
+        }
+        let free = chunk.taken.trailing_ones();
+        let slot = at * Self::CHUNK + free;
+        if free as usize == chunk.slots.len() {
+            chunk.grow((2 * chunk.slots.len()).min(Self::CHUNK as usize));
+        }
+        chunk.slots[free as usize].get_or_insert_with(|| value(slot));
+        chunk.taken |= 1 << free;
+        if chunk.taken == Self::FULL {
+            self.roomy.pop();
+        }
+        self.len += 1;
+        slot
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
+        let at = slot / Self::CHUNK;
+        let chunk = self.chunks.get_mut(at as usize)?;
+        let value = chunk.slots.get_mut((slot % Self::CHUNK) as usize)?.take()?;
+        if chunk.taken == Self::FULL {
+            self.roomy.push(at);
+        }
+        chunk.taken &= !(1 << (slot % Self::CHUNK));
+        let emptied = chunk.taken == 0;
+        self.len -= 1;
+        if emptied {
+            self.keep_or_give_back(at);
+        }
+        Some(value)
+    }
+
+    /// Drops some of the things of a slab that is not used any more. False if none is left.
+    pub(crate) fn drop_some(&mut self) -> bool {
+        self.chunks.pop().is_some()
+    }
+
+    /// The first thing in slot `from` or behind it, and its slot.
+    pub(crate) fn first_from(&self, from: u32) -> Option<(u32, &T)> {
+        let mut slot = from;
+        while let Some(chunk) = self.chunks.get((slot / Self::CHUNK) as usize) {
+            let behind = chunk.taken & (u64::MAX << (slot % Self::CHUNK));
+            let first = slot / Self::CHUNK * Self::CHUNK;
+            if behind != 0 {
+                let found = first + behind.trailing_zeros();
+                return self.get(found).map(|value| (found, value));
+            }
+            slot = first + Self::CHUNK;
+        }
+        None
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let (slot, value) = self.first_from(from)?;
+            from = slot + 1;
+            Some((slot, value))
+        })
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&T> {
+        let chunk = self.chunks.get((slot / Self::CHUNK) as usize)?;
+        chunk.slots.get((slot % Self::CHUNK) as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        let chunk = self.chunks.get_mut((slot / Self::CHUNK) as usize)?;
+        chunk.slots.get_mut((slot % Self::CHUNK) as usize)?.as_mut()
+    }
+
+    /// Bytes allocated, without what the things have allocated.
+    pub(crate) fn heap_size(&self) -> usize {
+        let slots: usize = self.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
+        slots * Self::SLOT_SIZE
+            + self.chunks.capacity() * size_of::<Chunk<T>>()
+            + (self.roomy.capacity() + self.gone.capacity()) * size_of::<u32>()
+    }
+
+    fn has_room(&self, at: u32) -> bool {
+        let chunk = self.chunks.get(at as usize);
+        chunk.is_some_and(|chunk| chunk.taken != Self::FULL && !chunk.slots.is_empty())
+    }
+
+    /// A chunk that has a free slot, where the last one of `roomy` has none.
+    #[cold]
+    fn next_with_room(&mut self) -> u32 {
+        while let Some(&at) = self.roomy.last() {
+            if self.has_room(at) {
+                return at;
+            }
+            self.roomy.pop();
+        }
+        self.add_chunk()
+    }
+
+    fn add_chunk(&mut self) -> u32 {
+        let mut slots = Vec::new();
+        // Mostly a few are all that ever come, so the first chunk begins small.
+        let len = match self.chunks.is_empty() {
+            true => FEW,
+            false => Self::CHUNK as usize,
+        };
+        slots.resize_with(len, || None);
+        let chunk = Chunk { slots, taken: 0 };
+        while let Some(at) = self.gone.pop() {
+            if let Some(gone) = self.chunks.get_mut(at as usize)
+                && gone.slots.is_empty()
+            {
+                *gone = chunk;
+                self.roomy.push(at);
+                return at;
+            }
+        }
+        // Four billion things would be 128 GB at least, far past what a server can hold.
+        let at = self.chunks.len() as u32;
+        self.chunks.push(chunk);
+        self.roomy.push(at);
+        at
+    }
+
+    /// Nothing is left in the chunk.
+    fn keep_or_give_back(&mut self, at: u32) {
+        if self.spare.is_none() {
+            self.spare = Some(at);
+        } else {
+            self.chunks[at as usize].slots = Vec::new();
+            self.gone.push(at);
+            self.shrink();
+        }
+        if self.len == 0 && self.chunks.len() > 1 {
+            self.keep_the_spare();
+        }
+    }
+
+    /// Chunks that were given back at the end need no place in the list.
+    fn shrink(&mut self) {
+        while self.chunks.last().is_some_and(|last| last.slots.is_empty()) {
+            self.chunks.pop();
+        }
+        let len = self.chunks.len() as u32;
+        if self.chunks.capacity() as u32 > 4 * len {
+            self.chunks.shrink_to(2 * self.chunks.len());
+            self.gone.retain(|at| *at < len);
+            self.gone.shrink_to(2 * self.gone.len());
+            self.roomy.retain(|at| *at < len);
+            self.roomy.shrink_to(2 * self.roomy.len());
+        }
+    }
+
+    /// Nothing is left at all.
+    fn keep_the_spare(&mut self) {
+        let spare = self.spare.map(|at| self.chunks.swap_remove(at as usize));
+        *self = Self::new();
+        if let Some(spare) = spare {
+            self.chunks.push(spare);
+            self.roomy.push(0);
+            self.spare = Some(0);
+        }
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, slot: u32) -> &T {
+        self.get(slot).expect("a slot that is taken")
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        self.get_mut(slot).expect("a slot that is taken")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_stay_where_they_are_whatever_comes_and_goes() {
+        let mut slab = Slab::default();
+        let slots: Vec<u32> = (0..1_000).map(|n| slab.insert(n)).collect();
+        for (n, slot) in slots.iter().enumerate().filter(|(n, _)| n % 3 > 0) {
+            assert_eq!(slab.remove(*slot), Some(n));
+            assert_eq!(slab.remove(*slot), None);
+        }
+        for n in 1_000..1_500 {
+            slab.insert(n);
+        }
+        for (n, slot) in slots.iter().enumerate().step_by(3) {
+            assert_eq!(slab[*slot], n);
+        }
+        assert_eq!(slab.len(), 334 + 500);
+        assert_eq!(slab.iter().count(), slab.len());
+    }
+
+    #[test]
+    fn what_a_crowd_took_is_given_back_though_a_few_of_it_stay() {
+        let mut slab = Slab::default();
+        let slots: Vec<u32> = (0..10_000).map(|n| slab.insert(n)).collect();
+        for slot in slots.iter().filter(|slot| **slot % 5_000 != 7) {
+            slab.remove(*slot);
+        }
+        let kept = slab.chunks.iter().filter(|chunk| !chunk.slots.is_empty());
+        assert_eq!(kept.count(), 3, "two that are used, and a spare one");
+        for slot in slots {
+            slab.remove(slot);
+        }
+        assert_eq!((slab.len(), slab.chunks.len()), (0, 1));
+        assert!(slab.heap_size() < 2_048, "{} bytes", slab.heap_size());
+    }
+
+    #[test]
+    fn one_more_that_comes_and_goes_makes_and_drops_no_chunk() {
+        let mut slab = Slab::default();
+        for n in 0..3 * Slab::<u32>::CHUNK {
+            slab.insert(n);
+        }
+        let one_more = slab.insert(0);
+        for _ in 0..3 {
+            let room = slab.heap_size();
+            slab.remove(one_more);
+            assert_eq!(slab.heap_size(), room);
+            assert_eq!(slab.insert(0), one_more);
+        }
+    }
+
+    #[test]
+    fn a_few_take_little_room() {
+        let mut slab = Slab::default();
+        slab.insert(1_u64);
+        assert!(slab.heap_size() < 256, "{} bytes", slab.heap_size());
+    }
+
+    #[test]
+    fn a_free_slot_is_used_again_before_more_room_is_made() {
+        let mut slab = Slab::default();
+        let slots: Vec<u32> = (0..320).map(|n| slab.insert(n)).collect();
+        for round in 0..100 {
+            for slot in slots.iter().skip(round % 7).step_by(7) {
+                slab.remove(*slot);
+            }
+            while slab.len() < 320 {
+                slab.insert(0);
+            }
+            assert_eq!(slab.chunks.len(), 5);
+            assert!(slab.roomy.len() <= 5);
+        }
+    }
+}
