@@ -6,6 +6,10 @@
 //! beyond it, and a release leaves nothing behind. Unlike the hierarchical wheels of Varghese and
 //! Lauck (1987) nothing cascades entry by entry: a million leases that end together are never
 //! touched before they end.
+//!
+//! An order that is one of many has its buckets in the sorted map alone while it has few entries.
+
+mod tables;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -13,10 +17,16 @@ use std::num::NonZeroU32;
 use crate::slab::Slab;
 use crate::types::Instant;
 
+pub use tables::{LeaseTables, Listed};
+
 /// Width of a bucket, as a power of two in milliseconds.
 const TICK_BITS: u32 = 5;
 /// Buckets in the ring: 8192 × 32 ms = 262 s.
 const RING: u64 = 8192;
+/// A sparse order has a ring from so many entries on,
+const RING_FROM: usize = 64;
+/// and until so few are left.
+const RING_UNTIL: usize = 16;
 /// The end of a list.
 const NIL: u32 = u32::MAX;
 
@@ -40,6 +50,8 @@ impl LeaseId {
 pub struct LeaseOrder<K> {
     buckets: Buckets,
     entries: Slab<Entry<K>>,
+    /// It has a ring only while there are many entries.
+    sparse: bool,
 }
 
 #[derive(Debug)]
@@ -54,11 +66,11 @@ struct Entry<K> {
 /// Where the lists begin.
 #[derive(Debug)]
 struct Buckets {
-    /// First slot of each bucket of the ring, by tick modulo [`RING`]. Allocated at first use.
+    /// First slot of each bucket of the ring, by tick modulo [`RING`]. Empty if there is no ring.
     ring: Vec<u32>,
     /// Buckets of the ring that hold entries.
     occupied: usize,
-    /// First slot of each bucket at or past `cursor + RING`.
+    /// First slot of each bucket past the ring's reach.
     beyond: BTreeMap<u64, u32>,
     /// The earliest tick whose bucket may hold entries.
     cursor: u64,
@@ -79,6 +91,16 @@ impl<K> LeaseOrder<K> {
         Self {
             buckets: Buckets::new(),
             entries: Slab::new(),
+            sparse: false,
+        }
+    }
+
+    /// The same, for one of many orders: it takes some hundred bytes instead of 32 KB while it has few
+    /// entries, and an insert or a remove is O(log n) then.
+    pub fn sparse() -> Self {
+        Self {
+            sparse: true,
+            ..Self::new()
         }
     }
 
@@ -96,7 +118,11 @@ impl<K> LeaseOrder<K> {
     pub fn insert(&mut self, now: Instant, deadline: Instant, key: K) -> LeaseId {
         let buckets = &mut self.buckets;
         if self.entries.len() == 0 {
-            buckets.begin(now);
+            // Nothing was waiting, so no bucket up to now has to be passed one by one.
+            buckets.cursor = tick(now);
+        }
+        if buckets.ring.is_empty() && (!self.sparse || self.entries.len() >= RING_FROM) {
+            buckets.unfold();
         }
         let tick = buckets.bucket_of(deadline);
         let mut next = NIL;
@@ -148,6 +174,9 @@ impl<K> LeaseOrder<K> {
             key,
         } = self.entries.remove(id.slot())?;
         self.close_gap(tick, prev, next);
+        if self.sparse && self.entries.len() <= RING_UNTIL {
+            self.buckets.fold(&self.entries);
+        }
         Some(key)
     }
 
@@ -173,9 +202,20 @@ impl<K> LeaseOrder<K> {
         Some((LeaseId::of(id), &self.entries[id].key))
     }
 
+    /// The moment before which [`Self::due`] answers nothing; `None` if there is no entry.
+    pub fn next_due(&self) -> Option<Instant> {
+        let first = self.buckets.first()?;
+        Some(Instant::from_millis(
+            (first + 1).saturating_mul(1 << TICK_BITS),
+        ))
+    }
+
     /// Removes every entry.
     pub fn clear(&mut self) {
-        *self = Self::new();
+        *self = Self {
+            sparse: self.sparse,
+            ..Self::new()
+        };
     }
 
     /// Drops some of the entries of an order that is not used any more. False if none is left.
@@ -199,12 +239,26 @@ impl Buckets {
         }
     }
 
-    /// Nothing was waiting, so no bucket up to now has to be passed one by one.
-    fn begin(&mut self, now: Instant) {
-        if self.ring.is_empty() {
-            self.ring = vec![NIL; RING as usize];
+    /// There is a ring from now on.
+    #[cold]
+    fn unfold(&mut self) {
+        self.ring = vec![NIL; RING as usize];
+        self.move_into_ring();
+    }
+
+    /// There is no ring any more.
+    fn fold<K>(&mut self, entries: &Slab<Entry<K>>) {
+        for first in std::mem::take(&mut self.ring) {
+            if first != NIL {
+                self.beyond.insert(entries[first].tick, first);
+            }
         }
-        self.cursor = tick(now);
+        self.occupied = 0;
+    }
+
+    /// The first bucket behind those that the ring reaches.
+    fn end(&self) -> u64 {
+        self.cursor + self.ring.len() as u64
     }
 
     /// The bucket of what ends at `deadline`; one that was passed already counts as the current one.
@@ -214,7 +268,7 @@ impl Buckets {
 
     /// `id` is first in the bucket from now on. Answers which one was.
     fn push(&mut self, tick: u64, id: u32) -> u32 {
-        let first = if tick < self.cursor + RING {
+        let first = if tick < self.end() {
             let first = &mut self.ring[ring_index(tick)];
             self.occupied += usize::from(*first == NIL);
             first
@@ -226,7 +280,7 @@ impl Buckets {
 
     /// The first one of the bucket has left it, and this one was behind it.
     fn set_first(&mut self, tick: u64, next: u32) {
-        if tick < self.cursor + RING {
+        if tick < self.end() {
             self.ring[ring_index(tick)] = next;
             self.occupied -= usize::from(next == NIL);
         } else if next != NIL {
@@ -239,25 +293,36 @@ impl Buckets {
     /// The first one of the first bucket that has passed.
     fn due(&mut self, now: Instant) -> Option<u32> {
         // Every deadline in an earlier bucket has passed; those of the current one may not have.
-        while self.cursor < tick(now) {
+        let now = tick(now);
+        if self.ring.is_empty() {
+            let (tick, first) = self.beyond.first_key_value()?;
+            self.cursor = now.min(*tick).max(self.cursor);
+            return (*tick < now).then_some(*first);
+        }
+        while self.cursor < now {
             let first = self.ring[ring_index(self.cursor)];
             if first != NIL {
                 return Some(first);
             }
-            self.advance(tick(now));
+            self.advance(now);
         }
         None
     }
 
     /// Past an empty bucket, and past an empty ring in one stride, but no further than `to`:
     /// after a long time without calls (the machine was suspended, a replica was promoted) the
-    /// buckets between are not worth a look each. Those that come into the ring's reach move in.
+    /// buckets between are not worth a look each.
     fn advance(&mut self, to: u64) {
         self.cursor = match self.beyond.first_key_value() {
             _ if self.occupied > 0 => self.cursor + 1,
             Some((first, _)) => to.min(*first),
             None => to,
         };
+        self.move_into_ring();
+    }
+
+    /// Buckets that have come into the ring's reach move in.
+    fn move_into_ring(&mut self) {
         while let Some(bucket) = self.beyond.first_entry()
             && *bucket.key() < self.cursor + RING
         {
@@ -265,6 +330,14 @@ impl Buckets {
             self.ring[ring_index(tick)] = first;
             self.occupied += 1;
         }
+    }
+
+    /// The first bucket that holds entries.
+    fn first(&self) -> Option<u64> {
+        if self.occupied > 0 {
+            return (self.cursor..self.end()).find(|tick| self.ring[ring_index(*tick)] != NIL);
+        }
+        self.beyond.first_key_value().map(|(tick, _)| *tick)
     }
 
     fn heap_size(&self) -> usize {

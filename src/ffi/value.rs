@@ -2,24 +2,24 @@
 
 use std::cell::Cell;
 
-use mortise_core::{LeaseId, Lock};
+use mortise_core::{Listed, Lock};
 
 /// The value of a key of type `mort-lock`. Plain data: it may be dropped on any thread.
 #[derive(Debug)]
 pub(crate) struct Value {
     pub(crate) lock: Lock,
-    /// Where its database's table keeps it; `None` while it does not.
-    pub(crate) lease: Cell<Option<LeaseId>>,
-    /// With how many holders the table counts it.
-    pub(crate) counted: Cell<u32>,
+    /// How its database's table knows it; `None` while it does not.
+    pub(crate) listed: Cell<Option<Listed>>,
 }
+
+// There are a million of them.
+const _: () = assert!(size_of::<Value>() == 64);
 
 impl Value {
     pub(crate) fn new(lock: Lock) -> Self {
         Self {
             lock,
-            lease: Cell::new(None),
-            counted: Cell::new(0),
+            listed: Cell::new(None),
         }
     }
 }

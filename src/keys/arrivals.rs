@@ -6,7 +6,7 @@
 //! the command that it is called from: here just what is wanted, see [`retell_ahead`].
 
 use std::cell::{Cell, LazyCell, RefCell};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use crate::ffi::{Access, Context, MainThread, Swap, Value};
 use crate::keys::effect;
@@ -40,27 +40,35 @@ struct Arrivals {
 /// A database wherever SWAPDB has put it since: a million names stay as they are when two databases change places.
 type Home = i32;
 
-/// Where the databases are now that have been swapped.
+/// Where the databases are now that are not at home, and whose home is where they are.
 #[derive(Debug, Default)]
-struct Homes(Vec<i32>);
+struct Homes {
+    now: BTreeMap<Home, i32>,
+    home: BTreeMap<i32, Home>,
+}
 
 impl Homes {
     fn home_of(&self, db: i32) -> Home {
-        let found = self.0.iter().position(|now| *now == db);
-        found.map_or(db, |home| home as Home)
+        self.home.get(&db).copied().unwrap_or(db)
     }
 
     fn db_of(&self, home: Home) -> i32 {
-        let found = usize::try_from(home).ok().and_then(|home| self.0.get(home));
-        found.map_or(home, |now| *now)
+        self.now.get(&home).copied().unwrap_or(home)
     }
 
-    fn swap(&mut self, swap: Swap) {
-        let last = swap.0.max(swap.1);
-        let known = i32::try_from(self.0.len()).unwrap_or(i32::MAX);
-        self.0.extend(known..=last);
-        for now in &mut self.0 {
-            *now = swap.of(*now);
+    fn swap(&mut self, Swap(one, other): Swap) {
+        let (first, second) = (self.home_of(one), self.home_of(other));
+        self.place(first, other);
+        self.place(second, one);
+    }
+
+    fn place(&mut self, home: Home, db: i32) {
+        if home == db {
+            self.now.remove(&home);
+            self.home.remove(&db);
+        } else {
+            self.now.insert(home, db);
+            self.home.insert(db, home);
         }
     }
 }

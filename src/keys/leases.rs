@@ -5,16 +5,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use mortise_core::{Instant, LeaseId, LeaseOrder};
+use mortise_core::{Instant, LeaseId, LeaseOrder, LeaseTables};
 
 use crate::ffi::{Context, MainThread, Swap, Value};
 use crate::keys::name::{Name, ShortName};
 use crate::keys::remains;
-use crate::keys::table::Table;
 use crate::time::{last_deadline, role};
 
-/// By database.
-static TABLES: MainThread<RefCell<Vec<Table>>> = MainThread::new(RefCell::new(Vec::new()));
+static TABLES: MainThread<RefCell<LeaseTables<ShortName>>> =
+    MainThread::new(RefCell::new(LeaseTables::new()));
 
 /// The latest end of a lease of a lock that lost its key while it was held. RENAME and MOVE look like that, too, so the
 /// lock may be held on where no table knows of it.
@@ -25,27 +24,17 @@ static LAST_STRAY_DEADLINE: MainThread<Cell<Instant>> =
 static CROWDED: MainThread<RefCell<BTreeSet<(i32, Name)>>> =
     MainThread::new(RefCell::new(BTreeSet::new()));
 
-pub(crate) fn tables(ctx: &Context<'_>) -> &'static RefCell<Vec<Table>> {
-    TABLES.get(ctx)
-}
-
 /// How many locks are held, and how many hold them.
 pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
     let tables = TABLES.get(ctx).borrow();
-    let locks = tables.iter().map(Table::locks).sum();
-    [locks, tables.iter().map(Table::holders).sum()]
+    [tables.locks(), tables.holders()]
 }
 
 /// When the last lease ends, as far as it may still be held.
 pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
-    let held = TABLES
-        .get(ctx)
-        .borrow()
-        .iter()
-        .any(|table| table.locks() > 0);
-    match held {
-        true => last_deadline::get(ctx),
-        false => LAST_STRAY_DEADLINE.get(ctx).get(),
+    match TABLES.get(ctx).borrow().locks() {
+        0 => LAST_STRAY_DEADLINE.get(ctx).get(),
+        _ => last_deadline::get(ctx),
     }
 }
 
@@ -71,21 +60,10 @@ pub(crate) fn follow(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value, now
         CROWDED.get(ctx).borrow_mut().insert((db, name.into()));
         deadline = live;
     }
-    with_table(ctx, db, |table| {
-        // An entry that is not of this name would be another lock's by now.
-        let mine = |id: &LeaseId| table.order.get(*id).is_some_and(|entry| **entry == *name);
-        match value.lease.get().filter(mine) {
-            Some(id) => table.order.reschedule(id, deadline),
-            None => {
-                let id = table.order.insert(now, deadline, name.into());
-                value.lease.set(Some(id));
-                value.counted.set(0);
-            }
-        }
-        let holders = value.lock.len() as u32;
-        let counted = value.counted.replace(holders);
-        table.holders = (table.holders + u64::from(holders)).saturating_sub(counted.into());
-    });
+    let mut tables = TABLES.get(ctx).borrow_mut();
+    let holders = value.lock.len() as u32;
+    let listed = tables.follow(db as u32, name, value.listed.get(), holders, deadline, now);
+    value.listed.set(Some(listed));
 }
 
 /// The lock has left the key: takes it out of the table.
@@ -94,52 +72,47 @@ pub(crate) fn forget(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
         let last = LAST_STRAY_DEADLINE.get(ctx).get().max(deadline);
         LAST_STRAY_DEADLINE.get(ctx).set(last);
     }
-    let Some(id) = value.lease.take() else { return };
-    let counted = u64::from(value.counted.take());
-    with_table(ctx, db, |table| {
-        if table.order.get(id).is_some_and(|entry| **entry == *name) {
-            table.order.remove(id);
-            table.holders = table.holders.saturating_sub(counted);
-        }
-    });
+    if let Some(listed) = value.listed.take() {
+        let mut tables = TABLES.get(ctx).borrow_mut();
+        tables.forget(db as u32, name, listed);
+    }
 }
 
-/// The table of database `db`.
-pub(crate) fn with_table<T>(ctx: &Context<'_>, db: i32, act: impl FnOnce(&mut Table) -> T) -> T {
-    let db = usize::try_from(db).unwrap_or(0);
+/// A lock whose first lease is over: its database and entry, and its name copied into `name`.
+pub(crate) fn due(ctx: &Context<'_>, now: Instant, name: &mut Vec<u8>) -> Option<(i32, LeaseId)> {
+    let (db, id) = TABLES.get(ctx).borrow_mut().due(now, name)?;
+    Some((db as i32, id))
+}
+
+/// Looks again in `ms` at an entry that could not be settled.
+pub(crate) fn put_off(ctx: &Context<'_>, db: i32, id: LeaseId, now: Instant, ms: u64) {
     let mut tables = TABLES.get(ctx).borrow_mut();
-    if tables.len() <= db {
-        tables.resize_with(db + 1, Table::new);
-    }
-    act(&mut tables[db])
+    tables.put_off(db as u32, id, now.after(ms));
+}
+
+/// Drops an entry that was settled and is due nevertheless, so that no key belongs to it.
+pub(crate) fn drop_stale(ctx: &Context<'_>, db: i32, id: LeaseId, now: Instant) {
+    TABLES.get(ctx).borrow_mut().drop_stale(db as u32, id, now);
 }
 
 /// The database, or every one, is emptied.
 pub(crate) fn clear(ctx: &Context<'_>, db: Option<u32>) {
-    let mut tables = TABLES.get(ctx).borrow_mut();
-    match db {
-        None => {
-            remains::keep_tables(ctx, tables.drain(..));
-            LAST_STRAY_DEADLINE.get(ctx).set(Instant::default());
-        }
-        Some(db) => {
-            if let Some(table) = tables.get_mut(db as usize) {
-                remains::keep_tables(ctx, [std::mem::replace(table, Table::new())]);
-            }
-        }
+    if db.is_none() {
+        LAST_STRAY_DEADLINE.get(ctx).set(Instant::default());
     }
+    let gone = TABLES.get(ctx).borrow_mut().clear(db);
+    remains::keep_tables(ctx, gone);
 }
 
 /// Two databases have changed places.
 pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    with_table(ctx, one.max(other), |_| ());
-    let index = |db: i32| usize::try_from(db).unwrap_or(0);
-    TABLES.get(ctx).borrow_mut().swap(index(one), index(other));
+    let mut tables = TABLES.get(ctx).borrow_mut();
+    tables.swap(one as u32, other as u32);
 }
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.
 pub(crate) fn memory(value: &Value, name_len: usize) -> usize {
-    let entry = if value.lease.get().is_some() {
+    let entry = if value.listed.get().is_some() {
         entry_size(name_len)
     } else {
         0

@@ -12,5 +12,4 @@ pub(crate) mod name;
 pub(crate) mod remains;
 pub(crate) mod saved;
 pub(crate) mod subscription;
-mod table;
 pub(crate) mod tokens;

@@ -4,11 +4,10 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use mortise_core::{Remains, Stake};
+use mortise_core::{LeaseTables, Remains, Stake};
 
 use crate::ffi::{Context, MainThread};
-use crate::keys::name::Name;
-use crate::keys::table::Table;
+use crate::keys::name::{Name, ShortName};
 use crate::memory::ROOM_KEPT;
 use crate::totals;
 
@@ -21,7 +20,7 @@ static CROWDS: MainThread<RefCell<Crowds>> = MainThread::new(RefCell::new(Crowds
 #[derive(Debug)]
 struct Crowds {
     locks: VecDeque<Crowd>,
-    tables: Vec<Table>,
+    tables: Vec<LeaseTables<ShortName>>,
 }
 
 #[derive(Debug)]
@@ -53,8 +52,10 @@ fn keep(ctx: &Context<'_>, db: i32, name: &[u8], holds: Box<Remains>, ended: boo
 }
 
 /// Tables of databases that were emptied.
-pub(crate) fn keep_tables(ctx: &Context<'_>, tables: impl IntoIterator<Item = Table>) {
-    CROWDS.get(ctx).borrow_mut().tables.extend(tables);
+pub(crate) fn keep_tables(ctx: &Context<'_>, tables: LeaseTables<ShortName>) {
+    if !tables.is_empty() {
+        CROWDS.get(ctx).borrow_mut().tables.push(tables);
+    }
 }
 
 /// Drops one hold, or some entries of a table. False if there is none.
@@ -80,10 +81,10 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
 
 impl Crowds {
     fn drop_some_of_a_table(&mut self) -> bool {
-        let Some(table) = self.tables.last_mut() else {
+        let Some(tables) = self.tables.last_mut() else {
             return false;
         };
-        if !table.drop_some() {
+        if !tables.drop_some() {
             self.tables.pop();
         }
         true

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use mortise_core::{Instant, LeaseId};
+use mortise_core::Instant;
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
@@ -242,39 +242,27 @@ fn look_at_replicas(ctx: &Context<'_>, now: Instant) {
 
 /// One slice of work on the leases that are over. True if there is more to do at once.
 fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
-    let databases = leases::tables(ctx).borrow().len();
     let mut slice = Slice::begin();
     let mut name = Vec::new();
-    for db in (0..databases).filter_map(|db| i32::try_from(db).ok()) {
-        while let Some(id) = leases::with_table(ctx, db, |table| table.due(now, &mut name)) {
+    while let Some((db, id)) = leases::due(ctx, now, &mut name) {
+        match settle_call::call(ctx, db, &name, false) {
             // Settled, it is gone or has a later deadline, unless no key belongs to it.
-            let pause = match settle_call::call(ctx, db, &name, false) {
-                Ok(()) => {
-                    aside::forget(ctx, db, &name);
-                    drop_if_stale(ctx, db, id, now, &mut name);
-                    None
-                }
-                Err(refused) => match refused.kind {
+            Ok(()) => {
+                aside::forget(ctx, db, &name);
+                leases::drop_stale(ctx, db, id, now);
+            }
+            Err(refused) => {
+                let pause = match refused.kind {
                     Refusal::Gate => return false,
-                    Refusal::SlotElsewhere => Some(PUT_OFF),
-                    Refusal::Failed => Some(aside::pause(ctx, db, &name, &refused.why)),
-                },
-            };
-            if let Some(pause) = pause {
-                leases::with_table(ctx, db, |table| table.put_off(id, now, pause));
+                    Refusal::SlotElsewhere => PUT_OFF,
+                    Refusal::Failed => aside::pause(ctx, db, &name, &refused.why),
+                };
+                leases::put_off(ctx, db, id, now, pause);
             }
-            if slice.is_over() {
-                return true;
-            }
+        }
+        if slice.is_over() {
+            return true;
         }
     }
     false
-}
-
-fn drop_if_stale(ctx: &Context<'_>, db: i32, id: LeaseId, now: Instant, name: &mut Vec<u8>) {
-    leases::with_table(ctx, db, |table| {
-        if table.due(now, name) == Some(id) {
-            table.drop_stale(id);
-        }
-    });
 }

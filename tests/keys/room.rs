@@ -1,7 +1,7 @@
 //! What the table of locks takes, and when it gives it back.
 
 use mortise_harness::redis::Cmd;
-use mortise_harness::{Conn, Server, command, eventually};
+use mortise_harness::{Conn, Server, cmd, command, eventually, int};
 
 fn used(server: &Server) -> u64 {
     server.info("memory")["used_memory"].parse().unwrap()
@@ -41,4 +41,80 @@ fn what_a_crowd_of_locks_took_is_given_back_though_one_of_them_is_held_on() {
             false => Err(format!("{before} bytes before, {now} now")),
         }
     });
+}
+
+/// A server with so many databases, of which the last one is used.
+const DATABASES: usize = 1_000_000;
+
+fn server_of_many_databases() -> Server {
+    let databases = DATABASES.to_string();
+    Server::builder().config("databases", &databases).start()
+}
+
+#[test]
+fn the_first_lock_in_the_last_of_a_million_databases_costs_what_one_in_the_first_does() {
+    let server = server_of_many_databases();
+    let mut conn = server.connect();
+    cmd!(conn, "SELECT", 0);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let before = used(&server);
+    cmd!(conn, "SELECT", DATABASES - 1);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    assert!(used(&server) < before + MIB);
+    assert_eq!(server.gauge("locks"), 2);
+    cmd!(conn, "FLUSHALL");
+    eventually("the memory is given back", || used(&server) < before + MIB);
+    assert_eq!(server.gauge("locks"), 0);
+}
+
+#[test]
+fn locks_in_the_last_databases_end_and_swap_like_all_others() {
+    let server = server_of_many_databases();
+    let mut conn = server.connect();
+    let (last, other) = (DATABASES - 1, DATABASES / 2);
+    cmd!(conn, "SELECT", last);
+    cmd!(conn, "LOCK.ACQUIRE", "short", "a", 300);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let before = used(&server);
+    cmd!(conn, "SWAPDB", last, other);
+    cmd!(conn, "SELECT", other);
+    assert_eq!(int(&cmd!(conn, "COPY", "key", "copy", "DB", last)), 1);
+    cmd!(conn, "SWAPDB", last, 3);
+    eventually("the short lease is over", || {
+        int(&cmd!(conn, "EXISTS", "short")) == 0
+    });
+    assert_eq!(server.gauge("locks"), 2);
+    cmd!(conn, "FLUSHDB");
+    assert_eq!(server.gauge("locks"), 1);
+    cmd!(conn, "SELECT", 3);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "copy", "a")), 0);
+    assert!(used(&server) < before + MIB);
+}
+
+#[test]
+fn ten_thousand_databases_with_a_lock_each_take_little_more_than_one_with_ten_thousand() {
+    const USED: usize = 10_000;
+    let server = Server::builder().config("databases", "20000").start();
+    let mut conn = server.connect();
+    let strings = used(&server);
+    let select = |n: usize| command!("SELECT", n / 2);
+    send_all(&mut conn, 2 * USED, |n| match n % 2 {
+        0 => select(n),
+        _ => command!("SET", "key", "a", "PX", 600_000),
+    });
+    let before = used(&server);
+    let strings = before - strings;
+    cmd!(conn, "FLUSHALL");
+    let before = used(&server);
+    send_all(&mut conn, 2 * USED, |n| match n % 2 {
+        0 => select(n),
+        _ => command!("LOCK.ACQUIRE", "key", "a", 600_000),
+    });
+    // A ring for each would be 330 MB.
+    let locks = used(&server) - before;
+    assert!(
+        locks < strings + 1_000 * USED as u64,
+        "{locks} bytes, strings take {strings}"
+    );
+    assert_eq!(server.gauge("locks"), USED as i64);
 }

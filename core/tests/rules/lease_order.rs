@@ -94,9 +94,10 @@ proptest! {
     #[test]
     fn due_is_what_a_sorted_set_says(
         boot in 0..DAY,
+        sparse in any::<bool>(),
         steps in prop::collection::vec(steps(), 1..300),
     ) {
-        let mut world = World::new(boot);
+        let mut world = World::new(boot, sparse);
         for step in steps {
             world.step(&step);
             world.check();
@@ -125,9 +126,12 @@ struct Entry {
 }
 
 impl World {
-    fn new(boot: u64) -> Self {
+    fn new(boot: u64, sparse: bool) -> Self {
         Self {
-            order: LeaseOrder::new(),
+            order: match sparse {
+                true => LeaseOrder::sparse(),
+                false => LeaseOrder::new(),
+            },
             now: boot,
             entries: BTreeMap::new(),
             by_due: BTreeSet::new(),
@@ -192,6 +196,9 @@ impl World {
     fn sweep(&mut self, most: usize, put_off: Option<u64>) {
         for round in 0..most {
             let Some((id, &key)) = self.order.due(at(self.now)) else {
+                let next = self.order.next_due();
+                assert!(next.is_none_or(|next| next > at(self.now)), "due then");
+                assert_eq!(next.is_none(), self.entries.is_empty());
                 // Only what became due within a bucket's width may be missing.
                 let missed = self.by_due.first().map(|(due, _)| *due);
                 assert!(missed.is_none_or(|due| due + WIDTH > self.now));
@@ -355,6 +362,27 @@ fn half_a_million_entries_give_their_memory_back_though_one_of_them_stays() {
         // The ring, which is always there, and of the entries' room a few bytes a chunk.
         assert!(left < full / 20, "{left} of {full} bytes");
         assert_eq!(order.get(ids[kept as usize]), Some(&kept));
+    }
+}
+
+#[test]
+fn a_sparse_order_takes_little_while_it_has_few_entries() {
+    let mut order = LeaseOrder::sparse();
+    let small = |order: &LeaseOrder<u64>| order.heap_size() < 1_500;
+    let few: Vec<LeaseId> = (0..10)
+        .map(|i| order.insert(at(0), at(i * RING / 5), i))
+        .collect();
+    assert!(small(&order), "{} bytes", order.heap_size());
+    let many: Vec<LeaseId> = (0..1_000)
+        .map(|i| order.insert(at(0), at(i * 100), i))
+        .collect();
+    assert!(!small(&order));
+    for id in many {
+        order.remove(id);
+    }
+    assert!(order.heap_size() < 8_192, "{} bytes", order.heap_size());
+    for (i, id) in few.into_iter().enumerate() {
+        assert_eq!(order.remove(id), Some(i as u64));
     }
 }
 

@@ -6,6 +6,7 @@ mod codec;
 mod crowds;
 mod deadlock;
 mod lease_order;
+mod lease_tables;
 mod locks;
 mod mail;
 mod observed;

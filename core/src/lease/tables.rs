@@ -1,0 +1,251 @@
+//! The locks of each database in the order of their leases, and how many hold them.
+//!
+//! A database has a table while it has locks: one without costs nothing, however many there are. The
+//! tables are ordered, too, so that a sweep looks only at those in which a lease may be over.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use super::{LeaseId, LeaseOrder};
+use crate::types::Instant;
+
+/// So many tables are kept though they are empty, and are made for many locks from the start: locks
+/// come and go, and most servers use no more databases.
+const KEPT: usize = 16;
+
+/// The locks of all databases.
+#[derive(Debug)]
+pub struct LeaseTables<K> {
+    by_db: BTreeMap<u32, Box<Table<K>>>,
+    /// When each table is to be looked at.
+    looks: BTreeSet<(Instant, u32)>,
+    locks: u64,
+    holders: u64,
+}
+
+#[derive(Debug)]
+struct Table<K> {
+    order: LeaseOrder<K>,
+    holders: u64,
+    /// No lease is over before. May be earlier than the first that is, never later.
+    look: Option<Instant>,
+}
+
+/// How the table of its database knows a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its entry.
+    pub id: LeaseId,
+    /// With how many holders it is counted.
+    pub holders: u32,
+}
+
+impl<K> Default for LeaseTables<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K> LeaseTables<K> {
+    /// No locks.
+    pub const fn new() -> Self {
+        Self {
+            by_db: BTreeMap::new(),
+            looks: BTreeSet::new(),
+            locks: 0,
+            holders: 0,
+        }
+    }
+
+    /// How many locks there are.
+    pub fn locks(&self) -> u64 {
+        self.locks
+    }
+
+    /// How many holds there are, all locks together.
+    pub fn holders(&self) -> u64 {
+        self.holders
+    }
+
+    /// No database has a table.
+    pub fn is_empty(&self) -> bool {
+        self.by_db.is_empty()
+    }
+
+    /// Gives an entry that could not be settled another moment.
+    pub fn put_off(&mut self, db: u32, id: LeaseId, until: Instant) {
+        if let Some(table) = self.by_db.get_mut(&db) {
+            table.order.reschedule(id, until);
+        }
+    }
+
+    /// Two databases have changed places.
+    pub fn swap(&mut self, one: u32, other: u32) {
+        let (first, second) = (self.take(one), self.take(other));
+        self.put(one, second);
+        self.put(other, first);
+    }
+
+    /// The database, or every one, is emptied. Answers its locks, to be dropped a few at a time.
+    #[must_use]
+    pub fn clear(&mut self, db: Option<u32>) -> Self {
+        let Some(db) = db else {
+            return std::mem::take(self);
+        };
+        let mut gone = Self::new();
+        if let Some(table) = self.take(db) {
+            let (locks, holders) = (table.order.len() as u64, table.holders);
+            (gone.locks, gone.holders) = (locks, holders);
+            self.locks -= locks;
+            self.holders -= holders;
+            gone.put(db, Some(table));
+        }
+        gone
+    }
+
+    /// Drops some of the locks of tables that are not used any more. False if none is left.
+    pub fn drop_some(&mut self) -> bool {
+        // There is at most one for each table, and each table takes a call at least.
+        self.looks.pop_first();
+        let Some(mut first) = self.by_db.first_entry() else {
+            return false;
+        };
+        if !first.get_mut().order.drop_some() {
+            first.remove();
+        }
+        true
+    }
+
+    fn take(&mut self, db: u32) -> Option<Box<Table<K>>> {
+        let table = self.by_db.remove(&db)?;
+        if let Some(look) = table.look {
+            self.looks.remove(&(look, db));
+        }
+        Some(table)
+    }
+
+    fn put(&mut self, db: u32, table: Option<Box<Table<K>>>) {
+        let Some(table) = table else { return };
+        if let Some(look) = table.look {
+            self.looks.insert((look, db));
+        }
+        self.by_db.insert(db, table);
+    }
+}
+
+impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
+    /// The lock at the key has `holders`, and loses the first at `deadline`. `listed` is what this
+    /// answered for it before.
+    pub fn follow(
+        &mut self,
+        db: u32,
+        name: &[u8],
+        listed: Option<Listed>,
+        holders: u32,
+        deadline: Instant,
+        now: Instant,
+    ) -> Listed {
+        let empty = self.by_db.len();
+        let table = match self.by_db.entry(db) {
+            Entry::Occupied(table) => table.into_mut(),
+            Entry::Vacant(room) => room.insert(Box::new(Table::new(empty < KEPT))),
+        };
+        let listed = listed.filter(|listed| table.is_of(listed.id, name));
+        let id = match listed {
+            Some(listed) => {
+                table.order.reschedule(listed.id, deadline);
+                listed.id
+            }
+            None => {
+                self.locks += 1;
+                table.order.insert(now, deadline, name.into())
+            }
+        };
+        let counted = listed.map_or(0, |listed| listed.holders);
+        if holders != counted {
+            count(&mut table.holders, counted, holders);
+            count(&mut self.holders, counted, holders);
+        }
+        if table.look.is_none_or(|look| deadline < look) {
+            if let Some(before) = table.look.replace(deadline) {
+                self.looks.remove(&(before, db));
+            }
+            self.looks.insert((deadline, db));
+        }
+        Listed { id, holders }
+    }
+
+    /// The lock has left the key.
+    pub fn forget(&mut self, db: u32, name: &[u8], listed: Listed) {
+        self.drop_entry(db, listed, |table| table.is_of(listed.id, name));
+    }
+
+    /// A lock whose first lease is over: its database and entry, and its name copied into `name`.
+    pub fn due(&mut self, now: Instant, name: &mut Vec<u8>) -> Option<(u32, LeaseId)> {
+        while let Some(&(look, db)) = self.looks.first()
+            && look <= now
+        {
+            let table = self.by_db.get_mut(&db)?;
+            if let Some((id, key)) = table.order.due(now) {
+                name.clear();
+                name.extend_from_slice(key);
+                return Some((db, id));
+            }
+            table.look = table.order.next_due();
+            self.looks.pop_first();
+            if let Some(look) = table.look {
+                self.looks.insert((look, db));
+            }
+        }
+        None
+    }
+
+    /// An entry that was due and has been settled is gone, or has another deadline. One that is due
+    /// nevertheless belongs to no key: it goes.
+    pub fn drop_stale(&mut self, db: u32, id: LeaseId, now: Instant) {
+        self.drop_entry(db, Listed { id, holders: 0 }, |table| {
+            table.order.due(now).is_some_and(|(due, _)| due == id)
+        });
+    }
+
+    fn drop_entry(&mut self, db: u32, listed: Listed, goes: impl FnOnce(&mut Table<K>) -> bool) {
+        let Some(table) = self.by_db.get_mut(&db) else {
+            return;
+        };
+        if !goes(table) || table.order.remove(listed.id).is_none() {
+            return;
+        }
+        self.locks -= 1;
+        count(&mut table.holders, listed.holders, 0);
+        count(&mut self.holders, listed.holders, 0);
+        if table.order.is_empty() && self.by_db.len() > KEPT {
+            self.take(db);
+        }
+    }
+}
+
+/// So many holders are there now instead of `before`.
+fn count(holders: &mut u64, before: u32, now: u32) {
+    *holders = (*holders + u64::from(now)).saturating_sub(before.into());
+}
+
+impl<K> Table<K> {
+    fn new(for_many: bool) -> Self {
+        Self {
+            order: match for_many {
+                true => LeaseOrder::new(),
+                false => LeaseOrder::sparse(),
+            },
+            holders: 0,
+            look: None,
+        }
+    }
+}
+
+impl<K: Deref<Target = [u8]>> Table<K> {
+    /// The entry is that of the key. Otherwise it is another lock's by now.
+    fn is_of(&self, id: LeaseId, name: &[u8]) -> bool {
+        self.order.get(id).is_some_and(|entry| **entry == *name)
+    }
+}

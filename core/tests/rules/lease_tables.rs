@@ -1,0 +1,183 @@
+//! The tables of all databases against a list of locks: what they count, what is due first, and what a database without
+//! locks takes.
+
+use std::collections::BTreeMap;
+
+use allocation_counter::measure;
+use mortise_core::{Instant, LeaseTables, Listed};
+use proptest::prelude::*;
+
+type Tables = LeaseTables<Box<[u8]>>;
+/// By database and name: how it is listed, and when its first lease ends.
+type Model = BTreeMap<(u32, u8), (Listed, u64)>;
+
+/// So late may a deadline be noticed.
+const WIDTH: u64 = 32;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Follow {
+        db: u32,
+        name: u8,
+        holders: u32,
+        after: u64,
+    },
+    Forget {
+        db: u32,
+        name: u8,
+    },
+    Swap(u32, u32),
+    Clear(Option<u32>),
+    Sweep {
+        after: u64,
+    },
+}
+
+fn dbs() -> impl Strategy<Value = u32> {
+    prop_oneof![3 => 0..3_u32, 2 => 0..40_u32, 1 => Just(999_999)]
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let follow = (dbs(), 0..90_u8, 1..4_u32, 0..400_000_u64);
+    prop_oneof![
+        60 => follow.prop_map(|(db, name, holders, after)| Step::Follow { db, name, holders, after }),
+        20 => (dbs(), 0..90_u8).prop_map(|(db, name)| Step::Forget { db, name }),
+        2 => (dbs(), dbs()).prop_map(|(one, other)| Step::Swap(one, other)),
+        1 => prop::option::weighted(0.8, dbs()).prop_map(Step::Clear),
+        8 => (0..100_000_u64).prop_map(|after| Step::Sweep { after }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_tables_know_what_a_list_of_all_locks_knows(
+        steps in prop::collection::vec(steps(), 1..600),
+    ) {
+        let (mut tables, mut model, mut now) = (Tables::new(), Model::new(), 1_000);
+        for step in steps {
+            act(&mut tables, &mut model, &mut now, &step);
+            prop_assert_eq!(tables.locks(), model.len() as u64);
+            let holders = model.values().map(|(listed, _)| u64::from(listed.holders)).sum::<u64>();
+            prop_assert_eq!(tables.holders(), holders);
+        }
+    }
+}
+
+fn act(tables: &mut Tables, model: &mut Model, now: &mut u64, step: &Step) {
+    match *step {
+        Step::Follow {
+            db,
+            name,
+            holders,
+            after,
+        } => {
+            let deadline = *now + after;
+            let before = model.get(&(db, name)).map(|(listed, _)| *listed);
+            let listed = tables.follow(db, &[name], before, holders, at(deadline), at(*now));
+            model.insert((db, name), (listed, deadline));
+        }
+        Step::Forget { db, name } => {
+            if let Some((listed, _)) = model.remove(&(db, name)) {
+                tables.forget(db, &[name], listed);
+                tables.forget(db, &[name], listed);
+            }
+        }
+        Step::Swap(one, other) => {
+            tables.swap(one, other);
+            let locks = std::mem::take(model).into_iter();
+            model.extend(locks.map(|((db, name), lock)| match db {
+                db if db == one => ((other, name), lock),
+                db if db == other => ((one, name), lock),
+                db => ((db, name), lock),
+            }));
+        }
+        Step::Clear(db) => {
+            let mut gone = tables.clear(db);
+            while gone.drop_some() {}
+            model.retain(|(at, _), _| db.is_some_and(|db| db != *at));
+        }
+        Step::Sweep { after } => {
+            *now += after;
+            sweep(tables, model, *now);
+        }
+    }
+}
+
+fn sweep(tables: &mut Tables, model: &mut Model, now: u64) {
+    let mut name = Vec::new();
+    while let Some((db, id)) = tables.due(at(now), &mut name) {
+        let (listed, deadline) = model.remove(&(db, name[0])).expect("a lock that is there");
+        assert_eq!(listed.id, id);
+        assert!(deadline <= now, "due before its deadline");
+        tables.forget(db, &name, listed);
+    }
+    let late = model.values().find(|(_, deadline)| deadline + WIDTH <= now);
+    assert_eq!(late, None, "ended and not due");
+}
+
+/// Bytes that a hundred thousand databases with one lock each may take, for each.
+const MOST: i64 = 1_000;
+
+#[test]
+fn a_database_costs_nothing_without_locks_and_little_with_one() {
+    const DATABASES: u32 = 100_000;
+    let mut tables = Tables::new();
+    let one = measure(|| {
+        tables.follow(u32::MAX, b"key", None, 1, at(30_000), at(0));
+    });
+    assert!(one.bytes_current < 64_000, "{one:?}");
+    let all = measure(|| {
+        for db in 0..DATABASES {
+            let listed = tables.follow(db, b"key", None, 1, at(30_000), at(0));
+            assert_eq!(listed.holders, 1);
+        }
+    });
+    let each = all.bytes_current / i64::from(DATABASES);
+    assert!(each < MOST, "{each} bytes each");
+    let gone = measure(|| {
+        let mut gone = tables.clear(None);
+        while gone.drop_some() {}
+    });
+    assert_eq!(
+        one.bytes_current + all.bytes_current + gone.bytes_current,
+        0
+    );
+}
+
+#[test]
+fn a_database_that_has_no_locks_any_more_costs_nothing_again() {
+    let mut tables = Tables::new();
+    let round = measure(|| {
+        for db in 0..10_000 {
+            let listed = tables.follow(db, b"key", None, 1, at(30_000), at(0));
+            let listed = tables.follow(db, b"key", Some(listed), 2, at(40_000), at(10));
+            tables.forget(db, b"key", listed);
+        }
+    });
+    assert_eq!((tables.locks(), tables.holders()), (0, 0));
+    // The rings of the first ones, which are kept.
+    assert!(round.bytes_current < 1_000_000, "{round:?}");
+}
+
+#[test]
+fn an_entry_that_no_key_belongs_to_goes_and_others_stay() {
+    let mut tables = Tables::new();
+    let lost = tables.follow(7, b"lost", None, 1, at(1_000), at(0));
+    tables.follow(7, b"kept", None, 1, at(9_000), at(0));
+    let mut name = Vec::new();
+    assert_eq!(tables.due(at(2_000), &mut name), Some((7, lost.id)));
+    assert_eq!(name, b"lost");
+    tables.put_off(7, lost.id, at(3_000));
+    assert_eq!(tables.due(at(2_500), &mut name), None);
+    assert_eq!(tables.due(at(4_000), &mut name), Some((7, lost.id)));
+    tables.drop_stale(7, lost.id, at(4_000));
+    assert_eq!(tables.locks(), 1);
+    assert_eq!(tables.due(at(8_000), &mut name), None);
+    assert!(tables.due(at(10_000), &mut name).is_some());
+}
