@@ -1,8 +1,8 @@
 //! The commands that the client sends: parse, ask the core, reply.
 
 use mortise_core::{
-    AcquireError, Busy, Changed, Count, Grant, How, Lease, Mode, OwnerRef, Release, Request, Token,
-    Wait, Waiter,
+    AcquireError, Busy, Count, Grant, How, Instant, Lease, Mode, OwnerRef, Release, Request, Terms,
+    Token, Turn, Wait, Waiter,
 };
 
 use super::letters::Call;
@@ -89,8 +89,7 @@ impl Server {
                 _ => return None,
             }
         }
-        let request = Request {
-            owner,
+        let terms = Terms {
             mode,
             lease,
             holds,
@@ -98,6 +97,7 @@ impl Server {
             token,
             client: 0,
         };
+        let request = Request { owner, terms };
         if self.left.has_left(0, key, owner, self.instant()) {
             return Some(Out::error("LEFT the owner has left this key for good"));
         }
@@ -130,23 +130,16 @@ impl Server {
 
     fn try_acquire(&mut self, key: &[u8], request: &Request<'_>) -> Result<Grant, AcquireError> {
         let is_closed = self.forbids_grants();
-        let others_wait = self.queues.get(0, key).is_some();
+        let turn = match self.queues.get(0, key) {
+            Some(_) => Turn::Behind,
+            None => Turn::First,
+        };
         self.with_live(key, |server, live| {
-            let stake = live.hold(request.owner);
             if is_closed {
-                let adds = |token| live.adds_to_hold(request.owner, token);
-                if request.token.is_some_and(|token| !adds(token)) {
-                    return Err(AcquireError::NotHeldByToken);
-                }
-                let upgrades = request.mode == Mode::Write && stake.is_some_and(|it| it.write == 0);
-                let busy = if upgrades { Busy::Upgrade } else { Busy::Held };
-                return Err(AcquireError::Busy(busy));
-            }
-            if others_wait && stake.is_none() && request.token.is_none() {
-                return Err(AcquireError::Busy(Busy::Held));
+                return Err(live.refuse_in_grace(request));
             }
             let wall = server.wall();
-            live.acquire(request, &mut server.tokens, wall)
+            live.acquire(request, turn, &mut server.tokens, wall)
         })
     }
 
@@ -155,7 +148,8 @@ impl Server {
         if let Some(mailbox) = mailbox {
             self.open_box(mailbox);
             let id = key_id(key);
-            self.mail.withdraw_refusal(&id, request.owner, request.mode);
+            self.mail
+                .withdraw_refusal(&id, request.owner, request.terms.mode);
         }
     }
 
@@ -167,42 +161,38 @@ impl Server {
         wait: u64,
         mailbox: &[u8],
     ) -> Vec<u8> {
-        let limit = (wait > 0).then(|| self.instant().after(wait));
+        let until = match wait {
+            0 => Instant::NEVER,
+            wait => self.instant().after(wait),
+        };
         let there = self.queues.requests_of(0, key, request.owner);
         let again = there.into_iter().find(|id| {
             let waiter = self.queues.waiter(*id);
-            waiter.is_some_and(|(_, waiter)| waiter.mode == request.mode)
+            waiter.is_some_and(|(_, waiter)| waiter.terms.mode == request.terms.mode)
                 && self.mail.is_expected(*id)
         });
         let waiter = match again {
             Some(waiter) => {
-                let changed = Changed {
-                    lease: request.lease,
-                    holds: request.holds,
-                    fence: request.fence,
-                    token: request.token,
-                    limit,
-                };
-                self.queues.take_over(waiter, changed);
+                self.queues.take_over(waiter, request.terms, until);
                 waiter
             }
             None => {
                 let wait = Wait {
                     key: key_id(key),
                     owner: request.owner.to_owner(),
-                    mode: request.mode,
+                    mode: request.terms.mode,
                     upgrade: busy == Busy::Upgrade,
                 };
                 if self.closes_cycle(&wait) {
                     return Out::error("DEADLOCK the wait would close a cycle of waits");
                 }
-                self.push(request, &wait, limit)
+                self.push(request, &wait, until)
             }
         };
         let id = self.open_box(mailbox);
         self.mail.expect(waiter, id);
         self.mail
-            .withdraw_refusal(&key_id(key), request.owner, request.mode);
+            .withdraw_refusal(&key_id(key), request.owner, request.terms.mode);
         let mut out = Out::default();
         out.array(2);
         out.text(b"QUEUED");
@@ -214,20 +204,15 @@ impl Server {
         &mut self,
         request: &Request<'_>,
         wait: &Wait,
-        limit: Option<mortise_core::Instant>,
+        until: Instant,
     ) -> mortise_core::WaiterId {
         let id = self.queues.next_id();
         let waiter = Waiter {
             id,
             owner: wait.owner.clone(),
-            mode: request.mode,
-            lease: request.lease,
-            holds: request.holds,
-            fence: request.fence,
-            token: request.token,
-            client: 0,
+            terms: request.terms,
             since: self.instant(),
-            limit,
+            until,
         };
         self.queues.push(0, &wait.key.name, waiter, wait.upgrade);
         let held = self.locks.get(&*wait.key.name);
