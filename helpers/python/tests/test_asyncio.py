@@ -69,17 +69,17 @@ async def test_a_cancelled_wait_leaves_the_queue(ar, server):
 
 async def test_of_many_who_give_up_at_once_each_is_left_for_itself_while_the_others_are_served(ar, server):
     async def use(lock):
-        assert await lock.acquire(blocking_timeout=120)
+        assert await lock.acquire(blocking_timeout=600)
         await lock.release()
 
     async with Lock(ar, "stock"):
         tasks = [asyncio.create_task(use(Lock(ar, "stock"))) for _ in range(20_000)]
-        await soon(lambda: server.waiters("stock") == 20_000)
+        await soon(lambda: server.waiters("stock") == 20_000, 240)
         left = server.commands("leave")
         for task in tasks[::2]:
             task.cancel()
     await asyncio.gather(*tasks[1::2])
-    await soon(server.nothing_is_left)
+    await soon(server.nothing_is_left, 240)
     assert 10_000 <= server.commands("leave") - left < 100_000  # some twice on a busy machine; not all of them with each request
 
 
