@@ -180,7 +180,8 @@ public final class Held implements AutoCloseable {
         }
         if (sent >= renewal - lease / 12 && renewal < limit) {
             renewal = limit;
-            renew().thenAccept(reply -> locks.with(() -> renewed(sent, reply)));
+            long known = token;
+            renew().thenAccept(reply -> locks.with(() -> renewed(sent, known, reply)));
         }
         return nextLook();
     }
@@ -190,13 +191,13 @@ public final class Held implements AutoCloseable {
     }
 
     /** Acts on the reply to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost. */
-    private void renewed(long sent, Object reply) {
+    private void renewed(long sent, long known, Object reply) {
         if (!state()) {
             return;
         } else if (reply instanceof LockException && !isGone(reply)) {
             renewal = Clock.now() + lease / 6;
             locks.refresh();
-        } else if (reply instanceof Long now && (now == token || upgrading && now > token)) {
+        } else if (reply instanceof Long now && (now == token || now == known || upgrading && now > token)) { // before an upgrade or after
             extend(sent);
         } else {
             lose();

@@ -7,8 +7,13 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
@@ -95,6 +100,48 @@ class ThreadLockTest {
         assertFalse(start(() -> both.readLock().tryLock()).get());
         both.writeLock().unlock();
         assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_reader_that_becomes_a_writer_while_its_renewal_is_on_the_way_keeps_the_lock(Via via) throws Exception {
+        var renewed = new CountDownLatch(1);
+        var answered = new CountDownLatch(1);
+        Client late = (Client) Proxy.newProxyInstance(Client.class.getClassLoader(), new Class<?>[] {Client.class}, new InvocationHandler() {
+            private final Client client = via.connect(server.port);
+
+            /** Holds back the reply to a renewal that comes before the upgrade. */
+            @Override
+            public Object invoke(Object proxy, Method method, Object[] args) throws Throwable {
+                try {
+                    Object reply = method.invoke(client, args);
+                    if (method.getName().equals("send") && args[1].toString().contains("LOCK.RENEW") && server.waiters("k") == 1) {
+                        renewed.countDown();
+                        answered.await();
+                    }
+                    return reply;
+                } catch (InvocationTargetException e) {
+                    throw e.getCause();
+                }
+            }
+        });
+        var locks = new Locks(late);
+        open.add(locks);
+        var both = locks.readWriteLock("k", Duration.ofSeconds(12));
+        both.readLock().lock();
+        var other = locks(via).take("k").read().acquire();
+        var leaves = start(() -> {
+            renewed.await();
+            other.unlock();
+            return null;
+        });
+        both.writeLock().lock();
+        leaves.get();
+        answered.countDown();
+        locks.take("next").acquire().unlock(); // its replies come after that of the renewal
+        assertTrue(both.writeLock().token() > 0, "it was lost");
+        both.readLock().unlock();
+        both.writeLock().unlock();
     }
 
     @ParameterizedTest
