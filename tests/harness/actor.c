@@ -108,7 +108,7 @@ static int on_thread(void *ctx, void **argv, int argc) {
 }
 
 /* What is run within which event. */
-#define MOST 16
+#define MOST 64
 static struct {
     void *event, *key;
     long left;

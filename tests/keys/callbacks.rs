@@ -10,7 +10,7 @@ fn server() -> Server {
 }
 
 /// What a callback does to the lock `key`, of which `one` and `other` hold a share.
-const DEEDS: [&[&str]; 14] = [
+pub(crate) const DEEDS: [&[&str]; 14] = [
     &["DEL", "key"],
     &["UNLINK", "key"],
     &["SET", "key", "value"],

@@ -6,5 +6,6 @@ mod first_lock;
 mod lazyfree;
 mod loss;
 mod memory;
+mod memory_safety;
 mod moving;
 mod room;

@@ -147,6 +147,13 @@ impl Builder {
         self
     }
 
+    /// Lets valgrind watch the server's memory, which makes it some twenty times slower: what is misused fails the test
+    /// that holds the server.
+    pub fn under_valgrind(mut self) -> Self {
+        self.setup.valgrind = true;
+        self
+    }
+
     /// Lets [`Server::run_out_of_entropy`] work.
     pub fn may_run_out_of_entropy(mut self) -> Self {
         self.setup.entropy_ends = true;

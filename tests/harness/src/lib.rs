@@ -40,6 +40,7 @@
 //! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`], [`Server::clock_envs`] |
 //! | put it on another machine | [`Builder::on_another_machine`] |
+//! | let valgrind watch its memory | [`Builder::under_valgrind`] |
 //! | let our module panic | [`Builder::may_run_out_of_entropy`], [`Server::run_out_of_entropy`] |
 //! | let another module call ours | [`Server::load_actor`] |
 //!
@@ -79,6 +80,7 @@ mod setup;
 mod slots;
 mod snapshot;
 mod start_error;
+mod valgrind;
 mod value;
 mod version;
 mod work_dir;

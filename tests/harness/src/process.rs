@@ -19,9 +19,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` with the arguments; its output goes to the files.
+    /// Starts `program`, with what stands before the configuration file, and the arguments; its output goes to the files.
     pub(crate) fn start(
-        program: &str,
+        program: &[String],
         config: &Path,
         args: &[&str],
         envs: &[(String, String)],
@@ -32,10 +32,15 @@ impl Process {
         let mut command = match setpriv() {
             true => {
                 let mut command = Command::new("setpriv");
-                command.args(["--pdeathsig", "KILL", program]);
+                command.args(["--pdeathsig", "KILL"]);
+                command.args(program);
                 command
             }
-            false => Command::new(program),
+            false => {
+                let mut command = Command::new(&program[0]);
+                command.args(&program[1..]);
+                command
+            }
         };
         command
             .arg(config)

@@ -17,6 +17,7 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::setup::{Setup, socket_path};
 use crate::start_error::{StartError, StartFailure};
+use crate::valgrind;
 use crate::value::{info, text};
 use crate::version::Version;
 use crate::work_dir::WorkDir;
@@ -315,9 +316,11 @@ impl Drop for Server {
         let ended = self.process.as_mut().and_then(Process::ended);
         self.process = None;
         let log = self.log();
+        let misuse = valgrind::findings(self.dir());
         let crash = crash_line(&log).filter(|_| !self.setup.entropy_ends);
         let fault = match (crash, ended) {
             (Some(line), _) => Some(format!("crashed: {line}")),
+            _ if misuse.is_some() => misuse.map(|text| format!("misuses memory:\n{text}")),
             (None, Some(status)) if !status.success() => Some(format!("ended with {status}")),
             _ => None,
         };

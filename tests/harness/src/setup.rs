@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::clock_shim::{self, ClockStep};
 use crate::entropy;
 use crate::module::module_path;
+use crate::valgrind;
 
 /// The part of a server's configuration that outlives a restart.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub(crate) struct Setup {
     pub(crate) clock: Option<ClockStep>,
     /// It has ids of the machine and its boot and a boot-time clock of its own, as another machine has.
     pub(crate) machine: bool,
+    /// valgrind watches its memory.
+    pub(crate) valgrind: bool,
     /// It may run out of random numbers, and its module panic.
     pub(crate) entropy_ends: bool,
 }
@@ -41,6 +44,7 @@ impl Setup {
             alone: false,
             clock: None,
             machine: false,
+            valgrind: false,
             entropy_ends: false,
         }
     }
@@ -54,11 +58,15 @@ impl Setup {
         self.module_args.push((name.to_owned(), value.to_owned()));
     }
 
-    /// The program to run.
-    pub(crate) fn program(&self) -> String {
-        match &self.program {
+    /// The program to run, and what stands before the configuration file on its command line.
+    pub(crate) fn command(&self, dir: &Path) -> Vec<String> {
+        let program = match &self.program {
             Some(program) => program.to_string_lossy().into_owned(),
             None => server_program(),
+        };
+        match self.valgrind {
+            true => valgrind::command(dir, &program),
+            false => vec![program],
         }
     }
 

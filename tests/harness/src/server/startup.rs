@@ -17,7 +17,8 @@ impl Server {
         let conf = self.conf_path();
         let conf_text = self.setup.conf(self.dir(), self.port(), self.log.logfile());
         fs::write(&conf, conf_text).expect("the server's folder can be written");
-        let program = self.setup.program();
+        let command = self.setup.command(self.dir());
+        let program = command.join(" ");
         let stdout = self
             .log
             .stdout()
@@ -27,7 +28,7 @@ impl Server {
             .stderr()
             .expect("the server's folder can be written");
         let envs = self.setup.envs(self.dir());
-        let mut process = Process::start(&program, &conf, self.setup.args(), &envs, stdout, stderr)
+        let mut process = Process::start(&command, &conf, self.setup.args(), &envs, stdout, stderr)
             .map_err(|error| self.start_error(format!("{program} cannot be run: {error}")))?;
         let outcome = within(LIFE_LIMIT, || match process.ended() {
             Some(status) => Ok(Err(format!("{program} ended at once with {status}"))),

@@ -1,0 +1,76 @@
+//! Another module's callbacks and threads, while valgrind watches the memory of the server: see `callbacks`, and `threads` in
+//! `tests/waiting`.
+
+use mortise_harness::{Server, cmd, eventually_within, int, waiter};
+use std::time::Duration;
+
+use crate::callbacks::DEEDS;
+
+/// valgrind makes the server slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn nothing_reads_or_writes_what_a_callback_has_freed() {
+    let server = Server::builder().alone().under_valgrind().start();
+    server.load_actor();
+    let mut conn = server.connect();
+    let mut reactions = 0;
+    for event in ["lock.release", "lock.acquire", "lock.expire"] {
+        for deed in DEEDS {
+            cmd!(conn, "FLUSHALL");
+            cmd!(conn, "LOCK.RLOCK", "key", "one", 60_000);
+            cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);
+            let guarded = int(&cmd!(conn, "LOCK.RLOCK", "key", "guarded", 60_000));
+            if event == "lock.expire" {
+                cmd!(conn, "LOCK.RLOCK", "key", "brief", 1);
+            }
+            cmd!(conn, "ACTOR.ON", event, "key", 1, deed);
+            match event {
+                "lock.release" => cmd!(
+                    conn,
+                    "LOCK.GUARD",
+                    "key",
+                    "guarded",
+                    guarded,
+                    "LOCK.RELEASE",
+                    "key",
+                    "one"
+                ),
+                "lock.acquire" => cmd!(conn, "LOCK.RLOCK", "key", "new", 60_000),
+                _ => cmd!(conn, "PING"),
+            };
+            reactions += 1;
+            eventually_within(PATIENCE, "the callback has run", || {
+                let fired = int(&cmd!(conn, "ACTOR.FIRED"));
+                if fired == reactions {
+                    Ok(())
+                } else {
+                    Err((event, deed, fired))
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn commands_on_threads_misuse_nothing() {
+    let server = Server::builder().alone().under_valgrind().start();
+    server.load_actor();
+    let mut conn = server.connect();
+    for round in 0..5 {
+        let holder = format!("holder:{round}");
+        cmd!(conn, "ACTOR.THREAD", "LOCK.ACQUIRE", "key", &holder, 60_000);
+        let next = format!("next:{round}");
+        let mut waiter = waiter!(server, "LOCK.ACQUIRE", "key", &next, 60_000, "WAIT", 0);
+        let take_away: &[&str] = match round {
+            0 => &["LOCK.RELEASE", "key", &holder],
+            1 => &["LOCK.LEAVE", "key", &holder],
+            2 => &["DEL", "key"],
+            3 => &["RENAME", "key", "elsewhere"],
+            _ => &["FLUSHALL"],
+        };
+        cmd!(conn, "ACTOR.THREAD", take_away);
+        assert!(int(&waiter.recv()) > 0, "{take_away:?}");
+        cmd!(conn, "ACTOR.THREAD", "LOCK.RELEASE", "key", &next);
+    }
+}
