@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use crate::ffi::{self, Context, Source, Value};
-use crate::keys::{arrivals, effect, leases, saved, tokens};
+use crate::keys::{arrivals, effect, leases, saved, strays, tokens};
 use crate::turn::unlinked;
 
 /// The type `mort-lock`.
@@ -39,6 +39,10 @@ impl ffi::DataType for LockType {
 
     fn unlinked(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
         unlinked::on_unlinked(ctx, db, name, value);
+    }
+
+    fn freed(value: &Value) {
+        strays::on_freed(value);
     }
 
     fn memory(value: &Value, name_len: usize) -> usize {

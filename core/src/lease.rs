@@ -9,6 +9,7 @@
 //!
 //! An order that is one of many has its buckets in the sorted map alone while it has few entries.
 
+mod strays;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::num::NonZeroU32;
 use crate::slab::Slab;
 use crate::types::Instant;
 
+pub use strays::{StrayId, Strays};
 pub use tables::{LeaseTables, Listed};
 
 /// Width of a bucket, as a power of two in milliseconds.
@@ -88,19 +90,20 @@ impl<K> LeaseOrder<K> {
 
     /// Nothing to run out.
     pub const fn new() -> Self {
-        Self {
-            buckets: Buckets::new(),
-            entries: Slab::new(),
-            sparse: false,
-        }
+        Self::with(false)
     }
 
     /// The same, for one of many orders: it takes some hundred bytes instead of 32 KB while it has few
     /// entries, and an insert or a remove is O(log n) then.
-    pub fn sparse() -> Self {
+    pub const fn sparse() -> Self {
+        Self::with(true)
+    }
+
+    const fn with(sparse: bool) -> Self {
         Self {
-            sparse: true,
-            ..Self::new()
+            buckets: Buckets::new(),
+            entries: Slab::new(),
+            sparse,
         }
     }
 
@@ -195,11 +198,16 @@ impl<K> LeaseOrder<K> {
     /// An entry whose deadline has passed, by up to 32 ms or the time since the last call. The
     /// caller removes or reschedules it; until then the same one is answered again.
     pub fn due(&mut self, now: Instant) -> Option<(LeaseId, &K)> {
+        let (id, key) = self.due_mut(now)?;
+        Some((id, key))
+    }
+
+    fn due_mut(&mut self, now: Instant) -> Option<(LeaseId, &mut K)> {
         if self.is_empty() {
             return None;
         }
         let id = self.buckets.due(now)?;
-        Some((LeaseId::of(id), &self.entries[id].key))
+        Some((LeaseId::of(id), &mut self.entries[id].key))
     }
 
     /// The moment before which [`Self::due`] answers nothing; `None` if there is no entry.
@@ -212,10 +220,7 @@ impl<K> LeaseOrder<K> {
 
     /// Removes every entry.
     pub fn clear(&mut self) {
-        *self = Self {
-            sparse: self.sparse,
-            ..Self::new()
-        };
+        *self = Self::with(self.sparse);
     }
 
     /// Drops some of the entries of an order that is not used any more. False if none is left.

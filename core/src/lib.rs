@@ -10,7 +10,8 @@
 //! * [`Mail`]: boxes and letters, for those who wait without a connection of their own.
 //! * [`Left`]: who has left a key for good.
 //! * [`TokenClock`]: where fencing tokens come from.
-//! * [`LeaseOrder`]: which lock's lease runs out next; [`LeaseTables`]: that for every database.
+//! * [`LeaseOrder`]: which lock's lease runs out next; [`LeaseTables`]: that for every database;
+//!   [`Strays`]: for locks whose keys are not known.
 //! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
 
 #![forbid(unsafe_code)]
@@ -43,7 +44,7 @@ pub use admission::{Turn, compatible};
 pub use histogram::Histogram;
 pub use hold::Holds;
 pub use key::KeyId;
-pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed};
+pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed, StrayId, Strays};
 pub use left::Left;
 pub use live::Live;
 pub use lock::Lock;

@@ -2,7 +2,7 @@
 //! locks by those who change them. Primaries act on it; replicas keep it so that promotion costs
 //! nothing.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use mortise_core::{Instant, LeaseId, LeaseOrder, LeaseTables};
@@ -10,15 +10,11 @@ use mortise_core::{Instant, LeaseId, LeaseOrder, LeaseTables};
 use crate::ffi::{Context, MainThread, Swap, Value};
 use crate::keys::name::{Name, ShortName};
 use crate::keys::remains;
-use crate::time::{last_deadline, role};
+use crate::keys::strays;
+use crate::time::{clock, last_deadline, role};
 
 static TABLES: MainThread<RefCell<LeaseTables<ShortName>>> =
     MainThread::new(RefCell::new(LeaseTables::new()));
-
-/// The latest end of a lease of a lock that lost its key while it was held. RENAME and MOVE look like that, too, so the
-/// lock may be held on where no table knows of it.
-static LAST_STRAY_DEADLINE: MainThread<Cell<Instant>> =
-    MainThread::new(Cell::new(Instant::from_millis(0)));
 
 /// Locks with holds whose lease is over, too many to have been dropped at once.
 static CROWDED: MainThread<RefCell<BTreeSet<(i32, Name)>>> =
@@ -27,13 +23,14 @@ static CROWDED: MainThread<RefCell<BTreeSet<(i32, Name)>>> =
 /// How many locks are held, and how many hold them.
 pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
     let tables = TABLES.get(ctx).borrow();
-    [tables.locks(), tables.holders()]
+    let [locks, holders] = strays::count(ctx);
+    [tables.locks() + locks, tables.holders() + holders]
 }
 
 /// When the last lease ends, as far as it may still be held.
 pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
-    match TABLES.get(ctx).borrow().locks() {
-        0 => LAST_STRAY_DEADLINE.get(ctx).get(),
+    match count(ctx) {
+        [0, _] => Instant::default(),
         _ => last_deadline::get(ctx),
     }
 }
@@ -60,21 +57,23 @@ pub(crate) fn follow(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value, now
         CROWDED.get(ctx).borrow_mut().insert((db, name.into()));
         deadline = live;
     }
+    strays::leave(ctx, value);
     let mut tables = TABLES.get(ctx).borrow_mut();
     let holders = value.lock.len() as u32;
-    let listed = tables.follow(db as u32, name, value.listed.get(), holders, deadline, now);
-    value.listed.set(Some(listed));
+    let listed = tables.follow(db as u32, name, value.listed(), holders, deadline, now);
+    value.set_listed(listed);
 }
 
-/// The lock has left the key: takes it out of the table.
+/// The lock has left the key: takes it out of the table. If it is held, it may live on under another name.
 pub(crate) fn forget(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
-    if let Some(deadline) = value.lock.last_deadline() {
-        let last = LAST_STRAY_DEADLINE.get(ctx).get().max(deadline);
-        LAST_STRAY_DEADLINE.get(ctx).set(last);
-    }
-    if let Some(listed) = value.listed.take() {
+    if let Some(listed) = value.listed() {
         let mut tables = TABLES.get(ctx).borrow_mut();
         tables.forget(db as u32, name, listed);
+        value.set_stray(None);
+    }
+    match value.lock.is_free() {
+        true => strays::leave(ctx, value),
+        false => strays::enter(ctx, value, clock::now()),
     }
 }
 
@@ -98,7 +97,7 @@ pub(crate) fn drop_stale(ctx: &Context<'_>, db: i32, id: LeaseId, now: Instant) 
 /// The database, or every one, is emptied.
 pub(crate) fn clear(ctx: &Context<'_>, db: Option<u32>) {
     if db.is_none() {
-        LAST_STRAY_DEADLINE.get(ctx).set(Instant::default());
+        strays::forget_all(ctx);
     }
     let gone = TABLES.get(ctx).borrow_mut().clear(db);
     remains::keep_tables(ctx, gone);
@@ -112,7 +111,7 @@ pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.
 pub(crate) fn memory(value: &Value, name_len: usize) -> usize {
-    let entry = if value.listed.get().is_some() {
+    let entry = if value.listed().is_some() {
         entry_size(name_len)
     } else {
         0

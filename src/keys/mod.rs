@@ -11,5 +11,6 @@ pub(crate) mod leases;
 pub(crate) mod name;
 pub(crate) mod remains;
 pub(crate) mod saved;
+pub(crate) mod strays;
 pub(crate) mod subscription;
 pub(crate) mod tokens;

@@ -170,7 +170,7 @@ impl<'c> OpenLock<'c> {
         let marked =
             !dirty::is_empty(self.ctx) || !walk::none(self.ctx) || !arrivals::none(self.ctx);
         let value = self.key.value();
-        marked || value.is_some_and(|value| value.listed.get().is_none())
+        marked || value.is_some_and(|value| value.listed().is_none())
     }
 
     /// There are waiters here.

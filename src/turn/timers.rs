@@ -14,7 +14,7 @@ use mortise_core::Instant;
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
-use crate::keys::{arrivals, dirty, effect, evictions, leases, remains};
+use crate::keys::{arrivals, dirty, effect, evictions, leases, remains, strays};
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, grace, lateness, role};
 use crate::turn::aside;
@@ -204,6 +204,7 @@ fn tick(ctx: &Context<'_>) {
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, now);
     }
+    more = more || look_at_strays(ctx, now);
     let ticks = TICKS.get(ctx).get().wrapping_add(1);
     TICKS.get(ctx).set(ticks);
     if ticks.is_multiple_of(WATCHED_TICKS) {
@@ -238,6 +239,17 @@ fn look_at_replicas(ctx: &Context<'_>, now: Instant) {
     if found.caught_up {
         walk::begin(ctx, Scope::All);
     }
+}
+
+/// One slice of work on the locks whose keys are not known. True if there is more to do at once.
+fn look_at_strays(ctx: &Context<'_>, now: Instant) -> bool {
+    let mut slice = Slice::begin();
+    while strays::step(ctx, now) {
+        if slice.is_over() {
+            return true;
+        }
+    }
+    false
 }
 
 /// One slice of work on the leases that are over. True if there is more to do at once.

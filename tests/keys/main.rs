@@ -9,3 +9,4 @@ mod memory;
 mod memory_safety;
 mod moving;
 mod room;
+mod strays;

@@ -11,3 +11,4 @@ mod locks;
 mod mail;
 mod observed;
 mod queues;
+mod strays;

@@ -1,0 +1,87 @@
+//! Locks that were taken from their keys while they were held.
+//!
+//! The server says that a key loses its lock, and not whether the lock lives on under another name (RENAME, MOVE) or is
+//! dropped (DEL, an eviction and many others). So each is a stray first. One that is dropped is freed soon after,
+//! perhaps on another thread, which hands its id over; one that lives on counts until its leases are over or a command
+//! names its key.
+
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mortise_core::{Instant, StrayId, Strays};
+
+use crate::ffi::{Context, MainThread, Value};
+use crate::memory::ROOM_KEPT;
+
+static STRAYS: MainThread<RefCell<Strays>> = MainThread::new(RefCell::new(Strays::new()));
+
+/// Strays that were freed, on whatever thread, and are still counted.
+static FREED: Mutex<Vec<StrayId>> = Mutex::new(Vec::new());
+
+/// So many of those are taken out whenever a key loses its lock: what one thread frees never piles up.
+const FEW: usize = 4;
+/// And so many before they are counted: some hundred microseconds of work.
+const MANY: usize = 2_000;
+
+/// Nobody panics while the list is half changed.
+fn freed() -> MutexGuard<'static, Vec<StrayId>> {
+    FREED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The server frees a lock, on whatever thread.
+pub(crate) fn on_freed(value: &Value) {
+    if let Some(id) = value.stray() {
+        freed().push(id);
+    }
+}
+
+/// A lock that is held has lost its key.
+pub(crate) fn enter(ctx: &Context<'_>, value: &Value, now: Instant) {
+    let mut strays = STRAYS.get(ctx).borrow_mut();
+    take_freed_out(&mut strays, FEW);
+    if value.stray().is_none() {
+        value.set_stray(strays.insert(&value.lock, now));
+    }
+}
+
+/// The lock is released, or its key is known.
+pub(crate) fn leave(ctx: &Context<'_>, value: &Value) {
+    if let Some(id) = value.stray() {
+        STRAYS.get(ctx).borrow_mut().remove(id);
+        value.set_stray(None);
+    }
+}
+
+/// All databases are emptied.
+pub(crate) fn forget_all(ctx: &Context<'_>) {
+    STRAYS.get(ctx).borrow_mut().forget_all();
+}
+
+/// Looks at one that was freed, or of which a lease is over. False if there is none.
+pub(crate) fn step(ctx: &Context<'_>, now: Instant) -> bool {
+    let mut strays = STRAYS.get(ctx).borrow_mut();
+    take_freed_out(&mut strays, 1) || strays.end_next(now)
+}
+
+/// How many are held, and how many hold them.
+pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
+    let mut strays = STRAYS.get(ctx).borrow_mut();
+    take_freed_out(&mut strays, MANY);
+    // Each of the others had a holder, at least.
+    let freed = freed().len() as u64;
+    [strays.locks(), strays.holders()].map(|all| all.saturating_sub(freed))
+}
+
+/// False if there is none.
+fn take_freed_out(strays: &mut Strays, most: usize) -> bool {
+    let mut freed = freed();
+    let kept = freed.len().saturating_sub(most);
+    let any = !freed.is_empty();
+    for id in freed.drain(kept..) {
+        strays.remove(id);
+    }
+    if freed.is_empty() {
+        freed.shrink_to(ROOM_KEPT);
+    }
+    any
+}
