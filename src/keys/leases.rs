@@ -3,7 +3,7 @@
 //! nothing.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::{Instant, LeaseId, LeaseOrder, LeaseTables};
 
@@ -16,9 +16,10 @@ use crate::time::{clock, last_deadline, role};
 static TABLES: MainThread<RefCell<LeaseTables<ShortName>>> =
     MainThread::new(RefCell::new(LeaseTables::new()));
 
-/// Locks with holds whose lease is over, too many to have been dropped at once.
-static CROWDED: MainThread<RefCell<BTreeSet<(i32, Name)>>> =
-    MainThread::new(RefCell::new(BTreeSet::new()));
+/// Locks with holds whose lease is over, too many to have been dropped at once. By database, for they change places with
+/// it.
+static CROWDED: MainThread<RefCell<BTreeMap<i32, BTreeSet<Name>>>> =
+    MainThread::new(RefCell::new(BTreeMap::new()));
 
 /// How many locks are held, and how many hold them.
 pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
@@ -35,8 +36,26 @@ pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
     }
 }
 
-pub(crate) fn crowded(ctx: &Context<'_>) -> &'static RefCell<BTreeSet<(i32, Name)>> {
-    CROWDED.get(ctx)
+/// Holds of the lock at the key are still to be dropped whose lease is over.
+pub(crate) fn mark_crowded(ctx: &Context<'_>, db: i32, name: &[u8]) {
+    let mut crowded = CROWDED.get(ctx).borrow_mut();
+    crowded.entry(db).or_default().insert(name.into());
+}
+
+/// One of the locks of which holds are still to be dropped.
+pub(crate) fn take_crowded(ctx: &Context<'_>) -> Option<(i32, Name)> {
+    let mut crowded = CROWDED.get(ctx).borrow_mut();
+    let mut first = crowded.first_entry()?;
+    let (db, name) = (*first.key(), first.get_mut().pop_first());
+    if first.get().is_empty() {
+        first.remove();
+    }
+    Some((db, name?))
+}
+
+/// There is no such lock.
+pub(crate) fn none_crowded(ctx: &Context<'_>) -> bool {
+    CROWDED.get(ctx).borrow().is_empty()
 }
 
 /// Bytes of an entry whose key has a name of `name_len` bytes.
@@ -54,7 +73,7 @@ pub(crate) fn follow(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value, now
         && let Some(live) = value.lock.next_live_deadline(now)
     {
         // The rest of a crowd that has ended is dropped a few at a time, and others are not to wait for it.
-        CROWDED.get(ctx).borrow_mut().insert((db, name.into()));
+        mark_crowded(ctx, db, name);
         deadline = live;
     }
     strays::leave(ctx, value);
@@ -105,8 +124,11 @@ pub(crate) fn clear(ctx: &Context<'_>, db: Option<u32>) {
 
 /// Two databases have changed places.
 pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    let mut tables = TABLES.get(ctx).borrow_mut();
-    tables.swap(one as u32, other as u32);
+    TABLES.get(ctx).borrow_mut().swap(one as u32, other as u32);
+    let mut crowded = CROWDED.get(ctx).borrow_mut();
+    let (first, second) = (crowded.remove(&one), crowded.remove(&other));
+    crowded.extend(first.map(|names| (other, names)));
+    crowded.extend(second.map(|names| (one, names)));
 }
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.

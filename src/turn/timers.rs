@@ -125,7 +125,7 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
     if dirty::is_blocked(ctx) {
         return false;
     }
-    let Some((db, name)) = leases::crowded(ctx).borrow_mut().pop_first() else {
+    let Some((db, name)) = leases::take_crowded(ctx) else {
         return false;
     };
     // It comes again by itself while there are more. A slot that has left takes its locks along.
@@ -135,7 +135,7 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
         match refused.kind {
             Refusal::Gate => {
                 dirty::set_gate_closed(ctx, true);
-                leases::crowded(ctx).borrow_mut().insert((db, name));
+                leases::mark_crowded(ctx, db, &name);
                 return false;
             }
             Refusal::SlotElsewhere => {}
@@ -154,7 +154,7 @@ fn background_is_due(ctx: &Context<'_>) -> bool {
         || !dismissals::none(ctx)
         || !walk::none(ctx)
         || arrivals::are_due(ctx)
-        || !leases::crowded(ctx).borrow().is_empty()
+        || !leases::none_crowded(ctx)
         || !remains::is_empty(ctx)
 }
 

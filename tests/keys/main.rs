@@ -9,4 +9,5 @@ mod memory;
 mod memory_safety;
 mod moving;
 mod room;
+mod storm;
 mod strays;

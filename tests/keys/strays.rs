@@ -120,6 +120,25 @@ fn the_holders_of_a_renamed_lock_are_counted_until_their_leases_are_over() {
 }
 
 #[test]
+fn holders_whose_leases_are_over_are_not_counted_though_their_database_is_swapped_before_they_are_dropped()
+ {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.RLOCK", "lock", "a", 100);
+    for owner in ["b", "c"] {
+        cmd!(conn, "LOCK.RLOCK", "lock", owner, 600_000);
+    }
+    cmd!(conn, "RENAME", "lock", "other");
+    await_counts(&server, [1, 2]);
+    // It changes nothing, so the hold that is over is still there, and is to be dropped by itself.
+    cmd!(conn, "MULTI");
+    cmd!(conn, "LOCK.INFO", "other");
+    cmd!(conn, "SWAPDB", 0, 1);
+    cmd!(conn, "EXEC");
+    await_counts(&server, [1, 2]);
+}
+
+#[test]
 fn a_replica_counts_renamed_locks_too() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();

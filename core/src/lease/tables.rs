@@ -219,8 +219,14 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
         self.locks -= 1;
         count(&mut table.holders, listed.holders, 0);
         count(&mut self.holders, listed.holders, 0);
-        if table.order.is_empty() && self.by_db.len() > KEPT {
-            self.take(db);
+        if table.order.is_empty() {
+            // Of an entry that no key belonged to nobody knew how many held.
+            self.holders = self
+                .holders
+                .saturating_sub(std::mem::take(&mut table.holders));
+            if self.by_db.len() > KEPT {
+                self.take(db);
+            }
         }
     }
 }
