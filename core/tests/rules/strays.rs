@@ -1,7 +1,7 @@
 //! Locks without a known key: they count until their leases are over, however they go.
 
 use mortise_core::{
-    Instant, Lease, Lock, Micros, Mode, OwnerRef, Request, StrayId, Strays, TokenClock,
+    Instant, Lease, Lock, Micros, Mode, OwnerRef, Request, StrayId, Strays, Terms, TokenClock, Turn,
 };
 
 fn at(ms: u64) -> Instant {
@@ -15,16 +15,18 @@ fn held(leases: &[u64]) -> Lock {
         let owner = number.to_string();
         let request = Request {
             owner: OwnerRef::new(owner.as_bytes()).expect("1 to 255 bytes"),
-            mode: Mode::Read,
-            lease: Lease::from_millis(*lease).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
+            terms: Terms {
+                mode: Mode::Read,
+                lease: Lease::from_millis(*lease).expect("at least 1"),
+                holds: None,
+                fence: None,
+                token: None,
+                client: 0,
+            },
         };
-        let granted = lock
-            .at(at(0), |_, _| {})
-            .acquire(&request, &mut tokens, Micros(0));
+        let granted =
+            lock.at(at(0), |_, _| {})
+                .acquire(&request, Turn::First, &mut tokens, Micros(0));
         granted.expect("compatible");
     }
     lock
