@@ -57,18 +57,16 @@ impl<'a> OwnerRef<'a> {
     /// The task that it belongs to: its bytes up to the last `##` and that, or all of them where
     /// there is none. An owner without `##` is so in no task with another one.
     pub fn task(self) -> Text<'a> {
-        const MARK: &[u8] = b"##";
         let Text(mut text) = self.text();
         match &mut text {
             TextRepr::Borrowed(bytes) => {
-                if let Some(mark) = bytes.windows(2).rposition(|pair| pair == MARK) {
-                    *bytes = &bytes[..mark + MARK.len()];
+                if let Some(end) = end_of_mark(bytes) {
+                    *bytes = &bytes[..end];
                 }
             }
             TextRepr::Written { bytes, len } => {
-                let suffix = &bytes[Uuid::TEXT..*len];
-                if let Some(mark) = suffix.windows(2).rposition(|pair| pair == MARK) {
-                    *len = Uuid::TEXT + mark + MARK.len();
+                if let Some(end) = end_of_mark(&bytes[Uuid::TEXT..*len]) {
+                    *len = Uuid::TEXT + end;
                 }
             }
         }
@@ -97,6 +95,12 @@ impl<'a> OwnerRef<'a> {
             }
         })
     }
+}
+
+/// Where the last `##` ends.
+fn end_of_mark(text: &[u8]) -> Option<usize> {
+    let is_mark = |end: &usize| text[end - 1] == b'#' && text[end - 2] == b'#';
+    (2..=text.len()).rev().find(is_mark)
 }
 
 impl PartialEq for OwnerRef<'_> {

@@ -71,6 +71,44 @@ fn a_limited_wait_counts_as_much_as_an_unlimited_one() {
     assert!(error.starts_with("DEADLOCK "), "{error}");
 }
 
+/// `count` requests that nobody answers, by mail.
+fn waits(conn: &mut Conn, key: &str, owner: &str, count: usize) {
+    let request = |n| {
+        let owner = format!("{owner}-{n}");
+        let mut request = command!("LOCK.WLOCK", key, owner, 60_000, "WAIT", 0);
+        request.arg("MAIL").arg("box").arg("HOLDS").arg(1);
+        request
+    };
+    let requests: Vec<_> = (0..count).map(request).collect();
+    for reply in conn.pipeline(&requests) {
+        reply.expect("it waits");
+    }
+}
+
+#[test]
+fn a_circle_through_one_of_thousands_of_readers_while_thousands_wait_elsewhere() {
+    let server = Server::builder()
+        .module_arg("mail-timeout", "60000")
+        .start();
+    let mut conn = server.connect();
+    let read = |n| command!("LOCK.RLOCK", "read", format!("reader-{n}"), 60_000);
+    let reads: Vec<_> = (0..5_000).map(read).collect();
+    for reply in conn.pipeline(&reads) {
+        reply.expect("it is shared");
+    }
+    hold(&mut conn, "LOCK.WLOCK", "elsewhere", "holder");
+    waits(&mut conn, "elsewhere", "other", 5_000);
+    hold(&mut conn, "LOCK.WLOCK", "k1", "a");
+    hold(&mut conn, "LOCK.WLOCK", "k2", "b");
+    let mut b = waiter!(server, "LOCK.WLOCK", "k1", "b", 60_000, "WAIT", 0);
+    let mut reader = waiter!(server, "LOCK.WLOCK", "k2", "reader-4321", 60_000, "WAIT", 0);
+    refused(&mut conn, "LOCK.WLOCK", "read", "a", &["k1", "k2", "read"]);
+    cmd!(conn, "LOCK.RELEASE", "k1", "a");
+    granted(&mut b);
+    cmd!(conn, "LOCK.RELEASE", "k2", "b");
+    granted(&mut reader);
+}
+
 #[test]
 fn three_and_four_owners_in_a_circle() {
     for length in [3, 4, 9] {

@@ -19,17 +19,24 @@
 //! * A holder matters only if its task waits somewhere itself, and whoever waits in the line of a
 //!   lock does not hold it. So thousands that read a lock cost nothing unless as many wait elsewhere.
 //!
-//! It gives up after a thousand tasks, and then only looks for cycles of two.
+//! It gives up where it has reached a thousand tasks, or looked at thousands of owners that lead to
+//! none, say at those who read a lock. Then it begins again from the other end: it finds the tasks that
+//! the asking one blocks, of which mostly there are few, and searches among them alone, whatever else is
+//! in the way.
 //!
 //! An owner's later requests in one queue stand, for this purpose, where its first one does: they
 //! are decided when that is granted, so nobody in between is waited for.
 
 mod asking;
+mod blocked;
+mod budget;
+mod by_slot;
 mod search;
 
 pub use asking::Wait;
 
-use asking::{Asking, MANY};
+use asking::Asking;
+use blocked::Blocked;
 use search::{Exits, START, Search, Target, Walker};
 
 use super::Queues;
@@ -39,7 +46,7 @@ use crate::types::Instant;
 
 impl Queues {
     /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes
-    /// none, or one that more than a thousand have to be looked at for.
+    /// none, or one that both ends are too far from.
     ///
     /// `held` is who holds at the wait's own key; of other keys the queues know themselves.
     ///
@@ -61,9 +68,32 @@ impl Queues {
         if !asking.is_waited_for() {
             return (None, 0);
         }
-        let mut search = Search::new(&asking, Target::Task);
+        let from_here = Outcome::of(&asking, None);
+        if !from_here.gave_up {
+            return (from_here.cycle, from_here.looks);
+        }
+        let blocked = Blocked::by(&asking);
+        let among = Outcome::of(&asking, Some(&blocked));
+        let looks = from_here.looks + blocked.looks() + among.looks;
+        (among.cycle, looks)
+    }
+}
+
+/// What a search has come to.
+struct Outcome {
+    cycle: Option<Vec<KeyId>>,
+    looks: usize,
+    /// There may be a cycle all the same.
+    gave_up: bool,
+}
+
+impl Outcome {
+    /// Of a search that reaches nobody but `among`.
+    fn of(asking: &Asking<'_>, among: Option<&Blocked<'_>>) -> Self {
+        let (wait, now) = (asking.wait, asking.now);
+        let mut search = Search::new(asking, Target::Task, among);
         // Re-entry only waits for the end of a grace.
-        if wait.upgrade || !held.holds(wait.owner.as_ref(), now) {
+        if wait.upgrade || !asking.held.holds(wait.owner.as_ref(), now) {
             let walker = Walker {
                 task: START,
                 owner: wait.owner.as_ref(),
@@ -71,16 +101,18 @@ impl Queues {
             search.walk(walker, asking.key, wait.mode, asking.position);
             search.run();
         }
-        let mut looks = search.looks;
+        let (mut looks, mut gave_up) = (search.looks(), search.gave_up());
         if search.closed.is_none() && asking.stands {
-            search = Search::new(&asking, Target::Owner);
+            search = Search::new(asking, Target::Owner, among);
             search.walk_from(START, asking.task, Exits::Except(asking.key));
             search.run();
-            looks += search.looks;
+            looks += search.looks();
+            gave_up |= search.gave_up();
         }
-        if search.closed.is_none() && search.gave_up {
-            return (asking.cycle_of_two(), looks + MANY);
+        Self {
+            cycle: search.path(),
+            looks,
+            gave_up: gave_up && search.closed.is_none(),
         }
-        (search.path(), looks)
     }
 }

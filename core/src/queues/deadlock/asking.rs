@@ -10,8 +10,6 @@ use crate::types::{Instant, Mode};
 
 /// How many keys are looked at one by one where a guess will do.
 const SOME: usize = 16;
-/// How many waiters are looked at for cycles of two.
-pub(super) const MANY: usize = 256;
 
 /// A wait that is about to begin, or that has just become an upgrade.
 #[derive(Clone, Debug)]
@@ -72,6 +70,14 @@ impl<'a> Asking<'a> {
         match key {
             NIL => NIL,
             key => self.queues.keys.node(key).line,
+        }
+    }
+
+    /// How many wait at the key.
+    pub(super) fn len(&self, key: u32) -> usize {
+        match key {
+            NIL => 0,
+            key => self.queues.keys.node(key).len as usize,
         }
     }
 
@@ -148,55 +154,5 @@ impl<'a> Asking<'a> {
             Mode::Write => Some(position),
             Mode::Read => self.writer_ahead_of(key, position).map(Position::behind),
         }
-    }
-
-    /// The keys of a cycle of two tasks: among the first of those who wait where the task holds,
-    /// one whom it is about to wait for.
-    pub(super) fn cycle_of_two(&self) -> Option<Vec<KeyId>> {
-        let (keys, waiters) = (&self.queues.keys, &self.queues.waiters);
-        let hash = waiters.nodes.hash_task(self.wait.owner.as_ref());
-        let held = keys.held_by(hash).chain(keys.shared().take(SOME));
-        let held = held.filter(|key| *key != self.key && self.is_held(*key));
-        let mut left = MANY;
-        for key in held.take(SOME) {
-            let mut at = waiters.line_from(self.line(key), Position::FIRST);
-            while at != NIL && left > 0 {
-                left -= 1;
-                let task = waiters.task_at(at);
-                let owner = waiters.node(at).waiter.owner.as_ref();
-                let is_first = waiters.standing(task, key, owner) == at;
-                let waits = is_first && self.waits_at(key, at);
-                if waits && task != self.task && self.waits_for(task, at) {
-                    return Some(vec![self.wait.key.clone(), keys.node(key).id.clone()]);
-                }
-                at = waiters.next_in_line(at);
-            }
-        }
-        None
-    }
-
-    /// The request in `slot` waits for those who hold `key`.
-    pub(super) fn waits_at(&self, key: u32, slot: u32) -> bool {
-        let node = self.queues.waiters.node(slot);
-        self.held(key).mode(self.now) == Some(Mode::Write)
-            || self
-                .waits_up_to(key, node.waiter.terms.mode, node.position())
-                .is_some()
-    }
-
-    /// The wait is for `task`, to which the waiter in `slot` belongs.
-    pub(super) fn waits_for(&self, task: u32, slot: u32) -> bool {
-        let waiters = &self.queues.waiters;
-        let up_to = self.waits_up_to(self.key, self.wait.mode, self.position);
-        let owner = waiters.node(slot).waiter.owner.as_ref();
-        let by_holds = up_to.is_some() || self.held.mode(self.now) == Some(Mode::Write);
-        if by_holds && self.held.holds_for_task(owner, None, self.now) {
-            return true;
-        }
-        let first = match self.key {
-            NIL => NIL,
-            key => waiters.foremost(task, key),
-        };
-        first != NIL && up_to.is_some_and(|up_to| waiters.node(first).position() < up_to)
     }
 }

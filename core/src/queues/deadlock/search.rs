@@ -1,21 +1,19 @@
 //! The walk from one wait to those whom it waits for, and on.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod reach;
+
+use std::collections::VecDeque;
 
 use super::super::tree::NIL;
-use super::super::waiters::{Position, SEVERAL_KEYS, WRITES};
+use super::super::waiters::{Position, WRITES};
 use super::asking::Asking;
+use super::blocked::Blocked;
+use super::budget::{Budget, MOST_TASKS};
+use super::by_slot::{BySlot, Slots};
 use crate::key::KeyId;
-use crate::observed::{Observed, ObservedReaders};
 use crate::owner::OwnerRef;
 use crate::types::Mode;
 
-/// How many tasks are reached at most.
-const MOST_TASKS: usize = 1_000;
-/// How many looks at holders that may not matter are made at most.
-const MOST_LOOKS: usize = 4_000;
-/// So many looks cost as much as to find one owner among the readers of a lock.
-const FIND: usize = 8;
 /// What closes a cycle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
@@ -59,17 +57,25 @@ pub(super) struct Walker<'a> {
     pub(super) owner: OwnerRef<'a>,
 }
 
+impl Walker<'_> {
+    fn step(self, key: u32) -> Step {
+        let from = self.task;
+        Step { from, key }
+    }
+}
+
 pub(super) struct Search<'a> {
     asking: &'a Asking<'a>,
     target: Target,
+    /// No other tasks are reached.
+    among: Option<&'a Blocked<'a>>,
     /// Every task that is waited for, by its root.
-    reached: HashMap<u32, Reached>,
+    reached: BySlot<Reached>,
     pending: VecDeque<(u32, Exits)>,
-    walked: HashMap<u32, Walked>,
+    walked: BySlot<Walked>,
     /// The upgrades that have been walked from, or are about to be.
-    upgrades: BTreeSet<u32>,
-    pub(super) looks: usize,
-    pub(super) gave_up: bool,
+    upgrades: Slots,
+    budget: Budget,
     /// The last step of a cycle.
     pub(super) closed: Option<Step>,
 }
@@ -91,16 +97,20 @@ enum Holders {
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(asking: &'a Asking<'a>, target: Target) -> Self {
+    pub(super) fn new(
+        asking: &'a Asking<'a>,
+        target: Target,
+        among: Option<&'a Blocked<'a>>,
+    ) -> Self {
         Self {
             asking,
             target,
-            reached: HashMap::new(),
+            among,
+            reached: BySlot::default(),
             pending: VecDeque::new(),
-            walked: HashMap::new(),
-            upgrades: BTreeSet::new(),
-            looks: 0,
-            gave_up: false,
+            walked: BySlot::default(),
+            upgrades: Slots::default(),
+            budget: Budget::default(),
             closed: None,
         }
     }
@@ -113,8 +123,16 @@ impl<'a> Search<'a> {
         }
     }
 
+    pub(super) fn looks(&self) -> usize {
+        self.budget.looks()
+    }
+
+    pub(super) fn gave_up(&self) -> bool {
+        self.budget.is_spent()
+    }
+
     fn is_over(&self) -> bool {
-        self.gave_up || self.closed.is_some()
+        self.budget.is_spent() || self.closed.is_some()
     }
 
     /// Reaches whom these waits of `task` wait for. `from` is that task, or [`START`].
@@ -142,7 +160,7 @@ impl<'a> Search<'a> {
 
     /// Reaches whom the owner waits for whose first request in a line is in `slot`.
     fn walk_standing(&mut self, from: u32, slot: u32) {
-        self.look(1);
+        self.budget.look(1);
         let waiters = &self.asking.queues.waiters;
         let node = waiters.node(slot);
         let writes = waiters.has(slot, WRITES);
@@ -176,11 +194,7 @@ impl<'a> Search<'a> {
             }
             self.reach_holders(walker, key, held, wanted.holders);
         }
-        let step = Step {
-            from: walker.task,
-            key,
-        };
-        self.reach_queue(step, walked.ahead_of, wanted.ahead_of);
+        self.reach_queue(walker.step(key), walked.ahead_of, wanted.ahead_of);
         let holders = if walker.task == START || position.is_upgrade() {
             // The holder does not reach itself, and another may.
             walked.holders
@@ -191,163 +205,10 @@ impl<'a> Search<'a> {
         self.walked.insert(key, Walked { ahead_of, holders });
     }
 
-    /// Reaches those who wait at several keys, and the target, where they stand from `from` to before `to`.
-    fn reach_queue(&mut self, step: Step, from: Position, to: Position) {
-        if to <= from || self.is_over() {
-            return;
-        }
-        let waiters = &self.asking.queues.waiters;
-        let first = if step.key == self.asking.key {
-            Some(self.asking.position)
-        } else {
-            let first = waiters.foremost(self.asking.task, step.key);
-            (first != NIL && self.target == Target::Task).then(|| waiters.node(first).position())
-        };
-        if first.is_some_and(|position| (from..to).contains(&position)) {
-            self.closed = Some(step);
-            return;
-        }
-        // The last one first: the others' walks are mostly part of its.
-        let mut at = waiters.last_flagged_before(self.asking.line(step.key), to, SEVERAL_KEYS);
-        while at != NIL && waiters.node(at).position() >= from && !self.is_over() {
-            self.look(1);
-            self.reach(waiters.task_at(at), step);
-            at = waiters.previous_flagged(at, SEVERAL_KEYS);
-        }
-    }
-
-    /// Reaches those of `which` that hold, if they wait somewhere or are the target.
-    fn reach_holders(&mut self, walker: Walker<'_>, key: u32, held: &Observed, which: Holders) {
-        match held {
-            Observed::One { owner, mode, .. } => {
-                let counts = which == Holders::All || *mode == Mode::Write;
-                if counts && held.holds(owner.as_ref(), self.asking.now) {
-                    self.reach_holder(walker, key, owner.as_ref());
-                }
-            }
-            Observed::Many(readers) if which == Holders::All => {
-                self.reach_readers(walker, key, readers);
-            }
-            Observed::Free | Observed::Many(_) => {}
-        }
-    }
-
-    fn reach_holder(&mut self, walker: Walker<'_>, key: u32, holder: OwnerRef<'_>) {
-        if holder == walker.owner {
-            return;
-        }
-        let step = Step {
-            from: walker.task,
-            key,
-        };
-        let waiters = &self.asking.queues.waiters;
-        if !self.asking.is_own_task(holder) {
-            let task = waiters.task_of(holder);
-            self.reach(task, step);
-            let first = waiters.standing(task, key, holder);
-            // Once: two upgrades that wait for each other would go on for ever.
-            if first != NIL && waiters.node(first).upgrade && self.upgrades.insert(first) {
-                self.pending.push_back((task, Exits::Upgrade(first)));
-            }
-        } else if self.counts(step, holder) {
-            self.closed = Some(step);
-        }
-    }
-
-    /// A step to `owner`, who is of the asking task, closes a cycle.
-    fn counts(&self, step: Step, owner: OwnerRef<'_>) -> bool {
-        if step.key == self.asking.key {
-            step.from != START && owner == self.asking.wait.owner.as_ref()
-        } else {
-            self.target == Target::Task
-        }
-    }
-
-    fn reach_readers(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
-        let (asking, now) = (self.asking, self.asking.now);
-        let step = Step {
-            from: walker.task,
-            key,
-        };
-        let owner = asking.wait.owner.as_ref();
-        let is_held = match key == asking.key {
-            true => readers.holds(owner, now),
-            false => asking.is_held(key),
-        };
-        if is_held && self.counts(step, owner) {
-            self.closed = Some(step);
-            return;
-        }
-        let line = match key {
-            NIL => 0,
-            key => asking.queues.keys.node(key).len as usize,
-        };
-        if readers.len() <= asking.queues.len() - line {
-            let room = MOST_LOOKS.saturating_sub(self.looks) / FIND + 1;
-            for reader in readers.first(room) {
-                self.look(FIND);
-                if self.is_over() {
-                    return;
-                }
-                if readers.holds(reader.as_ref(), now) {
-                    self.reach_holder(walker, key, reader.as_ref());
-                }
-            }
-            return;
-        }
-        self.reach_upgrades(walker, key, readers);
-        for (other, node) in asking.queues.keys.iter() {
-            if other != key && !self.is_over() {
-                self.reach_if_reading(node.line, walker, step, readers);
-            }
-        }
-    }
-
-    /// Reaches those of the upgrades at `key` who are among its `readers`.
-    fn reach_upgrades(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
-        let waiters = &self.asking.queues.waiters;
-        let mut at = waiters.line_from(self.asking.line(key), Position::FIRST);
-        while at != NIL && waiters.node(at).upgrade && !self.is_over() {
-            self.look(FIND);
-            let owner = waiters.node(at).waiter.owner.as_ref();
-            if readers.holds(owner, self.asking.now) {
-                self.reach_holder(walker, key, owner);
-            }
-            at = waiters.next_in_line(at);
-        }
-    }
-
-    /// Reaches those of another `line` whose tasks are among the `readers`.
-    fn reach_if_reading(
-        &mut self,
-        line: u32,
-        walker: Walker<'_>,
-        step: Step,
-        readers: &ObservedReaders,
-    ) {
-        let waiters = &self.asking.queues.waiters;
-        let mut at = waiters.line_from(line, Position::FIRST);
-        while at != NIL && !self.is_over() {
-            self.look(FIND);
-            let task = waiters.task_at(at);
-            let owner = waiters.node(at).waiter.owner.as_ref();
-            if self.would_reach(task, step)
-                && readers.holds_for_task(owner, Some(walker.owner), self.asking.now)
-            {
-                self.reach(task, step);
-            }
-            at = waiters.next_in_line(at);
-        }
-    }
-
-    fn look(&mut self, times: usize) {
-        self.looks += times;
-        self.gave_up |= self.looks > MOST_LOOKS;
-    }
-
     /// It is news that `task` is waited for by `step`.
     fn would_reach(&self, task: u32, step: Step) -> bool {
-        if task == NIL || task == self.asking.task {
+        let is_among = self.among.is_none_or(|among| among.contains(task));
+        if task == NIL || task == self.asking.task || !is_among {
             return false;
         }
         let known = self.reached.get(&task);
@@ -365,7 +226,7 @@ impl<'a> Search<'a> {
             return;
         }
         if self.reached.len() == MOST_TASKS {
-            self.gave_up = true;
+            self.budget.spend();
             return;
         }
         let (first, second) = (step, None);
@@ -389,7 +250,7 @@ impl<'a> Search<'a> {
         if let Some(own) = keys.iter().position(|key| *key == self.asking.key) {
             keys.rotate_left(own);
         }
-        let mut seen = BTreeSet::new();
+        let mut seen = Slots::default();
         keys.retain(|key| seen.insert(*key));
         let id = |key: u32| match key {
             key if key == self.asking.key => self.asking.wait.key.clone(),

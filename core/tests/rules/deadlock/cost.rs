@@ -16,7 +16,9 @@ const CROWD: usize = if cfg!(debug_assertions) {
     10_000
 };
 /// No search looks at more.
-const MOST: usize = 5_000;
+const MOST: usize = 15_000;
+/// Tasks that a search reaches at least before it gives up.
+const REACHED: usize = 1_000;
 const NOW: Instant = Instant::from_millis(1_000);
 
 #[derive(Default)]
@@ -211,6 +213,74 @@ fn a_holder_that_asks_for_what_a_crowd_reads_while_another_crowd_waits_elsewhere
     crowd.push(wait(key(2), owner("reader", 7_777), Mode::Write));
     assert!(crowd.closes(&closing), "a circle of two");
     crowd.print("9,000 readers, 6,000 waiters elsewhere");
+}
+
+/// Owners that read `key`, of which nobody waits, from `first` on.
+fn read(crowd: &mut Crowd, key: &KeyId, first: usize, count: usize) {
+    for number in first..first + count {
+        crowd.hold(key.clone(), &owner("reader", number), Mode::Read);
+    }
+}
+
+#[test]
+fn a_cycle_through_one_of_a_crowd_of_readers_is_found_whoever_waits_elsewhere() {
+    for (readers, others) in [
+        (499, 500),
+        (600, 600),
+        (CROWD, CROWD),
+        (10 * CROWD, 10 * CROWD),
+    ] {
+        let mut crowd = Crowd::default();
+        read(&mut crowd, &key(0), 0, readers);
+        crowd.hold(key(1), &owner("holder", 1), Mode::Write);
+        crowd.push_all(&key(1), "other", others);
+        crowd.hold(key(2), &owner("holder", 2), Mode::Write);
+        let closing = wait(key(0), owner("holder", 2), Mode::Write);
+        assert!(!crowd.closes(&closing), "nobody waits for it");
+        crowd.hold(key(3), &owner("holder", 3), Mode::Write);
+        crowd.push(wait(key(2), owner("holder", 3), Mode::Write));
+        assert!(!crowd.closes(&closing), "of the readers none does");
+        // The last one in the order of their names waits for one that waits for the asking owner.
+        let last = (0..readers).map(|number| owner("reader", number)).max();
+        crowd.push(wait(key(3), last.expect("there are some"), Mode::Write));
+        assert!(crowd.closes(&closing), "{readers} readers, {others} others");
+        crowd.print("readers, and as many that wait elsewhere");
+    }
+}
+
+#[test]
+fn a_cycle_through_many_locks_with_several_readers_each_is_found() {
+    // Each of these reads the lock that the one before it wants, together with others.
+    const LENGTH: usize = 30;
+    let mut crowd = Crowd::default();
+    crowd.hold(key(LENGTH), &owner("holder", 1), Mode::Write);
+    crowd.push_all(&key(LENGTH), "other", CROWD);
+    for number in 0..LENGTH {
+        crowd.hold(key(number), &owner("link", number), Mode::Read);
+        read(&mut crowd, &key(number), 50 * number, 50);
+    }
+    for number in 0..LENGTH - 1 {
+        crowd.push(wait(key(number + 1), owner("link", number), Mode::Write));
+    }
+    let closing = wait(key(0), owner("link", LENGTH - 1), Mode::Write);
+    assert!(crowd.closes(&closing));
+    crowd.print("thirty locks with fifty readers each");
+}
+
+#[test]
+fn a_crowd_that_waits_for_the_asking_owner_hides_no_cycle_of_others() {
+    // All of the crowd wait at the asking owner's lock and at one more: the way there is through them.
+    let mut crowd = Crowd::default();
+    crowd.hold(key(0), &owner("asking", 0), Mode::Write);
+    crowd.hold(key(1), &owner("holder", 1), Mode::Write);
+    crowd.push_all(&key(0), "waiter", REACHED / 2);
+    crowd.push_all(&key(1), "waiter", REACHED / 2);
+    read(&mut crowd, &key(2), 0, CROWD);
+    crowd.hold(key(2), &owner("waiter", REACHED / 2 - 1), Mode::Read);
+    crowd.hold(key(3), &owner("holder", 3), Mode::Write);
+    crowd.push_all(&key(3), "other", CROWD);
+    assert!(crowd.closes(&wait(key(2), owner("asking", 0), Mode::Write)));
+    crowd.print("behind the asking owner");
 }
 
 #[test]

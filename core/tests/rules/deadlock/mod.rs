@@ -39,6 +39,22 @@ proptest! {
     }
 }
 
+/// One of a crowd costs as much as fifty others.
+fn few() -> ProptestConfig {
+    let config = config();
+    let cases = config.cases.div_ceil(50);
+    ProptestConfig { cases, ..config }
+}
+
+proptest! {
+    #![proptest_config(few())]
+
+    #[test]
+    fn a_crowd_that_is_in_no_cycle_hides_none(state in state::states()) {
+        state::check_every_wait_in_a_crowd(&state);
+    }
+}
+
 #[test]
 fn states_in_which_it_was_wrong_once_are_judged_right() {
     for state in state::found() {

@@ -1,11 +1,13 @@
 //! Random states of a few keys, whether or not requests could lead to them, and every wait that
 //! could begin in them.
 
+use std::rc::Rc;
+
 use proptest::prelude::*;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Queues, Stake, Terms, Token, Touched, Wait as CoreWait, Waiter,
-    WaiterId,
+    Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Stake, Terms, Token, Touched,
+    Wait as CoreWait, Waiter, WaiterId,
 };
 
 use super::graph::{Ask, Scene, Wait, check_answer};
@@ -97,11 +99,76 @@ struct World {
 }
 
 pub(crate) fn check_every_wait(state: &State) {
+    World::of(state).check_all(state);
+}
+
+/// The same where each lock that is read has so many more readers, and so many others wait elsewhere, that
+/// the search gives up among them. None of them is in a cycle, so the answers stay what they are.
+pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
     let mut world = World::of(state);
-    for key in 0..state.keys.len() {
-        for (owner, write) in OWNERS.map(|owner| [(owner, false), (owner, true)]).concat() {
-            world.check(key, owner, write);
+    world.add_readers();
+    world.add_others();
+    world.check_all(state);
+}
+
+impl World {
+    fn check_all(&mut self, state: &State) {
+        for key in 0..state.keys.len() {
+            for (owner, write) in OWNERS.map(|owner| [(owner, false), (owner, true)]).concat() {
+                self.check(key, owner, write);
+            }
         }
+    }
+
+    fn add_readers(&mut self) {
+        for (key, scene) in self.scenes.iter_mut().enumerate() {
+            if scene.holds.is_empty() || scene.holds.iter().any(|(_, write)| *write) {
+                continue;
+            }
+            let lock = self.server.locks.get_mut(&key).expect("it is held");
+            for number in 0..READERS {
+                lock.put(crowd(number).as_ref(), stake(false, false));
+            }
+            scene.holds.push((READER, false));
+            self.server.queues.observe(&key_id(key), lock.observe());
+        }
+    }
+
+    fn add_others(&mut self) {
+        let key = KeyId {
+            db: 0,
+            name: Rc::from(&b"elsewhere"[..]),
+        };
+        let mut lock = Lock::free();
+        lock.put(crowd(READERS).as_ref(), stake(true, false));
+        for number in 0..OTHERS {
+            let other = crowd(READERS + 1 + number);
+            push_to(&mut self.server.queues, &key, other, Mode::Write, false);
+        }
+        self.server.queues.observe(&key, lock.observe());
+    }
+}
+
+/// More than the search looks at.
+const READERS: usize = 2_500;
+const OTHERS: usize = 1_000;
+/// In the graph one stands for them all.
+const READER: usize = 10;
+
+fn crowd(number: usize) -> Owner {
+    let name = format!("crowd-{number}");
+    let name = OwnerRef::new(name.as_bytes()).expect("1 to 255 bytes");
+    name.to_owner()
+}
+
+fn stake(write: bool, is_over: bool) -> Stake {
+    Stake {
+        write: u32::from(write),
+        read: u32::from(!write),
+        token: Token::new(1).expect("a token"),
+        deadline: if is_over { NOW } else { NOW.after(1) },
+        since: NOW,
+        touched: Touched::by(0),
     }
 }
 
@@ -147,18 +214,10 @@ impl World {
     }
 
     fn put(&mut self, key: usize, holder: usize, write: bool, is_over: bool) {
-        let stake = Stake {
-            write: u32::from(write),
-            read: u32::from(!write),
-            token: Token::new(1).expect("a token"),
-            deadline: if is_over { NOW } else { NOW.after(1) },
-            since: NOW,
-            touched: Touched::by(0),
-        };
         let lock = self.server.locks.entry(key).or_insert_with(Lock::free);
         let is_new = lock.hold(owner(holder).as_ref()).is_none();
         if is_new {
-            lock.put(owner(holder).as_ref(), stake);
+            lock.put(owner(holder).as_ref(), stake(write, is_over));
             if !is_over {
                 self.scenes[key].holds.push((holder, write));
             }
@@ -219,12 +278,16 @@ fn asked(ask: Ask) -> Asked {
 }
 
 fn push(queues: &mut Queues, key: usize, ask: Ask) -> WaiterId {
-    let KeyId { db, name } = key_id(key);
+    let (key, asker) = (key_id(key), owner(ask.owner));
+    push_to(queues, &key, asker, asked(ask).mode(), ask.upgrade)
+}
+
+fn push_to(queues: &mut Queues, key: &KeyId, owner: Owner, mode: Mode, upgrade: bool) -> WaiterId {
     let waiter = Waiter {
         id: queues.next_id(),
-        owner: owner(ask.owner),
+        owner,
         terms: Terms {
-            mode: asked(ask).mode(),
+            mode,
             lease: Lease::from_millis(1).expect("at least 1"),
             holds: None,
             fence: None,
@@ -235,6 +298,6 @@ fn push(queues: &mut Queues, key: usize, ask: Ask) -> WaiterId {
         until: Instant::NEVER,
     };
     let id = waiter.id;
-    queues.push(db, &name, waiter, ask.upgrade);
+    queues.push(key.db, &key.name, waiter, upgrade);
     id
 }

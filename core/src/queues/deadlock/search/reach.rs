@@ -1,0 +1,229 @@
+//! Whom one wait is for: those who stand ahead at its key, and those who hold there.
+//!
+//! Only tasks that wait somewhere else, too, lead on, and in a search [`Search::among`] the tasks
+//! that the asking one blocks only those. They are found from whichever side has fewer.
+
+use super::super::super::tree::NIL;
+use super::super::super::waiters::{Position, SEVERAL_KEYS};
+use super::super::budget::{FIND_READER, FIND_TASK};
+use super::{Exits, Holders, START, Search, Step, Target, Walker};
+use crate::observed::{Observed, ObservedReaders};
+use crate::owner::OwnerRef;
+use crate::types::Mode;
+
+impl Search<'_> {
+    /// Reaches those who wait at several keys, and the target, where they stand from `from` to before `to`.
+    pub(super) fn reach_queue(&mut self, step: Step, from: Position, to: Position) {
+        if to <= from || self.is_over() {
+            return;
+        }
+        let waiters = &self.asking.queues.waiters;
+        let first = if step.key == self.asking.key {
+            Some(self.asking.position)
+        } else {
+            let first = waiters.foremost(self.asking.task, step.key);
+            (first != NIL && self.target == Target::Task).then(|| waiters.node(first).position())
+        };
+        if first.is_some_and(|position| (from..to).contains(&position)) {
+            self.closed = Some(step);
+            return;
+        }
+        match self.among {
+            Some(among) if among.tasks().len() < self.asking.len(step.key) => {
+                self.reach_queued_of(among.tasks(), step, from, to);
+            }
+            _ => self.reach_queued(step, from, to),
+        }
+    }
+
+    /// Reaches those who wait at several keys.
+    fn reach_queued(&mut self, step: Step, from: Position, to: Position) {
+        let waiters = &self.asking.queues.waiters;
+        // The last one first: the others' walks are mostly part of its.
+        let mut at = waiters.last_flagged_before(self.asking.line(step.key), to, SEVERAL_KEYS);
+        while at != NIL && waiters.node(at).position() >= from && !self.is_over() {
+            self.budget.look(1);
+            self.reach(waiters.task_at(at), step);
+            at = waiters.previous_flagged(at, SEVERAL_KEYS);
+        }
+    }
+
+    /// Reaches those of `tasks` who wait at several keys.
+    fn reach_queued_of(&mut self, tasks: &[u32], step: Step, from: Position, to: Position) {
+        let waiters = &self.asking.queues.waiters;
+        for &task in tasks {
+            if self.is_over() {
+                return;
+            }
+            self.budget.look(1);
+            let first = waiters.foremost(task, step.key);
+            if first != NIL
+                && waiters.has(first, SEVERAL_KEYS)
+                && (from..to).contains(&waiters.node(first).position())
+            {
+                self.reach(task, step);
+            }
+        }
+    }
+
+    /// Reaches those of `which` that hold, if they wait somewhere or are the target.
+    pub(super) fn reach_holders(
+        &mut self,
+        walker: Walker<'_>,
+        key: u32,
+        held: &Observed,
+        which: Holders,
+    ) {
+        match held {
+            Observed::One { owner, mode, .. } => {
+                let counts = which == Holders::All || *mode == Mode::Write;
+                if counts && held.holds(owner.as_ref(), self.asking.now) {
+                    self.reach_holder(walker, key, owner.as_ref());
+                }
+            }
+            Observed::Many(readers) if which == Holders::All => {
+                self.reach_readers(walker, key, readers);
+            }
+            Observed::Free | Observed::Many(_) => {}
+        }
+    }
+
+    fn reach_holder(&mut self, walker: Walker<'_>, key: u32, holder: OwnerRef<'_>) {
+        let (asking, step) = (self.asking, walker.step(key));
+        if holder == walker.owner {
+            return;
+        }
+        let task = asking.queues.waiters.task_of(holder);
+        let is_own = match task {
+            NIL => asking.is_own_task(holder),
+            task => task == asking.task,
+        };
+        if !is_own {
+            self.reach_task_of(holder, task, step);
+        } else if self.counts(step, holder) {
+            self.closed = Some(step);
+        }
+    }
+
+    /// Reaches the task of `holder`, which is another one than the asking task.
+    fn reach_task_of(&mut self, holder: OwnerRef<'_>, task: u32, step: Step) {
+        if task == NIL || self.among.is_some_and(|among| !among.contains(task)) {
+            return;
+        }
+        self.reach(task, step);
+        let waiters = &self.asking.queues.waiters;
+        let first = waiters.standing(task, step.key, holder);
+        // Once: two upgrades that wait for each other would go on for ever.
+        if first != NIL && waiters.node(first).upgrade && self.upgrades.insert(first) {
+            self.pending.push_back((task, Exits::Upgrade(first)));
+        }
+    }
+
+    /// A step to `owner`, who is of the asking task, closes a cycle.
+    fn counts(&self, step: Step, owner: OwnerRef<'_>) -> bool {
+        if step.key == self.asking.key {
+            step.from != START && owner == self.asking.wait.owner.as_ref()
+        } else {
+            self.target == Target::Task
+        }
+    }
+
+    /// Reaches those readers who wait somewhere, or are the target.
+    fn reach_readers(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
+        let (asking, step) = (self.asking, walker.step(key));
+        let owner = asking.wait.owner.as_ref();
+        let is_held = match key == asking.key {
+            true => readers.holds(owner, asking.now),
+            false => asking.is_held(key),
+        };
+        if is_held && self.counts(step, owner) {
+            self.closed = Some(step);
+            return;
+        }
+        let candidates = match self.among {
+            Some(among) => among.tasks().len(),
+            None => asking.queues.len() - asking.len(key),
+        };
+        if readers.len() * FIND_TASK <= candidates * FIND_READER {
+            return self.reach_each_reader(walker, step, readers);
+        }
+        self.reach_upgrades(walker, key, readers);
+        if let Some(among) = self.among {
+            for &task in among.tasks() {
+                self.reach_if_reading(task, walker, step, readers);
+            }
+            return;
+        }
+        for (other, node) in asking.queues.keys.iter() {
+            if other != key && !self.is_over() {
+                self.reach_line_if_reading(node.line, walker, step, readers);
+            }
+        }
+    }
+
+    fn reach_each_reader(&mut self, walker: Walker<'_>, step: Step, readers: &ObservedReaders) {
+        let asking = self.asking;
+        for reader in readers.first(self.budget.tasks_to_find()) {
+            self.budget.look(FIND_TASK);
+            if self.is_over() {
+                return;
+            }
+            let reader = reader.as_ref();
+            let task = asking.queues.waiters.task_of(reader);
+            let may_lead_on = task != NIL && task != asking.task && reader != walker.owner;
+            if may_lead_on && readers.holds(reader, asking.now) {
+                self.reach_task_of(reader, task, step);
+            }
+        }
+    }
+
+    /// Reaches those of the upgrades at `key` who are among its `readers`.
+    fn reach_upgrades(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
+        let waiters = &self.asking.queues.waiters;
+        let mut at = waiters.line_from(self.asking.line(key), Position::FIRST);
+        while at != NIL && waiters.node(at).upgrade && !self.is_over() {
+            self.budget.look(FIND_READER);
+            let owner = waiters.node(at).waiter.owner.as_ref();
+            if readers.holds(owner, self.asking.now) {
+                self.reach_holder(walker, key, owner);
+            }
+            at = waiters.next_in_line(at);
+        }
+    }
+
+    /// Reaches those who stand in another `line`, if their tasks are among the `readers`.
+    fn reach_line_if_reading(
+        &mut self,
+        line: u32,
+        walker: Walker<'_>,
+        step: Step,
+        readers: &ObservedReaders,
+    ) {
+        let waiters = &self.asking.queues.waiters;
+        let mut at = waiters.line_from(line, Position::FIRST);
+        while at != NIL && !self.is_over() {
+            self.reach_if_reading(waiters.task_at(at), walker, step, readers);
+            at = waiters.next_in_line(at);
+        }
+    }
+
+    /// Reaches `task` if it is among the `readers`.
+    fn reach_if_reading(
+        &mut self,
+        task: u32,
+        walker: Walker<'_>,
+        step: Step,
+        readers: &ObservedReaders,
+    ) {
+        if self.is_over() {
+            return;
+        }
+        self.budget.look(FIND_READER);
+        let owner = self.asking.queues.waiters.node(task).waiter.owner.as_ref();
+        if self.would_reach(task, step)
+            && readers.holds_for_task(owner, Some(walker.owner), self.asking.now)
+        {
+            self.reach(task, step);
+        }
+    }
+}
