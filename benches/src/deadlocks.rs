@@ -24,31 +24,36 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
         .module_arg("max-queued", "1000000")
         .start();
     let mut conn = server.connect();
-    for key in ["one", "other"] {
+    for key in ["one", "two", "three", "four"] {
         send(&mut conn, [command!("LOCK.ACQUIRE", key, "holder", LEASE)]);
     }
-    // They stand ahead of the crowd, so that it waits for them.
+    // They stand ahead of one crowd, so that it waits for them, and come to wait for another one, which does not.
     send(&mut conn, (0..PROBES).map(|n| waits("one", "ahead", n)));
-    for key in ["one", "other"] {
-        send(&mut conn, (0..CROWD).map(|n| waits(key, "crowd", n)));
+    for (key, crowd) in [
+        ("one", "behind"),
+        ("two", "behind"),
+        ("three", "crowd"),
+        ("four", "crowd"),
+    ] {
+        send(&mut conn, (0..CROWD).map(|n| waits(key, crowd, n)));
     }
     let mut meter = Meter::on(&server);
     let owners = count(CROWD);
     for (owner, what) in [
         ("late", "whom nobody waits for"),
-        ("ahead", "whom all of them wait for"),
+        ("ahead", "whom as many others wait for"),
     ] {
         let mut took = Samples::default();
         for _ in 0..scale.crate_rounds.max(3) {
             let cost = meter.cost(&["LOCK.ACQUIRE"], || {
                 let began = Instant::now();
-                send(&mut conn, (0..PROBES).map(|n| waits("other", owner, n)));
+                send(&mut conn, (0..PROBES).map(|n| waits("four", owner, n)));
                 began.elapsed()
             });
             took.push(cost.usec[0] / PROBES as f64);
             send(
                 &mut conn,
-                (0..PROBES).map(|n| command!("LOCK.LEAVE", "other", name(owner, n))),
+                (0..PROBES).map(|n| command!("LOCK.LEAVE", "four", name(owner, n))),
             );
         }
         report.bound(

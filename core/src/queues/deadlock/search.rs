@@ -76,6 +76,8 @@ pub(super) struct Search<'a> {
     /// The upgrades that have been walked from, or are about to be.
     upgrades: Slots,
     budget: Budget,
+    /// Some were not reached, because so many had been.
+    passed_by: bool,
     /// The last step of a cycle.
     pub(super) closed: Option<Step>,
 }
@@ -111,6 +113,7 @@ impl<'a> Search<'a> {
             walked: BySlot::default(),
             upgrades: Slots::default(),
             budget: Budget::default(),
+            passed_by: false,
             closed: None,
         }
     }
@@ -128,7 +131,12 @@ impl<'a> Search<'a> {
     }
 
     pub(super) fn gave_up(&self) -> bool {
-        self.budget.is_spent()
+        self.budget.is_spent() || self.passed_by
+    }
+
+    /// Nobody else is reached. Those who are may close a cycle still.
+    fn is_full(&self) -> bool {
+        self.reached.len() == MOST_TASKS
     }
 
     fn is_over(&self) -> bool {
@@ -225,8 +233,8 @@ impl<'a> Search<'a> {
             self.pending.push_back((task, first));
             return;
         }
-        if self.reached.len() == MOST_TASKS {
-            self.budget.spend();
+        if self.is_full() {
+            self.passed_by = true;
             return;
         }
         let (first, second) = (step, None);

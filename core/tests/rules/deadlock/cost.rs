@@ -300,6 +300,7 @@ fn a_crowd_of_which_everybody_waits_for_the_same_two_locks() {
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
+    crowd.push(wait(key(0), owner("ahead", 0), Mode::Write));
     crowd.push_all(&key(0), "waiter", count);
     // Others stand behind each of them in the other line.
     for number in 0..count - 1 {
@@ -311,6 +312,8 @@ fn a_crowd_of_which_everybody_waits_for_the_same_two_locks() {
         crowd.closes(&closing),
         "the first one that is looked at waits for it"
     );
+    let closing = wait(key(1), owner("ahead", 0), Mode::Write);
+    assert!(crowd.closes(&closing), "all of them wait for it");
 }
 
 #[test]

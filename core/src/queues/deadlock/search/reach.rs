@@ -12,6 +12,11 @@ use crate::owner::OwnerRef;
 use crate::types::Mode;
 
 impl Search<'_> {
+    /// Nobody else is reached by this wait.
+    fn is_done_here(&self) -> bool {
+        self.passed_by || self.is_over()
+    }
+
     /// Reaches those who wait at several keys, and the target, where they stand from `from` to before `to`.
     pub(super) fn reach_queue(&mut self, step: Step, from: Position, to: Position) {
         if to <= from || self.is_over() {
@@ -41,7 +46,7 @@ impl Search<'_> {
         let waiters = &self.asking.queues.waiters;
         // The last one first: the others' walks are mostly part of its.
         let mut at = waiters.last_flagged_before(self.asking.line(step.key), to, SEVERAL_KEYS);
-        while at != NIL && waiters.node(at).position() >= from && !self.is_over() {
+        while at != NIL && waiters.node(at).position() >= from && !self.is_done_here() {
             self.budget.look(1);
             self.reach(waiters.task_at(at), step);
             at = waiters.previous_flagged(at, SEVERAL_KEYS);
@@ -52,7 +57,7 @@ impl Search<'_> {
     fn reach_queued_of(&mut self, tasks: &[u32], step: Step, from: Position, to: Position) {
         let waiters = &self.asking.queues.waiters;
         for &task in tasks {
-            if self.is_over() {
+            if self.is_done_here() {
                 return;
             }
             self.budget.look(1);
@@ -155,7 +160,7 @@ impl Search<'_> {
             return;
         }
         for (other, node) in asking.queues.keys.iter() {
-            if other != key && !self.is_over() {
+            if other != key && !self.is_done_here() {
                 self.reach_line_if_reading(node.line, walker, step, readers);
             }
         }
@@ -165,7 +170,7 @@ impl Search<'_> {
         let asking = self.asking;
         for reader in readers.first(self.budget.tasks_to_find()) {
             self.budget.look(FIND_TASK);
-            if self.is_over() {
+            if self.is_done_here() {
                 return;
             }
             let reader = reader.as_ref();
@@ -201,7 +206,7 @@ impl Search<'_> {
     ) {
         let waiters = &self.asking.queues.waiters;
         let mut at = waiters.line_from(line, Position::FIRST);
-        while at != NIL && !self.is_over() {
+        while at != NIL && !self.is_done_here() {
             self.reach_if_reading(waiters.task_at(at), walker, step, readers);
             at = waiters.next_in_line(at);
         }
@@ -215,7 +220,7 @@ impl Search<'_> {
         step: Step,
         readers: &ObservedReaders,
     ) {
-        if self.is_over() {
+        if self.is_done_here() {
             return;
         }
         self.budget.look(FIND_READER);
