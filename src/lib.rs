@@ -24,7 +24,6 @@ mod error;
 mod ffi;
 mod info;
 mod keys;
-mod memory;
 mod time;
 mod totals;
 mod turn;

@@ -4,9 +4,10 @@
 //! share one by chance less often than memory errs. The names that left last are kept, up to
 //! [`Left::ROOM`]; those whose time is over go a few at a time.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
+use crate::map::Map;
 use crate::owner::OwnerRef;
 use crate::types::Instant;
 
@@ -17,7 +18,7 @@ struct Name(u64, u64);
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     until: Instant,
-    /// Which of the departures in `order` is the last one.
+    /// The last departure.
     departure: u64,
 }
 
@@ -25,9 +26,9 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Left {
     hashers: [RandomState; 2],
-    names: HashMap<Name, Entry>,
-    /// By the last departure, the longest ago first. Of a name that has left again the earlier ones are stale.
-    order: VecDeque<(u64, Name)>,
+    names: Map<Name, Entry>,
+    /// By the last departure, the longest ago first.
+    order: BTreeMap<u64, Name>,
     ends: BTreeSet<(Instant, Name)>,
     departures: u64,
 }
@@ -54,26 +55,17 @@ impl Left {
     /// `owner` leaves the key until `until`, or longer if it has left for longer before.
     pub fn leave(&mut self, db: u32, key: &[u8], owner: OwnerRef<'_>, until: Instant) {
         let name = self.name(db, key, owner);
-        let before = self.names.get(&name).map(|entry| entry.until);
-        let until = before.map_or(until, |before| before.max(until));
-        if let Some(before) = before {
-            self.ends.remove(&(before, name));
-        }
         self.departures += 1;
         let departure = self.departures;
+        let before = self.forget(name).map(|entry| entry.until);
+        let until = before.map_or(until, |before| before.max(until));
         self.names.insert(name, Entry { until, departure });
         self.ends.insert((until, name));
-        self.order.push_back((departure, name));
-        while self.names.len() > Self::ROOM {
-            self.forget_first();
-        }
-        if self.order.len() > 2 * Self::ROOM {
-            let names = &self.names;
-            self.order.retain(|(departure, name)| {
-                names
-                    .get(name)
-                    .is_some_and(|entry| entry.departure == *departure)
-            });
+        self.order.insert(departure, name);
+        if self.names.len() > Self::ROOM
+            && let Some((_, first)) = self.order.first_key_value()
+        {
+            self.forget(*first);
         }
     }
 
@@ -89,32 +81,19 @@ impl Left {
     /// Forgets up to `most` names whose time is over at `now`. True if there may be more.
     pub fn forget_over(&mut self, now: Instant, most: usize) -> bool {
         for _ in 0..most {
-            let Some(&(until, name)) = self.ends.first() else {
-                self.order.clear();
-                self.order.shrink_to(0);
-                self.names.shrink_to(0);
-                return false;
+            match self.ends.first() {
+                Some(&(until, name)) if until <= now => self.forget(name),
+                _ => return false,
             };
-            if until > now {
-                return false;
-            }
-            self.ends.remove(&(until, name));
-            self.names.remove(&name);
         }
         true
     }
 
-    /// Forgets the name that left longest ago, or a stale departure.
-    fn forget_first(&mut self) {
-        let Some((departure, name)) = self.order.pop_front() else {
-            return;
-        };
-        if let Some(entry) = self.names.get(&name)
-            && entry.departure == departure
-        {
-            self.ends.remove(&(entry.until, name));
-            self.names.remove(&name);
-        }
+    fn forget(&mut self, name: Name) -> Option<Entry> {
+        let entry = self.names.remove(&name)?;
+        self.ends.remove(&(entry.until, name));
+        self.order.remove(&entry.departure);
+        Some(entry)
     }
 
     fn name(&self, db: u32, key: &[u8], owner: OwnerRef<'_>) -> Name {
@@ -162,11 +141,11 @@ mod tests {
         assert!(!left.has_left(0, b"k", owner("0"), at(0)));
         assert!(left.has_left(0, b"k", owner("1"), at(0)));
         assert!(left.has_left(0, b"k", owner(&name(Left::ROOM)), at(0)));
-        assert!(left.order.len() <= 2 * Left::ROOM);
+        assert_eq!(left.order.len(), Left::ROOM);
     }
 
     #[test]
-    fn what_is_over_goes_a_few_at_a_time_and_leaves_no_memory() {
+    fn what_is_over_goes_a_few_at_a_time_and_leaves_nothing() {
         let mut left = Left::new();
         for i in 0..10_u64 {
             left.leave(0, b"k", owner(&i.to_string()), at(i));
@@ -177,6 +156,6 @@ mod tests {
         assert_eq!(left.len(), 2);
         assert!(!left.forget_over(at(100), 100));
         assert!(left.is_empty());
-        assert_eq!((left.names.capacity(), left.order.capacity()), (0, 0));
+        assert_eq!((left.order.len(), left.ends.len()), (0, 0));
     }
 }

@@ -12,6 +12,7 @@
 //! * [`TokenClock`]: where fencing tokens come from.
 //! * [`LeaseOrder`]: which lock's lease runs out next; [`LeaseTables`]: that for every database;
 //!   [`Strays`]: for locks whose keys are not known.
+//! * [`Map`] and [`Deque`]: tables that grow in steps, for what clients can make large.
 //! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
 
 #![forbid(unsafe_code)]
@@ -19,14 +20,17 @@
 
 mod admission;
 pub mod codec;
+mod deque;
 mod histogram;
 mod hold;
+mod homes;
 mod key;
 mod lease;
 mod left;
 mod live;
 mod lock;
 pub mod mail;
+mod map;
 mod observed;
 mod owner;
 mod queues;
@@ -36,19 +40,23 @@ mod request;
 mod slab;
 mod slots;
 mod stake;
+mod table;
 mod token;
 mod types;
 mod uuid;
 
 pub use admission::{Turn, compatible};
+pub use deque::Deque;
 pub use histogram::Histogram;
 pub use hold::Holds;
+pub use homes::{Home, Homes};
 pub use key::KeyId;
 pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed, StrayId, Strays};
 pub use left::Left;
 pub use live::Live;
 pub use lock::Lock;
 pub use mail::Mail;
+pub use map::Map;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{Decided, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys};

@@ -14,15 +14,19 @@ mod leaving;
 mod letter;
 mod mailbox;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-pub use letter::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Told, Undo, Untold, age};
+pub use letter::{
+    BoxId, Leaving, Letter, NotYours, Numbered, Outcome, Posted, Told, Undo, Untold, age,
+};
 
 use letter::untold;
-use mailbox::{Crowd, Leftover, Mailbox, ROOM_KEPT, entry, give_room_back};
+use mailbox::{Crowd, Leftover, Mailbox, Place, Stored};
 
+use crate::homes::Homes;
 use crate::key::KeyId;
+use crate::map::Map;
 use crate::owner::{Owner, OwnerRef};
 use crate::queues::WaiterId;
 use crate::types::{Instant, Mode};
@@ -30,18 +34,20 @@ use crate::types::{Instant, Mode};
 /// Every box of a server.
 #[derive(Debug, Default)]
 pub struct Mail {
-    names: HashMap<Rc<[u8]>, BoxId>,
-    boxes: HashMap<BoxId, Mailbox>,
+    names: Map<Rc<[u8]>, BoxId>,
+    boxes: BTreeMap<BoxId, Mailbox>,
     /// Where the answer of a request goes. The box may have gone: then it is among `leaving`.
-    requests: HashMap<WaiterId, BoxId>,
+    requests: BTreeMap<WaiterId, BoxId>,
     /// Boxes that have gone, if not all that was in them has left.
     leaving: BTreeMap<BoxId, Leftover>,
     crowds: Vec<Crowd>,
+    /// No grant of a box up to this one is given back, for this server has been no primary since.
+    not_given_back: Option<BoxId>,
     letters: usize,
-    /// Databases that have changed places while there were letters, and the number that a later letter has at least.
-    swaps: Vec<(u64, u32, u32)>,
-    /// Letters by their owner and key, to find those of one that leaves.
-    by_owner: BTreeSet<(Owner, KeyId, BoxId, u64)>,
+    /// Where the databases are now that have changed places while there were letters.
+    homes: Homes,
+    /// Letters by their owner and what they are about, to find those of one that leaves.
+    by_owner: BTreeSet<(Owner, Place, BoxId, u64)>,
     /// Boxes by when they were asked for last,
     by_asked: BTreeSet<(Instant, BoxId)>,
     /// and by since when they have not forgotten what they were told.
@@ -106,7 +112,7 @@ impl Mail {
             told_since: None,
             told: 0,
             letters: BTreeMap::new(),
-            requests: HashSet::new(),
+            requests: BTreeSet::new(),
         };
         self.names.insert(name, id);
         self.boxes.insert(id, made);
@@ -144,12 +150,8 @@ impl Mail {
         let Some(id) = self.requests.remove(&waiter) else {
             return false;
         };
-        give_room_back(&mut self.requests);
         if let Some(found) = self.boxes.get_mut(&id) {
             found.requests.remove(&waiter);
-            if found.requests.is_empty() {
-                found.requests.shrink_to(ROOM_KEPT);
-            }
         }
         true
     }
@@ -163,8 +165,9 @@ impl Mail {
         let Some(found) = self.boxes.get_mut(&id) else {
             return Posted::Returned(untold(letter));
         };
-        self.by_owner.insert(entry(&letter, id, number));
-        found.letters.insert(number, letter);
+        let stored = Stored::new(letter, &self.homes);
+        self.by_owner.insert(stored.entry(id, number));
+        found.letters.insert(number, stored);
         self.letters += 1;
         Posted::In(id)
     }
@@ -181,7 +184,7 @@ impl Mail {
         let kept = found.letters.split_off(&after.saturating_add(1));
         let forgotten = std::mem::replace(&mut found.letters, kept);
         for (number, letter) in &forgotten {
-            self.by_owner.remove(&entry(letter, id, *number));
+            self.by_owner.remove(&letter.entry(id, *number));
         }
         let next = found.letters.first_key_value();
         let told = next.is_some_and(|(next, _)| *next <= found.told);
@@ -197,7 +200,7 @@ impl Mail {
         id: BoxId,
         count: usize,
         now: Instant,
-    ) -> impl ExactSizeIterator<Item = (u64, &Letter)> {
+    ) -> impl ExactSizeIterator<Item = Numbered<'_>> {
         if let Some(found) = self.boxes.get_mut(&id) {
             let told = count.min(found.letters.len());
             let last = told
@@ -213,7 +216,11 @@ impl Mail {
         let told: Vec<_> = letters
             .into_iter()
             .flat_map(|letters| letters.iter().take(count))
-            .map(|(number, letter)| (*number, letter))
+            .map(|(number, stored)| Numbered {
+                number: *number,
+                db: stored.place.db(&self.homes),
+                letter: &stored.letter,
+            })
             .collect();
         told.into_iter()
     }
@@ -248,7 +255,9 @@ impl Mail {
 
     /// Takes out the letters for requests of `owner` at the key. True if there was one.
     pub fn withdraw(&mut self, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-        let letters = self.letters_of(key, owner).into_iter();
+        let granted = self.letters_of(self.lock_at(key), owner);
+        let others = self.letters_of(queue_at(key), owner);
+        let letters = granted.into_iter().chain(others);
         letters.fold(false, |found, (id, number)| {
             self.take_out(id, number) || found
         })
@@ -256,13 +265,12 @@ impl Mail {
 
     /// A request is made again: the letter that refused or denied it is taken out if nobody was told.
     pub fn withdraw_refusal(&mut self, key: &KeyId, owner: OwnerRef<'_>, mode: Mode) {
-        for (id, number) in self.letters_of(key, owner) {
+        for (id, number) in self.letters_of(queue_at(key), owner) {
             let Some(found) = self.boxes.get(&id) else {
                 continue;
             };
-            let refusal = found.letters.get(&number).is_some_and(|letter| {
-                letter.mode == mode && !matches!(letter.outcome, Outcome::Granted { .. })
-            });
+            let stored = found.letters.get(&number);
+            let refusal = stored.is_some_and(|stored| stored.letter.mode == mode);
             if refusal && number > found.told {
                 self.take_out(id, number);
             }
@@ -272,7 +280,7 @@ impl Mail {
     /// A grant stands because its hold was touched by another one, of which nobody was told either: undoing that one is
     /// to undo both. True if it was found.
     pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
-        for (id, number) in self.letters_of(key, owner) {
+        for (id, number) in self.letters_of(self.lock_at(key), owner) {
             let found = self.boxes.get_mut(&id);
             let found = found.map(|found| (found.told, &mut found.letters));
             let leaving = self.leaving.get_mut(&id);
@@ -280,10 +288,10 @@ impl Mail {
             let Some((told, letters)) = found.or(leaving) else {
                 continue;
             };
-            let Some(letter) = letters.get_mut(&number).filter(|_| number > told) else {
+            let Some(stored) = letters.get_mut(&number).filter(|_| number > told) else {
                 continue;
             };
-            if let Outcome::Granted { undo: later, .. } = &mut letter.outcome
+            if let Outcome::Granted { undo: later, .. } = &mut stored.letter.outcome
                 && later
                     .before
                     .as_ref()
@@ -309,22 +317,24 @@ impl Mail {
         self.by_asked.first().map(|(asked, _)| *asked)
     }
 
-    /// Two databases have changed places, and with them the locks of which letters tell. `number` is larger than that of
-    /// every letter.
-    pub fn swap(&mut self, one: u32, other: u32, number: u64) {
+    /// Two databases have changed places, and with them the locks of which letters tell.
+    pub fn swap(&mut self, one: u32, other: u32) {
         if self.letters > 0 {
-            self.swaps.push((number, one, other));
+            self.homes.swap(one, other);
         }
     }
 
-    fn letters_of(&self, key: &KeyId, owner: OwnerRef<'_>) -> Vec<(BoxId, u64)> {
+    fn lock_at(&self, key: &KeyId) -> Place {
+        Place::Lock(self.homes.home_of(key.db), Rc::clone(&key.name))
+    }
+
+    fn letters_of(&self, place: Place, owner: OwnerRef<'_>) -> Vec<(BoxId, u64)> {
         if self.by_owner.is_empty() {
             return Vec::new();
         }
-        let (owner, key) = (owner.to_owner(), key.clone());
-        let first = (owner, key, BoxId(0), 0);
+        let first = (owner.to_owner(), place, BoxId(0), 0);
         let found = self.by_owner.range(&first..);
-        let same = found.take_while(|(owner, key, _, _)| *owner == first.0 && *key == first.1);
+        let same = found.take_while(|(owner, place, _, _)| *owner == first.0 && *place == first.1);
         same.map(|(_, _, id, number)| (*id, *number)).collect()
     }
 
@@ -337,7 +347,7 @@ impl Mail {
         let next = found.letters.first_key_value();
         let none_told = next.is_none_or(|(next, _)| *next > found.told);
         if let Some(letter) = letter {
-            self.by_owner.remove(&entry(&letter, id, number));
+            self.by_owner.remove(&letter.entry(id, number));
             self.count_out(1);
         }
         if none_told {
@@ -350,7 +360,7 @@ impl Mail {
     fn count_out(&mut self, letters: usize) {
         self.letters -= letters;
         if self.letters == 0 {
-            self.swaps = Vec::new();
+            self.homes = Homes::default();
         }
     }
 
@@ -365,4 +375,8 @@ impl Mail {
             self.by_told.insert((told_since, id));
         }
     }
+}
+
+fn queue_at(key: &KeyId) -> Place {
+    Place::Queue(key.db, Rc::clone(&key.name))
 }

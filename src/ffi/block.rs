@@ -46,7 +46,7 @@ fn answer(
 }
 
 /// A client that the server has blocked for us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Blocked(*mut raw::RedisModuleBlockedClient);
 
 impl Context<'_> {

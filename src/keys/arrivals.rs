@@ -6,14 +6,14 @@
 //! the command that it is called from: here just what is wanted, see [`retell_ahead`].
 
 use std::cell::{Cell, LazyCell, RefCell};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use mortise_core::{Deque, Home, Homes, Map};
 
 use crate::ffi::{Access, Context, MainThread, Swap, Value};
 use crate::keys::effect;
 use crate::keys::leases;
 use crate::keys::name::Name;
 use crate::keys::subscription;
-use crate::memory::ROOM_KEPT;
 use crate::time::{alarms, clock, role};
 
 static ARRIVALS: MainThread<LazyCell<RefCell<Arrivals>>> =
@@ -28,81 +28,37 @@ static RETELLS_SYNCED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false)
 /// The locks that came.
 #[derive(Debug, Default)]
 struct Arrivals {
-    queue: VecDeque<(Home, Name)>,
+    queue: Deque<(Home, Name)>,
     /// Those that are in the lease order, and are told of when the server's pause is over.
-    held_back: VecDeque<(Home, Name)>,
+    held_back: Deque<(Home, Name)>,
     /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
     /// leases.
-    restored: HashSet<(Home, Name)>,
+    restored: Map<(Home, Name), ()>,
+    /// Where the databases are now: a million names stay as they are when two databases change places.
     homes: Homes,
-}
-
-/// A database wherever SWAPDB has put it since: a million names stay as they are when two databases change places.
-type Home = i32;
-
-/// Where the databases are now that are not at home, and whose home is where they are.
-#[derive(Debug, Default)]
-struct Homes {
-    now: BTreeMap<Home, i32>,
-    home: BTreeMap<i32, Home>,
-}
-
-impl Homes {
-    fn home_of(&self, db: i32) -> Home {
-        self.home.get(&db).copied().unwrap_or(db)
-    }
-
-    fn db_of(&self, home: Home) -> i32 {
-        self.now.get(&home).copied().unwrap_or(home)
-    }
-
-    fn swap(&mut self, Swap(one, other): Swap) {
-        let (first, second) = (self.home_of(one), self.home_of(other));
-        self.place(first, other);
-        self.place(second, one);
-    }
-
-    fn place(&mut self, home: Home, db: i32) {
-        if home == db {
-            self.now.remove(&home);
-            self.home.remove(&db);
-        } else {
-            self.now.insert(home, db);
-            self.home.insert(db, home);
-        }
-    }
 }
 
 impl Arrivals {
     /// The next one, and whether it was held back.
     fn next(&mut self, paused: bool) -> Option<((Home, Name), bool)> {
         if let Some(arrival) = self.queue.pop_front() {
-            if self.queue.is_empty() {
-                self.queue.shrink_to(ROOM_KEPT);
-            }
             return Some((arrival, false));
         }
         if paused {
             return None;
         }
         let arrival = self.held_back.pop_front()?;
-        if self.held_back.is_empty() {
-            self.held_back.shrink_to(ROOM_KEPT);
-        }
         Some((arrival, true))
     }
 
     fn is_restored(&self, db: i32, name: &[u8]) -> bool {
-        let home = self.homes.home_of(db);
-        !self.restored.is_empty() && self.restored.contains(&(home, name.into()))
+        let home = self.homes.home_of(db as u32);
+        !self.restored.is_empty() && self.restored.contains_key(&(home, name.into()))
     }
 
     /// The restored lock at the key has been told of, or need not be.
     fn forget_restored(&mut self, home: Home, name: &Name) {
         self.restored.remove(&(home, name.clone()));
-        if self.restored.is_empty() {
-            self.restored.shrink_to(ROOM_KEPT);
-        }
     }
 }
 
@@ -157,10 +113,10 @@ pub(crate) fn mark_restored(ctx: &Context<'_>, db: i32, name: &[u8]) {
 fn push(ctx: &Context<'_>, db: i32, name: &[u8], restored: bool) {
     subscription::subscribe_once(ctx);
     let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
-    let home = arrivals.homes.home_of(db);
+    let home = arrivals.homes.home_of(db as u32);
     let name: Name = name.into();
     if restored {
-        arrivals.restored.insert((home, name.clone()));
+        arrivals.restored.insert((home, name.clone()), ());
     }
     arrivals.queue.push_back((home, name));
     drop(arrivals);
@@ -169,7 +125,9 @@ fn push(ctx: &Context<'_>, db: i32, name: &[u8], restored: bool) {
 
 /// Two databases have changed places, and with them what came there.
 pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
-    ARRIVALS.get(ctx).borrow_mut().homes.swap(swap);
+    let Swap(one, other) = swap;
+    let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
+    arrivals.homes.swap(one as u32, other as u32);
 }
 
 /// Locks that came by RESTORE or in a full sync are to be told of once more.
@@ -198,7 +156,7 @@ pub(crate) fn enter_next(ctx: &Context<'_>) -> Option<Option<(i32, Name)>> {
     let paused = ctx.avoid_replication_traffic();
     let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
     let ((home, name), was_held_back) = arrivals.next(paused)?;
-    let db = arrivals.homes.db_of(home);
+    let db = arrivals.homes.db_of(home) as i32;
     let restored = arrivals.is_restored(db, &name);
     let retells = restored && retells(ctx);
     if retells && paused {

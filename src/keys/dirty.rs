@@ -4,16 +4,17 @@
 //! turns (`turn::look`).
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+
+use mortise_core::Deque;
 
 use crate::ffi::{Context, MainThread};
 use crate::keys::name::Name;
 use crate::keys::subscription;
-use crate::memory::ROOM_KEPT;
 use crate::time::alarms;
 
 static DIRTY: MainThread<RefCell<Dirty>> = MainThread::new(RefCell::new(Dirty {
-    now: VecDeque::new(),
+    now: Deque::new(),
     held_back: BTreeMap::new(),
     gate_closed: false,
 }));
@@ -31,7 +32,7 @@ pub(crate) struct DirtyKey {
 /// The keys that are marked.
 #[derive(Debug)]
 struct Dirty {
-    now: VecDeque<DirtyKey>,
+    now: Deque<DirtyKey>,
     /// Those that the server refused to have written just now, each once, with whether its holders are to be rechecked.
     held_back: BTreeMap<(i32, Name), bool>,
     /// The server refused a write that a timer tried.
@@ -78,12 +79,7 @@ pub(crate) fn mark(ctx: &Context<'_>, db: i32, name: &[u8], recheck_holders: boo
 
 /// The first key that is marked.
 pub(crate) fn take_next(ctx: &Context<'_>) -> Option<DirtyKey> {
-    let mut dirty = DIRTY.get(ctx).borrow_mut();
-    let next = dirty.now.pop_front();
-    if next.is_none() {
-        dirty.now.shrink_to(ROOM_KEPT);
-    }
-    next
+    DIRTY.get(ctx).borrow_mut().now.pop_front()
 }
 
 /// The first key that was refused, once the server has accepted another one.

@@ -2,24 +2,22 @@
 //! few at a time. The sweep begins it.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
-use mortise_core::{LeaseTables, Remains, Stake};
+use mortise_core::{Deque, LeaseTables, Remains, Stake};
 
 use crate::ffi::{Context, MainThread};
 use crate::keys::name::{Name, ShortName};
-use crate::memory::ROOM_KEPT;
 use crate::totals;
 
 static CROWDS: MainThread<RefCell<Crowds>> = MainThread::new(RefCell::new(Crowds {
-    locks: VecDeque::new(),
+    locks: Deque::new(),
     tables: Vec::new(),
 }));
 
 /// What is still to be dropped.
 #[derive(Debug)]
 struct Crowds {
-    locks: VecDeque<Crowd>,
+    locks: Deque<Crowd>,
     tables: Vec<LeaseTables<ShortName>>,
 }
 
@@ -66,7 +64,6 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     };
     let Some((_, stake)) = first.holds.pop() else {
         crowds.locks.pop_front();
-        crowds.locks.shrink_to(ROOM_KEPT);
         return true;
     };
     if first.ended {

@@ -8,15 +8,14 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mortise_core::{Instant, StrayId, Strays};
+use mortise_core::{Deque, Instant, StrayId, Strays};
 
 use crate::ffi::{Context, MainThread, Value};
-use crate::memory::ROOM_KEPT;
 
 static STRAYS: MainThread<RefCell<Strays>> = MainThread::new(RefCell::new(Strays::new()));
 
 /// Strays that were freed, on whatever thread, and are still counted.
-static FREED: Mutex<Vec<StrayId>> = Mutex::new(Vec::new());
+static FREED: Mutex<Deque<StrayId>> = Mutex::new(Deque::new());
 
 /// So many of those are taken out whenever a key loses its lock: what one thread frees never piles up.
 const FEW: usize = 4;
@@ -24,14 +23,14 @@ const FEW: usize = 4;
 const MANY: usize = 2_000;
 
 /// Nobody panics while the list is half changed.
-fn freed() -> MutexGuard<'static, Vec<StrayId>> {
+fn freed() -> MutexGuard<'static, Deque<StrayId>> {
     FREED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The server frees a lock, on whatever thread.
 pub(crate) fn on_freed(value: &Value) {
     if let Some(id) = value.stray() {
-        freed().push(id);
+        freed().push_back(id);
     }
 }
 
@@ -75,13 +74,10 @@ pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
 /// False if there is none.
 fn take_freed_out(strays: &mut Strays, most: usize) -> bool {
     let mut freed = freed();
-    let kept = freed.len().saturating_sub(most);
     let any = !freed.is_empty();
-    for id in freed.drain(kept..) {
+    for _ in 0..most {
+        let Some(id) = freed.pop_back() else { break };
         strays.remove(id);
-    }
-    if freed.is_empty() {
-        freed.shrink_to(ROOM_KEPT);
     }
     any
 }

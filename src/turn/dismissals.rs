@@ -5,23 +5,21 @@
 //! Who comes to wait after a dismissal was announced is not meant by it.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
-use mortise_core::{KeyId, WaiterId};
+use mortise_core::{Deque, KeyId, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Context, MainThread};
 use crate::keys::dirty;
 use crate::keys::name::key_id;
-use crate::memory::ROOM_KEPT;
 use crate::time::alarms;
 use crate::waiting::queue;
 use crate::waiting::waiters;
 use crate::waiting::walk::{Scope, Walk};
 
 /// The dismissals that are under way.
-static DISMISSALS: MainThread<RefCell<VecDeque<Dismissal>>> =
-    MainThread::new(RefCell::new(VecDeque::new()));
+static DISMISSALS: MainThread<RefCell<Deque<Dismissal>>> =
+    MainThread::new(RefCell::new(Deque::new()));
 
 /// A dismissal that is under way.
 #[derive(Debug)]
@@ -52,11 +50,9 @@ pub(crate) fn send_away(ctx: &Context<'_>, db: i32, name: &[u8]) {
 
 /// The slot has left this server.
 pub(crate) fn send_slot_away(ctx: &Context<'_>, slot: u16) {
-    let known = DISMISSALS
-        .get(ctx)
-        .borrow()
-        .iter()
-        .any(|known| known.slot == Some(slot));
+    let dismissals = DISMISSALS.get(ctx).borrow();
+    let known = dismissals.iter().any(|known| known.slot == Some(slot));
+    drop(dismissals);
     if !known {
         announce(ctx, None, Some(Scope::Slot(slot)), SLOT_HAS_LEFT);
     }
@@ -115,7 +111,6 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
             Some(next) => first.key = next.map(|next| next.key),
             None => {
                 dismissals.pop_front();
-                dismissals.shrink_to(ROOM_KEPT);
             }
         }
         return true;

@@ -217,9 +217,8 @@ pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
 
 /// Two databases have changed places, and with them the locks of which letters tell.
 pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    let number = post::get(ctx).next_number(ctx);
     let mut mail = post::get(ctx).mail.borrow_mut();
-    mail.swap(one as u32, other as u32, number);
+    mail.swap(one as u32, other as u32);
 }
 
 /// Every 100 ms: boxes that nobody asks for go, and owners that left long ago are forgotten. `paused`: the server may
@@ -260,8 +259,11 @@ pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
     overdue.is_some()
 }
 
-/// Sees to the next piece of the boxes that have gone. False if there is none.
+/// Sees to the next piece of the boxes that have gone, and before that of what else went when they all did. False if there is none.
 pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
+    if readers::send_one_away(ctx) || undelivered::drop_one_forgotten(ctx) {
+        return true;
+    }
     let leaving = post::get(ctx).mail.borrow_mut().next_leaving();
     match leaving {
         None => return false,

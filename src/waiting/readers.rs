@@ -1,14 +1,13 @@
 //! LOCK.MAILs that wait for the letters of a box.
 
 use std::cell::{LazyCell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::mail::{self, BoxId, Letter, Outcome};
+use mortise_core::mail::{self, BoxId, Numbered, Outcome};
 use mortise_core::{Instant, Mode};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context, MainThread};
-use crate::memory::ROOM_KEPT;
 use crate::time::{alarms, clock};
 use crate::waiting::post;
 use crate::waiting::tellings;
@@ -38,11 +37,13 @@ pub(crate) struct Call {
 
 #[derive(Debug, Default)]
 struct Readers {
-    by_handle: HashMap<Blocked, Reader>,
-    waiting: HashMap<BoxId, (Blocked, Instant)>,
+    by_handle: BTreeMap<Blocked, Reader>,
+    waiting: BTreeMap<BoxId, (Blocked, Instant)>,
     limits: BTreeSet<(Instant, BoxId)>,
     /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
     with_letters: BTreeSet<BoxId>,
+    /// Whoever waits for a box up to this one is answered that this server is no primary any more.
+    sent_away: Option<BoxId>,
 }
 
 /// A LOCK.MAIL has come for the box, whose letters up to `after` are forgotten. One that waits for it ends.
@@ -103,8 +104,8 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: Call) {
     ctx.reply_integer(id.0 as i64);
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);
     ctx.reply_array(letters.len());
-    for (number, letter) in letters {
-        reply_letter(ctx, number, letter, now);
+    for letter in letters {
+        reply_letter(ctx, letter, now);
     }
     // Whatever runs in a script or a transaction has another client's id, or none.
     if is_told && !ctx.denies_blocking() && watched::watch(ctx) {
@@ -112,7 +113,8 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: Call) {
     }
 }
 
-fn reply_letter(ctx: &Context<'_>, number: u64, letter: &Letter, now: u64) {
+fn reply_letter(ctx: &Context<'_>, numbered: Numbered<'_>, now: u64) {
+    let Numbered { number, db, letter } = numbered;
     let (fields, result) = match &letter.outcome {
         Outcome::Granted { .. } => (9, c"granted"),
         Outcome::Denied => (6, c"denied"),
@@ -124,7 +126,7 @@ fn reply_letter(ctx: &Context<'_>, number: u64, letter: &Letter, now: u64) {
     ctx.reply_text(c"key");
     ctx.reply_bytes(&letter.key.name);
     ctx.reply_text(c"db");
-    ctx.reply_integer(i64::from(letter.key.db));
+    ctx.reply_integer(i64::from(db));
     ctx.reply_text(c"owner");
     ctx.reply_bytes(&letter.owner.text());
     ctx.reply_text(c"mode");
@@ -189,8 +191,9 @@ pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
     };
     readers.limits.remove(&(limit, id));
     readers.with_letters.remove(&id);
+    let away = (readers.sent_away >= Some(id)).then_some(NO_PRIMARY);
     if let Some(reader) = readers.by_handle.get_mut(&blocked) {
-        reader.refusal = refusal;
+        reader.refusal = away.or(refusal);
     }
     drop(readers);
     wake::wake(ctx, blocked);
@@ -241,21 +244,26 @@ pub(crate) fn leave(ctx: &Context<'_>, blocked: Blocked) {
 
 /// The server has done with the handle.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
-    let mut readers = READERS.get(ctx).borrow_mut();
-    readers.by_handle.remove(&blocked);
-    if readers.by_handle.is_empty() {
-        readers.by_handle.shrink_to(ROOM_KEPT);
-        readers.waiting.shrink_to(ROOM_KEPT);
-    }
+    READERS.get(ctx).borrow_mut().by_handle.remove(&blocked);
 }
 
-/// This server is no primary any more: every LOCK.MAIL that waits is answered so.
+const NO_PRIMARY: Error = Error::Unblocked("this server is not the primary any more, ask again");
+
+/// This server is no primary any more: every LOCK.MAIL that waits is to be answered so, see [`send_one_away`].
 pub(super) fn send_all_away(ctx: &Context<'_>) {
+    let mut readers = READERS.get(ctx).borrow_mut();
+    let last = readers.waiting.last_key_value().map(|(id, _)| *id);
+    readers.sent_away = readers.sent_away.max(last);
+}
+
+/// Answers one of those. False if there is none.
+pub(super) fn send_one_away(ctx: &Context<'_>) -> bool {
     let readers = READERS.get(ctx).borrow();
-    let waiting: Vec<BoxId> = readers.waiting.keys().copied().collect();
+    let first = readers.waiting.first_key_value().map(|(id, _)| *id);
+    let first = first.filter(|id| readers.sent_away >= Some(*id));
     drop(readers);
-    for id in waiting {
-        let error = Error::Unblocked("this server is not the primary any more, ask again");
-        let_go(ctx, id, Some(error));
+    if let Some(id) = first {
+        let_go(ctx, id, None);
     }
+    first.is_some()
 }

@@ -5,12 +5,11 @@
 //! was told them.
 
 use std::cell::{LazyCell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::mail::{BoxId, Mail, Told};
 
 use crate::ffi::{Context, MainThread};
-use crate::memory::ROOM_KEPT;
 use crate::waiting::post;
 
 static TELLINGS: MainThread<LazyCell<RefCell<Tellings>>> =
@@ -19,7 +18,7 @@ static TELLINGS: MainThread<LazyCell<RefCell<Tellings>>> =
 /// What the boxes were told since the event loop slept.
 #[derive(Debug, Default)]
 struct Tellings {
-    by_box: HashMap<BoxId, Telling>,
+    by_box: BTreeMap<BoxId, Telling>,
     /// The id of a client, and a box that it was told of.
     by_client: BTreeSet<(u64, BoxId)>,
 }
@@ -65,7 +64,6 @@ pub(super) fn on_slept(ctx: &Context<'_>) {
         return;
     }
     tellings.by_box.clear();
-    tellings.by_box.shrink_to(ROOM_KEPT);
     tellings.by_client.clear();
 }
 

@@ -12,14 +12,13 @@
 //! closes by itself behind a reply that was written (QUIT in the same pipeline).
 
 use std::cell::{LazyCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
-use mortise_core::{KeyId, Owner, OwnerRef, Stake, Token, Touched, WaiterId};
+use mortise_core::{Deque, Home, Homes, KeyId, Owner, OwnerRef, Stake, Token, Touched, WaiterId};
 
 use crate::ffi::{Context, MainThread, Swap};
 use crate::keys::dirty;
 use crate::keys::name::Name;
-use crate::memory::ROOM_KEPT;
 use crate::time::role;
 use crate::waiting::tellings;
 use crate::waiting::watched;
@@ -43,37 +42,42 @@ pub(crate) struct UndeliveredGrant {
 /// Every grant whose client may not have heard of it.
 #[derive(Debug, Default)]
 struct Undelivered {
-    in_flight: HashMap<WaiterId, UndeliveredGrant>,
-    by_owner: HashMap<Owner, Vec<WaiterId>>,
+    in_flight: BTreeMap<WaiterId, UndeliveredGrant>,
+    by_owner: BTreeSet<(Owner, WaiterId)>,
     /// By the id of its client, the grant in flight whose reply was written since the event loop slept.
-    told: HashMap<u64, WaiterId>,
+    told: BTreeMap<u64, WaiterId>,
     /// By key, the grants to be undone when it is settled.
-    to_undo: HashMap<(i32, Name), Vec<UndeliveredGrant>>,
+    to_undo: ToUndo,
+    /// Where the databases of those keys are now.
+    homes: Homes,
+    /// Those that need not be undone any more.
+    forgotten: Vec<btree_map::IntoIter<(Home, Name), Deque<UndeliveredGrant>>>,
 }
+
+type ToUndo = BTreeMap<(Home, Name), Deque<UndeliveredGrant>>;
 
 impl Undelivered {
     fn land(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
         let grant = self.in_flight.remove(&id)?;
-        if let Some(ids) = self.by_owner.get_mut(&grant.owner) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.by_owner.remove(&grant.owner);
-            }
-        }
-        if self.in_flight.is_empty() {
-            self.in_flight.shrink_to(ROOM_KEPT);
-            self.by_owner.shrink_to(ROOM_KEPT);
-            self.told.shrink_to(ROOM_KEPT);
-        }
+        self.by_owner.remove(&(grant.owner.clone(), id));
         Some(grant)
+    }
+
+    fn in_flight_of(&self, owner: &Owner) -> impl Iterator<Item = WaiterId> {
+        let first = (owner.clone(), WaiterId(0));
+        let last = (owner.clone(), WaiterId(u64::MAX));
+        self.by_owner.range(first..=last).map(|(_, id)| *id)
+    }
+
+    fn place(&self, db: i32, name: &[u8]) -> (Home, Name) {
+        (self.homes.home_of(db as u32), name.into())
     }
 }
 
 /// A settle has granted the request of `id`.
 pub(crate) fn granted(ctx: &Context<'_>, id: WaiterId, grant: UndeliveredGrant) {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
-    let owner = grant.owner.clone();
-    undelivered.by_owner.entry(owner).or_default().push(id);
+    undelivered.by_owner.insert((grant.owner.clone(), id));
     undelivered.in_flight.insert(id, grant);
 }
 
@@ -99,9 +103,10 @@ pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
 /// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
 pub(crate) fn withdraw(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> bool {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
-    let Some(ids) = undelivered.by_owner.get(&owner.to_owner()).cloned() else {
+    if undelivered.in_flight.is_empty() {
         return false;
-    };
+    }
+    let ids: Vec<WaiterId> = undelivered.in_flight_of(&owner.to_owner()).collect();
     let mut found = false;
     for id in ids {
         let grant = undelivered.in_flight.get(&id);
@@ -165,20 +170,21 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
         return;
     }
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
-    let at = grant.at.clone();
-    undelivered
-        .to_undo
-        .entry(at.clone())
-        .or_default()
-        .push(grant);
+    let (db, name) = grant.at.clone();
+    let place = undelivered.place(db, &name);
+    let grants = undelivered.to_undo.entry(place).or_default();
+    grants.push_back(grant);
     drop(undelivered);
-    dirty::mark_queue(ctx, at.0, &at.1);
+    dirty::mark_queue(ctx, db, &name);
 }
 
 /// A grant at the key has to be undone.
 pub(crate) fn any_at(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
     let undelivered = UNDELIVERED.get(ctx).borrow();
-    !undelivered.to_undo.is_empty() && undelivered.to_undo.contains_key(&(db, name.into()))
+    !undelivered.to_undo.is_empty()
+        && undelivered
+            .to_undo
+            .contains_key(&undelivered.place(db, name))
 }
 
 /// Up to `most` of the grants at the key that have to be undone, the last one first. The key is looked at again for the
@@ -188,17 +194,23 @@ pub(crate) fn take(ctx: &Context<'_>, db: i32, name: &[u8], most: usize) -> Vec<
     if undelivered.to_undo.is_empty() {
         return Vec::new();
     }
-    let at = (db, name.into());
-    let mut found = undelivered.to_undo.remove(&at).unwrap_or_default();
-    let last = found.split_off(found.len().saturating_sub(most));
-    if !found.is_empty() {
-        undelivered.to_undo.insert(at, found);
+    let place = undelivered.place(db, name);
+    let Some(grants) = undelivered.to_undo.get_mut(&place) else {
+        return Vec::new();
+    };
+    let last = std::iter::from_fn(|| grants.pop_back()).take(most);
+    let last = last.map(|grant| UndeliveredGrant {
+        at: (db, grant.at.1),
+        ..grant
+    });
+    let last = last.collect();
+    if grants.is_empty() {
+        undelivered.to_undo.remove(&place);
+    } else {
         drop(undelivered);
         dirty::mark_queue(ctx, db, name);
-    } else if undelivered.to_undo.is_empty() {
-        undelivered.to_undo.shrink_to(ROOM_KEPT);
     }
-    last.into_iter().rev().collect()
+    last
 }
 
 /// Those of `grants` that nobody can have received. Asks the server for a setting: no key may be open.
@@ -216,25 +228,36 @@ pub(crate) fn not_received(
 /// The grants at the key need not be undone.
 pub(crate) fn forget_at(ctx: &Context<'_>, db: i32, name: &[u8]) {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
-    undelivered.to_undo.remove(&(db, name.into()));
+    let place = undelivered.place(db, name);
+    undelivered.to_undo.remove(&place);
 }
 
 /// Nothing is undone on a server that is no primary any more.
 pub(crate) fn forget_all(ctx: &Context<'_>) {
-    UNDELIVERED.get(ctx).borrow_mut().to_undo.clear();
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let forgotten = std::mem::take(&mut undelivered.to_undo);
+    undelivered.forgotten.push(forgotten.into_iter());
+}
+
+/// Drops what is to be undone at one key no more. False if there is none.
+pub(super) fn drop_one_forgotten(ctx: &Context<'_>) -> bool {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let Some(forgotten) = undelivered.forgotten.last_mut() else {
+        return false;
+    };
+    if forgotten.next().is_none() {
+        undelivered.forgotten.pop();
+    }
+    true
 }
 
 /// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
 /// undoing that one undoes both.
 pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
-    let Undelivered {
-        in_flight,
-        by_owner,
-        ..
-    } = &mut *undelivered;
-    for id in by_owner.get(&grant.owner).into_iter().flatten() {
-        let Some(later) = in_flight.get_mut(id) else {
+    let ids: Vec<WaiterId> = undelivered.in_flight_of(&grant.owner).collect();
+    for id in ids {
+        let Some(later) = undelivered.in_flight.get_mut(&id) else {
             continue;
         };
         let follows = later
@@ -253,9 +276,6 @@ pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
     for grant in undelivered.in_flight.values_mut() {
         grant.at.0 = swap.of(grant.at.0);
     }
-    let to_undo = std::mem::take(&mut undelivered.to_undo);
-    undelivered.to_undo = to_undo
-        .into_iter()
-        .map(|((db, name), grants)| ((swap.of(db), name), grants))
-        .collect();
+    let Swap(one, other) = swap;
+    undelivered.homes.swap(one as u32, other as u32);
 }

@@ -13,13 +13,12 @@
 //! undone, see `undelivered`.
 
 use std::cell::{LazyCell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use mortise_core::{Decided, Instant, KeyId, Verdict, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context, MainThread, Viewer};
-use crate::memory::ROOM_KEPT;
 use crate::totals;
 use crate::waiting::answer::Answer;
 use crate::waiting::mail;
@@ -44,8 +43,8 @@ struct Entry {
 /// Every blocked client.
 #[derive(Debug, Default)]
 struct Waiters {
-    by_handle: HashMap<Blocked, Entry>,
-    handles: HashMap<WaiterId, Blocked>,
+    by_handle: BTreeMap<Blocked, Entry>,
+    handles: BTreeMap<WaiterId, Blocked>,
 }
 
 /// A client that was blocked just now.
@@ -178,17 +177,7 @@ pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
 
 /// The server has done with the handle.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
-    let entry = {
-        let mut waiters = WAITERS.get(ctx).borrow_mut();
-        let entry = waiters.by_handle.remove(&blocked);
-        // What a crowd needed is given back.
-        if waiters.by_handle.is_empty() {
-            waiters.by_handle.shrink_to(ROOM_KEPT);
-            waiters.handles.shrink_to(ROOM_KEPT);
-            wake::shrink(ctx);
-        }
-        entry
-    };
+    let entry = WAITERS.get(ctx).borrow_mut().by_handle.remove(&blocked);
     if let Some(entry) = entry
         && !entry.delivered
     {

@@ -3,15 +3,13 @@
 //! Nothing else unblocks a client, and so nothing can come between the decision and its delivery but the client's going
 //! away.
 
+use mortise_core::Deque;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use crate::ffi::{Blocked, Context, MainThread};
-use crate::memory::ROOM_KEPT;
 use crate::time::alarms;
 
-static WAKE: MainThread<RefCell<VecDeque<Blocked>>> =
-    MainThread::new(RefCell::new(VecDeque::new()));
+static WAKE: MainThread<RefCell<Deque<Blocked>>> = MainThread::new(RefCell::new(Deque::new()));
 
 /// Lets a client go before the event loop turns.
 pub(super) fn wake(ctx: &Context<'_>, blocked: Blocked) {
@@ -32,9 +30,4 @@ pub(crate) fn wake_next(ctx: &Context<'_>) -> bool {
 /// A client is still to be let go.
 pub(crate) fn some_to_wake(ctx: &Context<'_>) -> bool {
     !WAKE.get(ctx).borrow().is_empty()
-}
-
-/// Gives back what a crowd needed.
-pub(super) fn shrink(ctx: &Context<'_>) {
-    WAKE.get(ctx).borrow_mut().shrink_to(ROOM_KEPT);
 }

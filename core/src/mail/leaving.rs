@@ -1,8 +1,8 @@
 //! How boxes go: at once for all who ask, and with what was in them a piece at a time.
 
 use super::Mail;
-use super::letter::{BoxId, Leaving, Letter, Untold, untold};
-use super::mailbox::{Crowd, Leftover, Mailbox, entry, give_room_back};
+use super::letter::{BoxId, Leaving, untold};
+use super::mailbox::{Crowd, Leftover, Mailbox, Stored};
 use crate::queues::WaiterId;
 
 impl Mail {
@@ -17,8 +17,6 @@ impl Mail {
             self.by_told.remove(&(told_since, id));
         }
         self.leave(id, gone);
-        give_room_back(&mut self.names);
-        give_room_back(&mut self.boxes);
     }
 
     fn leave(&mut self, id: BoxId, gone: Mailbox) {
@@ -35,15 +33,16 @@ impl Mail {
 
     /// Every box goes, and nothing is to be given back: this server decides no more.
     pub fn close_all(&mut self) {
-        self.by_told.clear();
+        let last = self.boxes.last_key_value().map(|(id, _)| *id);
+        let leaving = self.leaving.last_key_value().map(|(id, _)| *id);
+        self.not_given_back = self.not_given_back.max(last).max(leaving);
         self.crowds.push(Crowd {
             boxes: std::mem::take(&mut self.boxes).into_iter(),
-            names: std::mem::take(&mut self.names).into_iter(),
+            names: std::mem::take(&mut self.names),
+            walk: 0,
             by_asked: std::mem::take(&mut self.by_asked).into_iter(),
+            by_told: std::mem::take(&mut self.by_told).into_iter(),
         });
-        for gone in self.leaving.values_mut() {
-            gone.told = u64::MAX;
-        }
     }
 
     /// Of a box that has gone not all has left.
@@ -56,9 +55,9 @@ impl Mail {
         while let Some(mut first) = self.leaving.first_entry() {
             let (id, gone) = (*first.key(), first.get_mut());
             // The last grant first: what it changed was changed by the one before.
-            if let Some((number, letter)) = gone.letters.pop_last() {
-                let told = number <= gone.told;
-                return Some(self.letter_leaves(id, number, letter, told));
+            if let Some((number, stored)) = gone.letters.pop_last() {
+                let told = number <= gone.told || self.not_given_back >= Some(id);
+                return Some(self.letter_leaves(id, number, stored, told));
             }
             if let Some(waiter) = gone.requests.next() {
                 return Some(self.request_leaves(id, waiter));
@@ -68,10 +67,10 @@ impl Mail {
         self.next_of_crowd()
     }
 
-    fn letter_leaves(&mut self, id: BoxId, number: u64, letter: Letter, told: bool) -> Leaving {
-        self.by_owner.remove(&entry(&letter, id, number));
+    fn letter_leaves(&mut self, id: BoxId, number: u64, stored: Stored, told: bool) -> Leaving {
+        self.by_owner.remove(&stored.entry(id, number));
+        let letter = stored.into_letter(&self.homes);
         let untold = (!told).then(|| untold(letter)).flatten();
-        let untold = untold.map(|untold| moved(untold, number, &self.swaps));
         self.count_out(1);
         untold.map_or(Leaving::Letter, Leaving::Grant)
     }
@@ -82,36 +81,21 @@ impl Mail {
             return Leaving::Letter;
         }
         self.requests.remove(&waiter);
-        give_room_back(&mut self.requests);
         Leaving::Request(waiter)
     }
 
     /// One box of those that have gone together is to leave.
     fn next_of_crowd(&mut self) -> Option<Leaving> {
         let crowd = self.crowds.last_mut()?;
-        crowd.names.next();
+        crowd.names.take_any(&mut crowd.walk);
         crowd.by_asked.next();
+        crowd.by_told.next();
         match crowd.boxes.next() {
             None => {
                 self.crowds.pop();
             }
-            Some((id, mut gone)) => {
-                gone.told = u64::MAX;
-                self.leave(id, gone);
-            }
+            Some((id, gone)) => self.leave(id, gone),
         }
         Some(Leaving::Letter)
     }
-}
-
-/// Where the lock is now that letter `number` told of.
-fn moved(mut untold: Untold, number: u64, swaps: &[(u64, u32, u32)]) -> Untold {
-    for (_, one, other) in swaps.iter().filter(|(at, _, _)| *at > number) {
-        if untold.key.db == *one {
-            untold.key.db = *other;
-        } else if untold.key.db == *other {
-            untold.key.db = *one;
-        }
-    }
-    untold
 }

@@ -85,7 +85,7 @@ pub struct Untold {
 /// An answer that is told until it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// The key that was asked for.
+    /// The key that was asked for, in the database where it was then.
     pub key: KeyId,
     /// Who asked.
     pub owner: Owner,
@@ -105,6 +105,17 @@ impl Letter {
             outcome,
         }
     }
+}
+
+/// A letter as it is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbered<'a> {
+    /// Larger than that of every letter before.
+    pub number: u64,
+    /// The database of its key: of a grant the one where SWAPDB has put the lock since.
+    pub db: u32,
+    /// What it says.
+    pub letter: &'a Letter,
 }
 
 /// How old a grant of `at` is, in milliseconds, where the clock shows `now` in microseconds. The lease counts from the

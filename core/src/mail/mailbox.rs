@@ -1,11 +1,12 @@
 //! Boxes: those that are there, and what is left of those that have gone.
 
-use std::collections::{BTreeMap, HashMap, HashSet, btree_set, hash_map, hash_set};
-use std::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
 use std::rc::Rc;
 
-use super::letter::{BoxId, Letter};
+use super::letter::{BoxId, Letter, Outcome};
+use crate::homes::{Home, Homes};
 use crate::key::KeyId;
+use crate::map::Map;
 use crate::owner::Owner;
 use crate::queues::WaiterId;
 use crate::types::Instant;
@@ -20,8 +21,8 @@ pub(super) struct Mailbox {
     pub(super) told_since: Option<Instant>,
     /// Up to which number letters were told.
     pub(super) told: u64,
-    pub(super) letters: BTreeMap<u64, Letter>,
-    pub(super) requests: HashSet<WaiterId>,
+    pub(super) letters: BTreeMap<u64, Stored>,
+    pub(super) requests: BTreeSet<WaiterId>,
 }
 
 impl Mailbox {
@@ -34,29 +35,64 @@ impl Mailbox {
 #[derive(Debug)]
 pub(super) struct Leftover {
     pub(super) told: u64,
-    pub(super) letters: BTreeMap<u64, Letter>,
-    pub(super) requests: hash_set::IntoIter<WaiterId>,
+    pub(super) letters: BTreeMap<u64, Stored>,
+    pub(super) requests: btree_set::IntoIter<WaiterId>,
 }
 
-/// Boxes that have gone together, and have not been looked at one by one.
+/// Boxes that have gone together, and have not been looked at one by one. What they were found by goes
+/// along with them, an entry a box.
 #[derive(Debug)]
 pub(super) struct Crowd {
-    pub(super) boxes: hash_map::IntoIter<BoxId, Mailbox>,
-    pub(super) names: hash_map::IntoIter<Rc<[u8]>, BoxId>,
+    pub(super) boxes: btree_map::IntoIter<BoxId, Mailbox>,
+    pub(super) names: Map<Rc<[u8]>, BoxId>,
+    /// How far `names` has been walked.
+    pub(super) walk: u32,
     pub(super) by_asked: btree_set::IntoIter<(Instant, BoxId)>,
+    pub(super) by_told: btree_set::IntoIter<(Instant, BoxId)>,
 }
 
-/// A table that a crowd has left keeps room for so many.
-pub(super) const ROOM_KEPT: usize = 64;
+/// What a letter is about. SWAPDB takes a lock along, and with it the grants of it, but no queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Queue(u32, Rc<[u8]>),
+    Lock(Home, Rc<[u8]>),
+}
 
-/// Few are left of what may have been a crowd.
-pub(super) fn give_room_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
-    if map.len() <= ROOM_KEPT && map.capacity() > 4 * ROOM_KEPT {
-        map.shrink_to(2 * ROOM_KEPT);
+/// A letter in a box.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) place: Place,
+    pub(super) letter: Letter,
+}
+
+impl Stored {
+    pub(super) fn new(letter: Letter, homes: &Homes) -> Self {
+        let KeyId { db, name } = letter.key.clone();
+        let place = match letter.outcome {
+            Outcome::Granted { .. } => Place::Lock(homes.home_of(db), name),
+            Outcome::Denied | Outcome::Refused(_) => Place::Queue(db, name),
+        };
+        Self { place, letter }
+    }
+
+    /// Where it is found by its owner.
+    pub(super) fn entry(&self, id: BoxId, number: u64) -> (Owner, Place, BoxId, u64) {
+        (self.letter.owner.clone(), self.place.clone(), id, number)
+    }
+
+    /// The letter, with the database where its lock is now.
+    pub(super) fn into_letter(self, homes: &Homes) -> Letter {
+        let mut letter = self.letter;
+        letter.key.db = self.place.db(homes);
+        letter
     }
 }
 
-/// Where a letter is found by its owner.
-pub(super) fn entry(letter: &Letter, id: BoxId, number: u64) -> (Owner, KeyId, BoxId, u64) {
-    (letter.owner.clone(), letter.key.clone(), id, number)
+impl Place {
+    pub(super) fn db(&self, homes: &Homes) -> u32 {
+        match self {
+            Self::Queue(db, _) => *db,
+            Self::Lock(home, _) => homes.db_of(*home),
+        }
+    }
 }

@@ -11,7 +11,6 @@
 mod deadlock;
 mod keys;
 mod settle;
-mod table;
 mod tree;
 mod waiter;
 mod waiters;

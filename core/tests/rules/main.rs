@@ -11,4 +11,5 @@ mod locks;
 mod mail;
 mod observed;
 mod queues;
+mod steps;
 mod strays;

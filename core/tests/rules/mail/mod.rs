@@ -211,7 +211,7 @@ impl Run {
                 let told: Vec<u64> = self
                     .mail
                     .tell(id, count, now)
-                    .map(|(number, _)| number)
+                    .map(|told| told.number)
                     .collect();
                 assert_eq!(told, self.model.tell(mailbox, count, self.now));
             }
@@ -354,7 +354,7 @@ fn what_a_swap_of_databases_moved_is_given_back_where_it_is() {
     for (waiter, number) in [(1, 2), (2, 5)] {
         mail.expect(WaiterId(waiter), id);
         mail.post(WaiterId(waiter), number, letter(granted, number));
-        mail.swap(0, 7, number + 1);
+        mail.swap(0, 7);
     }
     mail.close(id);
     let mut dbs = Vec::new();
@@ -365,6 +365,44 @@ fn what_a_swap_of_databases_moved_is_given_back_where_it_is() {
     }
     // The later one was swapped once, the earlier one there and back.
     assert_eq!(dbs, [7, 0]);
+}
+
+#[test]
+fn a_grant_is_withdrawn_where_a_swap_has_put_its_lock_and_a_refusal_where_its_queue_is() {
+    let mut mail = Mail::new();
+    let (id, now) = (
+        mail.make(b"box", b"", 1, Instant::from_millis(0)),
+        Instant::from_millis(0),
+    );
+    let kind = |result| Kind {
+        key: 0,
+        owner: 0,
+        write: true,
+        result,
+    };
+    for (waiter, result) in [(1, 0), (2, 1)] {
+        mail.expect(WaiterId(waiter), id);
+        mail.post(
+            WaiterId(waiter),
+            1 + waiter,
+            letter(kind(result), 1 + waiter),
+        );
+    }
+    let dbs = |mail: &mut Mail| -> Vec<u32> { mail.tell(id, 9, now).map(|sent| sent.db).collect() };
+    assert_eq!(dbs(&mut mail), [0, 0]);
+    mail.swap(0, 7);
+    assert_eq!(dbs(&mut mail), [7, 0], "as they are sent again");
+    let name = owner(0);
+    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+    let at = |db| KeyId { db, ..key(0) };
+    assert!(mail.withdraw(&at(7), name));
+    assert_eq!(dbs(&mut mail), [0]);
+    assert!(!mail.withdraw(&at(7), name));
+    mail.swap(7, 0);
+    mail.withdraw_refusal(&at(0), name, Mode::Write);
+    assert_eq!(dbs(&mut mail), [0], "it was sent");
+    assert!(mail.withdraw(&at(0), name));
+    assert_eq!(mail.letters(), 0);
 }
 
 #[test]

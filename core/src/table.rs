@@ -3,8 +3,9 @@
 //! Linear hashing (Litwin, 1980): the table grows and shrinks by one bucket at a time, so no step
 //! copies it. A bucket is a chain through the things themselves.
 
-/// Buckets in the first segment. Each further segment doubles the table.
+/// Buckets in the first segment. Each further segment doubles the table, up to [`SEGMENT`] buckets in one.
 const FIRST: usize = 16;
+const SEGMENT: usize = 1 << 13;
 
 /// Things that can be in a table of one kind, `K`.
 pub(crate) trait Chained<K> {
@@ -102,8 +103,8 @@ impl Table {
             return;
         }
         let new = self.buckets;
-        if new.is_power_of_two() {
-            self.segments.push(vec![0; new].into());
+        if begins_segment(new) {
+            self.segments.push(vec![0; new.min(SEGMENT)].into());
         }
         self.buckets += 1;
         let old = buddy(new);
@@ -125,7 +126,7 @@ impl Table {
         self.buckets -= 1;
         let last = self.buckets;
         let mut link = std::mem::take(self.bucket_mut(last));
-        if last.is_power_of_two() {
+        if begins_segment(last) {
             self.segments.pop();
         }
         while link != 0 {
@@ -162,13 +163,27 @@ fn buddy(bucket: usize) -> usize {
     bucket & !(1 << bucket.ilog2())
 }
 
+/// The bucket is the first one of a segment, but not of the first one.
+fn begins_segment(bucket: usize) -> bool {
+    if bucket < SEGMENT {
+        bucket.is_power_of_two()
+    } else {
+        bucket.is_multiple_of(SEGMENT)
+    }
+}
+
 /// The segment of a bucket, and its place there.
 fn place(bucket: usize) -> (usize, usize) {
+    /// Segments that are smaller than the others.
+    const SMALL: usize = 1 + (SEGMENT.ilog2() - FIRST.ilog2()) as usize;
     if bucket < FIRST {
         return (0, bucket);
     }
-    let level = bucket.ilog2();
-    ((level - FIRST.ilog2()) as usize + 1, buddy(bucket))
+    if bucket < SEGMENT {
+        let level = bucket.ilog2();
+        return ((level - FIRST.ilog2()) as usize + 1, buddy(bucket));
+    }
+    (SMALL - 1 + bucket / SEGMENT, bucket % SEGMENT)
 }
 
 #[cfg(test)]
@@ -194,8 +209,8 @@ mod tests {
 
     #[test]
     fn everything_is_found_while_the_table_grows_and_shrinks() {
-        const ALL: u64 = 3_000;
-        let mut things = Numbers((0..ALL).map(|n| (n * 0x9e37 % 4_001, 0)).collect());
+        const ALL: u64 = 30_000;
+        let mut things = Numbers((0..ALL).map(|n| (n * 0x9e37 % 40_009, 0)).collect());
         let mut table = Table::default();
         let find = |table: &Table, things: &Numbers, slot: u32| {
             table.find(things, things.hash(slot), |found| found == slot)

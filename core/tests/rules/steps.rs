@@ -1,0 +1,69 @@
+//! What clients can make large grows in steps: no call asks for much memory at once, as one would that
+//! copies a table because it is full. What is allocated for is what takes the time.
+
+use allocation_counter::measure;
+use mortise_core::mail::{BoxId, Letter, Outcome};
+use mortise_core::{Instant, KeyId, Left, Mail, Mode, OwnerRef, WaiterId};
+
+/// Tables of 16 bytes an entry that double would ask for 8 MB.
+const CROWD: u64 = 300_000;
+/// In bytes.
+const MOST: u64 = 1_000_000;
+const NOW: Instant = Instant::from_millis(0);
+
+/// Calls `step` for each of the crowd. The most that a call has allocated.
+fn most_at_once(mut step: impl FnMut(u64)) -> u64 {
+    let bytes = |number| measure(|| step(number)).bytes_total;
+    (1..=CROWD).map(bytes).max().unwrap_or(0)
+}
+
+fn name(number: u64) -> Vec<u8> {
+    format!("name {number}").into_bytes()
+}
+
+#[test]
+fn boxes_requests_and_letters_come_and_go_in_steps() {
+    let mut mail = Mail::new();
+    let boxes = most_at_once(|number| {
+        mail.make(&name(number), b"user", number, NOW);
+    });
+    let requests = most_at_once(|number| mail.expect(WaiterId(number), BoxId(1)));
+    let letters = most_at_once(|number| {
+        let text = name(number);
+        let letter = Letter {
+            key: KeyId {
+                db: 0,
+                name: b"key"[..].into(),
+            },
+            owner: OwnerRef::new(&text).expect("1 to 255 bytes").to_owner(),
+            mode: Mode::Write,
+            outcome: Outcome::Denied,
+        };
+        mail.post(WaiterId(number), CROWD + number, letter);
+    });
+    let closed = most_at_once(|number| mail.close(BoxId(number)));
+    let left = most_at_once(|_| {
+        mail.next_leaving();
+    });
+    for (what, most) in [
+        ("boxes", boxes),
+        ("requests", requests),
+        ("letters", letters),
+        ("boxes that are closed", closed),
+        ("letters that leave", left),
+    ] {
+        assert!(most < MOST, "{what}: {most} bytes");
+    }
+}
+
+#[test]
+fn owners_leave_in_steps() {
+    let mut left = Left::new();
+    let most = most_at_once(|number| {
+        let text = name(number);
+        let owner = OwnerRef::new(&text).expect("1 to 255 bytes");
+        left.leave(0, b"key", owner, Instant::from_millis(number));
+    });
+    assert!(most < MOST, "{most} bytes");
+    assert_eq!(left.len(), Left::ROOM);
+}
