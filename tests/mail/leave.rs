@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Mail, Server, array, assert_same_data, cmd, command, eventually, granted, holders_of, int,
-    is_nil, mail, queue, queue_of, request, send, try_cmd, wait_for_sync, waiter,
+    Letter, Mail, Server, array, assert_same_data, cmd, command, eventually, granted, holders_of,
+    int, is_nil, mail, queue, queue_of, request, send, try_cmd, wait_for_sync, waiter,
 };
 
 #[test]
@@ -41,6 +41,25 @@ fn a_blocked_request_is_answered_null_and_whom_it_kept_out_gets_in() {
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "w")), 1);
     assert!(is_nil(&w.recv()));
     granted(&mut r);
+}
+
+#[test]
+fn a_letter_that_was_read_leaves_where_a_swap_of_databases_has_put_its_lock() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    queue!(a, "box", "LOCK.WLOCK", "key", "b", 60_000);
+    cmd!(a, "LOCK.RELEASE", "key", "a");
+    let dbs = |letters: &[Letter]| letters.iter().map(|letter| letter.db).collect::<Vec<_>>();
+    assert_eq!(dbs(&mail!(a, "box").letters), [0]);
+    cmd!(a, "SWAPDB", 0, 1);
+    assert_eq!(dbs(&mail!(a, "box").letters), [1], "sent again");
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b")), 0);
+    assert_eq!(dbs(&mail!(a, "box").letters), [1], "it is not there");
+    cmd!(a, "SELECT", 1);
+    assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b")), 1);
+    assert_eq!(mail!(a, "box").letters, []);
+    assert_eq!(holders_of(&mut a, "key"), [""; 0]);
 }
 
 #[test]
