@@ -9,6 +9,7 @@ mod fence_option;
 mod info;
 mod internal;
 mod introspection;
+mod panics;
 mod protocols;
 mod readers;
 mod release;

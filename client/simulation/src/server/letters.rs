@@ -84,8 +84,8 @@ impl Server {
         out.int(id.0);
         out.int((now - arrived) / 1_000);
         out.array(letters.len());
-        for (number, letter) in letters {
-            write_letter(&mut out, number, letter, now);
+        for told in letters {
+            write_letter(&mut out, told.number, told.letter, now);
         }
         out.0
     }
