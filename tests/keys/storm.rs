@@ -108,7 +108,7 @@ fn shown(server: &Server) -> Counts {
     for db in 0..DATABASES {
         cmd!(conn, "SELECT", db);
         for key in array(&cmd!(conn, "KEYS", "*")) {
-            let key = text(&key);
+            let key = text(key);
             if text(&cmd!(conn, "TYPE", &key)) == "mort-lock"
                 && let Some(lock) = lock_info(&mut conn, &key)
             {
