@@ -29,13 +29,6 @@ struct Chunk<T> {
     taken: u64,
 }
 
-impl<T> Chunk<T> {
-    #[cold]
-    fn grow(&mut self, to: usize) {
-        self.slots.resize_with(to, || None);
-    }
-}
-
 impl<T> Default for Slab<T> {
     fn default() -> Self {
         Self::new()
@@ -73,26 +66,26 @@ impl<T> Slab<T> {
 
     /// The same for a value that knows its slot.
     pub(crate) fn insert_with(&mut self, value: impl FnOnce(u32) -> T) -> u32 {
-        let at = match self.roomy.last() {
-            Some(&at) if self.has_room(at) => at,
-            _ => self.next_with_room(),
-        };
-        let chunk = &mut self.chunks[at as usize];
-        if chunk.taken == 0 {
-            self.spare = None;
+        loop {
+            if let Some(&at) = self.roomy.last()
+                && let Some(chunk) = self.chunks.get_mut(at as usize)
+                && let free = chunk.taken.trailing_ones()
+                && let Some(room) = chunk.slots.get_mut(free as usize)
+            {
+                if chunk.taken == 0 {
+                    self.spare = None;
+                }
+                chunk.taken |= 1 << free;
+                if chunk.taken == Self::FULL {
+                    self.roomy.pop();
+                }
+                self.len += 1;
+                let slot = at * Self::CHUNK + free;
+                room.get_or_insert_with(|| value(slot));
+                return slot;
+            }
+            self.make_room();
         }
-        let free = chunk.taken.trailing_ones();
-        let slot = at * Self::CHUNK + free;
-        if free as usize == chunk.slots.len() {
-            chunk.grow((2 * chunk.slots.len()).min(Self::CHUNK as usize));
-        }
-        chunk.slots[free as usize].get_or_insert_with(|| value(slot));
-        chunk.taken |= 1 << free;
-        if chunk.taken == Self::FULL {
-            self.roomy.pop();
-        }
-        self.len += 1;
-        slot
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
@@ -158,24 +151,27 @@ impl<T> Slab<T> {
             + (self.roomy.capacity() + self.gone.capacity()) * size_of::<u32>()
     }
 
-    fn has_room(&self, at: u32) -> bool {
-        let chunk = self.chunks.get(at as usize);
-        chunk.is_some_and(|chunk| chunk.taken != Self::FULL && !chunk.slots.is_empty())
-    }
-
-    /// A chunk that has a free slot, where the last one of `roomy` has none.
+    /// The last one of `roomy` has no free slot, or there is none.
     #[cold]
-    fn next_with_room(&mut self) -> u32 {
+    fn make_room(&mut self) {
         while let Some(&at) = self.roomy.last() {
-            if self.has_room(at) {
-                return at;
+            if let Some(chunk) = self.chunks.get_mut(at as usize)
+                && chunk.taken != Self::FULL
+                && !chunk.slots.is_empty()
+            {
+                // It is the first chunk, or else it has a free slot.
+                let len = (2 * chunk.slots.len()).min(Self::CHUNK as usize);
+                if chunk.taken.count_ones() as usize == chunk.slots.len() {
+                    chunk.slots.resize_with(len, || None);
+                }
+                return;
             }
             self.roomy.pop();
         }
-        self.add_chunk()
+        self.add_chunk();
     }
 
-    fn add_chunk(&mut self) -> u32 {
+    fn add_chunk(&mut self) {
         let mut slots = Vec::new();
         // Mostly a few are all that ever come, so the first chunk begins small.
         let len = match self.chunks.is_empty() {
@@ -190,14 +186,12 @@ impl<T> Slab<T> {
             {
                 *gone = chunk;
                 self.roomy.push(at);
-                return at;
+                return;
             }
         }
         // Four billion things would be 128 GB at least, far past what a server can hold.
-        let at = self.chunks.len() as u32;
+        self.roomy.push(self.chunks.len() as u32);
         self.chunks.push(chunk);
-        self.roomy.push(at);
-        at
     }
 
     /// Nothing is left in the chunk.

@@ -3,11 +3,11 @@
 //! A database has a table while it has locks: one without costs nothing, however many there are. The
 //! tables are ordered, too, so that a sweep looks only at those in which a lease may be over.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use super::{LeaseId, LeaseOrder};
+use crate::slab::Slab;
 use crate::types::Instant;
 
 /// So many tables are kept though they are empty, and are made for many locks from the start: locks
@@ -17,7 +17,10 @@ const KEPT: usize = 16;
 /// The locks of all databases.
 #[derive(Debug)]
 pub struct LeaseTables<K> {
-    by_db: BTreeMap<u32, Box<Table<K>>>,
+    tables: Slab<Table<K>>,
+    by_db: BTreeMap<u32, u32>,
+    /// The database that was asked for last, and where its table is: mostly it is asked for again.
+    last: Option<(u32, u32)>,
     /// When each table is to be looked at.
     looks: BTreeSet<(Instant, u32)>,
     locks: u64,
@@ -51,7 +54,9 @@ impl<K> LeaseTables<K> {
     /// No locks.
     pub const fn new() -> Self {
         Self {
+            tables: Slab::new(),
             by_db: BTreeMap::new(),
+            last: None,
             looks: BTreeSet::new(),
             locks: 0,
             holders: 0,
@@ -75,16 +80,20 @@ impl<K> LeaseTables<K> {
 
     /// Gives an entry that could not be settled another moment.
     pub fn put_off(&mut self, db: u32, id: LeaseId, until: Instant) {
-        if let Some(table) = self.by_db.get_mut(&db) {
-            table.order.reschedule(id, until);
+        if let Some(table) = self.find(db) {
+            self.tables[table].order.reschedule(id, until);
         }
     }
 
     /// Two databases have changed places.
     pub fn swap(&mut self, one: u32, other: u32) {
         let (first, second) = (self.take(one), self.take(other));
-        self.put(one, second);
-        self.put(other, first);
+        if let Some(table) = first {
+            self.put(other, table);
+        }
+        if let Some(table) = second {
+            self.put(one, table);
+        }
     }
 
     /// The database, or every one, is emptied. Answers its locks, to be dropped a few at a time.
@@ -99,7 +108,7 @@ impl<K> LeaseTables<K> {
             (gone.locks, gone.holders) = (locks, holders);
             self.locks -= locks;
             self.holders -= holders;
-            gone.put(db, Some(table));
+            gone.put(db, table);
         }
         gone
     }
@@ -108,29 +117,53 @@ impl<K> LeaseTables<K> {
     pub fn drop_some(&mut self) -> bool {
         // There is at most one for each table, and each table takes a call at least.
         self.looks.pop_first();
-        let Some(mut first) = self.by_db.first_entry() else {
+        let Some(first) = self.by_db.first_entry() else {
             return false;
         };
-        if !first.get_mut().order.drop_some() {
-            first.remove();
+        if !self.tables[*first.get()].order.drop_some() {
+            self.tables.remove(first.remove());
         }
         true
     }
 
-    fn take(&mut self, db: u32) -> Option<Box<Table<K>>> {
-        let table = self.by_db.remove(&db)?;
+    /// Where the table of the database is.
+    fn find(&mut self, db: u32) -> Option<u32> {
+        match self.last {
+            Some((last, table)) if last == db => Some(table),
+            _ => self.look_up(db),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, db: u32) -> Option<u32> {
+        let table = *self.by_db.get(&db)?;
+        self.last = Some((db, table));
+        Some(table)
+    }
+
+    #[cold]
+    fn create(&mut self, db: u32) -> u32 {
+        let for_many = self.tables.len() < KEPT;
+        self.put(db, Table::new(for_many))
+    }
+
+    fn take(&mut self, db: u32) -> Option<Table<K>> {
+        let table = self.tables.remove(self.by_db.remove(&db)?)?;
+        self.last = None;
         if let Some(look) = table.look {
             self.looks.remove(&(look, db));
         }
         Some(table)
     }
 
-    fn put(&mut self, db: u32, table: Option<Box<Table<K>>>) {
-        let Some(table) = table else { return };
+    fn put(&mut self, db: u32, table: Table<K>) -> u32 {
         if let Some(look) = table.look {
             self.looks.insert((look, db));
         }
+        let table = self.tables.insert(table);
         self.by_db.insert(db, table);
+        self.last = Some((db, table));
+        table
     }
 }
 
@@ -146,11 +179,11 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
         deadline: Instant,
         now: Instant,
     ) -> Listed {
-        let empty = self.by_db.len();
-        let table = match self.by_db.entry(db) {
-            Entry::Occupied(table) => table.into_mut(),
-            Entry::Vacant(room) => room.insert(Box::new(Table::new(empty < KEPT))),
+        let table = match self.find(db) {
+            Some(table) => table,
+            None => self.create(db),
         };
+        let table = &mut self.tables[table];
         let listed = listed.filter(|listed| table.is_of(listed.id, name));
         let id = match listed {
             Some(listed) => {
@@ -162,18 +195,24 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
                 table.order.insert(now, deadline, name.into())
             }
         };
-        let counted = listed.map_or(0, |listed| listed.holders);
-        if holders != counted {
-            count(&mut table.holders, counted, holders);
-            count(&mut self.holders, counted, holders);
-        }
+        let counted = table
+            .holders
+            .min(listed.map_or(0, |listed| listed.holders.into()));
+        table.holders = table.holders - counted + u64::from(holders);
+        self.holders = self.holders - counted + u64::from(holders);
         if table.look.is_none_or(|look| deadline < look) {
-            if let Some(before) = table.look.replace(deadline) {
-                self.looks.remove(&(before, db));
-            }
-            self.looks.insert((deadline, db));
+            let before = table.look.replace(deadline);
+            self.look_earlier(db, before, deadline);
         }
         Listed { id, holders }
+    }
+
+    #[cold]
+    fn look_earlier(&mut self, db: u32, before: Option<Instant>, at: Instant) {
+        if let Some(before) = before {
+            self.looks.remove(&(before, db));
+        }
+        self.looks.insert((at, db));
     }
 
     /// The lock has left the key.
@@ -186,7 +225,8 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
         while let Some(&(look, db)) = self.looks.first()
             && look <= now
         {
-            let table = self.by_db.get_mut(&db)?;
+            let table = self.find(db)?;
+            let table = &mut self.tables[table];
             if let Some((id, key)) = table.order.due(now) {
                 name.clear();
                 name.extend_from_slice(key);
@@ -210,15 +250,17 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
     }
 
     fn drop_entry(&mut self, db: u32, listed: Listed, goes: impl FnOnce(&mut Table<K>) -> bool) {
-        let Some(table) = self.by_db.get_mut(&db) else {
+        let Some(table) = self.find(db) else {
             return;
         };
+        let table = &mut self.tables[table];
         if !goes(table) || table.order.remove(listed.id).is_none() {
             return;
         }
         self.locks -= 1;
-        count(&mut table.holders, listed.holders, 0);
-        count(&mut self.holders, listed.holders, 0);
+        let counted = table.holders.min(listed.holders.into());
+        table.holders -= counted;
+        self.holders -= counted;
         if table.order.is_empty() {
             // Of an entry that no key belonged to nobody knew how many held.
             self.holders = self
@@ -229,11 +271,6 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
             }
         }
     }
-}
-
-/// So many holders are there now instead of `before`.
-fn count(holders: &mut u64, before: u32, now: u32) {
-    *holders = (*holders + u64::from(now)).saturating_sub(before.into());
 }
 
 impl<K> Table<K> {
