@@ -130,6 +130,10 @@ fn rest(server: &Server) {
     eventually("the short leases are over", || {
         int(&cmd!(conn, "EXISTS", "witness")) == 0
     });
+    eventually(
+        "the server has freed what it frees on another thread",
+        || server.info("memory")["lazyfree_pending_objects"] == "0",
+    );
     let mut before = [-1, -1];
     eventually("the counts stand still", || {
         thread::sleep(Duration::from_millis(250));
