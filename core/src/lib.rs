@@ -62,7 +62,8 @@ pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{Decided, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys};
 pub use remains::Remains;
 pub use request::{
-    AcquireError, Busy, Grant, How, Release, ReleaseError, Released, Request, Terms,
+    AcquireError, Busy, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released,
+    Request, Terms,
 };
 pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};

@@ -13,7 +13,10 @@ use crate::lock::Lock;
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
-use crate::request::{AcquireError, Grant, How, Release, ReleaseError, Released, Request, Terms};
+use crate::request::{
+    AcquireError, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released, Request,
+    Terms,
+};
 use crate::stake::{Stake, Touched};
 use crate::token::{TokenClock, TokenTooHigh};
 use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
@@ -260,6 +263,41 @@ impl Live<'_> {
             stake.touched = stake.touched.again(None);
             *stake
         }))
+    }
+
+    /// The hold that `owner` may pass on: its own, if it has one, and by `token`.
+    pub fn passable(&self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Stake> {
+        self.hold(owner).filter(|stake| stake.has_token(token))
+    }
+
+    /// Moves a whole hold to another owner: modes and counts stay, token and lease are new.
+    ///
+    /// # Errors
+    /// [`PassError`]; nothing has changed.
+    pub fn pass(
+        &mut self,
+        pass: &Pass<'_>,
+        tokens: &mut TokenClock,
+        wall: Micros,
+    ) -> Result<Passed, PassError> {
+        let old = self.passable(pass.owner, pass.token);
+        let old = old.ok_or(PassError::NotHeld)?;
+        if self.hold(pass.new_owner).is_some() {
+            return Err(PassError::AlreadyHeld);
+        }
+        let token = tokens.next(wall, None).ok_or(PassError::OutOfTokens)?;
+        let stake = Stake {
+            token,
+            deadline: self.now.after(pass.lease.as_millis()),
+            since: self.now,
+            touched: old.touched.again(Some(pass.client)),
+            ..old
+        };
+        self.forget_ended(pass.new_owner);
+        self.lock.store.remove(pass.owner);
+        self.lock.store.insert(pass.new_owner.to_owner(), stake);
+        let since = old.since;
+        Ok(Passed { token, since })
     }
 
     /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`, its

@@ -112,3 +112,38 @@ pub enum ReleaseError {
     /// The owner holds both modes and named neither.
     ModeNotNamed,
 }
+
+/// A request to pass a hold on to another owner.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass<'a> {
+    /// Who gives.
+    pub owner: OwnerRef<'a>,
+    /// Who holds from then on.
+    pub new_owner: OwnerRef<'a>,
+    /// How long the hold lasts from then on.
+    pub lease: Lease,
+    /// Only if the hold's token is this.
+    pub token: Option<Token>,
+    /// The connection that passes it on, 0 if unknown.
+    pub client: u64,
+}
+
+/// What a pass made of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The new token.
+    pub token: Token,
+    /// When the hold was first granted to its old owner.
+    pub since: Instant,
+}
+
+/// Why a pass changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassError {
+    /// The old owner has nothing to pass on here, or not by that token.
+    NotHeld,
+    /// The new owner holds here already.
+    AlreadyHeld,
+    /// The last token has been handed out.
+    OutOfTokens,
+}

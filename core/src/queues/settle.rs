@@ -61,6 +61,19 @@ impl Queues {
         })
     }
 
+    /// `owner` has come to hold, but not by a grant: the next settle of the key decides its requests first.
+    pub fn came_to_hold(&mut self, db: u32, name: &[u8], owner: OwnerRef<'_>) {
+        let Some(key) = self.keys.find(db, name) else {
+            return;
+        };
+        let unsettled = self.keys.node_mut(key).unsettled.get_or_insert_default();
+        match unsettled.own {
+            None => unsettled.own = Some(owner.to_owner()),
+            // One more cannot be noted, so all holders are looked at.
+            Some(_) => unsettled.holders = Some(None),
+        }
+    }
+
     /// While nothing is granted: lets nobody in, but answers the upgrades whose read hold has ended.
     pub fn settle_lost(
         &mut self,

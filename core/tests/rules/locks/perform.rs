@@ -1,8 +1,8 @@
 //! Performs a call of a program on a lock, and says what it came to in the model's words.
 
 use mortise_core::{
-    AcquireError, Busy, Count, Grant, Instant, Lease, Lock, Micros, Owner, OwnerRef, Release,
-    ReleaseError, Request, Stake, Terms, Token, TokenClock, Turn,
+    AcquireError, Busy, Count, Grant, Instant, Lease, Lock, Micros, Owner, OwnerRef, Pass,
+    PassError, Release, ReleaseError, Request, Stake, Terms, Token, TokenClock, Turn,
 };
 
 use super::reference::{Call, Hold, Reply};
@@ -16,9 +16,19 @@ impl Call {
             Self::Acquire { owner, .. }
             | Self::Release { owner, .. }
             | Self::Renew { owner, .. }
+            | Self::Pass { owner, .. }
             | Self::Fence { owner, .. } => Some(owner),
             Self::Look => None,
         }
+    }
+
+    /// Whose holds it may change.
+    pub(crate) fn owners(&self) -> Vec<&[u8]> {
+        let new_owner = match self {
+            Self::Pass { new_owner, .. } => Some(&new_owner[..]),
+            _ => None,
+        };
+        self.owner().into_iter().chain(new_owner).collect()
     }
 }
 
@@ -113,6 +123,31 @@ pub(crate) fn perform(
             let stake = live.renew(owner(name), lease(*ms), named.map(token));
             assert_eq!(stake, stake.and(lock.hold(owner(name))));
             stake.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
+        }
+        Call::Pass {
+            owner: name,
+            new_owner,
+            lease: ms,
+            token: named,
+            client,
+        } => {
+            let pass = Pass {
+                owner: owner(name),
+                new_owner: owner(new_owner),
+                lease: lease(*ms),
+                token: named.map(token),
+                client: *client,
+            };
+            let held = live.hold(pass.owner);
+            match live.pass(&pass, tokens, wall) {
+                Ok(passed) => {
+                    assert_eq!(Some(passed.since), held.map(|stake| stake.since));
+                    Reply::Passed(passed.token.get())
+                }
+                Err(PassError::NotHeld) => Reply::Null,
+                Err(PassError::AlreadyHeld) => Reply::AlreadyHeld,
+                Err(PassError::OutOfTokens) => Reply::OutOfTokens,
+            }
         }
         Call::Fence {
             owner: name,

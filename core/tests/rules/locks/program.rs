@@ -114,6 +114,13 @@ pub(crate) enum Deed {
         lease: u64,
         token: Ownership,
     },
+    Pass {
+        owner: Who,
+        new_owner: Who,
+        lease: u64,
+        token: Ownership,
+        client: u64,
+    },
     Fence {
         owner: Who,
         token: Fence,
@@ -214,6 +221,19 @@ impl Deed {
                 lease,
                 token: token.token(held(who), granted),
             },
+            Self::Pass {
+                owner: who,
+                new_owner,
+                lease,
+                token,
+                client,
+            } => Call::Pass {
+                owner: name(who),
+                new_owner: name(new_owner),
+                lease,
+                token: token.token(held(who), granted),
+                client,
+            },
             Self::Fence { owner: who, token } => Call::Fence {
                 owner: name(who),
                 token: token.token(model, wall).unwrap_or(1),
@@ -289,11 +309,21 @@ fn deeds() -> impl Strategy<Value = Deed> {
         lease,
         token,
     });
+    let pass = (owners(), owners(), leases(), ownerships(), clients()).prop_map(
+        |(owner, new_owner, lease, token, client)| Deed::Pass {
+            owner,
+            new_owner,
+            lease,
+            token,
+            client,
+        },
+    );
     let fence = (owners(), fences()).prop_map(|(owner, token)| Deed::Fence { owner, token });
     prop_oneof![
         10 => acquire,
         6 => release,
         3 => renew,
+        4 => pass,
         2 => fence,
         1 => Just(Deed::Look),
     ]

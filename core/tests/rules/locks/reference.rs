@@ -47,6 +47,9 @@ pub(crate) enum Reply {
     /// A release: holds left, and whether any were given up.
     Left(u64, bool),
     NameTheMode,
+    Passed(u64),
+    /// PASS to an owner that holds.
+    AlreadyHeld,
     /// RENEW or FENCE.
     Token(u64),
     /// The owner holds nothing here, or not in that mode, or not with that token.
@@ -75,6 +78,13 @@ pub(crate) enum Call {
         owner: Vec<u8>,
         lease: u64,
         token: Option<u64>,
+    },
+    Pass {
+        owner: Vec<u8>,
+        new_owner: Vec<u8>,
+        lease: u64,
+        token: Option<u64>,
+        client: u64,
     },
     Fence {
         owner: Vec<u8>,
@@ -165,6 +175,7 @@ impl Reference {
                 }
                 None => Reply::Null,
             },
+            Call::Pass { .. } => self.pass(key, now, wall, call),
             Call::Fence { owner, token } => self.fence(key, owner, *token, wall),
             Call::Look => Reply::Silence,
         }
@@ -259,6 +270,38 @@ impl Reference {
         let left = hold.write + hold.read;
         self.holds.retain(|hold| hold.write + hold.read > 0);
         Reply::Left(left, left < before)
+    }
+
+    /// "Transfers the whole hold, with its modes and counts as they are, to another name, with a new token and a lease of
+    /// exactly `lease` from now." `held` counts from the pass, and the connection is the one that sent it.
+    fn pass(&mut self, key: usize, now: u64, wall: u64, call: &Call) -> Reply {
+        let Call::Pass {
+            owner,
+            new_owner,
+            lease,
+            token,
+            client,
+        } = call
+        else {
+            return Reply::Silence;
+        };
+        if self.find_mut(key, owner, *token).is_none() {
+            return Reply::Null;
+        }
+        if self.find(key, new_owner).is_some() {
+            return Reply::AlreadyHeld;
+        }
+        let Some(new_token) = self.next_token(wall, None) else {
+            return Reply::OutOfTokens;
+        };
+        if let Some(hold) = self.find_mut(key, owner, *token) {
+            hold.owner.clone_from(new_owner);
+            hold.token = new_token;
+            hold.ends = now + lease;
+            hold.since = now;
+            hold.client = *client;
+        }
+        Reply::Passed(new_token)
     }
 
     fn fence(&mut self, key: usize, owner: &[u8], token: u64, wall: u64) -> Reply {

@@ -77,8 +77,7 @@ impl Replica {
             for (name, _) in ended {
                 self.apply(key, &Effect::Drop(owner(name)), last, &written);
             }
-            if let Some(name) = call.owner() {
-                let effect = effect_for(primary, owner(name));
+            for effect in effects_of(primary, call) {
                 self.apply(key, &effect, last, &written);
             }
             self.apply(key, &Effect::Clock, last, &written);
@@ -162,12 +161,24 @@ impl Replica {
             first = first.into_iter().chain([stake.deadline]).min();
         }
         assert_eq!(lock.next_deadline(), first);
-        if let Some(name) = call.owner().filter(|_| heard) {
+        for name in call.owners().into_iter().filter(|_| heard) {
             let counts = |stake: Stake| (stake.write, stake.read, stake.token);
             let here = lock.hold(owner(name)).map(counts);
             assert_eq!(here, primary.hold(owner(name)).map(counts));
         }
     }
+}
+
+/// The effects that tell what became of the owners of a call. A hold that was passed on and is the only one needs one.
+fn effects_of<'a>(lock: &'a Lock, call: &'a Call) -> Vec<Effect<'a>> {
+    if let Call::Pass { new_owner, .. } = call
+        && lock.len() == 1
+        && let Some(stake) = lock.hold(owner(new_owner))
+    {
+        return vec![Effect::Sole(owner(new_owner), stake)];
+    }
+    let owners = call.owners().into_iter();
+    owners.map(|name| effect_for(lock, owner(name))).collect()
 }
 
 /// The effect that tells of `owner` after a step.

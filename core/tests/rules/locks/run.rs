@@ -72,6 +72,7 @@ impl World {
         self.check_that_only_the_holds_matter(&before, &tokens_before, &after, &outcome, &call);
         self.check_repetition(&after, reply, &call);
         self.check_undo(&before, &after, reply, &call);
+        self.check_pass(&before, &after, reply, &call);
         let news = News {
             key: step.key,
             primary: &after,
@@ -138,7 +139,7 @@ impl World {
 
     /// A grant's token is larger than every one before, on any key; a re-entry's is the held one.
     fn check_tokens(&mut self, floor: u64, reply: Reply, call: &Call) {
-        if let Reply::New(token) | Reply::Upgrade(token) = reply {
+        if let Reply::New(token) | Reply::Upgrade(token) | Reply::Passed(token) = reply {
             assert!(token > floor, "{token} granted after {floor}");
             if let Call::Acquire {
                 fence: Some(fence), ..
@@ -155,12 +156,13 @@ impl World {
         for (owner, _) in ended {
             *self.ledger.entry((key, owner.clone())).or_default() -= 1;
         }
-        let change = match reply {
-            Reply::New(_) => 1,
-            Reply::Left(0, true) => -1,
-            _ => 0,
+        let changes: &[i64] = match reply {
+            Reply::New(_) => &[1],
+            Reply::Left(0, true) => &[-1],
+            Reply::Passed(_) => &[-1, 1],
+            _ => &[],
         };
-        if let Some(owner) = call.owner() {
+        for (owner, change) in call.owners().into_iter().zip(changes) {
             *self.ledger.entry((key, owner.to_vec())).or_default() += change;
         }
         for ((key, name), balance) in &self.ledger {
@@ -181,18 +183,19 @@ impl World {
                 | Reply::Upgrade(_)
                 | Reply::Left(..)
                 | Reply::Token(_)
+                | Reply::Passed(_)
         );
         if refused {
             assert_eq!(stakes(&before), stakes(after));
             return;
         }
-        let mine = call.owner().unwrap_or_default();
         let others = |lock| {
             let mut all = stakes(lock);
-            all.retain(|(owner, _)| owner != mine);
+            all.retain(|(owner, _)| !call.owners().contains(&&owner[..]));
             all
         };
         assert_eq!(others(&before), others(after));
+        let mine = call.owner().unwrap_or_default();
         if let (Some(before), Some(after)) = (before.hold(owner(mine)), after.hold(owner(mine))) {
             assert_ne!(before.touched, after.touched);
         }
@@ -217,6 +220,24 @@ impl World {
         let same = perform(&mut rebuilt, &mut tokens, self.now, self.wall, call);
         assert_eq!(same, *outcome);
         assert_eq!(stakes(&rebuilt), stakes(after));
+        assert_eq!(tokens.last(), self.tokens.last());
+    }
+
+    /// A pass that is sent again finds nothing to pass on, and an earlier grant that is given back leaves the new hold.
+    fn check_pass(&self, before: &Lock, after: &Lock, reply: Reply, call: &Call) {
+        let (Reply::Passed(_), Some(old), [_, new]) = (reply, call.owner(), &call.owners()[..])
+        else {
+            return;
+        };
+        let granted = before.hold(owner(old)).expect("it was passed on").touched;
+        let mut later = after.clone();
+        let mut tokens = self.tokens.clone();
+        let (_, again) = perform(&mut later, &mut tokens, self.now, self.wall, call);
+        assert_eq!(again, Reply::Null);
+        let mut live = later.at(Instant::from_millis(self.now), |_, _| {});
+        assert!(!live.undo(owner(old), granted, None));
+        assert!(!live.undo(owner(new), granted, None));
+        assert_eq!(stakes(&later), stakes(after));
         assert_eq!(tokens.last(), self.tokens.last());
     }
 

@@ -29,6 +29,12 @@ pub(crate) enum Op {
         owner: usize,
         lease: u64,
     },
+    PassOn {
+        key: usize,
+        owner: usize,
+        new_owner: usize,
+        lease: u64,
+    },
     /// Time passes, and nothing has looked at it yet.
     Pass(u64),
     /// The timers look at leases, limits and marked keys.
@@ -81,6 +87,8 @@ fn op(keys: usize) -> impl Strategy<Value = Op> {
             .prop_map(|(key, owner, write, all)| Op::Release { key, owner, write, all }),
         2 => (0..keys, owner(), 1..60_u64)
             .prop_map(|(key, owner, lease)| Op::Renew { key, owner, lease }),
+        4 => (0..keys, owner(), owner(), 1..80_u64)
+            .prop_map(|(key, owner, new_owner, lease)| Op::PassOn { key, owner, new_owner, lease }),
         6 => (0..20_u64).prop_map(Op::Pass),
         4 => Just(Op::Timers),
         4 => (0..64_usize).prop_map(Op::Leave),

@@ -306,6 +306,26 @@ impl Reference {
         true
     }
 
+    /// "Transfers the whole hold." The new token, `None` for null and for an error.
+    pub(crate) fn pass(&mut self, key: usize, owners: [usize; 2], lease: u64) -> Option<u64> {
+        let [old, new] = owners;
+        let hold = self.hold(key, old)?;
+        if self.hold(key, new).is_some() {
+            return None;
+        }
+        self.keys[key].holds.retain(|hold| hold.owner != old);
+        self.last_token = (self.last_token + 1).max(self.wall);
+        let passed = Hold {
+            owner: new,
+            token: self.last_token,
+            ends: self.now + lease,
+            touched: self.touch(),
+            ..hold
+        };
+        self.put(key, passed);
+        Some(self.last_token)
+    }
+
     /// A grant that nobody could be told of is given back, "unless the same owner has been
     /// answered on that hold since".
     pub(crate) fn undo(&mut self, key: usize, granted: Hold, before: Option<Hold>) -> bool {

@@ -76,6 +76,20 @@ impl Run {
                 assert_eq!(renewed, self.model.renew(key, owner, lease));
                 self.settle(key);
             }
+            Op::PassOn {
+                key,
+                owner,
+                new_owner,
+                lease,
+            } if !self.server.grace => {
+                self.settle(key);
+                self.clients += 1;
+                let passed = (self.server).pass(key, [owner, new_owner], lease, self.clients);
+                let token = passed.ok().map(|passed| passed.token.get());
+                assert_eq!(token, self.model.pass(key, [owner, new_owner], lease));
+                self.settle(key);
+            }
+            Op::PassOn { .. } => {}
             Op::Pass(ms) => self.pass(ms),
             Op::Timers => self.timers(),
             Op::Leave(nth) => self.leave(nth),

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use mortise_core::{
     AcquireError, Busy, Count, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
-    Mode, Owner, OwnerRef, Queues, Release, ReleaseError, Released, Request, Settled, Terms, Token,
-    TokenClock, Touched, Turn, Verdict, Wait, Waiter, WaiterId,
+    Mode, Owner, OwnerRef, Pass, PassError, Passed, Queues, Release, ReleaseError, Released,
+    Request, Settled, Terms, Token, TokenClock, Touched, Turn, Verdict, Wait, Waiter, WaiterId,
 };
 
 /// The keys: [`PER_DB`] names in each of [`DBS`] databases.
@@ -278,6 +278,28 @@ impl Server {
         self.with(key, |live| {
             live.renew(owner(holder).as_ref(), lease, None).is_some()
         })
+    }
+
+    pub(crate) fn pass(
+        &mut self,
+        key: usize,
+        owners: [usize; 2],
+        lease: u64,
+        client: u64,
+    ) -> Result<Passed, PassError> {
+        let [old, new] = owners.map(owner);
+        let pass = Pass {
+            owner: old.as_ref(),
+            new_owner: new.as_ref(),
+            lease: Lease::from_millis(lease).expect("at least 1"),
+            token: None,
+            client,
+        };
+        let mut live = self.locks.entry(key).or_default().at(self.now, |_, _| {});
+        let passed = live.pass(&pass, &mut self.tokens, self.wall)?;
+        let id = key_id(key);
+        self.queues.came_to_hold(id.db, &id.name, pass.new_owner);
+        Ok(passed)
     }
 
     /// Nobody could be told of a grant.
