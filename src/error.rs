@@ -46,6 +46,10 @@ pub(crate) enum Error {
     Left,
     /// Not for so many milliseconds: another primary may still be granting.
     TryAgain(u64),
+    /// Nothing is granted for so many milliseconds.
+    NotGranting(u64),
+    /// A hold cannot be passed on to somebody who holds.
+    AlreadyHeld,
     /// The owner does not hold the lock by the token it named.
     NotHeld,
     /// A command that may not be inside LOCK.GUARD.
@@ -162,6 +166,11 @@ impl fmt::Display for Error {
                 f,
                 "TRYAGAIN another primary may still be granting: nothing is renewed for {left} ms"
             ),
+            Self::NotGranting(left) => write!(
+                f,
+                "TRYAGAIN an owner unknown to this server may hold: nothing is granted for {left} ms"
+            ),
+            Self::AlreadyHeld => f.write_str("ERR newowner holds this lock already"),
             Self::NotHeld => f.write_str("NOTHELD the owner does not hold the lock by this token"),
             Self::NotInside(command) => {
                 write!(f, "ERR {command} is not allowed inside LOCK.GUARD")

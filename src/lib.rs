@@ -44,6 +44,7 @@ static MODULE: Module = Module {
         command::<command::Mail>("fast blocking", 0),
         command::<command::Renew>("write fast", 1),
         command::<command::Fence>("write fast", 1),
+        command::<command::Pass>("write fast", 1),
         command::<command::Guard>("write getkeys-api", 1),
         command::<command::Info>("readonly", 1),
         command::<command::Top>("readonly", 0),

@@ -21,7 +21,7 @@ pub(crate) fn wait_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
     WAIT_TIMES.get(ctx)
 }
 
-/// How long holds lasted, from the first grant to the last release or the end of the lease.
+/// How long holds lasted, from the first grant to the last release, the pass or the end of the lease.
 pub(crate) fn hold_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
     HOLD_TIMES.get(ctx)
 }
@@ -33,6 +33,7 @@ pub(crate) struct Totals {
     pub(crate) handoffs: Total,
     pub(crate) releases: Total,
     pub(crate) renewals: Total,
+    pub(crate) passes: Total,
     pub(crate) expiries: Total,
     pub(crate) timeouts: Total,
     pub(crate) deadlocks: Total,
@@ -48,6 +49,7 @@ impl Totals {
             handoffs: Total::new(),
             releases: Total::new(),
             renewals: Total::new(),
+            passes: Total::new(),
             expiries: Total::new(),
             timeouts: Total::new(),
             deadlocks: Total::new(),

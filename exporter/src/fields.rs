@@ -150,6 +150,12 @@ pub(crate) const COUNTERS: [Field; 10] = [
         "Renewals of a lease.",
     ),
     (
+        "total_passes",
+        "mortise_passes_total",
+        One,
+        "Holds that were passed on to another owner.",
+    ),
+    (
         "total_expiries",
         "mortise_expiries_total",
         One,

@@ -150,6 +150,22 @@ pub(crate) static RENEW: Docs = Docs {
     categories: c"lock write fast",
 };
 
+pub(crate) static PASS: Docs = Docs {
+    summary: c"Passes an owner's whole hold on to another owner and returns the new fencing token.",
+    complexity:
+        c"O(log N) with N the number of holders and waiters, plus O(M) for M requests of the new owner",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[
+        KEY,
+        OWNER,
+        needed(c"newowner", ArgKind::Text),
+        LEASE,
+        TOKEN,
+    ],
+    categories: c"lock write fast",
+};
+
 pub(crate) static FENCE: Docs = Docs {
     summary: c"Raises the fencing token of an owner's hold, and every later token with it.",
     complexity: c"O(log N) with N the number of holders",

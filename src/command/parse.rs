@@ -54,7 +54,11 @@ impl<'c> Parse<'c> {
     }
 
     pub(crate) fn owner(&mut self) -> Result<OwnerRef<'c>, Error> {
-        owner(self.required()?)
+        owner(self.required()?, "owner")
+    }
+
+    pub(crate) fn new_owner(&mut self) -> Result<OwnerRef<'c>, Error> {
+        owner(self.required()?, "newowner")
     }
 
     pub(crate) fn lease(&mut self) -> Result<Lease, Error> {
@@ -156,7 +160,7 @@ impl<'c> Parse<'c> {
     /// The value of OWNER.
     pub(crate) fn owner_into(&mut self, slot: &mut Option<OwnerRef<'c>>) -> Result<(), Error> {
         once("OWNER", slot)?;
-        *slot = Some(owner(self.value("OWNER")?)?);
+        *slot = Some(owner(self.value("OWNER")?, "owner")?);
         Ok(())
     }
 }
@@ -210,9 +214,9 @@ fn token(arg: Arg<'_>, argument: &'static str) -> Result<Token, Error> {
         })
 }
 
-fn owner(arg: Arg<'_>) -> Result<OwnerRef<'_>, Error> {
+fn owner<'c>(arg: Arg<'c>, argument: &'static str) -> Result<OwnerRef<'c>, Error> {
     OwnerRef::new(arg.bytes()).ok_or_else(|| Error::Bounds {
-        argument: "owner",
+        argument,
         bounds: format!("1 to {} bytes long", OwnerRef::MAX_LEN),
         got: format!("{} bytes", arg.bytes().len()).into(),
     })

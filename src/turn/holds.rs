@@ -1,11 +1,14 @@
-//! What ends a hold, or a part of it: its owner, or a grant that nobody received.
+//! What ends a hold, or a part of it: its owner, who may pass it on, or a grant that nobody received.
 
-use mortise_core::{Release, ReleaseError, Released};
+use mortise_core::{Micros, Pass, PassError, Passed, Release, ReleaseError, Released};
 
+use crate::keys::tokens;
+use crate::time::last_deadline;
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::OpenLock;
 use crate::waiting::mail;
+use crate::waiting::queue;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 
 impl OpenLock<'_> {
@@ -30,6 +33,31 @@ impl OpenLock<'_> {
             self.notify(Notice::Released);
         }
         Ok(released)
+    }
+
+    /// Passes a hold on to another owner, and replicates that.
+    ///
+    /// # Errors
+    /// As the core says; nothing has changed.
+    pub(crate) fn pass(&mut self, pass: &Pass<'_>, wall: Micros) -> Result<Passed, PassError> {
+        let (ctx, now) = (self.ctx, self.now);
+        let passed =
+            self.with_live(|live| live.pass(pass, &mut tokens::clock(ctx).borrow_mut(), wall))?;
+        // The fact that somebody holds alone ends all other holds, too.
+        if self.value().is_some_and(|value| value.lock.len() > 1) {
+            self.replicate_end(pass.owner);
+        }
+        self.replicate(pass.new_owner);
+        last_deadline::note(ctx, now.after(pass.lease.as_millis()));
+        if self.has_waiters() {
+            let mut queues = queue::all(ctx).borrow_mut();
+            queues.came_to_hold(ctx.db() as u32, self.name.bytes(), pass.new_owner);
+        }
+        let held = now.millis_since(passed.since);
+        totals::hold_times(ctx).borrow_mut().record(held);
+        totals::get(ctx).passes.add_one();
+        self.notify(Notice::Passed);
+        Ok(passed)
     }
 
     /// Undoes grants that nobody received.

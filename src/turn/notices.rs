@@ -12,6 +12,7 @@ use crate::ffi::{Arg, Context};
 pub(crate) enum Notice {
     Acquired,
     Released,
+    Passed,
     Expired,
 }
 
@@ -20,6 +21,7 @@ impl Notice {
         match self {
             Self::Acquired => c"lock.acquire",
             Self::Released => c"lock.release",
+            Self::Passed => c"lock.pass",
             Self::Expired => c"lock.expire",
         }
     }

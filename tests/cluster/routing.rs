@@ -20,6 +20,7 @@ fn keyed_commands() -> Vec<Cmd> {
         command!("LOCK.WLOCK", "key", "a", 1_000),
         command!("LOCK.RLOCK", "key", "a", 1_000),
         command!("LOCK.RENEW", "key", "a", 1_000, "TOKEN", 1),
+        command!("LOCK.PASS", "key", "a", "b", 1_000, "TOKEN", 1),
         command!("LOCK.FENCE", "key", "a", 1),
         command!("LOCK.RELEASE", "key", "a", "WRITE", "HOLDS", 0, "TOKEN", 1),
         command!("LOCK.INFO", "key", "OWNER", "a"),

@@ -47,6 +47,11 @@ fn round_trip(conn: &mut Conn, key: &[u8], owner: &[u8]) {
         token,
         "{what}"
     );
+    let passed = int(&cmd!(conn, "LOCK.PASS", key, owner, "another", 60_000));
+    let back = int(&cmd!(conn, "LOCK.PASS", key, "another", owner, 60_000));
+    assert!(token < passed && passed < back, "{what}");
+    let lock = lock_info(conn, key).unwrap();
+    assert_eq!(lock.facts(), [(owner.to_vec(), 1, 0, back)], "{what}");
     assert!(
         is_nil(&cmd!(conn, "LOCK.RLOCK", key, "another", 1)),
         "{what}"

@@ -93,7 +93,11 @@ fn a_lower_max_lease_is_for_later_requests_only() {
         ["LOCK.ACQUIRE", "key", "a", "5001"],
         ["LOCK.ACQUIRE", "other", "a", "5001"],
         ["LOCK.RENEW", "key", "a", "5001"],
-    ] {
+    ]
+    .map(Vec::from)
+    .into_iter()
+    .chain([vec!["LOCK.PASS", "key", "a", "b", "5001"]])
+    {
         let error = conn.try_cmd(&request).unwrap_err();
         assert!(error.contains("5000"), "{error}");
     }

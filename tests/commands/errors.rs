@@ -24,7 +24,7 @@ const fn place(command: &'static str, argument: &'static str, least: i128, most:
     }
 }
 
-const INTEGERS: [Place; 23] = [
+const INTEGERS: [Place; 25] = [
     place("LOCK.ACQUIRE key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.WLOCK key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RLOCK key a ?", "lease", 1, MAX_LEASE),
@@ -42,6 +42,8 @@ const INTEGERS: [Place; 23] = [
     place("LOCK.RELEASE key a TOKEN ?", "TOKEN", 1, MAX_TOKEN),
     place("LOCK.RENEW key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RENEW key a 1000 TOKEN ?", "TOKEN", 1, MAX_TOKEN),
+    place("LOCK.PASS key a b ?", "lease", 1, MAX_LEASE),
+    place("LOCK.PASS key a b 1000 TOKEN ?", "TOKEN", 1, MAX_TOKEN),
     place("LOCK.FENCE key a ?", "token", 1, MAX_TOKEN),
     place("LOCK.GUARD key a ?", "token", 1, MAX_TOKEN),
     place("LOCK.GUARD key a ? SET key x", "token", 1, MAX_TOKEN),
@@ -203,6 +205,7 @@ fn too_few_arguments_are_refused_by_every_command() {
         &["LOCK.RLOCK", "key", "a", "1000"],
         &["LOCK.RELEASE", "key", "a"],
         &["LOCK.RENEW", "key", "a", "1000"],
+        &["LOCK.PASS", "key", "a", "b", "1000"],
         &["LOCK.FENCE", "key", "a", "1"],
         &["LOCK.GUARD", "key", "a", "1"],
         &["LOCK.INFO", "key"],
@@ -231,6 +234,8 @@ fn an_owner_has_one_to_255_bytes() {
         "LOCK.WLOCK key ? 1000",
         "LOCK.RLOCK key ? 1000",
         "LOCK.RENEW key ? 1000",
+        "LOCK.PASS key ? b 1000",
+        "LOCK.PASS key a ? 1000",
         "LOCK.FENCE key ? 1",
         "LOCK.INFO key OWNER ?",
         "LOCK.RELEASE key ?",
@@ -267,7 +272,7 @@ fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
 }
 
 /// Every command on `key` with everything right.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "LOCK.ACQUIRE key a 1000",
     "LOCK.ACQUIRE key a 1000 WAIT 1000 HOLDS 2 FENCE 7",
     "LOCK.WLOCK key a 1000",
@@ -276,6 +281,8 @@ const COMMANDS: [&str; 13] = [
     "LOCK.RELEASE key a",
     "LOCK.RELEASE key a ALL TOKEN 5",
     "LOCK.RENEW key a 1000",
+    "LOCK.PASS key a b 1000",
+    "LOCK.PASS key a a 1000 TOKEN 5",
     "LOCK.FENCE key a 1",
     "LOCK.GUARD key a 1",
     "LOCK.GUARD key a 1 DEL key",
@@ -357,6 +364,8 @@ fn syntax_and_ranges_are_looked_at_before_the_type() {
         "LOCK.RELEASE key a ALL READ",
         "LOCK.RELEASE key a HOLDS x",
         "LOCK.RENEW key a 86400001",
+        "LOCK.PASS key a b 0",
+        "LOCK.PASS key a b 1000 TOKEN 0",
         "LOCK.FENCE key a 9007199254740991",
         "LOCK.GUARD key a 0 DEL key",
         "LOCK.INFO key COUNT 0",

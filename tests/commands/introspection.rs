@@ -168,12 +168,13 @@ fn equal_locks_have_equal_digests_and_any_difference_changes_them() {
 
     let token = int(&cmd!(conn, "LOCK.RENEW", "key", "b", 1));
     let next = (token + 1).to_string();
-    let changes: [&[&str]; 6] = [
+    let changes: [&[&str]; 7] = [
         &["LOCK.RELEASE", "key", "b"],
         &["LOCK.RELEASE", "key", "b", "ALL"],
         &["LOCK.RLOCK", "key", "b", "60000"],
         &["LOCK.RLOCK", "key", "c", "60000"],
         &["LOCK.FENCE", "key", "b", &next],
+        &["LOCK.PASS", "key", "b", "z", "60000"],
         &["LOCK.RELEASE", "key", "a", "ALL"],
     ];
     let mut digests = BTreeSet::from([text(&original)]);
@@ -249,6 +250,13 @@ fn acquiring_releasing_and_expiring_are_key_space_events() {
         cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
         heard("lock.release");
     }
+    // Passed on.
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    heard("lock.acquire");
+    cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000);
+    heard("lock.pass");
+    cmd!(conn, "LOCK.RELEASE", "key", "b");
+    heard("lock.release");
     // Swept.
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20);
     heard("lock.acquire");
@@ -275,6 +283,8 @@ fn what_changes_nothing_is_no_event() {
     cmd!(conn, "LOCK.RELEASE", "key", "a", "TOKEN", 1);
     cmd!(conn, "LOCK.RELEASE", "key", "a", "HOLDS", 2);
     cmd!(conn, "LOCK.INFO", "key");
+    cmd!(conn, "LOCK.PASS", "key", "b", "c", 60_000);
+    try_cmd!(conn, "LOCK.PASS", "key", "a", "a", 60_000).unwrap_err();
     try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 0).unwrap_err();
     try_cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL", "READ").unwrap_err();
     cmd!(conn, "LOCK.ACQUIRE", "last", "a", 60_000);
@@ -322,7 +332,8 @@ fn clients_that_track_a_key_are_told_when_its_lock_changes() {
     for change in [
         ["LOCK.ACQUIRE", "key", "a", "60000"].as_slice(),
         &["LOCK.RENEW", "key", "a", "70000"],
-        &["LOCK.RELEASE", "key", "a"],
+        &["LOCK.PASS", "key", "a", "b", "70000"],
+        &["LOCK.RELEASE", "key", "b"],
     ] {
         cmd!(tracker, "LOCK.INFO", "key");
         conn.cmd(change);

@@ -10,6 +10,7 @@ mod info;
 mod internal;
 mod introspection;
 mod panics;
+mod pass;
 mod protocols;
 mod readers;
 mod release;

@@ -48,6 +48,16 @@ fn whoever_knows_an_owner_may_hold_along_with_it_by_the_same_token() {
 }
 
 #[test]
+fn whoever_knows_an_owner_may_pass_its_hold_on_and_the_owner_finds_that_it_is_gone() {
+    let (_server, mut thief, token) = held();
+    let passed = int(&cmd!(thief, "LOCK.PASS", "key", "a", "thief", 60_000));
+    assert!(passed > token);
+    assert!(is_nil(&cmd!(thief, "LOCK.RENEW", "key", "a", 60_000)));
+    let error = try_cmd!(thief, "LOCK.GUARD", "key", "a", token, "SET", "data", "x").unwrap_err();
+    assert!(error.starts_with("NOTHELD"), "{error}");
+}
+
+#[test]
 fn a_token_is_pushed_no_further_than_an_hour_ahead_and_never_back() {
     let (_server, mut thief, token) = held();
     let hour = 3_600_000_000;

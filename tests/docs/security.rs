@@ -63,7 +63,8 @@ fn a_locker_takes_and_gives_back_its_locks_and_does_nothing_else() {
     );
     assert_eq!(int(&guarded), token + 1);
     queue!(conn, "box", "LOCK.WLOCK", key, "b", 60_000);
-    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "a")), 0);
+    int(&cmd!(conn, "LOCK.PASS", key, "a", "c", 60_000));
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "c")), 0);
     let mail = mortise_harness::mail!(conn, "box", "WAIT", 1_000);
     assert_eq!(mail.only().result, "granted");
     assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "b", "FOR", 1_000)), 1);

@@ -47,7 +47,9 @@ fn full_memory_refuses_acquires_and_nothing_that_ends_or_keeps_a_hold() {
         token + 9
     );
     assert!(hold_of(&mut conn, "key", "a").unwrap().lease > 65_000);
-    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 70_000));
+    assert!(passed > token + 9);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "b")), 0);
 }
 
 #[test]

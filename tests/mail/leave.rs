@@ -180,6 +180,7 @@ fn what_arrives_late_from_a_name_that_stays_away_changes_nothing() {
     assert!(is_nil(&cmd!(a, "LOCK.RELEASE", "key", "a")));
     assert!(is_nil(&cmd!(a, "LOCK.RENEW", "key", "a", 9_000)));
     assert!(is_nil(&cmd!(a, "LOCK.FENCE", "key", "a", 1)));
+    assert!(is_nil(&cmd!(a, "LOCK.PASS", "key", "a", "b", 9_000)));
     assert_eq!(int(&cmd!(a, "EXISTS", "key")), 0);
     // Another name, another key, another database.
     assert!(int(&cmd!(a, "LOCK.ACQUIRE", "key", "b", 9_000)) > 0);

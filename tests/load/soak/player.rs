@@ -182,7 +182,8 @@ impl<'s> Player<'s> {
     fn change_hold(&mut self) {
         let (key, owner) = (self.random.key(), self.random.owner());
         let lease = self.random.lease();
-        let command = match self.random.below(6) {
+        let command = match self.random.below(7) {
+            5 => command!("LOCK.PASS", key, owner, self.random.owner(), lease),
             0 => command!("LOCK.RENEW", key, owner, lease),
             1 => command!("LOCK.RELEASE", key, owner, "ALL"),
             2 => command!("LOCK.RELEASE", key, owner, "READ"),
