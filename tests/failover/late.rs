@@ -188,6 +188,8 @@ fn assert_suspect(conn: &mut Conn, key: &str, owner: &str, token: i64) {
     let renewal = cmd!(conn, "LOCK.RENEW", key, owner, MAX_LEASE, "TOKEN", token);
     assert!(is_nil(&renewal));
     assert!(is_nil(&cmd!(conn, "LOCK.FENCE", key, owner, token + 1)));
+    let passed = cmd!(conn, "LOCK.PASS", key, owner, "new", MAX_LEASE);
+    assert!(is_nil(&passed));
     for inside in [&[][..], &["SET", "data", "late"]] {
         let mut guard = command!("LOCK.GUARD", key, owner, token);
         guard.arg(inside);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::{
     ClockStep, Conn, Server, Snapshot, bytes, cmd, command, eventually, hold_of, int, is_nil,
-    lock_info,
+    lock_info, redis, try_cmd,
 };
 
 fn appending() -> Server {
@@ -47,12 +47,18 @@ fn random_step(conn: &mut Conn, n: u64) {
         face
     };
     let (key, owner) = (format!("lock:{}", roll(50)), format!("owner:{}", roll(4)));
-    match roll(12) {
+    match roll(13) {
         0..3 => cmd!(conn, "LOCK.WLOCK", key, owner, 600_000),
         3..6 => cmd!(conn, "LOCK.RLOCK", key, owner, 600_000),
         6 => cmd!(conn, "LOCK.RELEASE", key, owner, "ALL"),
         7 => cmd!(conn, "LOCK.RELEASE", key, owner, "HOLDS", 0, "READ"),
         8 => cmd!(conn, "LOCK.RENEW", key, owner, 700_000),
+        11 => {
+            // The other one may hold already.
+            let new_owner = format!("owner:{}", roll(4));
+            let passed = try_cmd!(conn, "LOCK.PASS", key, owner, new_owner, 700_000);
+            passed.unwrap_or(redis::Value::Nil)
+        }
         9 => cmd!(conn, "COPY", key, format!("copy:{}", roll(20)), "REPLACE"),
         10 => cmd!(conn, "DEL", key),
         _ => cmd!(conn, "LOCK.RLOCK", key, owner, 1),
@@ -172,6 +178,11 @@ fn a_restored_lock_keeps_its_lease_wherever_it_goes_in_the_same_turn() {
             rename("copied once", "copied and renamed"),
             rename("copied and renamed", "renamed again"),
         ],
+        vec![
+            restore("nine"),
+            command!("LOCK.PASS", "nine", "a", "c", 60_000),
+            rename("nine", "passed on and renamed"),
+        ],
         vec![restore("key"), rename("key", "replaced and renamed")],
         vec![
             restore("eight"),
@@ -186,7 +197,7 @@ fn a_restored_lock_keeps_its_lease_wherever_it_goes_in_the_same_turn() {
         }
     }
     let before = Snapshot::take(&server);
-    assert_eq!(before.facts().len(), 11);
+    assert_eq!(before.facts().len(), 12);
     revive(&mut server);
     Snapshot::take(&server).assert_no_lease_is_shorter(&before);
 }

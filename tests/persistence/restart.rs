@@ -50,6 +50,10 @@ fn make_history(conn: &mut Conn) {
         cmd!(conn, "LOCK.FENCE", "fenced", "a", token + 1_000_000);
         cmd!(conn, "LOCK.ACQUIRE", "renewed", "a", 500);
         cmd!(conn, "LOCK.RENEW", "renewed", "a", 86_400_000);
+        cmd!(conn, "LOCK.WLOCK", "passed", "a", 86_400_000, "HOLDS", 2);
+        cmd!(conn, "LOCK.RLOCK", "passed", "a", 86_400_000);
+        cmd!(conn, "LOCK.PASS", "passed", "a", "b", 600_000);
+        cmd!(conn, "LOCK.PASS", "read", "reader:4", "passed on", 700_000);
         cmd!(conn, "LOCK.ACQUIRE", "released", "a", 600_000);
         cmd!(conn, "LOCK.RELEASE", "released", "a");
         cmd!(conn, "LOCK.ACQUIRE", "handed on", "a", 600_000);
@@ -73,10 +77,10 @@ fn holds_come_back_as_they_were_and_their_leases_have_run_on() {
         let mut server = way.start();
         make_history(&mut server.connect());
         let before = Snapshot::take(&server);
-        assert_eq!(before.facts().len(), 2 * 10);
+        assert_eq!(before.facts().len(), 2 * 11);
         way.come_back(&mut server);
         Snapshot::take(&server).assert_continues(&before);
-        assert_eq!(int(&cmd!(server.connect(), "DBSIZE")), 11);
+        assert_eq!(int(&cmd!(server.connect(), "DBSIZE")), 12);
     }
 }
 
@@ -104,6 +108,8 @@ fn what_is_done_after_the_data_were_written_out_comes_back_as_well() {
         cmd!(conn, "LOCK.RELEASE", "read", "reader:1", "ALL");
         cmd!(conn, "LOCK.RLOCK", "read", "late", 700_000);
         cmd!(conn, "LOCK.RENEW", "read", "reader:2", 700_000);
+        cmd!(conn, "LOCK.PASS", "read", "reader:5", "late too", 700_000);
+        cmd!(conn, "LOCK.PASS", "passed", "b", "c", 700_000);
         cmd!(conn, "LOCK.ACQUIRE", "late", "a", 700_000);
         let before = Snapshot::take(&server);
         // Not written out again: what a rewrite has left out must come from the tail.

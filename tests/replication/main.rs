@@ -2,6 +2,7 @@
 
 mod following;
 mod links;
+mod passing;
 mod passive;
 mod roles;
 
@@ -51,6 +52,11 @@ fn make_history(conn: &mut Conn) {
         cmd!(conn, "LOCK.FENCE", "fenced", "a", token + 1_000_000);
         cmd!(conn, "LOCK.ACQUIRE", "renewed", "a", 60_000);
         cmd!(conn, "LOCK.RENEW", "renewed", "a", 86_400_000);
+        cmd!(conn, "LOCK.WLOCK", "passed", "a", 86_400_000, "HOLDS", 2);
+        cmd!(conn, "LOCK.RLOCK", "passed", "a", 86_400_000);
+        cmd!(conn, "LOCK.PASS", "passed", "a", "b", 600_000);
+        cmd!(conn, "LOCK.RELEASE", "read", "passed on", "ALL");
+        cmd!(conn, "LOCK.PASS", "read", "reader:4", "passed on", 700_000);
         cmd!(conn, "LOCK.ACQUIRE", "released", "a", 600_000);
         cmd!(conn, "LOCK.RELEASE", "released", "a");
         cmd!(conn, "LOCK.ACQUIRE", "old name", "a", 600_000);

@@ -26,6 +26,8 @@ fn a_replica_refuses_every_change_though_it_be_writable() {
             &["LOCK.RELEASE", "key", "a"],
             &["LOCK.RELEASE", "key", "b", "ALL"],
             &["LOCK.RENEW", "key", "a", "86400000"],
+            &["LOCK.PASS", "key", "a", "b", "600000"],
+            &["LOCK.PASS", "free", "a", "b", "600000"],
             &["LOCK.FENCE", "key", "a", "1"],
         ] {
             let error = conn.try_cmd(command).unwrap_err();

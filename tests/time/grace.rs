@@ -160,12 +160,39 @@ fn after_a_start_known_holds_are_renewed_fenced_and_released_but_not_entered_aga
         int(&cmd!(conn, "LOCK.FENCE", "one", "a", token + 5)),
         token + 5
     );
+    // Null before TRYAGAIN, TRYAGAIN before LEFT and errors.
+    cmd!(conn, "LOCK.LEAVE", "one", "gone", "FOR", 60_000);
+    for new_owner in ["b", "gone", "a"] {
+        assert_try_again(try_cmd!(conn, "LOCK.PASS", "one", "a", new_owner, 90_000));
+        let wrong = cmd!(
+            conn,
+            "LOCK.PASS",
+            "one",
+            "a",
+            new_owner,
+            90_000,
+            "TOKEN",
+            token
+        );
+        assert!(is_nil(&wrong), "by a token that is no more");
+        assert!(is_nil(&cmd!(
+            conn,
+            "LOCK.PASS",
+            "one",
+            "b",
+            new_owner,
+            90_000
+        )));
+    }
+    assert_eq!(hold_of(&mut conn, "one", "a").unwrap().token, token + 5);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "one", "b", 60_000, "WAIT", 0);
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "one", "a")), 0);
     assert!(int(&cmd!(conn, "EXISTS", "one")) == 0 && grace_left(&server) > 0);
     assert_eq!(queue_of(&mut conn, "one"), ["b"]);
     assert!(granted(&mut b) > token + 5);
     assert_eq!(grace_left(&server), 0);
+    assert!(int(&cmd!(conn, "LOCK.PASS", "two", "a", "c", 60_000)) > token + 5);
+    cmd!(conn, "LOCK.PASS", "two", "c", "a", 60_000);
     assert_eq!(
         int(&cmd!(conn, "LOCK.ACQUIRE", "two", "a", 1_000)),
         hold_of(&mut conn, "two", "a").unwrap().token
@@ -231,6 +258,7 @@ fn after_a_promotion_nothing_is_renewed_until_the_old_primary_must_have_stopped(
     // A hold that ends in it was not to be renewed; one that is given back frees nothing for others.
     assert_try_again(try_cmd!(conn, "LOCK.RENEW", "key", "a", 7_000));
     assert_try_again(try_cmd!(conn, "LOCK.FENCE", "key", "a", token + 1));
+    assert_try_again(try_cmd!(conn, "LOCK.PASS", "key", "a", "c", 7_000));
     assert!(
         is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 7_000)),
         "re-entry"
@@ -253,6 +281,8 @@ fn after_a_promotion_nothing_is_renewed_until_the_old_primary_must_have_stopped(
         token + 1
     );
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "other", "b", 7_000)));
+    // It may be renewed before anything may be granted, and a pass grants.
+    assert_try_again(try_cmd!(conn, "LOCK.PASS", "key", "a", "c", 7_000));
     eventually("the grace is over", || grace_left(&replica) == 0);
     assert!(millis(since) >= 8_999);
     assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "other", "b", 7_000)) > token);

@@ -67,6 +67,7 @@ fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_repl
         "re-entry"
     );
     assert_try_again(try_cmd!(conn, "LOCK.FENCE", "mine", "a", 1));
+    assert_try_again(try_cmd!(conn, "LOCK.PASS", "mine", "a", "b", 60_000));
     assert!((3_000..=4_000).contains(&grace_left(&server)));
     assert_eq!(queue_of(&mut conn, "key"), ["b"]);
     assert!(server.log().contains("the event loop was away"));

@@ -16,6 +16,7 @@ mod leaving;
 mod lost_grants;
 mod order;
 mod owners;
+mod passing;
 mod pauses;
 mod roles;
 mod set_aside;

@@ -1,0 +1,92 @@
+//! A failover that loses a pass: the promoted server has the hold of the old name, and the new name believes in its own.
+//!
+//! ```text
+//!  primary   ──a holds──╳ cut ──PASS a b: OK──
+//!  b                            ├── believes ─────────────────┤
+//!  replica   ──a holds─────────promoted──┤ a is over          ╎
+//!                                        ├─ without a grace: c ├─ with one, much later: c
+//! ```
+
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Link, Server, eventually, granted, hold_of, int, is_nil, try_cmd, wait_for_sync_over, waiter,
+};
+
+use crate::late::{await_on_time, configure, promote};
+
+const MAX_LEASE: u64 = 2_000;
+/// Longest lease, a lag of one second, and 3 seconds.
+const GRACE: u64 = MAX_LEASE + 1_000 + 3_000;
+/// What is left to the old name when its hold is passed on, which is far less than the new one gets.
+const SHORT: u64 = 600;
+
+fn server() -> mortise_harness::Builder {
+    Server::builder()
+        .module_arg("max-lease", &MAX_LEASE.to_string())
+        .config("min-replicas-max-lag", "1")
+}
+
+/// True if somebody else was granted the lock while the one it was passed to believed in its hold.
+fn two_inside(grace: u64) -> bool {
+    let primary = server().start();
+    let link = Link::to(&primary);
+    let replica = server().replica_over(&link).start();
+    wait_for_sync_over(&link, &primary, &replica);
+    for server in [&replica, &primary] {
+        configure(server, grace, 1);
+    }
+    await_on_time(&primary);
+    let mut old = primary.connect();
+    let token = eventually("the primary accepts writes", || {
+        let token = try_cmd!(old, "LOCK.ACQUIRE", "key", "a", SHORT, "HOLDS", 1);
+        token.map(|token| int(&token))
+    });
+    wait_for_sync_over(&link, &primary, &replica);
+    link.cut();
+    let sent = Instant::now();
+    let passed = try_cmd!(old, "LOCK.PASS", "key", "a", "b", MAX_LEASE, "TOKEN", token);
+    // This machine may have been too slow: then nothing was passed on.
+    let Ok(passed) = passed else { return false };
+    if is_nil(&passed) {
+        return false;
+    }
+    let passed = int(&passed);
+    let lease = Duration::from_millis(MAX_LEASE);
+    let believed = sent + lease - lease / 100 - Duration::from_millis(2);
+    promote(&replica);
+    let mut new = replica.connect();
+    // The new name is unknown here, and the old one is let pass nothing on in the grace.
+    assert!(hold_of(&mut new, "key", "b").is_none());
+    for (owner, new_owner) in [("a", "z"), ("b", "z")] {
+        let again = try_cmd!(
+            new,
+            "LOCK.PASS",
+            "key",
+            owner,
+            new_owner,
+            1,
+            "TOKEN",
+            passed
+        );
+        assert!(again.is_ok_and(|reply| is_nil(&reply)), "{owner}");
+    }
+    let mut c = waiter!(replica, "LOCK.ACQUIRE", "key", "c", MAX_LEASE, "WAIT", 0);
+    let next = granted(&mut c);
+    let two = Instant::now() < believed;
+    assert!(next > passed, "the token tells them apart");
+    two
+}
+
+#[test]
+fn a_pass_that_a_failover_loses_leaves_no_two_inside() {
+    assert!(!two_inside(GRACE));
+}
+
+#[test]
+fn without_a_grace_a_pass_that_a_failover_loses_leaves_two_inside() {
+    assert!(
+        (0..4).any(|_| two_inside(0)),
+        "4 runs have found nobody beside the new owner"
+    );
+}

@@ -1,0 +1,119 @@
+//! A hold that is passed on reaches replicas and the AOF as one change.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use mortise_harness::{Server, Snapshot, cmd, command, int, lock_info, wait_for_sync, waiter};
+
+use super::{assert_same_holds, replica_of};
+
+#[test]
+fn a_replica_never_shows_both_owners_of_a_hold_that_is_passed_on_nor_none() {
+    const ROUNDS: usize = 500;
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    let mut conn = primary.connect();
+    // The only hold of one lock, and one of several of the other.
+    for (key, owner) in [("alone", "0"), ("shared", "0"), ("shared", "stays")] {
+        cmd!(conn, "LOCK.RLOCK", key, owner, 600_000);
+    }
+    wait_for_sync(&primary, &replica);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = || {
+            let mut there = replica.connect();
+            let mut looks = 0;
+            while !over.load(Ordering::Relaxed) {
+                for (key, holders) in [("alone", 1), ("shared", 2)] {
+                    let lock = lock_info(&mut there, key).expect("it is held");
+                    assert_eq!(lock.holders, holders, "{lock:?}");
+                }
+                looks += 1;
+            }
+            assert!(looks > 0);
+        };
+        let watching = scope.spawn(watch);
+        for n in 0..ROUNDS {
+            let passes =
+                ["alone", "shared"].map(|key| command!("LOCK.PASS", key, n, n + 1, 600_000));
+            for reply in conn.pipeline(&passes) {
+                int(&reply.unwrap());
+            }
+        }
+        wait_for_sync(&primary, &replica);
+        over.store(true, Ordering::Relaxed);
+        watching.join().unwrap();
+    });
+    assert_same_holds(&primary, &replica);
+}
+
+#[test]
+fn a_replica_knows_who_was_let_in_by_a_pass_and_how_long_the_shorter_lease_lasts() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.RLOCK", "key", "a", 86_400_000);
+    cmd!(conn, "LOCK.RLOCK", "key", "other", 600_000);
+    let _first = waiter!(primary, "LOCK.WLOCK", "key", "w", 1_000, "WAIT", 0);
+    let _own = waiter!(
+        primary,
+        "LOCK.RLOCK",
+        "key",
+        "b",
+        1_000,
+        "WAIT",
+        0,
+        "HOLDS",
+        7
+    );
+    cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000);
+    assert_same_holds(&primary, &replica);
+    let holds = lock_info(&mut replica.connect(), "key").unwrap().holds;
+    let leases: Vec<_> = holds.iter().map(|hold| hold.lease).collect();
+    assert!(leases[0] <= 60_000 && leases[1] > 60_000, "{holds:?}");
+}
+
+/// The only append-only file that grows.
+fn tail_of(server: &Server) -> std::path::PathBuf {
+    let files = fs::read_dir(server.dir().join("appendonlydir")).unwrap();
+    let mut found = files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(".incr.aof"));
+    found.next().expect("an append-only file")
+}
+
+#[test]
+fn an_append_only_file_that_is_cut_within_a_pass_has_the_old_owner_and_one_that_is_not_the_new() {
+    let mut server = Server::builder()
+        .config("appendonly", "yes")
+        .config("appendfsync", "always")
+        .config("aof-load-truncated", "yes")
+        .start();
+    let mut conn = server.connect();
+    for owner in ["a", "stays"] {
+        cmd!(conn, "LOCK.RLOCK", "key", owner, 600_000);
+    }
+    let before = Snapshot::take(&server);
+    let file = tail_of(&server);
+    let len = || fs::metadata(&file).unwrap().len();
+    let began = len();
+    cmd!(conn, "LOCK.PASS", "key", "a", "b", 600_000);
+    let (after, whole) = (Snapshot::take(&server), fs::read(&file).unwrap());
+    let ended = whole.len() as u64;
+    assert!(ended > began);
+    // At the end, before the last byte, and then here and there.
+    let step = (ended - began) / 12;
+    let cuts = (0..12).map(|n| began + n * step).chain([ended - 1, ended]);
+    for cut in cuts {
+        server.sigkill();
+        fs::write(&file, &whole[..cut as usize]).unwrap();
+        server.start_again();
+        let expected = if cut == ended { &after } else { &before };
+        assert_eq!(
+            Snapshot::take(&server).facts(),
+            expected.facts(),
+            "cut at {cut}"
+        );
+    }
+}

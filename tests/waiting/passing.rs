@@ -1,0 +1,300 @@
+//! What LOCK.PASS means to those who wait: nobody is let in by it, but the new owner's own requests are decided.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Conn, Record, Server, Stint, cmd, command, eventually, granted, hold_of, holders_of, int,
+    is_nil, lock_info, mail, queue, queue_of, waiter,
+};
+
+/// A server on which `a` holds `key`, and a connection.
+fn held(acquire: &str) -> (Server, Conn) {
+    let server = Server::start();
+    let mut conn = server.connect();
+    int(&cmd!(conn, acquire, "key", "a", 60_000));
+    (server, conn)
+}
+
+#[test]
+fn whoever_waits_behind_a_hold_stays_behind_whoever_it_is_passed_to() {
+    let (server, mut conn) = held("LOCK.ACQUIRE");
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
+    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "d", 60_000));
+    assert_eq!(holders_of(&mut conn, "key"), ["d"]);
+    assert_eq!(queue_of(&mut conn, "key"), ["b", "c"]);
+    // The old name has to queue like anybody else.
+    let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "d")), 0);
+    assert!(granted(&mut b) > passed);
+    cmd!(conn, "LOCK.RELEASE", "key", "b");
+    granted(&mut c);
+    assert_eq!(queue_of(&mut conn, "key"), ["a"]);
+    cmd!(conn, "LOCK.RELEASE", "key", "c");
+    granted(&mut a);
+}
+
+#[test]
+fn a_waiter_is_served_when_the_shorter_lease_of_a_pass_is_over() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 86_400_000);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let sent = Instant::now();
+    cmd!(conn, "LOCK.PASS", "key", "a", "rests", 300);
+    granted(&mut b);
+    assert!(sent.elapsed() >= Duration::from_millis(299));
+    assert_eq!(holders_of(&mut conn, "key"), ["b"]);
+}
+
+#[test]
+fn a_queued_request_of_the_new_owner_is_granted_at_once_by_the_new_token() {
+    let (server, mut conn) = held("LOCK.ACQUIRE");
+    let mut first = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut read = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
+    queue!(conn, "box", "LOCK.RLOCK", "key", "b", 60_000);
+    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 1_000));
+    assert_eq!([granted(&mut b), granted(&mut read)], [passed; 2]);
+    let letter = mail!(conn, "box");
+    let (token, ..) = letter.only().grant.expect("granted");
+    assert_eq!(token, passed);
+    let hold = hold_of(&mut conn, "key", "b").unwrap();
+    assert_eq!((hold.counts(), hold.token), ((2, 1), passed));
+    assert!(hold.lease > 30_000, "entered again for longer: {hold:?}");
+    assert_eq!(queue_of(&mut conn, "key"), ["c"]);
+    cmd!(conn, "LOCK.RELEASE", "key", "b", "ALL");
+    granted(&mut first);
+}
+
+#[test]
+fn a_queued_write_request_of_the_new_reader_becomes_an_upgrade() {
+    let (server, mut conn) = held("LOCK.RLOCK");
+    cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);
+    let mut c = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
+    let mut b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
+    assert_eq!(queue_of(&mut conn, "key"), ["c", "b"]);
+    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
+    assert_eq!(queue_of(&mut conn, "key"), ["b", "c"]);
+    cmd!(conn, "LOCK.RELEASE", "key", "other");
+    assert!(granted(&mut b) > passed);
+    assert_eq!(hold_of(&mut conn, "key", "b").unwrap().counts(), (1, 1));
+    cmd!(conn, "LOCK.RELEASE", "key", "b", "ALL");
+    granted(&mut c);
+}
+
+#[test]
+fn the_only_reader_that_wants_to_write_does_so_at_once_when_the_hold_is_passed_to_it() {
+    let (server, mut conn) = held("LOCK.RLOCK");
+    let mut b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
+    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
+    assert!(granted(&mut b) > passed);
+    assert_eq!(hold_of(&mut conn, "key", "b").unwrap().counts(), (1, 1));
+}
+
+#[test]
+fn an_upgrade_of_the_old_owner_that_waits_is_answered_null() {
+    let (server, mut conn) = held("LOCK.RLOCK");
+    cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);
+    let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
+    queue!(conn, "box", "LOCK.WLOCK", "key", "a", 60_000);
+    let mut behind = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
+    cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000);
+    assert!(is_nil(&upgrade.recv()));
+    assert_eq!(mail!(conn, "box").only().result, "denied");
+    assert_eq!(holders_of(&mut conn, "key"), ["b", "other"]);
+    assert_eq!(queue_of(&mut conn, "key"), ["c"]);
+    for owner in ["b", "other"] {
+        cmd!(conn, "LOCK.RELEASE", "key", owner);
+    }
+    granted(&mut behind);
+}
+
+#[test]
+fn an_upgrade_that_a_pass_makes_is_refused_if_it_closes_a_cycle() {
+    let (server, mut conn) = held("LOCK.RLOCK");
+    cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);
+    let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "other", 60_000, "WAIT", 0);
+    let mut b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
+    cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000);
+    let error = b.try_recv().unwrap_err();
+    assert!(error.starts_with("DEADLOCK "), "{error}");
+    cmd!(conn, "LOCK.RELEASE", "key", "b");
+    granted(&mut upgrade);
+}
+
+#[test]
+fn all_of_many_requests_of_the_new_owner_are_decided() {
+    const MANY: usize = 200;
+    let (server, mut conn) = held("LOCK.ACQUIRE");
+    let mut first = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    let requests = (0..MANY).map(|_| command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0));
+    let mut own = server.waiters(requests);
+    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
+    for waiter in &mut own {
+        assert_eq!(granted(waiter), passed);
+    }
+    let count = hold_of(&mut conn, "key", "b").unwrap().counts();
+    assert_eq!(count, (MANY as i64 + 1, 0));
+    assert_eq!(queue_of(&mut conn, "key"), ["c"]);
+    cmd!(conn, "LOCK.RELEASE", "key", "b", "ALL");
+    granted(&mut first);
+}
+
+#[test]
+fn a_pass_amid_a_crowd_that_is_let_in_has_the_new_owners_request_decided_too() {
+    const CROWD: usize = 1_000;
+    let (server, mut conn) = held("LOCK.ACQUIRE");
+    let crowd =
+        (0..CROWD).map(|n| command!("LOCK.RLOCK", "key", format!("r{n}"), 60_000, "WAIT", 0));
+    let mut crowd = server.waiters(crowd);
+    let mut writer = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
+    let mut own = waiter!(server, "LOCK.RLOCK", "key", "late", 60_000, "WAIT", 0);
+    // The release lets in a part of the crowd; the pass comes before the rest.
+    let replies = conn.pipeline(&[
+        command!("LOCK.RELEASE", "key", "a"),
+        command!("LOCK.PASS", "key", "r0", "late", 60_000),
+    ]);
+    let passed = int(replies[1].as_ref().unwrap());
+    assert_eq!(granted(&mut own), passed);
+    for reader in &mut crowd {
+        granted(reader);
+    }
+    assert_eq!(queue_of(&mut conn, "key"), ["w"]);
+    assert_eq!(hold_of(&mut conn, "key", "late").unwrap().counts(), (0, 2));
+    cmd!(conn, "DEL", "key");
+    granted(&mut writer);
+}
+
+/// `a` holds `key`, `b` waits. All in one turn: `a` releases, `b`'s hold is passed on as `steps` say, and `b`'s
+/// connection, which has not been replied to, is closed.
+fn passed_before_the_grant_is_lost(steps: &[[&str; 2]]) -> (Conn, i64) {
+    let (server, mut conn) = held("LOCK.ACQUIRE");
+    let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut behind = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    let mut turn = vec![command!("LOCK.RELEASE", "key", "a")];
+    turn.extend(
+        steps
+            .iter()
+            .map(|[old, new]| command!("LOCK.PASS", "key", *old, *new, 50_000)),
+    );
+    turn.push(command!("CLIENT", "KILL", "ID", b.client_id()));
+    let replies = conn.pipeline(&turn);
+    let passed = int(replies[steps.len()].as_ref().unwrap());
+    eventually("the grant would have been taken back", || {
+        server.gauge("blocked_clients") == 1 && server.gauge("marked") == 0
+    });
+    assert_eq!(queue_of(&mut conn, "key"), ["c"]);
+    let [_, last] = steps[steps.len() - 1];
+    let hold = hold_of(&mut conn, "key", last).expect("it was passed on");
+    assert_eq!((hold.counts(), hold.token), ((1, 0), passed));
+    cmd!(conn, "LOCK.RELEASE", "key", last);
+    granted(&mut behind);
+    (conn, passed)
+}
+
+#[test]
+fn a_lost_grant_takes_nothing_from_whoever_its_hold_was_passed_to() {
+    passed_before_the_grant_is_lost(&[["b", "d"]]);
+}
+
+#[test]
+fn a_lost_grant_takes_nothing_from_its_owner_if_the_hold_came_back_by_a_pass() {
+    passed_before_the_grant_is_lost(&[["b", "d"], ["d", "b"]]);
+}
+
+#[test]
+fn a_lost_re_entry_leaves_the_hold_that_was_passed_on() {
+    let (server, mut conn) = held("LOCK.ACQUIRE");
+    let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let replies = conn.pipeline(&[
+        command!("LOCK.PASS", "key", "a", "b", 50_000),
+        command!("CLIENT", "KILL", "ID", b.client_id()),
+    ]);
+    let passed = int(replies[0].as_ref().unwrap());
+    eventually("the re-entry is taken back", || {
+        let hold = hold_of(&mut conn, "key", "b");
+        hold.is_some_and(|hold| (hold.counts(), hold.token) == ((1, 0), passed))
+    });
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "b")), 0);
+    assert!(lock_info(&mut conn, "key").is_none());
+}
+
+/// A worker that is given jobs: it passes the lock of each to itself, and works while it may believe in its hold.
+fn work(port: u16, name: &str, jobs: &mpsc::Receiver<(u64, i64)>) -> Vec<Stint> {
+    const LEASE: Duration = Duration::from_millis(400);
+    let mut conn = Conn::to_port(port).unwrap();
+    let mut stints = Vec::new();
+    for (job, token) in jobs {
+        let owner = format!("{name}:{job}");
+        let from = format!("job:{job}");
+        let (sent, lease) = (Instant::now(), LEASE.as_millis() as u64);
+        let reply = cmd!(
+            conn,
+            "LOCK.PASS",
+            "key",
+            from,
+            &owner,
+            lease,
+            "TOKEN",
+            token
+        );
+        if is_nil(&reply) {
+            continue;
+        }
+        let begin = Instant::now();
+        // Some are done in time; some overrun their lease, and stop when they may not believe in it any more.
+        let believed = sent + LEASE - LEASE / 100 - Duration::from_millis(2);
+        let end = match job % 8 {
+            0 => believed,
+            _ => believed.min(begin + Duration::from_millis(job % 5)),
+        };
+        thread::sleep(end.saturating_duration_since(Instant::now()));
+        stints.push(Stint {
+            owner: owner.clone(),
+            token: int(&reply),
+            port,
+            begin,
+            end: end.max(begin),
+        });
+        if job % 8 != 0 {
+            cmd!(conn, "LOCK.RELEASE", "key", &owner, "TOKEN", int(&reply));
+        }
+    }
+    stints
+}
+
+#[test]
+fn jobs_that_are_each_delivered_to_two_workers_are_done_once_and_never_two_at_a_time() {
+    const JOBS: u64 = 60;
+    let server = Server::start();
+    let (senders, workers): (Vec<_>, Vec<_>) = ["one", "two"]
+        .into_iter()
+        .map(|name| {
+            let (send, receive) = mpsc::channel();
+            let port = server.port();
+            (send, thread::spawn(move || work(port, name, &receive)))
+        })
+        .unzip();
+    let mut conn = server.connect();
+    for job in 0..JOBS {
+        let owner = format!("job:{job}");
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", owner, 60_000, "WAIT", 0));
+        for worker in &senders {
+            worker.send((job, token)).unwrap();
+        }
+    }
+    drop(senders);
+    let stints = workers
+        .into_iter()
+        .flat_map(|worker| worker.join().unwrap());
+    let mut record = Record {
+        stints: stints.collect(),
+        ..Record::default()
+    };
+    record.stints.sort_by_key(|stint| stint.begin);
+    assert_eq!(record.stints.len() as u64, JOBS, "each is done once");
+    record.assert_exclusive();
+}
