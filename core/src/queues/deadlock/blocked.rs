@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::super::tree::NIL;
 use super::super::waiters::Position;
 use super::asking::Asking;
-use super::budget::{Budget, FIND_READER, MOST_TASKS};
+use super::budget::{Budget, FIND_READER, MOST_BLOCKED};
 use super::by_slot::{BySlot, Slots};
 use crate::owner::OwnerRef;
 
@@ -29,7 +29,7 @@ pub(super) struct Blocked<'a> {
 }
 
 impl<'a> Blocked<'a> {
-    /// Finds up to [`MOST_TASKS`] of them, the nearest ones first.
+    /// Finds up to [`MOST_BLOCKED`] of them, the nearest ones first.
     pub(super) fn by(asking: &'a Asking<'a>) -> Self {
         let mut blocked = Self {
             asking,
@@ -143,7 +143,7 @@ impl<'a> Blocked<'a> {
         self.tasks.push(task);
         let owner = self.asking.queues.waiters.node(task).waiter.owner.as_ref();
         self.pending.push_back((task, owner));
-        if self.tasks.len() == MOST_TASKS {
+        if self.tasks.len() == MOST_BLOCKED {
             self.budget.spend();
         }
     }

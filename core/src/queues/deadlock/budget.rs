@@ -1,12 +1,14 @@
 //! How far a search goes before it gives up.
 
-/// How many tasks are reached at most, from either end.
+/// How many tasks are reached at most from the wait on,
 pub(super) const MOST_TASKS: usize = 1_000;
+/// and how many that the asking one blocks. One of these costs twice as much: what a task holds has to be looked for.
+pub(super) const MOST_BLOCKED: usize = 250;
 /// How many looks are made at most, also at those who lead nowhere: at places in lines, at readers, at tasks
 /// that are known already.
 const MOST_LOOKS: usize = 4_000;
 /// So many looks cost as much as to find out whether the task of an owner waits,
-pub(super) const FIND_TASK: usize = 2;
+pub(super) const FIND_TASK: usize = 4;
 /// and whether it is among the readers of a lock.
 pub(super) const FIND_READER: usize = 8;
 

@@ -17,8 +17,8 @@ const CROWD: usize = if cfg!(debug_assertions) {
 };
 /// No search looks at more.
 const MOST: usize = 15_000;
-/// Tasks that a search reaches at least before it gives up.
-const REACHED: usize = 1_000;
+/// So many tasks that wait for the asking one are known to the search from the other end, at least.
+const BLOCKED: usize = 200;
 const NOW: Instant = Instant::from_millis(1_000);
 
 #[derive(Default)]
@@ -251,7 +251,7 @@ fn a_cycle_through_one_of_a_crowd_of_readers_is_found_whoever_waits_elsewhere() 
 #[test]
 fn a_cycle_through_many_locks_with_several_readers_each_is_found() {
     // Each of these reads the lock that the one before it wants, together with others.
-    const LENGTH: usize = 30;
+    const LENGTH: usize = 15;
     let mut crowd = Crowd::default();
     crowd.hold(key(LENGTH), &owner("holder", 1), Mode::Write);
     crowd.push_all(&key(LENGTH), "other", CROWD);
@@ -264,7 +264,7 @@ fn a_cycle_through_many_locks_with_several_readers_each_is_found() {
     }
     let closing = wait(key(0), owner("link", LENGTH - 1), Mode::Write);
     assert!(crowd.closes(&closing));
-    crowd.print("thirty locks with fifty readers each");
+    crowd.print("fifteen locks with fifty readers each");
 }
 
 #[test]
@@ -273,10 +273,10 @@ fn a_crowd_that_waits_for_the_asking_owner_hides_no_cycle_of_others() {
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("asking", 0), Mode::Write);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
-    crowd.push_all(&key(0), "waiter", REACHED / 2);
-    crowd.push_all(&key(1), "waiter", REACHED / 2);
+    crowd.push_all(&key(0), "waiter", BLOCKED);
+    crowd.push_all(&key(1), "waiter", BLOCKED);
     read(&mut crowd, &key(2), 0, CROWD);
-    crowd.hold(key(2), &owner("waiter", REACHED / 2 - 1), Mode::Read);
+    crowd.hold(key(2), &owner("waiter", BLOCKED - 1), Mode::Read);
     crowd.hold(key(3), &owner("holder", 3), Mode::Write);
     crowd.push_all(&key(3), "other", CROWD);
     assert!(crowd.closes(&wait(key(2), owner("asking", 0), Mode::Write)));
