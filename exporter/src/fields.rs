@@ -123,7 +123,7 @@ pub(crate) const GAUGES: [Field; 17] = [
     ),
 ];
 
-pub(crate) const COUNTERS: [Field; 10] = [
+pub(crate) const COUNTERS: [Field; 11] = [
     (
         "total_grants",
         "mortise_grants_total",
