@@ -42,6 +42,8 @@ pub(crate) enum Error {
     Needs(&'static str, &'static str),
     /// The box belongs to another user.
     NotYourBox,
+    /// The owner's hold on the key is revoked, so it gets nothing more there.
+    Revoked,
     /// The owner has left the key, and that time is not over.
     Left,
     /// Not for so many milliseconds: another primary may still be granting.
@@ -91,6 +93,7 @@ impl From<AcquireError> for Error {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::CountTooHigh => Self::CountTooHigh,
+            AcquireError::Revoked => Self::Revoked,
             AcquireError::OutOfTokens | AcquireError::NotHeldByToken | AcquireError::Busy(_) => {
                 Self::OutOfTokens
             }
@@ -159,6 +162,10 @@ impl fmt::Display for Error {
                 write!(f, "ERR syntax error: option {option} needs {others}")
             }
             Self::NotYourBox => f.write_str("NOPERM the box belongs to another user"),
+            Self::Revoked => f.write_str(
+                "REVOKED the owner's hold on this key was revoked: give it back with LOCK.LEAVE, \
+                 or wait until its lease ends, and ask again then",
+            ),
             Self::Left => {
                 f.write_str("LEFT the owner has left this key for good: ask again under a new name")
             }

@@ -36,6 +36,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("total_releases", totals.releases.get()),
         ("total_renewals", totals.renewals.get()),
         ("total_passes", totals.passes.get()),
+        ("total_revocations", totals.revocations.get()),
         ("total_expiries", totals.expiries.get()),
         ("total_timeouts", totals.timeouts.get()),
         ("total_deadlocks", totals.deadlocks.get()),

@@ -43,6 +43,7 @@ static MODULE: Module = Module {
         command::<command::Leave>("write fast", 1),
         command::<command::Mail>("fast blocking", 0),
         command::<command::Renew>("write fast", 1),
+        command::<command::Revoke>("write fast", 1),
         command::<command::Fence>("write fast", 1),
         command::<command::Pass>("write fast", 1),
         command::<command::Guard>("write getkeys-api", 1),

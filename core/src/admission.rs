@@ -51,7 +51,8 @@ pub(crate) struct Growth {
     pub(crate) upgrade: bool,
 }
 
-/// Admits the request of an owner that holds `stake`. Whoever waits is not ahead of it.
+/// Admits the request of an owner that holds `stake`. Whoever waits is not ahead of it. A revoked
+/// hold gets nothing more, and whatever else would keep the request waiting does not matter then.
 ///
 /// # Errors
 /// Why it has to wait, or can never be granted.
@@ -60,6 +61,9 @@ pub(crate) fn admit_more(
     stake: &Stake,
     holders: Holders,
 ) -> Result<Growth, AcquireError> {
+    if stake.revoked {
+        return Err(AcquireError::Revoked);
+    }
     let upgrade = is_upgrade(terms, stake);
     if upgrade && !holders.no_other {
         return Err(AcquireError::Busy(Busy::Upgrade));
@@ -71,12 +75,13 @@ pub(crate) fn admit_more(
     Ok(Growth { count, upgrade })
 }
 
-/// What the request of an owner waits for while nothing is granted.
-pub(crate) fn busy_in_grace(terms: &Terms, stake: Option<&Stake>) -> Busy {
-    match stake {
+/// Why the request of an owner is not granted while nothing is.
+pub(crate) fn refuse_in_grace(terms: &Terms, stake: Option<&Stake>) -> AcquireError {
+    AcquireError::Busy(match stake {
+        Some(stake) if stake.revoked => return AcquireError::Revoked,
         Some(stake) if is_upgrade(terms, stake) => Busy::Upgrade,
         _ => Busy::Held,
-    }
+    })
 }
 
 /// The owner of `stake` reads and asks for write.

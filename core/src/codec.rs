@@ -8,7 +8,11 @@
 //! **Time.** A deadline on one machine's boot-time clock means nothing on another, and the wall
 //! clocks of two machines may be hours apart. So a stamp carries the boot id, the machine, the
 //! boot-time clock and the wall clock of the writer, a hold carries what was left of its lease, and
-//! [`Arrival`] says which of these the reader may trust. Version 1 did not tell the machine.
+//! [`Arrival`] says which of these the reader may trust.
+//!
+//! **Versions.** 1 does not tell the machine. 2 does. 3 is 2, and a byte at the end of each hold says
+//! whether it is revoked (1) or not (0). It is written only where a hold is revoked: servers of
+//! different versions understand each other until somebody revokes.
 
 mod effect;
 mod error;
@@ -16,9 +20,10 @@ mod reader;
 mod stamp;
 
 pub use effect::{Effect, Fact, Heartbeat};
-pub use error::{DecodeError, VERSION};
+pub use error::DecodeError;
 pub use stamp::{Arrival, BootId, MachineId, Stamp};
 
+use error::{MARKS_REVOKED, version_to_write};
 use reader::{MAX_MILLIS, Reader};
 
 use crate::admission::compatible;
@@ -29,12 +34,13 @@ use crate::types::{Instant, Mode};
 
 /// Appends the bytes of `lock` and of the token clock's `last` to `out`.
 pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
-    out.push(VERSION);
+    let version = version_to_write(lock.store.has_revoked());
+    out.push(version);
     put_stamp(out, stamp);
     put_number(out, last);
     put_number(out, lock.len() as u64);
     for (owner, stake) in lock.holds() {
-        put_hold(out, owner.as_ref(), &stake, stamp.boot);
+        put_hold(out, version, owner.as_ref(), &stake, stamp.boot);
     }
 }
 
@@ -74,7 +80,8 @@ pub fn decode_lock(
 
 /// Appends the bytes of `effect` and of the token clock's `last` to `out`.
 pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
-    out.push(VERSION);
+    let version = version_to_write(effect.is_revoked());
+    out.push(version);
     put_number(out, last);
     match effect {
         Effect::Put(owner, stake) | Effect::Sole(owner, stake) => {
@@ -84,7 +91,7 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
                 b'S'
             });
             put_stamp(out, stamp);
-            put_hold(out, *owner, stake, stamp.boot);
+            put_hold(out, version, *owner, stake, stamp.boot);
         }
         Effect::Drop(owner) => {
             out.push(b'D');
@@ -180,11 +187,14 @@ fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
     put_number(out, stamp.wall_ms);
 }
 
-fn put_hold(out: &mut Vec<u8>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
+fn put_hold(out: &mut Vec<u8>, version: u8, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
     put_bytes(out, &owner.text());
     put_number(out, u64::from(stake.write));
     put_number(out, u64::from(stake.read));
     put_number(out, stake.token.get());
     put_number(out, stake.deadline.millis_since(now).min(MAX_MILLIS));
     put_number(out, now.millis_since(stake.since).min(MAX_MILLIS));
+    if version >= MARKS_REVOKED {
+        out.push(u8::from(stake.revoked));
+    }
 }

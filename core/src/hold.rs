@@ -266,6 +266,17 @@ impl Store {
         }
     }
 
+    /// One hold at least is revoked, be its lease over or not.
+    pub(crate) fn has_revoked(&self) -> bool {
+        match self {
+            Self::Free => false,
+            Self::One(_, stake) => stake.is_revoked(),
+            Self::Many(readers) => {
+                readers.with(|readers| readers.iter().any(|(_, stake)| stake.is_revoked()))
+            }
+        }
+    }
+
     /// Bytes allocated outside the lock itself, as far as they can be told.
     pub(crate) fn heap_size(&self) -> usize {
         match self {

@@ -63,7 +63,7 @@ pub use queues::{Decided, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterI
 pub use remains::Remains;
 pub use request::{
     AcquireError, Busy, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released,
-    Request, Terms,
+    Request, Revoked, Terms,
 };
 pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};

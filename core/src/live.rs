@@ -15,7 +15,7 @@ use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
 use crate::request::{
     AcquireError, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released, Request,
-    Terms,
+    Revoked, Terms,
 };
 use crate::stake::{Stake, Touched};
 use crate::token::{TokenClock, TokenTooHigh};
@@ -147,16 +147,16 @@ impl Live<'_> {
     pub fn refuse_in_grace(&self, request: &Request<'_>) -> AcquireError {
         let stake = self.hold(request.owner);
         match self.check_token(request) {
-            Ok(()) => AcquireError::Busy(admission::busy_in_grace(&request.terms, stake.as_ref())),
+            Ok(()) => admission::refuse_in_grace(&request.terms, stake.as_ref()),
             Err(error) => error,
         }
     }
 
-    /// A request that is only to add to a hold finds that hold.
+    /// A request that is only to add to a hold finds that hold. A revoked one refuses it whatever its token.
     fn check_token(&self, request: &Request<'_>) -> Result<(), AcquireError> {
         let is_there = |token| {
             let stake = self.hold(request.owner);
-            stake.is_some_and(|stake| stake.token >= token)
+            stake.is_some_and(|stake| stake.revoked || stake.token >= token)
         };
         match request.terms.token {
             Some(token) if !is_there(token) => Err(AcquireError::NotHeldByToken),
@@ -190,6 +190,7 @@ impl Live<'_> {
             deadline: self.now.after(terms.lease.as_millis()),
             since: self.now,
             touched: Touched::by(terms.client),
+            revoked: false,
         };
         *stake.count_mut(terms.mode) = count.get();
         self.forget_ended(*owner);
@@ -212,7 +213,7 @@ impl Live<'_> {
     }
 
     /// The lease becomes max(what is left, `lease`). Answers the stake after it; `None` if the
-    /// owner holds nothing here, or not with `token`.
+    /// owner holds nothing here, or not with `token`, or if its hold is revoked.
     pub fn renew(
         &mut self,
         owner: OwnerRef<'_>,
@@ -221,7 +222,7 @@ impl Live<'_> {
     ) -> Option<Stake> {
         let until = self.now.after(lease.as_millis());
         let renewed = self.alter(owner, |stake| {
-            if !stake.has_token(token) {
+            if !stake.has_token(token) || stake.revoked {
                 return None;
             }
             stake.deadline = stake.deadline.max(until);
@@ -229,6 +230,20 @@ impl Live<'_> {
             Some(*stake)
         });
         renewed.flatten()
+    }
+
+    /// The hold ends with its current lease: from now on nothing extends it. Nothing else changes, so
+    /// that a grant of which its owner has not heard can be taken back as before. `None` if the owner
+    /// holds nothing here, or not with `token`.
+    pub fn revoke(&mut self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Revoked> {
+        let now = self.now;
+        let revoked = self.alter(owner, |stake| {
+            stake.has_token(token).then(|| Revoked {
+                left: stake.deadline.millis_since(now),
+                changed: !std::mem::replace(&mut stake.revoked, true),
+            })
+        });
+        revoked.flatten()
     }
 
     /// `owner` holds by `token`, and is told so: a grant of which it had not heard is not taken back
@@ -265,9 +280,10 @@ impl Live<'_> {
         }))
     }
 
-    /// The hold that `owner` may pass on: its own, if it has one, and by `token`.
+    /// The hold that `owner` may pass on: its own, if it has one, by `token`, and not revoked.
     pub fn passable(&self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Stake> {
-        self.hold(owner).filter(|stake| stake.has_token(token))
+        let hold = self.hold(owner);
+        hold.filter(|stake| stake.has_token(token) && !stake.revoked)
     }
 
     /// Moves a whole hold to another owner: modes and counts stay, token and lease are new.
@@ -301,8 +317,8 @@ impl Live<'_> {
     }
 
     /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`, its
-    /// lease included; nothing if that is over by now. Does nothing, and says so, if the hold has
-    /// been touched since it was `granted`.
+    /// lease included; nothing if that is over by now. A hold that was revoked since stays revoked.
+    /// Does nothing, and says so, if the hold has been touched since it was `granted`.
     pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
         let now = self.now;
         let undone = self.alter(owner, |stake| {
@@ -311,7 +327,12 @@ impl Live<'_> {
             }
             match before.filter(|before| !before.is_over(now)) {
                 None => stake.clear(),
-                Some(before) => *stake = before,
+                Some(before) => {
+                    *stake = Stake {
+                        revoked: stake.revoked,
+                        ..before
+                    };
+                }
             }
             true
         });

@@ -65,6 +65,8 @@ pub enum AcquireError {
     Busy(Busy),
     /// It was only to add to a hold, and the owner has none by that token.
     NotHeldByToken,
+    /// The owner's hold is revoked: it gets nothing more, whatever it asks for.
+    Revoked,
     /// The count of the mode would pass [`Count::MAX`].
     CountTooHigh,
     /// The last token has been handed out.
@@ -102,6 +104,15 @@ pub struct Released {
     pub changed: bool,
     /// When the hold was first granted.
     pub since: Instant,
+}
+
+/// What became of a hold that was to be revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revoked {
+    /// What is left of its lease, in milliseconds.
+    pub left: u64,
+    /// It was not revoked before.
+    pub changed: bool,
 }
 
 /// Why a release changed nothing.

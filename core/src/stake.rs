@@ -17,6 +17,8 @@ pub struct Stake {
     pub since: Instant,
     /// Which connection was granted last, and how often the hold was touched.
     pub touched: Touched,
+    /// It ends with its current lease: nothing extends it, and its owner is granted nothing more.
+    pub revoked: bool,
 }
 
 /// The connection a hold was last granted to, and a serial that moves with every change, so that
@@ -101,23 +103,30 @@ impl Stake {
 }
 
 /// A stake as locks keep it: four words instead of five. 31 bits of each count, 53 of the token,
-/// 42 of each moment and 57 of `touched` fill them to the last bit; the counts lie where room is.
-/// A moment past [`Packed::LAST`] becomes that one.
+/// 42 of the deadline, 41 of `since`, 57 of `touched` and one for `revoked` fill them to the last
+/// bit; the counts lie where room is. A moment past the last one that fits becomes that one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed([u64; 4]);
 
 impl Packed {
-    const MOMENT_BITS: u32 = 42;
+    const DEADLINE_BITS: u32 = 42;
+    const SINCE_BITS: u32 = 41;
     /// 139 years after the machine started: no lease lasts longer.
-    pub(crate) const LAST: Instant = Instant((1 << Self::MOMENT_BITS) - 1);
+    pub(crate) const LAST_DEADLINE: Instant = Instant((1 << Self::DEADLINE_BITS) - 1);
+    /// 69 years after the machine started: every hold seems to have begun by then.
+    pub(crate) const LAST_SINCE: Instant = Instant((1 << Self::SINCE_BITS) - 1);
+    /// In the third word, above `since`.
+    const REVOKED: u64 = 1 << 63;
 
     pub(crate) fn of(stake: &Stake) -> Self {
         let (write, read) = (u64::from(stake.write), u64::from(stake.read));
-        let (deadline, since) = (stake.deadline.min(Self::LAST), stake.since.min(Self::LAST));
+        let deadline = stake.deadline.min(Self::LAST_DEADLINE);
+        let since = stake.since.min(Self::LAST_SINCE);
+        let revoked = if stake.revoked { Self::REVOKED } else { 0 };
         Self([
             stake.token.get() << 11 | write >> 20,
             deadline.0 << 22 | (write & 0xf_ffff) << 2 | read >> 29,
-            since.0 << 22 | (read >> 7 & 0x3f_ffff),
+            revoked | since.0 << 22 | (read >> 7 & 0x3f_ffff),
             stake.touched.0 << 7 | (read & 0x7f),
         ])
     }
@@ -131,8 +140,9 @@ impl Packed {
             // It was a token when it was packed.
             token: Token::new(a >> 11).unwrap_or(Token::MAX),
             deadline: self.deadline(),
-            since: Instant(c >> 22),
+            since: Instant((c & !Self::REVOKED) >> 22),
             touched: Touched(d >> 7),
+            revoked: self.is_revoked(),
         }
     }
 
@@ -145,9 +155,18 @@ impl Packed {
     pub(crate) fn is_over(self, now: Instant) -> bool {
         self.deadline() <= now
     }
+
+    /// It ends with its current lease.
+    pub(crate) fn is_revoked(self) -> bool {
+        self.0[2] & Self::REVOKED != 0
+    }
 }
 
-const _: () = assert!(31 + 31 + 53 + 2 * Packed::MOMENT_BITS + Touched::BITS == 4 * 64);
+const _: () = {
+    let counts_and_token = 31 + 31 + 53;
+    let moments = Packed::DEADLINE_BITS + Packed::SINCE_BITS;
+    assert!(counts_and_token + moments + Touched::BITS + 1 == 4 * 64);
+};
 
 #[cfg(test)]
 mod tests {
@@ -156,13 +175,20 @@ mod tests {
     #[test]
     fn a_packed_stake_comes_out_as_it_was() {
         const COUNTS: [u32; 6] = [0, 1, 0x7f, 0x80, 1 << 20, (1 << 31) - 1];
-        const MOMENTS: [Instant; 3] = [Instant(0), Instant(1), Packed::LAST];
+        const DEADLINES: [Instant; 3] = [Instant(0), Instant(1), Packed::LAST_DEADLINE];
+        const SINCES: [Instant; 3] = [Instant(0), Instant(1), Packed::LAST_SINCE];
+        const CLIENTS: [u64; 2] = [0, (1 << 40) - 1];
         let token = Token::new(1).expect("a token");
         for write in COUNTS {
             for read in COUNTS {
-                for deadline in MOMENTS {
-                    for since in MOMENTS {
-                        for (token, client) in [(token, 0), (Token::MAX, (1 << 40) - 1)] {
+                for deadline in DEADLINES {
+                    for since in SINCES {
+                        for (token, client, revoked) in [
+                            (token, CLIENTS[0], false),
+                            (token, CLIENTS[1], true),
+                            (Token::MAX, CLIENTS[0], true),
+                            (Token::MAX, CLIENTS[1], false),
+                        ] {
                             let stake = Stake {
                                 write,
                                 read,
@@ -170,6 +196,7 @@ mod tests {
                                 deadline,
                                 since,
                                 touched: Touched::by(client).again(None),
+                                revoked,
                             };
                             assert_eq!(Packed::of(&stake).unpack(), stake);
                         }
@@ -186,13 +213,15 @@ mod tests {
             read: 0,
             token: Token::new(1).expect("a token"),
             deadline: Instant(u64::MAX),
-            since: Instant(1 << 42),
+            since: Instant(1 << 41),
             touched: Touched::by(0),
+            revoked: false,
         };
         let packed = Packed::of(&stake);
-        assert_eq!(packed.deadline(), Packed::LAST);
-        assert_eq!(packed.unpack().since, Packed::LAST);
-        assert!(!packed.is_over(Instant(Packed::LAST.0 - 1)));
+        assert_eq!(packed.deadline(), Packed::LAST_DEADLINE);
+        assert_eq!(packed.unpack().since, Packed::LAST_SINCE);
+        assert!(!packed.is_revoked());
+        assert!(!packed.is_over(Instant(Packed::LAST_DEADLINE.0 - 1)));
     }
 
     #[test]

@@ -166,6 +166,17 @@ pub(crate) static PASS: Docs = Docs {
     categories: c"lock write fast",
 };
 
+pub(crate) static REVOKE: Docs = Docs {
+    summary:
+        c"Lets an owner's hold end with its current lease and returns how much of that is left.",
+    complexity:
+        c"O(log N) with N the number of holders and waiters, plus O(M) for M waiters answered",
+    key: KeyAccess::Write,
+    open_ended: true,
+    args: &[KEY, OWNER, TOKEN],
+    categories: c"lock write fast",
+};
+
 pub(crate) static FENCE: Docs = Docs {
     summary: c"Raises the fencing token of an owner's hold, and every later token with it.",
     complexity: c"O(log N) with N the number of holders",

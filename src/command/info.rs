@@ -107,7 +107,7 @@ pub(super) fn mode_name(mode: Option<Mode>) -> &'static CStr {
 }
 
 fn hold(ctx: &Context<'_>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
-    ctx.reply_map(7);
+    ctx.reply_map(8);
     ctx.reply_text(c"owner");
     ctx.reply_bytes(&owner.text());
     for (field, value) in [
@@ -117,6 +117,7 @@ fn hold(ctx: &Context<'_>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
         (c"lease", stake.deadline.millis_since(now)),
         (c"held", now.millis_since(stake.since)),
         (c"client", stake.touched.client()),
+        (c"revoked", u64::from(stake.revoked)),
     ] {
         ctx.reply_text(field);
         ctx.reply_integer(value as i64);

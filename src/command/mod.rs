@@ -12,6 +12,7 @@ mod parse;
 mod pass;
 mod release;
 mod renew;
+mod revoke;
 mod settle;
 mod top;
 
@@ -25,6 +26,7 @@ pub(crate) use mail::Mail;
 pub(crate) use pass::Pass;
 pub(crate) use release::Release;
 pub(crate) use renew::Renew;
+pub(crate) use revoke::Revoke;
 pub(crate) use settle::Settle;
 pub(crate) use top::Top;
 

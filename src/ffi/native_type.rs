@@ -367,11 +367,16 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
                     owner.as_ptr().cast(),
                     owner.len()
                 );
+                // The mark only where it is: without it, servers that do not know it come to the same digest.
+                let mark = stake.revoked.then_some(1);
                 for number in [
                     u64::from(stake.write),
                     u64::from(stake.read),
                     stake.token.get(),
-                ] {
+                ]
+                .into_iter()
+                .chain(mark)
+                {
                     api!(RedisModule_DigestAddLongLong, digest, number as i64);
                 }
                 api!(RedisModule_DigestEndSequence, digest);

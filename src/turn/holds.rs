@@ -1,15 +1,18 @@
-//! What ends a hold, or a part of it: its owner, who may pass it on, or a grant that nobody received.
+//! What ends a hold, or a part of it: its owner, who may pass it on, somebody who revokes it, or a grant that nobody received.
 
-use mortise_core::{Micros, Pass, PassError, Passed, Release, ReleaseError, Released};
+use mortise_core::{
+    Micros, OwnerRef, Pass, PassError, Passed, Release, ReleaseError, Released, Revoked, Token,
+};
 
+use crate::error::Error;
 use crate::keys::tokens;
 use crate::time::last_deadline;
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::OpenLock;
-use crate::waiting::mail;
 use crate::waiting::queue;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::{self, mail};
 
 impl OpenLock<'_> {
     /// Takes from a hold what its owner releases, and replicates that.
@@ -58,6 +61,19 @@ impl OpenLock<'_> {
         totals::get(ctx).passes.add_one();
         self.notify(Notice::Passed);
         Ok(passed)
+    }
+
+    /// Lets a hold end with its current lease, and replicates that. Its owner's requests that wait here are refused.
+    /// `None` if `owner` holds nothing here, or not with `token`.
+    pub(crate) fn revoke(&mut self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Revoked> {
+        let revoked = self.live()?.revoke(owner, token)?;
+        if revoked.changed {
+            self.replicate(owner);
+            waiting::refuse_all_of(self.ctx, &self.key_id(), owner, &Error::Revoked);
+            totals::get(self.ctx).revocations.add_one();
+            self.notify(Notice::Revoked);
+        }
+        Some(revoked)
     }
 
     /// Undoes grants that nobody received.

@@ -14,6 +14,7 @@ pub(crate) enum Notice {
     Released,
     Passed,
     Expired,
+    Revoked,
 }
 
 impl Notice {
@@ -23,6 +24,7 @@ impl Notice {
             Self::Released => c"lock.release",
             Self::Passed => c"lock.pass",
             Self::Expired => c"lock.expire",
+            Self::Revoked => c"lock.revoke",
         }
     }
 }

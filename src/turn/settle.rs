@@ -74,7 +74,7 @@ impl OpenLock<'_> {
         settled || more
     }
 
-    fn key_id(&self) -> KeyId {
+    pub(super) fn key_id(&self) -> KeyId {
         key_id(self.ctx.db(), self.name.bytes())
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod watched;
 
 use mortise_core::{KeyId, OwnerRef};
 
+use crate::error::Error;
 use crate::ffi::{Blocked, Context};
 
 /// The server asks for the reply of a client that was let go.
@@ -55,6 +56,16 @@ pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
         readers::on_freed(ctx, blocked);
     } else {
         waiters::on_freed(ctx, blocked);
+    }
+}
+
+/// Refuses every request of `owner` that waits at the key.
+pub(crate) fn refuse_all_of(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>, error: &Error) {
+    let requests = queue::all(ctx)
+        .borrow()
+        .requests_of(key.db, &key.name, owner);
+    for id in requests {
+        waiters::refuse(ctx, id, error.clone());
     }
 }
 

@@ -24,7 +24,7 @@ const fn place(command: &'static str, argument: &'static str, least: i128, most:
     }
 }
 
-const INTEGERS: [Place; 25] = [
+const INTEGERS: [Place; 26] = [
     place("LOCK.ACQUIRE key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.WLOCK key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RLOCK key a ?", "lease", 1, MAX_LEASE),
@@ -44,6 +44,7 @@ const INTEGERS: [Place; 25] = [
     place("LOCK.RENEW key a 1000 TOKEN ?", "TOKEN", 1, MAX_TOKEN),
     place("LOCK.PASS key a b ?", "lease", 1, MAX_LEASE),
     place("LOCK.PASS key a b 1000 TOKEN ?", "TOKEN", 1, MAX_TOKEN),
+    place("LOCK.REVOKE key a TOKEN ?", "TOKEN", 1, MAX_TOKEN),
     place("LOCK.FENCE key a ?", "token", 1, MAX_TOKEN),
     place("LOCK.GUARD key a ?", "token", 1, MAX_TOKEN),
     place("LOCK.GUARD key a ? SET key x", "token", 1, MAX_TOKEN),
@@ -206,6 +207,7 @@ fn too_few_arguments_are_refused_by_every_command() {
         &["LOCK.RELEASE", "key", "a"],
         &["LOCK.RENEW", "key", "a", "1000"],
         &["LOCK.PASS", "key", "a", "b", "1000"],
+        &["LOCK.REVOKE", "key", "a"],
         &["LOCK.FENCE", "key", "a", "1"],
         &["LOCK.GUARD", "key", "a", "1"],
         &["LOCK.INFO", "key"],
@@ -236,6 +238,7 @@ fn an_owner_has_one_to_255_bytes() {
         "LOCK.RENEW key ? 1000",
         "LOCK.PASS key ? b 1000",
         "LOCK.PASS key a ? 1000",
+        "LOCK.REVOKE key ?",
         "LOCK.FENCE key ? 1",
         "LOCK.INFO key OWNER ?",
         "LOCK.RELEASE key ?",
@@ -272,7 +275,7 @@ fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
 }
 
 /// Every command on `key` with everything right.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 17] = [
     "LOCK.ACQUIRE key a 1000",
     "LOCK.ACQUIRE key a 1000 WAIT 1000 HOLDS 2 FENCE 7",
     "LOCK.WLOCK key a 1000",
@@ -283,6 +286,8 @@ const COMMANDS: [&str; 15] = [
     "LOCK.RENEW key a 1000",
     "LOCK.PASS key a b 1000",
     "LOCK.PASS key a a 1000 TOKEN 5",
+    "LOCK.REVOKE key a",
+    "LOCK.REVOKE key a TOKEN 5",
     "LOCK.FENCE key a 1",
     "LOCK.GUARD key a 1",
     "LOCK.GUARD key a 1 DEL key",

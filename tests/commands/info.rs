@@ -9,7 +9,9 @@ use mortise_harness::{
 use redis::Value;
 
 const FIELDS: [&str; 5] = ["mode", "holders", "waiters", "holds", "queue"];
-const HOLD_FIELDS: [&str; 7] = ["owner", "write", "read", "token", "lease", "held", "client"];
+const HOLD_FIELDS: [&str; 8] = [
+    "owner", "write", "read", "token", "lease", "held", "client", "revoked",
+];
 
 /// The names of a map's fields in the order of the wire.
 #[track_caller]
@@ -72,11 +74,11 @@ fn it_is_a_flat_array_in_resp2_and_a_map_in_resp3_with_the_same_fields_in_the_sa
         cmd!(new, "LOCK.INFO", "key", "OWNER", "b"),
     );
     assert!(
-        matches!(&flat, Value::Array(items) if items.len() == 14),
+        matches!(&flat, Value::Array(items) if items.len() == 16),
         "{flat:?}"
     );
     assert!(
-        matches!(&map, Value::Map(pairs) if pairs.len() == 7),
+        matches!(&map, Value::Map(pairs) if pairs.len() == 8),
         "{map:?}"
     );
     assert_eq!(fields(&flat), HOLD_FIELDS);

@@ -19,7 +19,11 @@ fn effects() -> Vec<Vec<u8>> {
         sole
     };
     let (old, new) = (sole(1, 16), sole(2, 16 + 8));
-    vec![free, drop, clock, old, new, Vec::new(), b"\x01".to_vec()]
+    // In format 3 the mark stands behind the hold.
+    let mut revoked = sole(3, 16 + 8);
+    revoked.push(1);
+    let cut = b"\x01".to_vec();
+    vec![free, drop, clock, old, new, revoked, Vec::new(), cut]
 }
 
 struct Scene {

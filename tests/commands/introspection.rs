@@ -176,6 +176,7 @@ fn equal_locks_have_equal_digests_and_any_difference_changes_them() {
         &["LOCK.FENCE", "key", "b", &next],
         &["LOCK.PASS", "key", "b", "z", "60000"],
         &["LOCK.RELEASE", "key", "a", "ALL"],
+        &["LOCK.REVOKE", "key", "a"],
     ];
     let mut digests = BTreeSet::from([text(&original)]);
     for change in changes {
@@ -233,7 +234,7 @@ fn next_event(ear: &mut Conn) -> (String, String) {
 }
 
 #[test]
-fn acquiring_releasing_and_expiring_are_key_space_events() {
+fn acquiring_revoking_releasing_and_expiring_are_key_space_events() {
     let server = Server::start();
     let (mut ear, mut conn) = listening(&server, "Kd");
     let channel = "__keyspace@0__:key".to_owned();
@@ -245,6 +246,8 @@ fn acquiring_releasing_and_expiring_are_key_space_events() {
         heard("lock.acquire");
         cmd!(conn, acquire, "key", "a", 60_000);
         heard("lock.acquire");
+        cmd!(conn, "LOCK.REVOKE", "key", "a");
+        heard("lock.revoke");
         cmd!(conn, "LOCK.RELEASE", "key", "a");
         heard("lock.release");
         cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
@@ -282,14 +285,24 @@ fn what_changes_nothing_is_no_event() {
     cmd!(conn, "LOCK.RELEASE", "key", "a", "READ");
     cmd!(conn, "LOCK.RELEASE", "key", "a", "TOKEN", 1);
     cmd!(conn, "LOCK.RELEASE", "key", "a", "HOLDS", 2);
+    cmd!(conn, "LOCK.REVOKE", "key", "b");
+    cmd!(conn, "LOCK.REVOKE", "key", "a", "TOKEN", 1);
     cmd!(conn, "LOCK.INFO", "key");
     cmd!(conn, "LOCK.PASS", "key", "b", "c", 60_000);
     try_cmd!(conn, "LOCK.PASS", "key", "a", "a", 60_000).unwrap_err();
     try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 0).unwrap_err();
     try_cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL", "READ").unwrap_err();
+    cmd!(conn, "LOCK.REVOKE", "key", "a");
+    cmd!(conn, "LOCK.REVOKE", "key", "a");
     cmd!(conn, "LOCK.ACQUIRE", "last", "a", 60_000);
-    assert_eq!(next_event(&mut ear).0, "__keyspace@0__:key");
-    assert_eq!(next_event(&mut ear).0, "__keyspace@0__:last");
+    for (key, event) in [
+        ("key", "lock.acquire"),
+        ("key", "lock.revoke"),
+        ("last", "lock.acquire"),
+    ] {
+        let expected = (format!("__keyspace@0__:{key}"), event.to_owned());
+        assert_eq!(next_event(&mut ear), expected);
+    }
 }
 
 #[test]
@@ -333,6 +346,7 @@ fn clients_that_track_a_key_are_told_when_its_lock_changes() {
         ["LOCK.ACQUIRE", "key", "a", "60000"].as_slice(),
         &["LOCK.RENEW", "key", "a", "70000"],
         &["LOCK.PASS", "key", "a", "b", "70000"],
+        &["LOCK.REVOKE", "key", "b"],
         &["LOCK.RELEASE", "key", "b"],
     ] {
         cmd!(tracker, "LOCK.INFO", "key");

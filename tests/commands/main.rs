@@ -15,6 +15,7 @@ mod protocols;
 mod readers;
 mod release;
 mod renew_and_fence;
+mod revoke;
 mod rights;
 mod stolen;
 mod tools;

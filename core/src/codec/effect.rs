@@ -20,6 +20,13 @@ pub enum Effect<'a> {
     Heartbeat(Heartbeat),
 }
 
+impl Effect<'_> {
+    /// It tells of a hold that is revoked.
+    pub(super) fn is_revoked(&self) -> bool {
+        matches!(self, Self::Put(_, stake) | Self::Sole(_, stake) if stake.revoked)
+    }
+}
+
 /// What a primary tells its replicas again and again, so that they know how late its data is, and it how late its
 /// replicas are. In an AOF it stands only for the sake of `suspect_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,20 @@
 
 use std::fmt;
 
-/// The version written. Older ones are read for ever; newer ones are refused.
-pub const VERSION: u8 = 2;
+/// The newest version. Older ones are read for ever; newer ones are refused.
+pub(super) const VERSION: u8 = 3;
+
+/// The first version that says of each hold whether it is revoked.
+pub(super) const MARKS_REVOKED: u8 = 3;
+
+/// The version to write: one that older servers read, too, unless a hold is revoked.
+pub(super) fn version_to_write(any_revoked: bool) -> u8 {
+    if any_revoked {
+        MARKS_REVOKED
+    } else {
+        MARKS_REVOKED - 1
+    }
+}
 
 /// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

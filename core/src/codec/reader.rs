@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::effect::Heartbeat;
-use super::error::{DecodeError, VERSION};
+use super::error::{DecodeError, MARKS_REVOKED, VERSION};
 use super::stamp::{Arrival, BootId, MachineId, Stamp, Written};
 use crate::owner::OwnerRef;
 use crate::stake::{Stake, Touched};
@@ -36,6 +36,14 @@ impl<'a> Reader<'a> {
 
     pub(super) fn byte(&mut self) -> Result<u8, DecodeError> {
         Ok(self.take(1)?[0])
+    }
+
+    fn flag(&mut self) -> Result<bool, DecodeError> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::OutOfBounds),
+        }
     }
 
     pub(super) fn number(&mut self, max: u64) -> Result<u64, DecodeError> {
@@ -100,6 +108,7 @@ impl<'a> Reader<'a> {
         let token = Token::new(self.last_token()?).ok_or(DecodeError::OutOfBounds)?;
         let remaining = self.number(MAX_MILLIS)?;
         let held = self.number(MAX_MILLIS)?;
+        let revoked = self.version >= MARKS_REVOKED && self.flag()?;
         if write == 0 && read == 0 {
             return Err(DecodeError::Impossible);
         }
@@ -112,6 +121,7 @@ impl<'a> Reader<'a> {
             deadline: here.boot.after(left),
             since: Instant::from_millis(here.boot.as_millis().saturating_sub(held)),
             touched: Touched::default(),
+            revoked,
         };
         Ok((owner, stake))
     }

@@ -39,6 +39,8 @@ pub struct Hold {
     pub held: i64,
     /// The connection that was granted, 0 if unknown.
     pub client: i64,
+    /// It ends with its current lease.
+    pub revoked: bool,
 }
 
 /// A request that waits.
@@ -122,6 +124,7 @@ impl Hold {
             lease: int(&take(&mut map, "lease")),
             held: int(&take(&mut map, "held")),
             client: int(&take(&mut map, "client")),
+            revoked: flag(&take(&mut map, "revoked")),
         };
         assert!(map.is_empty(), "more than the contract's fields: {map:?}");
         hold
@@ -156,6 +159,17 @@ impl Queued {
         };
         assert!(map.is_empty(), "more than the contract's fields: {map:?}");
         queued
+    }
+}
+
+/// # Panics
+/// If it is neither 1 nor 0.
+#[track_caller]
+fn flag(value: &Value) -> bool {
+    match int(value) {
+        0 => false,
+        1 => true,
+        other => panic!("neither 1 nor 0: {other}"),
     }
 }
 

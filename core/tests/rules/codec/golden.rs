@@ -1,4 +1,4 @@
-//! The bytes of versions 1 and 2, as files and replicas have them. **They are kept for ever**: a change
+//! The bytes of versions 1 to 3, as files and replicas have them. **They are kept for ever**: a change
 //! that breaks one of these tests needs a new version beside the old ones, not new constants.
 
 use mortise_core::codec::{
@@ -99,6 +99,7 @@ const WRITES_AND_READS: Spelled<'_> = Spelled {
     token: LAST - 1,
     remaining: 1,
     held: 0,
+    revoked: false,
 };
 
 fn hex(text: &str) -> Vec<u8> {
@@ -133,7 +134,7 @@ fn assert_golden_lock(golden: &Golden, text: &str, holds: &[Spelled<'_>]) {
         .collect();
     let mut written = Vec::new();
     encode_lock(&lock_of(&holds), LAST, &WRITTEN, &mut written);
-    assert_eq!(written, spelled, "the newest version is written");
+    assert_eq!(written, spelled, "version 2 is written");
     let (lock, last) = decode_lock(&bytes, Arrival::Live, &WRITTEN).expect("a version there was");
     assert_eq!((holds_of(&lock), last), (holds, LAST));
 }
@@ -174,10 +175,65 @@ fn effects_of_every_version_keep_their_bytes() {
             assert_eq!(bytes, of_version(&golden, &spelled));
             let mut written = Vec::new();
             encode_effect(effect, last, &WRITTEN, &mut written);
-            assert_eq!(written, spelled, "the newest version is written");
+            assert_eq!(written, spelled, "version 2 is written");
             let read = decode_effect(&bytes, Arrival::Live, &WRITTEN);
             assert_eq!(read, Ok((fact.clone(), last)));
         }
+    }
+}
+
+/// Version 3 is written where a hold is revoked, and differs from version 2 in a byte behind each hold.
+#[test]
+fn locks_and_effects_with_a_revoked_hold_keep_their_bytes() {
+    const LOCK: &str = "\
+        03 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 fb80f9c0c1c48203 02 \
+        05 6f74686572 00 01 8180f9c0c1c48203 b0ea01 05 00 \
+        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 01";
+    const PUT: &str = "\
+        03 fb80f9c0c1c48203 50 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
+        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 01";
+    const SOLE: &str = "\
+        03 fb80f9c0c1c48203 53 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
+        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 01";
+    let other = Spelled {
+        owner: b"other",
+        ..READER
+    };
+    let revoked = Spelled {
+        revoked: true,
+        ..READER
+    };
+    let spelled = [other, revoked];
+    assert_eq!(hex(LOCK), spelling::marked_lock(LAST, &spelled));
+    let holds = spelled.map(|hold| (hold.owner.to_vec(), hold.stake()));
+    let mut written = Vec::new();
+    encode_lock(&lock_of(&holds), LAST, &WRITTEN, &mut written);
+    assert_eq!(written, hex(LOCK));
+    let (lock, last) = decode_lock(&hex(LOCK), Arrival::Live, &WRITTEN).expect("version 3");
+    assert_eq!((holds_of(&lock), last), (holds.to_vec(), LAST));
+
+    let (reader, stake) = (owner(revoked.owner), revoked.stake());
+    let hold = [spelling::stamp(), revoked.marked_bytes()].concat();
+    for (text, kind, effect, fact) in [
+        (
+            PUT,
+            b'P',
+            Effect::Put(reader, stake),
+            Fact::Put(reader, stake),
+        ),
+        (
+            SOLE,
+            b'S',
+            Effect::Sole(reader, stake),
+            Fact::Sole(reader, stake),
+        ),
+    ] {
+        assert_eq!(hex(text), spelling::marked_effect(LAST, kind, &[&hold]));
+        let mut written = Vec::new();
+        encode_effect(&effect, LAST, &WRITTEN, &mut written);
+        assert_eq!(written, hex(text));
+        let read = decode_effect(&written, Arrival::Live, &WRITTEN);
+        assert_eq!(read, Ok((fact, LAST)));
     }
 }
 

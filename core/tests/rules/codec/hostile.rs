@@ -41,27 +41,50 @@ fn samples_of_locks() -> Vec<Vec<u8>> {
         read: 200,
         ..named(b"w")
     };
-    of_both_versions(&[
+    let readers = [named(b"a"), named(b"b"), named(&long)];
+    let marked = [
+        spelling::marked_lock(LAST, &[revoked(writer)]),
+        spelling::marked_lock(LAST, &[READER]),
+        spelling::marked_lock(LAST, &[readers[0], revoked(readers[1]), readers[2]]),
+    ];
+    let plain = [
         spelling::lock(LAST, &[writer]),
         spelling::lock(LAST, &[READER]),
-        spelling::lock(LAST, &[named(b"a"), named(b"b"), named(&long)]),
-    ])
+        spelling::lock(LAST, &readers),
+    ];
+    [of_older_versions(&plain), marked.to_vec()].concat()
 }
 
-fn of_both_versions(samples: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn revoked(hold: Spelled<'_>) -> Spelled<'_> {
+    Spelled {
+        revoked: true,
+        ..hold
+    }
+}
+
+/// `samples`, which are of version 2, and the same of version 1.
+fn of_older_versions(samples: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let older = samples.iter().map(|sample| as_version_1(sample));
     older.chain(samples.iter().cloned()).collect()
 }
 
 fn samples_of_effects() -> Vec<Vec<u8>> {
     let hold = [spelling::stamp(), READER.bytes()].concat();
-    of_both_versions(&[
+    let marked = |hold: Spelled<'_>| [spelling::stamp(), hold.marked_bytes()].concat();
+    let plain = [
         spelling::effect(LAST, b'P', &[&hold]),
         spelling::effect(LAST, b'S', &[&hold]),
         spelling::effect(LAST, b'D', &[b"\x05owner"]),
         spelling::effect(LAST, b'F', &[]),
         spelling::effect(LAST, b'C', &[]),
-    ])
+    ];
+    let marked = [
+        spelling::marked_effect(LAST, b'P', &[&marked(revoked(READER))]),
+        spelling::marked_effect(LAST, b'S', &[&marked(READER)]),
+        spelling::marked_effect(LAST, b'D', &[b"\x05owner"]),
+        spelling::marked_effect(LAST, b'F', &[]),
+    ];
+    [of_older_versions(&plain), marked.to_vec()].concat()
 }
 
 /// Reads `bytes` as a lock everywhere. True if they were one, which then can be and comes back.
@@ -212,7 +235,7 @@ proptest! {
     fn noise_is_possible_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         probe_lock(&bytes);
         probe_effect(&bytes);
-        for known in [1, 2] {
+        for known in [1, 2, 3] {
             if let Some(version) = bytes.first_mut() {
                 *version = known;
             }
@@ -357,7 +380,7 @@ fn owners_of_no_byte_and_of_256_are_out_of_bounds() {
 #[test]
 fn a_newer_version_is_named_and_an_older_one_than_the_first_is_none() {
     let mut bytes = spelling::lock(LAST, &[READER]);
-    for version in [3, 255] {
+    for version in [4, 255] {
         bytes[0] = version;
         assert_eq!(refusal(&bytes), Some(DecodeError::Newer(version)));
         let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
@@ -367,6 +390,24 @@ fn a_newer_version_is_named_and_an_older_one_than_the_first_is_none() {
     }
     bytes[0] = 0;
     assert_eq!(refusal(&bytes), Some(DecodeError::OutOfBounds));
+}
+
+#[test]
+fn a_mark_is_nothing_but_0_or_1_and_only_version_3_has_it() {
+    for (mark, is_revoked) in [(0, Some(false)), (1, Some(true)), (2, None), (255, None)] {
+        let mut bytes = spelling::marked_lock(LAST, &[READER]);
+        *bytes.last_mut().expect("a mark") = mark;
+        let read = decode_lock(&bytes, Arrival::Live, &WRITTEN);
+        let read = read.map(|(lock, _)| holds_of(&lock)[0].1.revoked);
+        assert_eq!(read, is_revoked.ok_or(DecodeError::OutOfBounds));
+        for older in [1, 2] {
+            bytes[0] = older;
+            assert!(refusal(&bytes).is_some(), "version {older} has no mark");
+        }
+    }
+    let mut plain = spelling::lock(LAST, &[READER]);
+    plain[0] = 3;
+    assert_eq!(refusal(&plain), Some(DecodeError::Short));
 }
 
 #[test]

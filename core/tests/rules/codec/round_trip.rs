@@ -53,14 +53,17 @@ fn stakes(
 ) -> impl Strategy<Value = Stake> {
     let tokens = prop_oneof![1..1_u64 << 53, Just(1), Just((1 << 53) - 1)];
     let leases = prop_oneof![0..200_u64, 0..86_400_000_u64, 0..1_u64 << 41];
-    (write, read, tokens, leases, 0..=WRITTEN.boot.as_millis()).prop_map(
-        |(write, read, token, lease, since)| Stake {
+    let since = 0..=WRITTEN.boot.as_millis();
+    let revoked = prop::bool::weighted(0.02);
+    (write, read, tokens, leases, since, revoked).prop_map(
+        |(write, read, token, lease, since, revoked)| Stake {
             write,
             read,
             token: Token::new(token).expect("within the bounds"),
             deadline: WRITTEN.boot.after(lease),
             since: Instant::from_millis(since),
             touched: Touched::default(),
+            revoked,
         },
     )
 }
@@ -84,6 +87,8 @@ proptest! {
         prop_assert_eq!(&holds_of(&lock), &held);
         let mut bytes = Vec::new();
         encode_lock(&lock, last, &WRITTEN, &mut bytes);
+        let any_revoked = held.iter().any(|(_, stake)| stake.revoked);
+        prop_assert_eq!(bytes[0], if any_revoked { 3 } else { 2 });
         for arrival in [Arrival::Live, Arrival::File] {
             let (back, seen) = decode_lock(&bytes, arrival, &WRITTEN).expect("bytes of a lock");
             assert_possible(&back);
@@ -104,6 +109,8 @@ proptest! {
             ] {
                 let mut bytes = Vec::new();
                 encode_effect(&effect, last, &WRITTEN, &mut bytes);
+                let marks = matches!(fact, Fact::Put(..) | Fact::Sole(..)) && stake.revoked;
+                prop_assert_eq!(bytes[0], if marks { 3 } else { 2 });
                 let back = decode_effect(&bytes, Arrival::Live, &WRITTEN);
                 prop_assert_eq!(back, Ok((fact, last)));
             }

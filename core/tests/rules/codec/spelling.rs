@@ -1,4 +1,4 @@
-//! Version 2 spelled out by hand, without the codec, and version 1: what golden and hostile bytes are made from.
+//! Versions 2 and 3 spelled out by hand, without the codec, and version 1: what golden and hostile bytes are made from.
 
 use std::num::NonZeroU64;
 
@@ -35,6 +35,8 @@ pub(crate) struct Spelled<'a> {
     pub(crate) token: u64,
     pub(crate) remaining: u64,
     pub(crate) held: u64,
+    /// Only version 3 has room for it.
+    pub(crate) revoked: bool,
 }
 
 /// A reader with nothing special about it.
@@ -45,9 +47,11 @@ pub(crate) const READER: Spelled<'_> = Spelled {
     token: 1_700_000_000_000_001,
     remaining: 30_000,
     held: 5,
+    revoked: false,
 };
 
 impl Spelled<'_> {
+    /// As version 2 has it.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = number(self.owner.len() as u64);
         out.extend(self.owner);
@@ -55,6 +59,11 @@ impl Spelled<'_> {
             out.extend(number(value));
         }
         out
+    }
+
+    /// As version 3 has it.
+    pub(crate) fn marked_bytes(&self) -> Vec<u8> {
+        [self.bytes(), vec![u8::from(self.revoked)]].concat()
     }
 
     pub(crate) fn stake(&self) -> Stake {
@@ -65,6 +74,7 @@ impl Spelled<'_> {
             deadline: WRITTEN.boot.after(self.remaining),
             since: Instant::from_millis(WRITTEN.boot.as_millis() - self.held),
             touched: Touched::default(),
+            revoked: self.revoked,
         }
     }
 }
@@ -88,14 +98,28 @@ pub(crate) fn stamp() -> Vec<u8> {
     [&BOOT_ID[..], &MACHINE.to_be_bytes(), &times.concat()].concat()
 }
 
-/// A lock: version, stamp, last token, number of holds, holds.
+/// A lock of version 2: version, stamp, last token, number of holds, holds.
 pub(crate) fn lock(last: u64, holds: &[Spelled<'_>]) -> Vec<u8> {
-    let mut out = vec![2];
+    lock_of_version(2, last, holds, Spelled::bytes)
+}
+
+/// The same in version 3.
+pub(crate) fn marked_lock(last: u64, holds: &[Spelled<'_>]) -> Vec<u8> {
+    lock_of_version(3, last, holds, Spelled::marked_bytes)
+}
+
+fn lock_of_version<'a>(
+    version: u8,
+    last: u64,
+    holds: &[Spelled<'a>],
+    bytes: impl Fn(&Spelled<'a>) -> Vec<u8>,
+) -> Vec<u8> {
+    let mut out = vec![version];
     out.extend(stamp());
     out.extend(number(last));
     out.extend(number(holds.len() as u64));
     for hold in holds {
-        out.extend(hold.bytes());
+        out.extend(bytes(hold));
     }
     out
 }
@@ -111,9 +135,18 @@ pub(crate) fn as_version_1(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An effect: version, last token, kind, and what the kind needs.
+/// An effect of version 2: version, last token, kind, and what the kind needs.
 pub(crate) fn effect(last: u64, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
-    let mut out = vec![2];
+    effect_of_version(2, last, kind, rest)
+}
+
+/// The same in version 3.
+pub(crate) fn marked_effect(last: u64, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
+    effect_of_version(3, last, kind, rest)
+}
+
+fn effect_of_version(version: u8, last: u64, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
+    let mut out = vec![version];
     out.extend(number(last));
     out.push(kind);
     out.extend(rest.concat());

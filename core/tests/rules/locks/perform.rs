@@ -17,6 +17,7 @@ impl Call {
             | Self::Release { owner, .. }
             | Self::Renew { owner, .. }
             | Self::Pass { owner, .. }
+            | Self::Revoke { owner, .. }
             | Self::Fence { owner, .. } => Some(owner),
             Self::Look => None,
         }
@@ -55,6 +56,7 @@ pub(crate) fn hold_of(key: usize, owner: &[u8], stake: &Stake) -> Hold {
         ends: stake.deadline.as_millis(),
         since: stake.since.as_millis(),
         client: stake.touched.client(),
+        revoked: stake.revoked,
     }
 }
 
@@ -149,6 +151,13 @@ pub(crate) fn perform(
                 Err(PassError::OutOfTokens) => Reply::OutOfTokens,
             }
         }
+        Call::Revoke {
+            owner: name,
+            token: named,
+        } => {
+            let revoked = live.revoke(owner(name), named.map(token));
+            revoked.map_or(Reply::Null, |it| Reply::Rest(it.left, it.changed))
+        }
         Call::Fence {
             owner: name,
             token: wanted,
@@ -176,6 +185,7 @@ fn acquired(result: Result<Grant, AcquireError>) -> Reply {
         },
         Err(AcquireError::CountTooHigh) => Reply::CountTooHigh,
         Err(AcquireError::NotHeldByToken) => Reply::Null,
+        Err(AcquireError::Revoked) => Reply::Revoked,
         Err(AcquireError::OutOfTokens) => Reply::OutOfTokens,
     }
 }

@@ -121,6 +121,10 @@ pub(crate) enum Deed {
         token: Ownership,
         client: u64,
     },
+    Revoke {
+        owner: Who,
+        token: Ownership,
+    },
     Fence {
         owner: Who,
         token: Fence,
@@ -234,6 +238,10 @@ impl Deed {
                 token: token.token(held(who), granted),
                 client,
             },
+            Self::Revoke { owner: who, token } => Call::Revoke {
+                owner: name(who),
+                token: token.token(held(who), granted),
+            },
             Self::Fence { owner: who, token } => Call::Fence {
                 owner: name(who),
                 token: token.token(model, wall).unwrap_or(1),
@@ -250,8 +258,9 @@ pub(crate) fn programs() -> impl Strategy<Value = Program> {
         1 => Just(0),
         1 => MAX_TOKEN - 10_000_000..MAX_TOKEN,
     ];
-    let skew = -(1_i64 << 39)..1 << 39;
-    (1_u64 << 40..1 << 41, wall, skew, vec(steps(), 1..200)).prop_map(
+    // Both clocks stay below the 69 years that the beginning of a hold is kept for.
+    let skew = -(1_i64 << 38)..1 << 38;
+    (1_u64 << 39..1 << 40, wall, skew, vec(steps(), 1..200)).prop_map(
         |(boot, wall, skew, steps)| Program {
             boot,
             wall,
@@ -318,12 +327,14 @@ fn deeds() -> impl Strategy<Value = Deed> {
             client,
         },
     );
+    let revoke = (owners(), ownerships()).prop_map(|(owner, token)| Deed::Revoke { owner, token });
     let fence = (owners(), fences()).prop_map(|(owner, token)| Deed::Fence { owner, token });
     prop_oneof![
         10 => acquire,
         6 => release,
         3 => renew,
         4 => pass,
+        1 => revoke,
         2 => fence,
         1 => Just(Deed::Look),
     ]

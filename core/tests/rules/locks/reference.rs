@@ -19,6 +19,7 @@ pub(crate) struct Hold {
     pub(crate) ends: u64,
     pub(crate) since: u64,
     pub(crate) client: u64,
+    pub(crate) revoked: bool,
 }
 
 impl Hold {
@@ -50,6 +51,10 @@ pub(crate) enum Reply {
     Passed(u64),
     /// PASS to an owner that holds.
     AlreadyHeld,
+    /// A revocation: milliseconds left, and whether the hold was not revoked before.
+    Rest(u64, bool),
+    /// The owner's hold is revoked, so that it gets nothing more.
+    Revoked,
     /// RENEW or FENCE.
     Token(u64),
     /// The owner holds nothing here, or not in that mode, or not with that token.
@@ -85,6 +90,10 @@ pub(crate) enum Call {
         lease: u64,
         token: Option<u64>,
         client: u64,
+    },
+    Revoke {
+        owner: Vec<u8>,
+        token: Option<u64>,
     },
     Fence {
         owner: Vec<u8>,
@@ -169,6 +178,7 @@ impl Reference {
                 lease,
                 token,
             } => match self.find_mut(key, owner, *token) {
+                Some(hold) if hold.revoked => Reply::Null,
                 Some(hold) => {
                     hold.ends = hold.ends.max(now + lease);
                     Reply::Token(hold.token)
@@ -176,6 +186,14 @@ impl Reference {
                 None => Reply::Null,
             },
             Call::Pass { .. } => self.pass(key, now, wall, call),
+            Call::Revoke { owner, token } => match self.find_mut(key, owner, *token) {
+                Some(hold) => {
+                    let rest = Reply::Rest(hold.ends - now, !hold.revoked);
+                    hold.revoked = true;
+                    rest
+                }
+                None => Reply::Null,
+            },
             Call::Fence { owner, token } => self.fence(key, owner, *token, wall),
             Call::Look => Reply::Silence,
         }
@@ -198,6 +216,9 @@ impl Reference {
             return Reply::TokenTooHigh { bound };
         }
         let mine = self.find(key, owner).cloned();
+        if mine.as_ref().is_some_and(|mine| mine.revoked) {
+            return Reply::Revoked;
+        }
         let others_forbid = self.holds.iter().any(|other| {
             let both_read_only = *mode == Mode::Read && other.write == 0;
             other.key == key && other.owner != *owner && !both_read_only
@@ -217,6 +238,7 @@ impl Reference {
             ends: 0,
             since: now,
             client: 0,
+            revoked: false,
         });
         let upgrade = !is_new && *mode == Mode::Write && hold.write == 0;
         let count = holds.map_or(*hold.count(*mode) + 1, u64::from);

@@ -162,7 +162,7 @@ impl Replica {
         }
         assert_eq!(lock.next_deadline(), first);
         for name in call.owners().into_iter().filter(|_| heard) {
-            let counts = |stake: Stake| (stake.write, stake.read, stake.token);
+            let counts = |stake: Stake| (stake.write, stake.read, stake.token, stake.revoked);
             let here = lock.hold(owner(name)).map(counts);
             assert_eq!(here, primary.hold(owner(name)).map(counts));
         }
@@ -192,7 +192,7 @@ fn effect_for<'a>(lock: &'a Lock, owner: OwnerRef<'a>) -> Effect<'a> {
 }
 
 /// A hold with its times counted from `now`.
-fn seen_from(now: u64, name: Vec<u8>, stake: Stake) -> (Vec<u8>, u32, u32, Token, i64, i64) {
+fn seen_from(now: u64, name: Vec<u8>, stake: Stake) -> (Vec<u8>, u32, u32, Token, i64, i64, bool) {
     let from_now = |at: Instant| at.as_millis().cast_signed() - now.cast_signed();
     (
         name,
@@ -201,5 +201,6 @@ fn seen_from(now: u64, name: Vec<u8>, stake: Stake) -> (Vec<u8>, u32, u32, Token
         stake.token,
         from_now(stake.deadline),
         from_now(stake.since),
+        stake.revoked,
     )
 }

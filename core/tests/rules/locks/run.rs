@@ -182,6 +182,7 @@ impl World {
                 | Reply::Reentry(_)
                 | Reply::Upgrade(_)
                 | Reply::Left(..)
+                | Reply::Rest(..)
                 | Reply::Token(_)
                 | Reply::Passed(_)
         );
@@ -197,7 +198,12 @@ impl World {
         assert_eq!(others(&before), others(after));
         let mine = call.owner().unwrap_or_default();
         if let (Some(before), Some(after)) = (before.hold(owner(mine)), after.hold(owner(mine))) {
-            assert_ne!(before.touched, after.touched);
+            if let Call::Revoke { .. } = call {
+                let revoked = true;
+                assert_eq!(after, Stake { revoked, ..before }, "nothing but the mark");
+            } else {
+                assert_ne!(before.touched, after.touched);
+            }
         }
     }
 
@@ -291,6 +297,17 @@ impl World {
             assert!(live.undo(owner(name), granted.touched, Some(over)));
             assert_eq!(live.hold(owner(name)), None);
         }
+
+        // A revocation is no touch, and outlives the grant if the hold does.
+        let mut revoked = after.clone();
+        let mut live = revoked.at(now, |_, _| {});
+        assert!(live.revoke(owner(name), None).is_some());
+        assert!(live.undo(owner(name), granted.touched, had));
+        let still = had.map(|had| Stake {
+            revoked: true,
+            ..had
+        });
+        assert_eq!(live.hold(owner(name)), still);
 
         let mut touched = after.clone();
         let mut live = touched.at(now, |_, _| {});

@@ -421,6 +421,7 @@ fn an_untold_grant_takes_over_what_the_one_before_it_had_changed() {
         deadline: Instant::from_millis(9),
         since: Instant::from_millis(0),
         touched: first.granted,
+        revoked: false,
     };
     let mut later = letter(
         Kind {

@@ -24,6 +24,7 @@ fn stake(stake: &Stake, hold: &Hold) {
     assert_eq!(counts, (hold.write, hold.read), "{hold:?}");
     assert_eq!(stake.token.get(), hold.token, "{hold:?}");
     assert_eq!(stake.deadline.as_millis(), hold.ends, "{hold:?}");
+    assert_eq!(stake.revoked, hold.revoked, "{hold:?}");
 }
 
 pub(crate) fn waiter(waiter: &Waiter, expected: &reference::Waiter) {
@@ -68,7 +69,8 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
             assert_eq!(alone, is_alone);
         }
         (Verdict::UpgradeLost, reference::Verdict::UpgradeLost)
-        | (Verdict::Refused(AcquireError::CountTooHigh), reference::Verdict::CountTooHigh) => {}
+        | (Verdict::Refused(AcquireError::CountTooHigh), reference::Verdict::CountTooHigh)
+        | (Verdict::Refused(AcquireError::Revoked), reference::Verdict::Revoked) => {}
         (actual, expected) => panic!("expected {expected:?}, got {actual:?}"),
     }
 }

@@ -35,6 +35,10 @@ pub(crate) enum Op {
         new_owner: usize,
         lease: u64,
     },
+    Revoke {
+        key: usize,
+        owner: usize,
+    },
     /// Time passes, and nothing has looked at it yet.
     Pass(u64),
     /// The timers look at leases, limits and marked keys.
@@ -89,6 +93,7 @@ fn op(keys: usize) -> impl Strategy<Value = Op> {
             .prop_map(|(key, owner, lease)| Op::Renew { key, owner, lease }),
         4 => (0..keys, owner(), owner(), 1..80_u64)
             .prop_map(|(key, owner, new_owner, lease)| Op::PassOn { key, owner, new_owner, lease }),
+        2 => (0..keys, owner()).prop_map(|(key, owner)| Op::Revoke { key, owner }),
         6 => (0..20_u64).prop_map(Op::Pass),
         4 => Just(Op::Timers),
         4 => (0..64_usize).prop_map(Op::Leave),

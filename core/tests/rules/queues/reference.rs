@@ -15,6 +15,7 @@ pub(crate) struct Hold {
     pub(crate) ends: u64,
     /// Another number after every change.
     pub(crate) touched: u64,
+    pub(crate) revoked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,7 @@ pub(crate) enum Kind {
 pub(crate) enum Outcome {
     Granted(Kind, Hold),
     CountTooHigh,
+    Revoked,
     /// An upgrade stands ahead of the line.
     Busy {
         upgrade: bool,
@@ -70,6 +72,7 @@ pub(crate) enum Verdict {
     },
     UpgradeLost,
     CountTooHigh,
+    Revoked,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +134,11 @@ impl Reference {
     /// "Granted at once only if it is compatible with every hold and nobody is queued, or its
     /// owner holds the lock already."
     pub(crate) fn ask(&mut self, key: usize, asked: &Asked) -> Outcome {
-        let holds_already = self.hold(key, asked.owner).is_some();
+        let mine = self.hold(key, asked.owner);
+        if mine.is_some_and(|mine| mine.revoked) {
+            return Outcome::Revoked;
+        }
+        let holds_already = mine.is_some();
         let is_queue_empty = self.keys[key].queue.is_empty();
         if self.grace || !(is_queue_empty || holds_already) {
             return Outcome::Busy { upgrade: false };
@@ -142,6 +149,9 @@ impl Reference {
     /// As if nobody were queued.
     fn acquire(&mut self, key: usize, asked: &Asked) -> Outcome {
         let mine = self.hold(key, asked.owner);
+        if mine.is_some_and(|mine| mine.revoked) {
+            return Outcome::Revoked;
+        }
         // Who holds write already has no others beside it to be incompatible with.
         if !self.is_compatible(key, asked) {
             return Outcome::Busy {
@@ -155,6 +165,7 @@ impl Reference {
             token: 0,
             ends: 0,
             touched: 0,
+            revoked: false,
         });
         let kind = match mine {
             None => Kind::New,
@@ -263,6 +274,7 @@ impl Reference {
         let verdict = match self.acquire(key, &waiter.asked) {
             Outcome::Busy { .. } => return false,
             Outcome::CountTooHigh => Verdict::CountTooHigh,
+            Outcome::Revoked => Verdict::Revoked,
             Outcome::Granted(kind, hold) => Verdict::Granted {
                 kind,
                 hold,
@@ -297,7 +309,7 @@ impl Reference {
     }
 
     pub(crate) fn renew(&mut self, key: usize, owner: usize, lease: u64) -> bool {
-        let Some(mut hold) = self.hold(key, owner) else {
+        let Some(mut hold) = self.hold(key, owner).filter(|hold| !hold.revoked) else {
             return false;
         };
         hold.ends = hold.ends.max(self.now + lease);
@@ -326,13 +338,24 @@ impl Reference {
         Some(self.last_token)
     }
 
+    /// "REVOKE does not count as touching the hold." The owner's requests here, which are refused.
+    pub(crate) fn revoke(&mut self, key: usize, owner: usize) -> Option<Vec<u64>> {
+        let mut hold = self.hold(key, owner)?;
+        hold.revoked = true;
+        self.put(key, hold);
+        let own = self.keys[key].queue.iter();
+        let own = own.filter(|waiter| waiter.asked.owner == owner);
+        Some(own.map(|waiter| waiter.id).collect())
+    }
+
     /// A grant that nobody could be told of is given back, "unless the same owner has been
-    /// answered on that hold since".
+    /// answered on that hold since". That "never lifts a revocation".
     pub(crate) fn undo(&mut self, key: usize, granted: Hold, before: Option<Hold>) -> bool {
-        match self.hold(key, granted.owner) {
-            Some(hold) if hold.touched == granted.touched => {}
+        let revoked = match self.hold(key, granted.owner) {
+            Some(hold) if hold.touched == granted.touched => hold.revoked,
             _ => return false,
-        }
+        };
+        let before = before.map(|before| Hold { revoked, ..before });
         self.keys[key]
             .holds
             .retain(|hold| hold.owner != granted.owner);

@@ -90,6 +90,7 @@ impl Run {
                 self.settle(key);
             }
             Op::PassOn { .. } => {}
+            Op::Revoke { key, owner } => self.revoke(key, owner),
             Op::Pass(ms) => self.pass(ms),
             Op::Timers => self.timers(),
             Op::Leave(nth) => self.leave(nth),
@@ -130,6 +131,9 @@ impl Run {
             }
             (Outcome::CountTooHigh, Answer::Refused(error)) => {
                 assert_eq!(error, AcquireError::CountTooHigh);
+            }
+            (Outcome::Revoked, Answer::Refused(error)) => {
+                assert_eq!(error, AcquireError::Revoked);
             }
             (Outcome::Busy { .. }, Answer::Denied) => {
                 assert!(matches!(patience, Patience::None));
@@ -314,6 +318,19 @@ impl Run {
         self.server
             .queues
             .take_over(WaiterId(waiter.id), terms, until);
+    }
+
+    /// The owner's requests are refused before anybody is let in.
+    fn revoke(&mut self, key: usize, owner: usize) {
+        self.settle(key);
+        let refused = self.server.revoke(key, owner);
+        assert_eq!(refused, self.model.revoke(key, owner));
+        for id in refused.into_iter().flatten() {
+            assert!(self.decided.insert(id), "decided twice");
+            assert!(self.server.queues.remove(WaiterId(id)).is_some());
+            self.model.remove(key, id).expect("the model has it");
+        }
+        self.settle(key);
     }
 
     /// A waiter leaves with an answer of its own, and its key is settled.

@@ -152,7 +152,11 @@ impl Server {
             Turn::Behind
         };
         let answer = if self.grace {
-            Err(AcquireError::Busy(Busy::Held))
+            // In the model nothing is an upgrade while nothing is granted.
+            Err(match live.refuse_in_grace(&request) {
+                AcquireError::Busy(_) => AcquireError::Busy(Busy::Held),
+                error => error,
+            })
         } else {
             live.acquire(&request, turn, &mut self.tokens, wall)
         };
@@ -300,6 +304,14 @@ impl Server {
         let id = key_id(key);
         self.queues.came_to_hold(id.db, &id.name, pass.new_owner);
         Ok(passed)
+    }
+
+    /// The requests of the owner, which are to be refused; `None` if it holds nothing.
+    pub(crate) fn revoke(&mut self, key: usize, holder: usize) -> Option<Vec<u64>> {
+        let (id, holder) = (key_id(key), owner(holder));
+        self.with(key, |live| live.revoke(holder.as_ref(), None))?;
+        let requests = self.queues.requests_of(id.db, &id.name, holder.as_ref());
+        Some(requests.into_iter().map(|id| id.0).collect())
     }
 
     /// Nobody could be told of a grant.
