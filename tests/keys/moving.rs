@@ -169,6 +169,41 @@ fn a_copied_lock_has_the_same_holds_and_goes_its_own_way() {
 }
 
 #[test]
+fn a_revoked_hold_stays_revoked_wherever_its_lock_goes() {
+    let server = Server::start_alone();
+    let mut conn = server.connect();
+    for owner in ["a", "b"] {
+        cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000);
+    }
+    cmd!(conn, "LOCK.REVOKE", "key", "a");
+    let dump = bytes(&cmd!(conn, "DUMP", "key"));
+    cmd!(conn, "COPY", "key", "copied");
+    cmd!(conn, "RENAME", "key", "renamed");
+    cmd!(conn, "RESTORE", "restored", 0, dump);
+    cmd!(conn, "COPY", "renamed", "moved");
+    cmd!(conn, "MOVE", "moved", 3);
+    cmd!(conn, "COPY", "renamed", "swapped");
+    cmd!(conn, "SWAPDB", 0, 5);
+    for (db, key) in [
+        (5, "copied"),
+        (5, "renamed"),
+        (5, "restored"),
+        (5, "swapped"),
+        (3, "moved"),
+    ] {
+        cmd!(conn, "SELECT", db);
+        assert!(is_nil(&cmd!(conn, "LOCK.RENEW", key, "a", 70_000)), "{key}");
+        assert!(
+            !is_nil(&cmd!(conn, "LOCK.RENEW", key, "b", 70_000)),
+            "{key}"
+        );
+        let revoked = lock(&mut conn, key).holds.into_iter();
+        let revoked: Vec<_> = revoked.map(|hold| hold.revoked).collect();
+        assert_eq!(revoked, [true, false], "{key}");
+    }
+}
+
+#[test]
 fn a_copied_lock_ends_in_its_own_right_though_nobody_names_it() {
     let server = Server::start();
     let (mut conn, mut other) = (server.connect(), server.connect());

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use mortise_harness::redis::Value;
 use mortise_harness::{
     ClockStep, Conn, Server, Snapshot, bytes, cmd, command, eventually, hold_of, int, is_nil,
-    lock_info, redis, try_cmd,
+    lock_info, try_cmd,
 };
 
 fn appending() -> Server {
@@ -47,21 +48,30 @@ fn random_step(conn: &mut Conn, n: u64) {
         face
     };
     let (key, owner) = (format!("lock:{}", roll(50)), format!("owner:{}", roll(4)));
-    match roll(13) {
-        0..3 => cmd!(conn, "LOCK.WLOCK", key, owner, 600_000),
-        3..6 => cmd!(conn, "LOCK.RLOCK", key, owner, 600_000),
+    // The owner of a revoked hold is refused.
+    let mut acquire = |acquire: &str, lease: u32| {
+        let acquired = try_cmd!(conn, acquire, &key, &owner, lease);
+        acquired.unwrap_or_else(|error| {
+            assert!(error.starts_with("REVOKED "), "{error}");
+            Value::Nil
+        })
+    };
+    match roll(14) {
+        0..3 => acquire("LOCK.WLOCK", 600_000),
+        3..6 => acquire("LOCK.RLOCK", 600_000),
         6 => cmd!(conn, "LOCK.RELEASE", key, owner, "ALL"),
         7 => cmd!(conn, "LOCK.RELEASE", key, owner, "HOLDS", 0, "READ"),
         8 => cmd!(conn, "LOCK.RENEW", key, owner, 700_000),
-        11 => {
+        12 => {
             // The other one may hold already.
             let new_owner = format!("owner:{}", roll(4));
             let passed = try_cmd!(conn, "LOCK.PASS", key, owner, new_owner, 700_000);
-            passed.unwrap_or(redis::Value::Nil)
+            passed.unwrap_or(Value::Nil)
         }
         9 => cmd!(conn, "COPY", key, format!("copy:{}", roll(20)), "REPLACE"),
         10 => cmd!(conn, "DEL", key),
-        _ => cmd!(conn, "LOCK.RLOCK", key, owner, 1),
+        11 => cmd!(conn, "LOCK.REVOKE", key, owner),
+        _ => acquire("LOCK.RLOCK", 1),
     };
 }
 
@@ -90,6 +100,7 @@ fn what_key_space_commands_did_to_locks_is_done_again() {
                 n + 1
             );
         }
+        cmd!(conn, "LOCK.REVOKE", key, format!("{key}:2"));
     }
     cmd!(conn, "RENAME", "renamed", "onto");
     cmd!(conn, "MOVE", "moved", 3);

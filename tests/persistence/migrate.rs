@@ -34,6 +34,8 @@ fn take_locks(conn: &mut Conn) {
         cmd!(conn, "LOCK.RLOCK", "read", owner, lease, "HOLDS", n + 1);
     }
     cmd!(conn, "LOCK.RLOCK", "read", vec![0xff_u8; 255], 600_000);
+    cmd!(conn, "LOCK.REVOKE", "both", "a");
+    cmd!(conn, "LOCK.REVOKE", "read", "reader:3");
     cmd!(conn, "LOCK.ACQUIRE", "brief", "a", 2_000);
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mortise_harness::{
-    Conn, Snapshot, cmd, eventually, hold_of, int, is_nil, lock_info, wall_micros,
+    Conn, Snapshot, cmd, eventually, hold_of, int, is_nil, lock_info, try_cmd, wall_micros,
 };
 
 use crate::way::{ALL, Way, side_by_side};
@@ -54,6 +54,9 @@ fn make_history(conn: &mut Conn) {
         cmd!(conn, "LOCK.RLOCK", "passed", "a", 86_400_000);
         cmd!(conn, "LOCK.PASS", "passed", "a", "b", 600_000);
         cmd!(conn, "LOCK.PASS", "read", "reader:4", "passed on", 700_000);
+        cmd!(conn, "LOCK.ACQUIRE", "revoked", "a", 600_000);
+        cmd!(conn, "LOCK.REVOKE", "revoked", "a");
+        cmd!(conn, "LOCK.REVOKE", "read", "reader:7");
         cmd!(conn, "LOCK.ACQUIRE", "released", "a", 600_000);
         cmd!(conn, "LOCK.RELEASE", "released", "a");
         cmd!(conn, "LOCK.ACQUIRE", "handed on", "a", 600_000);
@@ -111,6 +114,9 @@ fn what_is_done_after_the_data_were_written_out_comes_back_as_well() {
         cmd!(conn, "LOCK.PASS", "read", "reader:5", "late too", 700_000);
         cmd!(conn, "LOCK.PASS", "passed", "b", "c", 700_000);
         cmd!(conn, "LOCK.ACQUIRE", "late", "a", 700_000);
+        cmd!(conn, "LOCK.REVOKE", "upgraded", "a");
+        cmd!(conn, "LOCK.LEAVE", "revoked", "a");
+        cmd!(conn, "LOCK.ACQUIRE", "revoked", "a", 700_000);
         let before = Snapshot::take(&server);
         // Not written out again: what a rewrite has left out must come from the tail.
         match way {
@@ -156,6 +162,33 @@ fn a_hold_that_came_back_is_renewed_fenced_and_released_under_its_token() {
             assert_eq!(int(&released), left);
         }
         assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
+    }
+}
+
+#[test]
+fn a_hold_that_was_revoked_is_renewed_no_more_when_it_has_come_back() {
+    for way in ALL {
+        let mut server = way.start();
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+        for owner in ["a", "b", "c"] {
+            cmd!(conn, "LOCK.RLOCK", "read", owner, 60_000);
+        }
+        cmd!(conn, "LOCK.REVOKE", "key", "a");
+        cmd!(conn, "LOCK.REVOKE", "read", "b");
+        way.come_back(&mut server);
+        let mut conn = server.connect();
+        for (key, owner) in [("key", "a"), ("read", "b")] {
+            assert!(hold_of(&mut conn, key, owner).unwrap().revoked);
+            assert!(is_nil(&cmd!(conn, "LOCK.RENEW", key, owner, 600_000)));
+            let error = try_cmd!(conn, "LOCK.RLOCK", key, owner, 600_000).unwrap_err();
+            assert!(error.starts_with("REVOKED "), "{error}");
+        }
+        for owner in ["a", "c"] {
+            assert!(!is_nil(&cmd!(conn, "LOCK.RENEW", "read", owner, 600_000)));
+        }
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+        assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)));
     }
 }
 

@@ -57,6 +57,11 @@ fn make_history(conn: &mut Conn) {
         cmd!(conn, "LOCK.PASS", "passed", "a", "b", 600_000);
         cmd!(conn, "LOCK.RELEASE", "read", "passed on", "ALL");
         cmd!(conn, "LOCK.PASS", "read", "reader:4", "passed on", 700_000);
+        for key in ["revoked", "read"] {
+            cmd!(conn, "LOCK.LEAVE", key, "revoked");
+            cmd!(conn, "LOCK.RLOCK", key, "revoked", 600_000);
+            cmd!(conn, "LOCK.REVOKE", key, "revoked");
+        }
         cmd!(conn, "LOCK.ACQUIRE", "released", "a", 600_000);
         cmd!(conn, "LOCK.RELEASE", "released", "a");
         cmd!(conn, "LOCK.ACQUIRE", "old name", "a", 600_000);

@@ -29,6 +29,8 @@ fn a_replica_refuses_every_change_though_it_be_writable() {
             &["LOCK.PASS", "key", "a", "b", "600000"],
             &["LOCK.PASS", "free", "a", "b", "600000"],
             &["LOCK.FENCE", "key", "a", "1"],
+            &["LOCK.REVOKE", "key", "a"],
+            &["LOCK.REVOKE", "free", "a"],
         ] {
             let error = conn.try_cmd(command).unwrap_err();
             assert!(error.starts_with("READONLY "), "{command:?}: {error}");

@@ -41,6 +41,35 @@ fn a_promoted_replica_goes_on_with_the_same_holds_and_higher_tokens() {
 }
 
 #[test]
+fn a_promoted_replica_renews_no_hold_that_was_revoked() {
+    let mut primary = Server::start();
+    let early = replica_of(&primary);
+    for key in ["key", "free"] {
+        cmd!(primary.connect(), "LOCK.ACQUIRE", key, "a", 600_000);
+        cmd!(primary.connect(), "LOCK.REVOKE", key, "a");
+    }
+    cmd!(primary.connect(), "LOCK.LEAVE", "free", "a");
+    cmd!(primary.connect(), "LOCK.ACQUIRE", "free", "a", 600_000);
+    // One has the mark from an effect, one from a full sync, one from the effects of a replica.
+    let late = replica_of(&primary);
+    let chained = replica_of(&early);
+    for (from, to) in [(&primary, &early), (&primary, &late), (&early, &chained)] {
+        assert_same_data(from, to);
+    }
+    primary.sigkill();
+    for replica in [early, late, chained] {
+        let mut conn = replica.connect();
+        cmd!(conn, "REPLICAOF", "NO", "ONE");
+        assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 600_000)));
+        let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000).unwrap_err();
+        assert!(error.starts_with("REVOKED "), "{error}");
+        assert!(!is_nil(&cmd!(conn, "LOCK.RENEW", "free", "a", 600_000)));
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+        assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000)));
+    }
+}
+
+#[test]
 fn a_demoted_primary_takes_the_locks_of_its_new_primary() {
     let (old, new) = (Server::start(), Server::start());
     let mut conn = old.connect();

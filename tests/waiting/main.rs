@@ -18,6 +18,7 @@ mod order;
 mod owners;
 mod passing;
 mod pauses;
+mod revoked;
 mod roles;
 mod set_aside;
 mod subscribed;

@@ -75,6 +75,7 @@ impl Snapshot {
                 passed.covers(less_lease) && passed.covers(more_held),
                 "{name:?}: {now:?} after {before:?} and {passed:?} ms"
             );
+            assert_eq!(now.revoked, before.revoked, "{name:?}: {now:?}");
         }
     }
 
@@ -91,6 +92,7 @@ impl Snapshot {
                 before.lease - now.lease <= passed.most,
                 "{name:?}: {now:?} after {before:?} and {passed:?} ms"
             );
+            assert_eq!(now.revoked, before.revoked, "{name:?}: {now:?}");
         }
     }
 
@@ -108,7 +110,9 @@ impl Snapshot {
                 let mut holds = here.iter().flat_map(|info| &info.holds);
                 let now = holds.find(|hold| hold.facts() == before.facts());
                 assert!(
-                    now.is_some_and(|now| before.lease - now.lease <= passed.most),
+                    now.is_some_and(|now| {
+                        before.lease - now.lease <= passed.most && now.revoked == before.revoked
+                    }),
                     "{name:?}: {here:?} after {before:?} and {passed:?} ms"
                 );
             }

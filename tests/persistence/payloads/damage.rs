@@ -236,6 +236,9 @@ fn dumps(scene: &mut Scene) -> Vec<Vec<u8>> {
             n + 1
         );
     }
+    for (key, owner) in [("write", "a"), ("few", "r1")] {
+        cmd!(conn, "LOCK.REVOKE", key, owner);
+    }
     ["write", "both", "long", "few", "many"]
         .map(|key| {
             let dump = bytes(&cmd!(conn, "DUMP", key));

@@ -105,6 +105,13 @@ fn a_payload_made_by_hand_is_the_lock_it_says() {
     let lock = lock_info(&mut scene.conn, "new").unwrap();
     assert_eq!(lock.facts(), [(b"old".to_vec(), 1, 0, 4_000)]);
 
+    for (mark, revoked) in [(0, false), (1, true)] {
+        let marked = Hold::writer("new").but(|hold| hold.mark = mark);
+        scene.restore(&Payload::of(vec![marked]).but(|payload| payload.version = 3));
+        let hold = hold_of(&mut scene.conn, "new", "new").unwrap();
+        assert_eq!(hold.revoked, revoked);
+    }
+
     let most = i32::MAX as u64;
     let many = Hold::reader("r").but(|hold| hold.read = most);
     scene.restore(&Payload::of(vec![Hold::reader("q"), many]));
@@ -180,7 +187,7 @@ fn faults_of_the_whole() -> Vec<Fault> {
     let good = || Payload::of(vec![Hold::reader("a"), Hold::reader("b")]);
     vec![
         ("version 0", good().but(|p| p.version = 0)),
-        ("a newer version", good().but(|p| p.version = 3)),
+        ("a newer version", good().but(|p| p.version = 4)),
         ("the newest version", good().but(|p| p.version = 255)),
         ("no holds", Payload::of(Vec::new())),
         ("none said", good().but(|p| p.said = 0)),
@@ -223,6 +230,10 @@ fn faults_of_a_hold() -> Vec<Fault> {
         with("a lease of 2^64", |hold| hold.left = u64::MAX),
         with("an age", |hold| hold.held = (1 << 53) + 1),
         with("an age of 2^64", |hold| hold.held = u64::MAX),
+        (
+            "a mark that is neither",
+            Payload::of(vec![Hold::writer("a").but(|hold| hold.mark = 2)]).but(|p| p.version = 3),
+        ),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! The module's own bytes in a DUMP built by hand, so that any part can be wrong.
 
-/// A lock in format 2, or 1, which lacks the machine: a stamp, the token clock, and holds.
+/// A lock in format 2, or 1, which lacks the machine, or 3, which marks holds: a stamp, the token clock, and holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) version: u8,
@@ -26,6 +26,8 @@ pub(crate) struct Hold {
     pub(crate) left: u64,
     /// Milliseconds since the first grant.
     pub(crate) held: u64,
+    /// Whether it is revoked: written in format 3 alone.
+    pub(crate) mark: u8,
 }
 
 impl Payload {
@@ -65,6 +67,9 @@ impl Payload {
             for number in [hold.write, hold.read, hold.token, hold.left, hold.held] {
                 put_number(&mut body, number);
             }
+            if self.version > 2 {
+                body.push(hold.mark);
+            }
         }
         body.extend(&self.tail);
         body
@@ -80,6 +85,7 @@ impl Hold {
             token: 4_000,
             left: 60_000,
             held: 10,
+            mark: 0,
         }
     }
 

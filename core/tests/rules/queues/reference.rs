@@ -321,7 +321,7 @@ impl Reference {
     /// "Transfers the whole hold." The new token, `None` for null and for an error.
     pub(crate) fn pass(&mut self, key: usize, owners: [usize; 2], lease: u64) -> Option<u64> {
         let [old, new] = owners;
-        let hold = self.hold(key, old)?;
+        let hold = self.hold(key, old).filter(|hold| !hold.revoked)?;
         if self.hold(key, new).is_some() {
             return None;
         }
