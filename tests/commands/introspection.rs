@@ -168,7 +168,7 @@ fn equal_locks_have_equal_digests_and_any_difference_changes_them() {
 
     let token = int(&cmd!(conn, "LOCK.RENEW", "key", "b", 1));
     let next = (token + 1).to_string();
-    let changes: [&[&str]; 7] = [
+    let changes: [&[&str]; 8] = [
         &["LOCK.RELEASE", "key", "b"],
         &["LOCK.RELEASE", "key", "b", "ALL"],
         &["LOCK.RLOCK", "key", "b", "60000"],

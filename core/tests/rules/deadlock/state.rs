@@ -169,6 +169,7 @@ fn stake(write: bool, is_over: bool) -> Stake {
         deadline: if is_over { NOW } else { NOW.after(1) },
         since: NOW,
         touched: Touched::by(0),
+        revoked: false,
     }
 }
 

@@ -307,7 +307,10 @@ impl Reference {
         else {
             return Reply::Silence;
         };
-        if self.find_mut(key, owner, *token).is_none_or(|hold| hold.revoked) {
+        if self
+            .find_mut(key, owner, *token)
+            .is_none_or(|hold| hold.revoked)
+        {
             return Reply::Null;
         }
         if self.find(key, new_owner).is_some() {
