@@ -183,12 +183,12 @@ impl<'s> Player<'s> {
         let (key, owner) = (self.random.key(), self.random.owner());
         let lease = self.random.lease();
         let command = match self.random.below(7) {
-            5 => command!("LOCK.PASS", key, owner, self.random.owner(), lease),
             0 => command!("LOCK.RENEW", key, owner, lease),
             1 => command!("LOCK.RELEASE", key, owner, "ALL"),
             2 => command!("LOCK.RELEASE", key, owner, "READ"),
             3 => command!("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", 0),
             4 => command!("LOCK.FENCE", key, owner, 1),
+            5 => command!("LOCK.PASS", key, owner, self.random.owner(), lease),
             _ => command!("LOCK.RELEASE", key, owner),
         };
         self.tell(&command);
