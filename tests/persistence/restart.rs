@@ -80,10 +80,10 @@ fn holds_come_back_as_they_were_and_their_leases_have_run_on() {
         let mut server = way.start();
         make_history(&mut server.connect());
         let before = Snapshot::take(&server);
-        assert_eq!(before.facts().len(), 2 * 11);
+        assert_eq!(before.facts().len(), 2 * 12);
         way.come_back(&mut server);
         Snapshot::take(&server).assert_continues(&before);
-        assert_eq!(int(&cmd!(server.connect(), "DBSIZE")), 12);
+        assert_eq!(int(&cmd!(server.connect(), "DBSIZE")), 13);
     }
 }
 

@@ -16,7 +16,7 @@ fn a_replica_that_attaches_later_has_every_hold() {
         make_history(&mut primary.connect());
         let replica = replica_of(&primary);
         assert_same_holds(&primary, &replica);
-        assert_eq!(Snapshot::take(&replica).facts().len(), 2 * 10);
+        assert_eq!(Snapshot::take(&replica).facts().len(), 2 * 11);
     }
 }
 
@@ -26,7 +26,7 @@ fn a_replica_that_is_attached_follows_every_change() {
     let replica = replica_of(&primary);
     make_history(&mut primary.connect());
     assert_same_holds(&primary, &replica);
-    for (name, value) in [("locks", 20), ("last_token", primary.gauge("last_token"))] {
+    for (name, value) in [("locks", 22), ("last_token", primary.gauge("last_token"))] {
         assert_eq!(replica.gauge(name), value, "{name}");
     }
 }
@@ -146,7 +146,7 @@ fn a_replicas_own_append_only_file_has_the_effects() {
         primary.sigkill();
         replica.start_again();
         Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
-        assert_eq!(before.facts().len(), 19);
+        assert_eq!(before.facts().len(), 21);
     }
 }
 
