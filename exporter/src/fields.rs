@@ -123,7 +123,7 @@ pub(crate) const GAUGES: [Field; 17] = [
     ),
 ];
 
-pub(crate) const COUNTERS: [Field; 11] = [
+pub(crate) const COUNTERS: [Field; 12] = [
     (
         "total_grants",
         "mortise_grants_total",
@@ -154,6 +154,12 @@ pub(crate) const COUNTERS: [Field; 11] = [
         "mortise_passes_total",
         One,
         "Holds that were passed on to another owner.",
+    ),
+    (
+        "total_revocations",
+        "mortise_revocations_total",
+        One,
+        "Holds that were let end with their lease.",
     ),
     (
         "total_expiries",

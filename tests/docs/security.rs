@@ -150,6 +150,7 @@ fn an_operator_breaks_a_lock_and_sends_waiters_away() {
         int(&cmd!(conn, "CLIENT", "KILL", "ID", third.client_id())),
         1
     );
+    assert!(int(&cmd!(conn, "LOCK.REVOKE", "lock:1", "dead")) > 0);
     assert_eq!(
         int(&cmd!(conn, "LOCK.LEAVE", "lock:1", "dead", "FOR", 60_000)),
         1

@@ -99,7 +99,7 @@ fn an_effect_that_cannot_be_read_is_said_to_be_critical_and_the_others_are_done(
 }
 
 /// Where the effects of an append-only file stand in its bytes.
-fn effects(file: &[u8]) -> Vec<Range<usize>> {
+pub(crate) fn effects(file: &[u8]) -> Vec<Range<usize>> {
     const COMMAND: &[u8] = b"LOCK.APPLY\r\n";
     // Behind it come two words: the key and the effect, each `$length`, a line's end, the bytes and a line's end.
     let word = |at: usize| {

@@ -7,6 +7,7 @@ mod damaged_files;
 mod damaged_rdb;
 mod golden;
 mod migrate;
+mod mixed;
 mod payloads;
 mod restart;
 mod token_clock;

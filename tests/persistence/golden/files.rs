@@ -18,24 +18,41 @@ pub(crate) struct Format {
     folder: &'static str,
     /// They say that they were written on the machine on which they are loaded.
     same_machine: bool,
+    /// They tell which holds are revoked.
+    pub(crate) tells_revoked: bool,
 }
 
 /// Their leases have run on while nobody looked. The first format does not tell the machine.
-pub(crate) const OF_THIS_MACHINE: [Format; 2] = [
+pub(crate) const OF_THIS_MACHINE: [Format; 3] = [
     Format {
         folder: "v1",
         same_machine: false,
+        tells_revoked: false,
     },
     Format {
         folder: "v2",
         same_machine: true,
+        tells_revoked: false,
+    },
+    Format {
+        folder: "v3",
+        same_machine: true,
+        tells_revoked: true,
     },
 ];
 /// Whose clock may show any time.
-pub(crate) const OF_ANOTHER_MACHINE: Format = Format {
-    folder: "v2",
-    same_machine: false,
-};
+pub(crate) const OF_ANOTHER_MACHINE: [Format; 2] = [
+    Format {
+        folder: "v2",
+        same_machine: false,
+        tells_revoked: false,
+    },
+    Format {
+        folder: "v3",
+        same_machine: false,
+        tells_revoked: true,
+    },
+];
 
 /// The folder of a format's files.
 pub(crate) fn golden(folder: &str) -> PathBuf {

@@ -50,6 +50,10 @@ pub(crate) const LOCKS: [(Name, &[Stake]); 11] = [
     ((9, b"short", "write"), &[(b"a", 1, 0, 17, MINUTE)]),
 ];
 
+/// Key and owner of the holds that are revoked, in the files of formats that tell it.
+pub(crate) const REVOKED: [(&[u8], &[u8]); 3] =
+    [(b"counted", b"a"), (b"read", b"r2"), (b"handed on", b"b")];
+
 /// Brings the locks about; `halfway` is done between the two halves.
 pub(crate) fn make_history(server: &Server, halfway: impl FnOnce()) {
     let mut conn = server.connect();
@@ -76,6 +80,8 @@ pub(crate) fn make_history(server: &Server, halfway: impl FnOnce()) {
     cmd!(conn, "LOCK.RLOCK", "most", "a", 1, "HOLDS", MOST);
     take(&mut conn, "LOCK.RLOCK", "read", "r1", 1, 5, hour);
     take(&mut conn, "LOCK.RLOCK", "read", "r2", 2, 6, 2 * hour);
+    cmd!(conn, "LOCK.REVOKE", "counted", "a");
+    cmd!(conn, "LOCK.REVOKE", "read", "r2");
     halfway();
     take(&mut conn, "LOCK.RLOCK", "read", "r300", 300, 7, 20 * hour);
     take(&mut conn, "LOCK.RLOCK", "read", "gone", 1, 8, hour);
@@ -110,6 +116,7 @@ pub(crate) fn make_history(server: &Server, halfway: impl FnOnce()) {
     );
     cmd!(conn, "LOCK.RELEASE", "handed on", "a");
     assert_eq!(granted(&mut b), token(15));
+    cmd!(conn, "LOCK.REVOKE", "handed on", "b");
     cmd!(conn, "SELECT", 9);
     let (odd, owner) = (&b"odd\0\r\n\xff"[..], vec![0xff_u8; 255]);
     cmd!(conn, "LOCK.ACQUIRE", odd, owner, hour, "FENCE", token(16));

@@ -13,8 +13,8 @@ use mortise_harness::{
     Builder, Envelope, Hold, Server, Shutdown, bytes, cmd, eventually, int, is_nil, lock_info, text,
 };
 
-use files::{Ids, OF_ANOTHER_MACHINE, OF_THIS_MACHINE, WAYS, at, copy_all, golden};
-use history::{HOUR, LAST, LOCKS, MADE_AT, MINUTE, Stake, make_history, token};
+use files::{Format, Ids, OF_ANOTHER_MACHINE, OF_THIS_MACHINE, WAYS, at, copy_all, golden};
+use history::{HOUR, LAST, LOCKS, MADE_AT, MINUTE, REVOKED, Stake, make_history, token};
 
 /// How long a server may take from its start to the files, and to the answer, in milliseconds.
 const SLACK: i64 = MINUTE;
@@ -37,7 +37,7 @@ fn assert_is(hold: &Hold, stake: &Stake, passed: i64) {
 /// Fails unless the server has the locks of the files whose leases go on for more than `passed` milliseconds, and no
 /// others.
 #[track_caller]
-fn assert_has_them(server: &Server, passed: i64) {
+fn assert_has_them(server: &Server, format: Format, passed: i64) {
     let mut conn = server.connect();
     for ((db, key, mode), stakes) in LOCKS {
         cmd!(conn, "SELECT", db);
@@ -51,6 +51,8 @@ fn assert_has_them(server: &Server, passed: i64) {
         assert_eq!(info.holds.len(), alive.len(), "{info:?}");
         for (hold, stake) in info.holds.iter().zip(alive) {
             assert_is(hold, stake, passed);
+            let revoked = format.tells_revoked && REVOKED.contains(&(key, stake.0));
+            assert_eq!(hold.revoked, revoked, "{hold:?}");
         }
     }
     cmd!(conn, "SELECT", 9);
@@ -71,11 +73,11 @@ fn assert_tokens_go_on(server: &Server) {
 }
 
 /// Calls `test` for every format and way, with files of the machine that loads them.
-fn of_this_machine(test: impl Fn(&dyn Fn(i64) -> Server)) {
+fn of_this_machine(test: impl Fn(Format, &dyn Fn(i64) -> Server)) {
     for format in OF_THIS_MACHINE {
         for (way, load) in WAYS {
             eprintln!("from {way}, {format:?}");
-            test(&|later| load(format, later));
+            test(format, &|later| load(format, later));
         }
     }
 }
@@ -95,9 +97,9 @@ fn assert_locks_like_any_others(server: &Server) {
 #[test]
 fn files_of_every_version_give_every_hold_with_what_is_left_of_its_lease() {
     let later = 10 * MINUTE;
-    of_this_machine(|load| {
+    of_this_machine(|format, load| {
         let server = load(later);
-        assert_has_them(&server, later);
+        assert_has_them(&server, format, later);
         assert_tokens_go_on(&server);
         eventually("the short lease is swept", || server.gauge("locks") == 10);
         assert_locks_like_any_others(&server);
@@ -107,29 +109,31 @@ fn files_of_every_version_give_every_hold_with_what_is_left_of_its_lease() {
 #[test]
 fn files_of_another_machine_give_every_hold_with_the_lease_that_was_left_when_they_were_written() {
     for (way, load) in WAYS {
-        for later in [-HOUR, 10 * MINUTE, 24 * HOUR] {
-            eprintln!("from {way}, {later} ms later");
-            let server = load(OF_ANOTHER_MACHINE, later);
-            assert_has_them(&server, 0);
-            assert_locks_like_any_others(&server);
+        for format in OF_ANOTHER_MACHINE {
+            for later in [-HOUR, 10 * MINUTE, 24 * HOUR] {
+                eprintln!("from {way}, {format:?}, {later} ms later");
+                let server = load(format, later);
+                assert_has_them(&server, format, 0);
+                assert_locks_like_any_others(&server);
+            }
         }
     }
 }
 
 #[test]
 fn files_never_give_more_than_was_left_though_the_clock_shows_an_earlier_time() {
-    of_this_machine(|load| {
+    of_this_machine(|format, load| {
         let server = load(-HOUR);
-        assert_has_them(&server, 0);
+        assert_has_them(&server, format, 0);
         assert_tokens_go_on(&server);
     });
 }
 
 #[test]
 fn leases_that_are_over_hold_nothing() {
-    of_this_machine(|load| {
+    of_this_machine(|format, load| {
         let server = load(24 * HOUR);
-        assert_has_them(&server, 24 * HOUR);
+        assert_has_them(&server, format, 24 * HOUR);
         eventually("all locks are swept", || {
             server.gauge("locks") == 0 && int(&cmd!(server.connect(), "DBSIZE")) == 0
         });
@@ -141,7 +145,7 @@ fn leases_that_are_over_hold_nothing() {
 
 #[test]
 fn payloads_of_every_version_are_restored_with_leases_that_begin_anew() {
-    for folder in ["v1", "v2"] {
+    for folder in ["v1", "v2", "v3"] {
         let server = at(HOUR).start();
         let mut conn = server.connect();
         for ((_, key, mode), stakes) in [LOCKS[2], LOCKS[4]] {
@@ -152,6 +156,8 @@ fn payloads_of_every_version_are_restored_with_leases_that_begin_anew() {
             assert_eq!((info.mode.as_str(), info.holds.len()), (mode, stakes.len()));
             for (hold, stake) in info.holds.iter().zip(stakes) {
                 assert_is(hold, stake, 0);
+                let revoked = folder == "v3" && REVOKED.contains(&(key, stake.0));
+                assert_eq!(hold.revoked, revoked, "{hold:?}");
             }
         }
         // The clock that they carry is that of their server, and is behind by now.
