@@ -20,6 +20,7 @@ const MAX_LEASE: u64 = 2_000;
 const GRACE: u64 = MAX_LEASE + 1_000 + 3_000;
 /// What is left to the old name when its hold is passed on, which is far less than the new one gets.
 const SHORT: u64 = 600;
+const ATTEMPTS: u32 = 4;
 
 fn server() -> mortise_harness::Builder {
     Server::builder()
@@ -27,8 +28,9 @@ fn server() -> mortise_harness::Builder {
         .config("min-replicas-max-lag", "1")
 }
 
-/// True if somebody else was granted the lock while the one it was passed to believed in its hold.
-fn two_inside(grace: u64) -> bool {
+/// Whether somebody else was granted the lock while the one it was passed to believed in its hold; `None` if this machine was
+/// too slow to have it passed on.
+fn two_inside(grace: u64) -> Option<bool> {
     let primary = server().start();
     let link = Link::to(&primary);
     let replica = server().replica_over(&link).start();
@@ -46,47 +48,45 @@ fn two_inside(grace: u64) -> bool {
     link.cut();
     let sent = Instant::now();
     let passed = try_cmd!(old, "LOCK.PASS", "key", "a", "b", MAX_LEASE, "TOKEN", token);
-    // This machine may have been too slow: then nothing was passed on.
-    let Ok(passed) = passed else { return false };
-    if is_nil(&passed) {
-        return false;
-    }
+    let passed = passed.ok().filter(|reply| !is_nil(reply))?;
     let passed = int(&passed);
     let lease = Duration::from_millis(MAX_LEASE);
     let believed = sent + lease - lease / 100 - Duration::from_millis(2);
     promote(&replica);
     let mut new = replica.connect();
-    // The new name is unknown here, and the old one is let pass nothing on in the grace.
+    // Neither name holds by the new token here.
     assert!(hold_of(&mut new, "key", "b").is_none());
-    for (owner, new_owner) in [("a", "z"), ("b", "z")] {
-        let again = try_cmd!(
-            new,
-            "LOCK.PASS",
-            "key",
-            owner,
-            new_owner,
-            1,
-            "TOKEN",
-            passed
-        );
+    for owner in ["a", "b"] {
+        let again = try_cmd!(new, "LOCK.PASS", "key", owner, "z", 1, "TOKEN", passed);
         assert!(again.is_ok_and(|reply| is_nil(&reply)), "{owner}");
     }
     let mut c = waiter!(replica, "LOCK.ACQUIRE", "key", "c", MAX_LEASE, "WAIT", 0);
     let next = granted(&mut c);
     let two = Instant::now() < believed;
     assert!(next > passed, "the token tells them apart");
-    two
+    Some(two)
+}
+
+/// Runs that came to something, out of a few.
+fn runs(grace: u64) -> impl Iterator<Item = bool> {
+    (0..ATTEMPTS).filter_map(move |_| two_inside(grace))
 }
 
 #[test]
 fn a_pass_that_a_failover_loses_leaves_no_two_inside() {
-    assert!(!two_inside(GRACE));
+    let first = runs(GRACE).next();
+    assert_eq!(
+        first,
+        Some(false),
+        "two inside, or {ATTEMPTS} times no pass"
+    );
 }
 
 #[test]
 fn without_a_grace_a_pass_that_a_failover_loses_leaves_two_inside() {
+    let found = runs(0).any(|two| two);
     assert!(
-        (0..4).any(|_| two_inside(0)),
-        "4 runs have found nobody beside the new owner"
+        found,
+        "{ATTEMPTS} runs have found nobody beside the new owner"
     );
 }

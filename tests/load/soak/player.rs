@@ -26,6 +26,7 @@ const ANSWERS: &[&str] = &[
     "ERR No such client",
     "BUSYKEY ",
     "ERR the owner holds both modes",
+    "ERR newowner holds this lock already",
 ];
 
 /// xorshift64*: good enough to choose commands by.
