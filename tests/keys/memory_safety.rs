@@ -1,7 +1,7 @@
 //! Another module's callbacks and threads, while valgrind watches the memory of the server: see `callbacks`, and `threads` in
 //! `tests/waiting`.
 
-use mortise_harness::{Server, cmd, eventually_within, int, waiter};
+use mortise_harness::{Server, cmd, eventually_within, int, valgrind_can_watch, waiter};
 use std::time::Duration;
 
 use crate::callbacks::DEEDS;
@@ -11,6 +11,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn nothing_reads_or_writes_what_a_callback_has_freed() {
+    if !valgrind_can_watch() {
+        return;
+    }
     let server = Server::builder().alone().under_valgrind().start();
     server.load_actor();
     let mut conn = server.connect();
@@ -54,6 +57,9 @@ fn nothing_reads_or_writes_what_a_callback_has_freed() {
 
 #[test]
 fn commands_on_threads_misuse_nothing() {
+    if !valgrind_can_watch() {
+        return;
+    }
     let server = Server::builder().alone().under_valgrind().start();
     server.load_actor();
     let mut conn = server.connect();

@@ -1,10 +1,18 @@
 //! A server whose memory valgrind watches: what it reads or writes wrongly becomes a fault of the test.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 
 /// The beginning of the names of valgrind's logs in a server's folder. There is one for each process.
 const LOG: &str = "valgrind-";
+
+/// valgrind can watch the servers of this test run. Not those that a script starts through another system's dynamic
+/// linker, whose symbols are not here.
+pub fn valgrind_can_watch() -> bool {
+    let program = env::var("MORTISE_SERVER");
+    !program.is_ok_and(|program| program.contains("target/servers"))
+}
 
 /// The command that runs `program` so. Its allocator is a library of its own, which valgrind has to be told of.
 pub(crate) fn command(dir: &Path, program: &str) -> Vec<String> {
