@@ -1,7 +1,7 @@
 //! What the keys do.
 
 use super::sample::{Hold, LockId};
-use super::state::{Order, Question, Screen, State, Typing};
+use super::state::{Order, Question, Screen, State, Typing, When};
 use crate::text;
 
 /// How many lines a page is.
@@ -190,11 +190,16 @@ impl State {
     }
 
     fn answer(&mut self, question: Question, key: Key) -> Option<Order> {
-        if key != Key::Char('y') {
-            self.say("Nothing was broken");
-            return None;
-        }
+        let when = match key {
+            Key::Char('r') => When::WithItsLease,
+            Key::Char('y') => When::Now,
+            _ => {
+                self.say("Nothing was broken");
+                return None;
+            }
+        };
         Some(Order::Break {
+            when,
             lock: question.lock,
             owner: question.hold.owner,
             token: question.hold.token,

@@ -12,5 +12,5 @@ pub use sample::{
     Broken, Deployment, Detail, Facts, Hold, Limits, LockId, Look, Mode, Opened, Report, Role,
     Sample, Times, Totals, Waiter, Wanted,
 };
-pub use state::{Notice, OpenLock, Order, Question, Row, Screen, State, Summary, Typing};
+pub use state::{Notice, OpenLock, Order, Question, Row, Screen, State, Summary, Typing, When};
 pub use warnings::warnings;

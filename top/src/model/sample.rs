@@ -52,6 +52,8 @@ pub enum Report {
 pub enum Broken {
     /// It is no more.
     Ended,
+    /// It ends in so many milliseconds at the latest.
+    Revoked(u64),
     /// There was none, by that token.
     Nothing,
     /// The server has refused, and said why.

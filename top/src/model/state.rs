@@ -92,9 +92,20 @@ pub enum Order {
         owner: Vec<u8>,
         /// Only the one with this token.
         token: u64,
+        /// Now, or with its lease.
+        when: When,
     },
     /// End the program.
     Quit,
+}
+
+/// When a hold is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At once, whatever its owner does.
+    Now,
+    /// With its lease at the latest: it is revoked.
+    WithItsLease,
 }
 
 /// Whether a hold is to be broken.
@@ -230,6 +241,10 @@ impl State {
         let (key, owner) = (text::escaped(&lock.key), text::escaped(owner));
         let text = match outcome {
             Broken::Ended => format!("Broken: {owner} holds {key} no more"),
+            Broken::Revoked(left_ms) => {
+                let left = text::time(left_ms);
+                format!("Revoked: {owner} holds {key} for {left} at most")
+            }
             Broken::Nothing => {
                 format!("Nothing to break: {owner} held {key} no more by that token")
             }

@@ -5,7 +5,7 @@ use redis::{Cmd, Value, cmd};
 use super::dial::{Address, Link};
 use super::members;
 use super::reply::{self, Info, error_text};
-use crate::model::{Broken, Detail, LockId, Opened, Sample, Wanted};
+use crate::model::{Broken, Detail, LockId, Opened, Sample, Wanted, When};
 use crate::options::Asking;
 
 /// How many holders and waiters of each lock in the list are asked for.
@@ -188,28 +188,38 @@ fn refusal(top: &Value) -> Option<String> {
     }
 }
 
-/// Ends the hold of that owner by that token. An error is one of the connection.
+/// Ends the hold of that owner by that token, or revokes it. An error is one of the connection.
 pub(super) fn break_hold(
     link: &mut Link,
     lock: &LockId,
     owner: &[u8],
     token: u64,
+    when: When,
     asking: Asking,
 ) -> Result<Broken, String> {
     if link.db() != Some(i64::from(lock.db)) {
         let select = cmd("SELECT").arg(lock.db).to_owned();
-        // Nothing is released before it is certain in which database.
+        // Nothing is ended before it is certain in which database.
         if let Value::ServerError(error) = &link.ask(&[select], asking.timeout)?[0] {
             return Ok(Broken::Refused(error_text(error)));
         }
         link.set_db(lock.db);
     }
-    let mut release = cmd("LOCK.RELEASE");
-    release.arg(&lock.key).arg(owner);
-    release.arg("ALL").arg("TOKEN").arg(token);
-    Ok(match &link.ask(&[release], asking.timeout)?[0] {
-        Value::ServerError(error) => Broken::Refused(error_text(error)),
-        Value::Nil => Broken::Nothing,
+    let mut end = match when {
+        When::Now => cmd("LOCK.RELEASE"),
+        When::WithItsLease => cmd("LOCK.REVOKE"),
+    };
+    end.arg(&lock.key).arg(owner);
+    if when == When::Now {
+        end.arg("ALL");
+    }
+    end.arg("TOKEN").arg(token);
+    Ok(match (&link.ask(&[end], asking.timeout)?[0], when) {
+        (Value::ServerError(error), _) => Broken::Refused(error_text(error)),
+        (Value::Int(left), When::WithItsLease) => {
+            Broken::Revoked(u64::try_from(*left).unwrap_or(0))
+        }
+        (Value::Nil, _) => Broken::Nothing,
         _ => Broken::Ended,
     })
 }

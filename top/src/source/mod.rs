@@ -161,8 +161,13 @@ impl Supervisor {
                 self.tell_all(|_| Work::Filter(self.filter.clone()));
                 None
             }
-            Order::Break { lock, owner, token } => {
-                let work = Work::Break(lock.clone(), owner.clone(), token);
+            Order::Break {
+                lock,
+                owner,
+                token,
+                when,
+            } => {
+                let work = Work::Break(lock.clone(), owner.clone(), token, when);
                 let poller = self.pollers.get(&lock.node);
                 let sent = poller.is_some_and(|(_, poller)| poller.send(work).is_ok());
                 (!sent).then(|| Report::Broken {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::ask::{self, Answer, View};
 use super::dial::{Address, Link};
 use super::message::Message;
-use crate::model::{Broken, LockId, Report};
+use crate::model::{Broken, LockId, Report, When};
 use crate::options::Asking;
 
 /// What the thread of a server is told.
@@ -16,8 +16,8 @@ pub(super) enum Work {
     Watch(Option<LockId>),
     /// Only locks that have this in their names.
     Filter(String),
-    /// End a hold: on this lock, of this owner, by this token.
-    Break(LockId, Vec<u8>, u64),
+    /// End a hold, now or with its lease: on this lock, of this owner, by this token.
+    Break(LockId, Vec<u8>, u64, When),
 }
 
 /// One server.
@@ -53,8 +53,8 @@ impl Poller {
             match work {
                 Work::Watch(lock) => self.view.opened = lock,
                 Work::Filter(filter) => self.view.filter = filter,
-                Work::Break(lock, owner, token) => {
-                    let outcome = self.break_hold(link, &lock, &owner, token);
+                Work::Break(lock, owner, token, when) => {
+                    let outcome = self.break_hold(link, &lock, &owner, token, when);
                     let at = self.began.elapsed();
                     let broken = Report::Broken {
                         at,
@@ -104,12 +104,13 @@ impl Poller {
         lock: &LockId,
         owner: &[u8],
         token: u64,
+        when: When,
     ) -> Broken {
         let open = match self.connected(link) {
             Ok(open) => open,
             Err(error) => return Broken::Refused(error),
         };
-        match ask::break_hold(open, lock, owner, token, self.asking) {
+        match ask::break_hold(open, lock, owner, token, when, self.asking) {
             Ok(outcome) => outcome,
             Err(error) => {
                 *link = None;

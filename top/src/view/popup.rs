@@ -19,7 +19,7 @@ const HELP: [&str; 11] = [
     "Esc               back; in the list: show everything again",
     "/                 show only what has a text in its lock, its",
     "                  holder or its server",
-    "b                 break the hold that is chosen, after asking",
+    "b                 revoke or break the hold chosen, after asking",
     "s                 sort by the longest queue or the longest wait",
     "p                 pause: nothing moves until p is pressed again",
     "q, Ctrl-C         quit",
@@ -29,7 +29,7 @@ const HELP: [&str; 11] = [
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     if let Some(question) = &state.question {
         let lines = lines_of(question, theme);
-        show("Break this hold? y/N", lines, theme, area, buffer);
+        show("Break this hold? r/y/N", lines, theme, area, buffer);
     } else if state.help {
         let lines = HELP.map(Line::from).to_vec();
         show("Keys", lines, theme, area, buffer);
@@ -55,10 +55,17 @@ fn lines_of<'a>(question: &Question, theme: Theme) -> Vec<Line<'a>> {
             text::time(hold.held_ms)
         )),
         Line::default(),
-        Line::from("Its work may still go on: it learns of this when it renews."),
-        Line::from(waiters),
-        Line::default(),
-        Line::styled("y  break it      any other key  leave it", theme.danger()),
+        Line::from("r  revoke it: its owner loses it at the next renewal and stops."),
+        Line::from(format!(
+            "   Nobody else gets in before. It takes {} at most.",
+            text::time(hold.lease_ms)
+        )),
+        Line::styled(
+            "y  break it: its work may still go on, until it asks.",
+            theme.danger(),
+        ),
+        Line::styled(format!("   {waiters}"), theme.danger()),
+        Line::from("any other key  leave it"),
     ]
 }
 

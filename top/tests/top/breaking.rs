@@ -1,6 +1,6 @@
 //! Breaking a hold, after asking.
 
-use mortise_harness::{cmd, granted, hold_of, int, queue, waiter};
+use mortise_harness::{cmd, granted, hold_of, int, is_nil, queue, waiter};
 
 use crate::{builder, top};
 
@@ -40,7 +40,34 @@ fn a_hold_is_broken_after_a_yes_and_the_next_in_line_gets_in() {
 }
 
 #[test]
-fn anything_but_a_yes_breaks_nothing() {
+fn a_hold_that_is_revoked_stays_until_its_owner_gives_it_back() {
+    let server = builder().start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
+    let mut b = waiter!(
+        server,
+        "LOCK.ACQUIRE",
+        "stock:42",
+        "bob",
+        600_000,
+        "WAIT",
+        0
+    );
+    let terminal = top(&[&server.url()]);
+    terminal.await_line(&["stock:42", "alice"]);
+    terminal.press("b");
+    terminal.await_texts(&["Break this hold?", "r  revoke it"]);
+    terminal.press("r");
+    terminal.await_texts(&["Revoked: alice holds stock:42 for"]);
+    let hold = hold_of(&mut a, "stock:42", "alice").expect("alice still holds it");
+    assert!(hold.revoked);
+    assert!(is_nil(&cmd!(a, "LOCK.RENEW", "stock:42", "alice", 600_000)));
+    cmd!(a, "LOCK.LEAVE", "stock:42", "alice");
+    granted(&mut b);
+}
+
+#[test]
+fn anything_but_an_r_or_a_yes_breaks_nothing() {
     let server = builder().start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000));
