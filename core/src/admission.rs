@@ -1,7 +1,7 @@
 //! The one rule of locking: who may hold beside whom, and whether a request is admitted.
 //!
-//! Whatever has to know it asks here: the live lock, a replica that applies effects, a decoder, the search for deadlocks, and
-//! code that guesses whether a hand-off is possible.
+//! The live lock, a replica that applies effects, the decoder, and code that guesses whether a hand-off is possible ask
+//! here. The search for deadlocks still compares modes by itself.
 
 use crate::request::{AcquireError, Busy, Terms};
 use crate::stake::Stake;
@@ -30,7 +30,7 @@ pub enum Turn {
     First,
 }
 
-/// Admits the request of an owner that holds nothing here. The count that it is to have.
+/// Admits the request of an owner that holds nothing here. Returns the count of its new hold.
 ///
 /// # Errors
 /// Why it has to wait.
@@ -51,8 +51,8 @@ pub(crate) struct Growth {
     pub(crate) upgrade: bool,
 }
 
-/// Admits the request of an owner that holds `stake`. Whoever waits is not ahead of it. A revoked
-/// hold gets nothing more, and whatever else would keep the request waiting does not matter then.
+/// Admits the request of an owner that holds `stake`. Waiters are not ahead of it. A revoked hold
+/// grows no more, whatever else would keep the request waiting.
 ///
 /// # Errors
 /// Why it has to wait, or can never be granted.

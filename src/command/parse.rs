@@ -113,6 +113,18 @@ impl<'c> Parse<'c> {
         Ok(())
     }
 
+    /// The value of TOKEN, of a command that has no other option.
+    pub(crate) fn only_token(&mut self) -> Result<Option<Token>, Error> {
+        let mut token = None;
+        while let Some(option) = self.option() {
+            if !option.is("TOKEN") {
+                return Err(option.unknown());
+            }
+            self.token_into("TOKEN", &mut token)?;
+        }
+        Ok(token)
+    }
+
     /// The value of HOLDS, at least `min`.
     pub(crate) fn holds_into(&mut self, min: u64, slot: &mut Option<u32>) -> Result<(), Error> {
         once("HOLDS", slot)?;

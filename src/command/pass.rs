@@ -21,13 +21,7 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
     let mut parse = Parse::new(ctx, args);
     let (key, owner, new_owner) = (parse.key()?, parse.owner()?, parse.new_owner()?);
     let lease = parse.lease()?;
-    let mut token = None;
-    while let Some(option) = parse.option() {
-        if !option.is("TOKEN") {
-            return Err(option.unknown());
-        }
-        parse.token_into("TOKEN", &mut token)?;
-    }
+    let token = parse.only_token()?;
     let pass = mortise_core::Pass {
         owner,
         new_owner,

@@ -20,13 +20,7 @@ impl Command for Renew {
         check_primary(ctx)?;
         let mut parse = Parse::new(ctx, args);
         let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
-        let mut token = None;
-        while let Some(option) = parse.option() {
-            if !option.is("TOKEN") {
-                return Err(option.unknown());
-            }
-            parse.token_into("TOKEN", &mut token)?;
-        }
+        let token = parse.only_token()?;
         if has_left(ctx, key, owner) {
             ctx.reply_null();
             return Ok(());
