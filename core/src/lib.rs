@@ -42,6 +42,7 @@ mod slots;
 mod stake;
 mod table;
 mod token;
+mod tree;
 mod types;
 mod uuid;
 

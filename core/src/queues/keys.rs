@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
-use super::tree::{self, Forest, Links, NIL};
 use super::waiter::WaiterId;
 use crate::key::KeyId;
 use crate::observed::Observed;
@@ -14,6 +13,7 @@ use crate::owner::Owner;
 use crate::slab::Slab;
 use crate::slots::{SlotKey, SlotSet, slot_of};
 use crate::table::{Chained, Table};
+use crate::tree::{self, Forest, Links, NIL};
 use crate::types::Instant;
 
 /// What a settle has left for the next one.

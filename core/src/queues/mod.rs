@@ -11,7 +11,6 @@
 mod deadlock;
 mod keys;
 mod settle;
-mod tree;
 mod waiter;
 mod waiters;
 
@@ -21,8 +20,8 @@ pub use deadlock::Wait;
 pub use keys::WaitingKeys;
 pub use waiter::{Decided, Settled, Verdict, Waiter, WaiterId};
 
+use crate::tree::NIL;
 use keys::Keys;
-use tree::NIL;
 use waiters::{Position, Waiters};
 
 use crate::key::KeyId;

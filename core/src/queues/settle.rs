@@ -14,7 +14,6 @@
 //! let in ahead of it.
 
 use super::keys::Unsettled;
-use super::tree::NIL;
 use super::waiter::{Decided, Settled, Verdict, Waiter};
 use super::waiters::Position;
 use super::{Queues, WaiterId};
@@ -24,6 +23,7 @@ use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
 use crate::request::{AcquireError, Busy};
 use crate::token::TokenClock;
+use crate::tree::NIL;
 use crate::types::{Instant, Micros};
 
 /// Looks at a few cost less than to keep account of where one stopped.

@@ -10,10 +10,10 @@ mod task;
 
 use std::collections::BTreeMap;
 
-use super::tree::{self, Links, NIL};
 use super::waiter::{Waiter, WaiterId};
 use crate::request::Terms;
 use crate::table::Table;
+use crate::tree::{self, Links, NIL};
 use crate::types::{Instant, Lease};
 
 use node::{Flags, Id, Limit, Line, Nodes, hash_of};

@@ -1,11 +1,11 @@
 //! The wait that a search is about, and what is known without one.
 
 use super::super::Queues;
-use super::super::tree::NIL;
 use super::super::waiters::{Position, WRITES};
 use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
+use crate::tree::NIL;
 use crate::types::{Instant, Mode};
 
 /// How many keys are looked at one by one where a guess will do.

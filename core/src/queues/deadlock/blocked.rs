@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::tree::NIL;
 use super::super::waiters::Position;
 use super::asking::Asking;
 use super::budget::{Budget, FIND_READER, MOST_BLOCKED};
 use super::by_slot::{BySlot, Slots};
 use crate::owner::OwnerRef;
+use crate::tree::NIL;
 
 /// Tasks that wait, and that the asking task blocks.
 pub(super) struct Blocked<'a> {

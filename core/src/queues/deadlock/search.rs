@@ -4,7 +4,6 @@ mod reach;
 
 use std::collections::VecDeque;
 
-use super::super::tree::NIL;
 use super::super::waiters::{Position, WRITES};
 use super::asking::Asking;
 use super::blocked::Blocked;
@@ -12,6 +11,7 @@ use super::budget::{Budget, MOST_TASKS};
 use super::by_slot::{BySlot, Slots};
 use crate::key::KeyId;
 use crate::owner::OwnerRef;
+use crate::tree::NIL;
 use crate::types::Mode;
 
 /// What closes a cycle.

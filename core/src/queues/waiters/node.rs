@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 
-use super::super::tree::{Forest, Links, NIL};
 use super::super::waiter::{Waiter, WaiterId};
 use super::position::Position;
 use crate::owner::OwnerRef;
 use crate::slab::Slab;
 use crate::table::Chained;
+use crate::tree::{Forest, Links, NIL};
 use crate::types::Mode;
 
 /// What is to be found in a line without a look at everybody, as bits.

@@ -3,11 +3,11 @@
 
 use std::cmp::Ordering;
 
-use super::super::tree::{self, NIL};
 use super::Waiters;
 use super::node::{Flags, Line, SEVERAL_KEYS, Task, WRITES};
 use super::position::Position;
 use crate::owner::OwnerRef;
+use crate::tree::{self, NIL};
 use crate::types::Mode;
 
 impl Waiters {

@@ -3,12 +3,12 @@
 //! Only tasks that wait somewhere else, too, lead on, and in a search [`Search::among`] the tasks
 //! that the asking one blocks only those. They are found from whichever side has fewer.
 
-use super::super::super::tree::NIL;
 use super::super::super::waiters::{Position, SEVERAL_KEYS};
 use super::super::budget::{FIND_READER, FIND_TASK};
 use super::{Exits, Holders, START, Search, Step, Target, Walker};
 use crate::observed::{Observed, ObservedReaders};
 use crate::owner::OwnerRef;
+use crate::tree::NIL;
 use crate::types::Mode;
 
 impl Search<'_> {
