@@ -149,13 +149,24 @@ pub(crate) fn retell_ahead(ctx: &Context<'_>, db: i32, name: &[u8], value: &Valu
     ctx.select(selected);
 }
 
-/// Takes the first lock that came into the lease order. The key, if it is to be settled; `None` if there is no lock to
-/// look at now.
-#[allow(clippy::option_option)]
-pub(crate) fn enter_next(ctx: &Context<'_>) -> Option<Option<(i32, Name)>> {
+/// What has become of the first lock that came.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// There is no lock to enter now.
+    None,
+    /// Its key is to be settled.
+    Key { db: i32, name: Name },
+    /// Its key has been settled before: the lock was held back until the server's pause was over.
+    Again,
+}
+
+/// Enters the first lock that came into the lease order.
+pub(crate) fn enter_next(ctx: &Context<'_>) -> Entered {
     let paused = ctx.avoid_replication_traffic();
     let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
-    let ((home, name), was_held_back) = arrivals.next(paused)?;
+    let Some(((home, name), was_held_back)) = arrivals.next(paused) else {
+        return Entered::None;
+    };
     let db = arrivals.homes.db_of(home) as i32;
     let restored = arrivals.is_restored(db, &name);
     let retells = restored && retells(ctx);
@@ -166,7 +177,10 @@ pub(crate) fn enter_next(ctx: &Context<'_>) -> Option<Option<(i32, Name)>> {
     }
     drop(arrivals);
     enter(ctx, db, &name, retells && !paused);
-    Some((!was_held_back).then_some((db, name)))
+    match was_held_back {
+        true => Entered::Again,
+        false => Entered::Key { db, name },
+    }
 }
 
 /// Takes a lock into the lease order, and retells it if asked to.

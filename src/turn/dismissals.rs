@@ -15,7 +15,7 @@ use crate::keys::name::key_id;
 use crate::time::alarms;
 use crate::waiting::queue;
 use crate::waiting::waiters;
-use crate::waiting::walk::{Scope, Walk};
+use crate::waiting::walk::{Scope, Step, Walk};
 
 /// The dismissals that are under way.
 static DISMISSALS: MainThread<RefCell<Deque<Dismissal>>> =
@@ -107,9 +107,10 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
         return false;
     };
     let Some(key) = first.key.clone() else {
-        match first.walk.as_mut().and_then(|walk| walk.next(ctx)) {
-            Some(next) => first.key = next.map(|next| next.key),
-            None => {
+        match first.walk.as_mut().map_or(Step::End, |walk| walk.step(ctx)) {
+            Step::Key(key) => first.key = Some(key),
+            Step::Passed => {}
+            Step::End => {
                 dismissals.pop_front();
             }
         }

@@ -3,13 +3,13 @@
 
 use std::cell::RefCell;
 
-use mortise_core::SlotKey;
+use mortise_core::KeyId;
 
 use crate::ffi::{Context, MainThread};
-use crate::keys::arrivals;
+use crate::keys::arrivals::{self, Entered};
 use crate::keys::dirty::{self, DirtyKey};
 use crate::turn::look;
-use crate::waiting::walk::{self, Scope, Walk};
+use crate::waiting::walk::{self, Scope, Step, Walk};
 
 /// The walk of a time in which nothing is granted.
 static PATROL: MainThread<RefCell<Walk>> = MainThread::new(RefCell::new(Walk::over(Scope::All)));
@@ -19,10 +19,8 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     if walk::none(ctx) || dirty::is_blocked(ctx) {
         return false;
     }
-    match walk::next_key(ctx) {
-        None => return false,
-        Some(None) => {}
-        Some(Some(key)) => look_at(ctx, &key),
+    if let Step::Key(key) = walk::step(ctx) {
+        look_at(ctx, &key);
     }
     true
 }
@@ -31,22 +29,22 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
 ///
 /// Where nobody holds there is no lock that could be lost, so a key of another type comes unnoticed.
 pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
-    let next = PATROL.get(ctx).borrow_mut().next(ctx);
-    match next {
-        None => {
+    let step = PATROL.get(ctx).borrow_mut().step(ctx);
+    match step {
+        Step::Key(key) => look_at(ctx, &key),
+        Step::Passed => {}
+        Step::End => {
             *PATROL.get(ctx).borrow_mut() = Walk::over(Scope::All);
             return false;
         }
-        Some(None) => {}
-        Some(Some(key)) => look_at(ctx, &key),
     }
     true
 }
 
-fn look_at(ctx: &Context<'_>, key: &SlotKey) {
+fn look_at(ctx: &Context<'_>, key: &KeyId) {
     let key = DirtyKey {
-        db: key.key.db as i32,
-        name: (*key.key.name).into(),
+        db: key.db as i32,
+        name: (*key.name).into(),
         recheck_holders: true,
     };
     look::look_at(ctx, key);
@@ -55,16 +53,17 @@ fn look_at(ctx: &Context<'_>, key: &SlotKey) {
 /// Looks at the first lock that came to its key otherwise than by a command of ours. False if there is none to look at
 /// now.
 pub(crate) fn look_at_arrival(ctx: &Context<'_>) -> bool {
-    let Some(entered) = arrivals::enter_next(ctx) else {
-        return false;
-    };
-    if let Some((db, name)) = entered {
-        let key = DirtyKey {
-            db,
-            name,
-            recheck_holders: true,
-        };
-        look::look_at(ctx, key);
+    match arrivals::enter_next(ctx) {
+        Entered::None => return false,
+        Entered::Again => {}
+        Entered::Key { db, name } => {
+            let key = DirtyKey {
+                db,
+                name,
+                recheck_holders: true,
+            };
+            look::look_at(ctx, key);
+        }
     }
     true
 }

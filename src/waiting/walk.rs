@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use mortise_core::SlotKey;
+use mortise_core::{KeyId, SlotKey};
 
 use crate::ffi::{Context, MainThread};
 use crate::time::alarms;
@@ -58,13 +58,28 @@ impl Walk {
         Self { scope, last: None }
     }
 
-    /// The next key, `Some(None)` for one that is passed by. `None` at the end.
-    #[allow(clippy::option_option)]
-    pub(crate) fn next(&mut self, ctx: &Context<'_>) -> Option<Option<SlotKey>> {
-        let next = self.scope.next(ctx, self.last.as_ref())?;
+    /// Goes one key on.
+    pub(crate) fn step(&mut self, ctx: &Context<'_>) -> Step {
+        let Some(next) = self.scope.next(ctx, self.last.as_ref()) else {
+            return Step::End;
+        };
         self.last = Some(next.clone());
-        Some(self.scope.contains(&next).then_some(next))
+        match self.scope.contains(&next) {
+            true => Step::Key(next.key),
+            false => Step::Passed,
+        }
     }
+}
+
+/// One step of a walk.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// To this key.
+    Key(KeyId),
+    /// Past a key that is out of scope.
+    Passed,
+    /// There are no more keys.
+    End,
 }
 
 /// The walks that are under way.
@@ -87,14 +102,15 @@ pub(crate) fn none(ctx: &Context<'_>) -> bool {
     WALKS.get(ctx).borrow().is_empty()
 }
 
-/// The next key of the first walk, `Some(None)` for one that is passed by, or at the end of a walk. `None` if there is no
-/// walk.
-#[allow(clippy::option_option)]
-pub(crate) fn next_key(ctx: &Context<'_>) -> Option<Option<SlotKey>> {
+/// Takes one step of the first walk, which is over at its [`Step::End`].
+pub(crate) fn step(ctx: &Context<'_>) -> Step {
     let mut walks = WALKS.get(ctx).borrow_mut();
-    let next = walks.front_mut()?.next(ctx);
-    if next.is_none() {
+    let step = match walks.front_mut() {
+        Some(walk) => walk.step(ctx),
+        None => return Step::End,
+    };
+    if matches!(step, Step::End) {
         walks.pop_front();
     }
-    Some(next.flatten())
+    step
 }

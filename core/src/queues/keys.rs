@@ -21,10 +21,25 @@ use crate::types::Instant;
 pub(crate) struct Unsettled {
     /// Upgrades behind this one have not been looked at.
     pub(crate) upgrades: Option<WaiterId>,
-    /// Holders behind this one, or all of them, have not been looked at.
-    pub(crate) holders: Option<Option<Owner>>,
+    pub(crate) holders: HoldersToRecheck,
     /// This owner has come to hold, and not all of its requests have been decided.
     pub(crate) own: Option<Owner>,
+}
+
+/// The holders that may have requests here that were not decided when they came to hold.
+#[derive(Debug, Default)]
+pub(crate) enum HoldersToRecheck {
+    #[default]
+    None,
+    All,
+    /// Those behind this one.
+    Behind(Owner),
+}
+
+impl HoldersToRecheck {
+    pub(crate) fn behind(last: Option<Owner>) -> Self {
+        last.map_or(Self::All, Self::Behind)
+    }
 }
 
 #[derive(Debug)]

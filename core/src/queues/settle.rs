@@ -1,4 +1,4 @@
-//! Whom to let in next.
+//! Who gets in next.
 //!
 //! A queue is first in, first out. What changes the lock calls [`Queues::settle`], which hands a
 //! free place straight to the head: one writer, or every reader up to the next writer. Nobody is
@@ -10,10 +10,12 @@
 //! other requests are decided at once (re-entry, or they become upgrades), because a waiter between
 //! them would wait for an owner that waits for it.
 //!
-//! One call decides as many as it is told to. What is left then is noted at the key, and nobody is
-//! let in ahead of it.
+//! One call makes a bounded number of decisions. It notes at the key where it stopped, and the next call goes on
+//! from there before it admits anybody else.
 
-use super::keys::Unsettled;
+use std::ops::ControlFlow;
+
+use super::keys::{HoldersToRecheck, Unsettled};
 use super::waiter::{Decided, Settled, Verdict, Waiter};
 use super::waiters::Position;
 use super::{Queues, WaiterId};
@@ -28,6 +30,12 @@ use crate::types::{Instant, Micros};
 
 /// Looks at a few cost less than to keep account of where one stopped.
 const FEW: usize = 64;
+
+/// The steps of a settle stop here: no decision is left.
+struct BudgetSpent;
+
+/// `Break` if a step has noted in [`Unsettled`] where the next settle goes on.
+type Progress = ControlFlow<BudgetSpent>;
 
 /// A key that is being settled.
 struct Settling<'a> {
@@ -69,8 +77,8 @@ impl Queues {
         let unsettled = self.keys.node_mut(key).unsettled.get_or_insert_default();
         match unsettled.own {
             None => unsettled.own = Some(owner.to_owner()),
-            // One more cannot be noted, so all holders are looked at.
-            Some(_) => unsettled.holders = Some(None),
+            // There is room for one owner, so the next settle rechecks all holders.
+            Some(_) => unsettled.holders = HoldersToRecheck::All,
         }
     }
 
@@ -83,10 +91,7 @@ impl Queues {
         most: usize,
     ) -> Settled {
         self.settle_with(db, name, live, most, |settling, live| {
-            let mut unsettled = settling.unsettled();
-            settling.settled.more =
-                !settling.answer_lost_upgrades(&mut unsettled, |owner| live.hold(owner).is_some());
-            settling.keep(unsettled);
+            settling.settle_lost(|owner| live.hold(owner).is_some());
         })
     }
 
@@ -103,9 +108,7 @@ impl Queues {
         let Some(mut settling) = self.settling(db, name, most) else {
             return Settled::default();
         };
-        let mut unsettled = settling.unsettled();
-        settling.settled.more = !settling.answer_lost_upgrades(&mut unsettled, holds);
-        settling.keep(unsettled);
+        settling.settle_lost(holds);
         let Settling { key, settled, .. } = settling;
         self.observe_at(key, lock.observe());
         self.drop_if_empty(key);
@@ -150,26 +153,41 @@ impl Settling<'_> {
         wall: Micros,
         recheck_holders: bool,
     ) {
-        let mut unsettled = self.unsettled();
+        let mut unsettled = self.take_unsettled();
         if recheck_holders {
-            unsettled.holders = Some(None);
+            unsettled.holders = HoldersToRecheck::All;
         }
         let mut decide = |waiter: &Waiter, live: &mut Live<'_>| decide(waiter, live, tokens, wall);
-        let done = self.answer_lost_upgrades(&mut unsettled, |owner| live.hold(owner).is_some())
-            && self.finish_own(&mut unsettled, live, &mut decide)
-            && self.decide_strangers(&mut unsettled, live, &mut decide)
-            && self.let_in(&mut unsettled, live, &mut decide);
-        self.settled.more = !done;
-        self.keep(unsettled);
+        let progress = self.steps(&mut unsettled, live, &mut decide);
+        self.keep_if_stopped(unsettled, progress);
     }
 
-    /// What the last settle has left.
-    fn unsettled(&mut self) -> Unsettled {
+    fn steps(
+        &mut self,
+        unsettled: &mut Unsettled,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Progress {
+        self.answer_lost_upgrades(unsettled, |owner| live.hold(owner).is_some())?;
+        self.decide_requests_of_new_holder(unsettled, live, decide)?;
+        self.recheck_holders(unsettled, live, decide)?;
+        self.admit_from_head(unsettled, live, decide)
+    }
+
+    fn settle_lost(&mut self, holds: impl Fn(OwnerRef<'_>) -> bool) {
+        let mut unsettled = self.take_unsettled();
+        let progress = self.answer_lost_upgrades(&mut unsettled, holds);
+        self.keep_if_stopped(unsettled, progress);
+    }
+
+    /// Where the last settle stopped.
+    fn take_unsettled(&mut self) -> Unsettled {
         let unsettled = self.queues.keys.node_mut(self.key).unsettled.take();
         unsettled.map_or_else(Unsettled::default, |unsettled| *unsettled)
     }
 
-    fn keep(&mut self, unsettled: Unsettled) {
+    fn keep_if_stopped(&mut self, unsettled: Unsettled, progress: Progress) {
+        self.settled.more = progress.is_break();
         if self.settled.more {
             self.queues.keys.node_mut(self.key).unsettled = Some(Box::new(unsettled));
         }
@@ -179,6 +197,7 @@ impl Settling<'_> {
         self.queues.keys.node(self.key).line
     }
 
+    /// The waiter leaves the queue with this verdict.
     fn decided(&mut self, slot: u32, verdict: Verdict) {
         self.left -= 1;
         if let Some(waiter) = self.queues.take(self.key, slot) {
@@ -186,12 +205,12 @@ impl Settling<'_> {
         }
     }
 
-    /// Upgrades whose owner holds no more, wherever they stand. False if it is not done.
+    /// Answers the upgrades whose owner no longer holds, wherever they stand.
     fn answer_lost_upgrades(
         &mut self,
         unsettled: &mut Unsettled,
         holds: impl Fn(OwnerRef<'_>) -> bool,
-    ) -> bool {
+    ) -> Progress {
         let from = unsettled.upgrades.take();
         let from = from.map_or(Position::FIRST, |last| Position::of(true, last).behind());
         let waiters = &self.queues.waiters;
@@ -201,7 +220,7 @@ impl Settling<'_> {
         while at != NIL && self.queues.waiters.node(at).upgrade {
             if looks == 0 || self.left == 0 {
                 unsettled.upgrades = last;
-                return false;
+                return Progress::Break(BudgetSpent);
             }
             looks -= 1;
             let node = self.queues.waiters.node(at);
@@ -213,94 +232,107 @@ impl Settling<'_> {
             }
             at = next;
         }
-        true
+        Progress::Continue(())
     }
 
     /// An owner came to hold, and the last settle has not decided all its requests.
-    fn finish_own(
+    fn decide_requests_of_new_holder(
         &mut self,
         unsettled: &mut Unsettled,
         live: &mut Live<'_>,
         decide: &mut impl Decide,
-    ) -> bool {
+    ) -> Progress {
         match unsettled.own.take() {
-            None => true,
-            Some(owner) if live.hold(owner.as_ref()).is_none() => true,
-            Some(owner) => self.decide_own(owner, unsettled, live, decide),
+            Some(owner) if live.hold(owner.as_ref()).is_some() => {
+                self.decide_requests_of(owner, unsettled, live, decide)
+            }
+            _ => Progress::Continue(()),
         }
     }
 
-    /// The head of the queue, again and again. False if it is not done.
-    fn let_in(
+    /// Decides the head of the queue, again and again, until one has to wait on.
+    fn admit_from_head(
         &mut self,
         unsettled: &mut Unsettled,
         live: &mut Live<'_>,
         decide: &mut impl Decide,
-    ) -> bool {
+    ) -> Progress {
         loop {
             let head = self.queues.waiters.line_from(self.root(), Position::FIRST);
             if head == NIL {
-                return true;
+                return Progress::Continue(());
             }
             if self.left == 0 {
-                return false;
+                return Progress::Break(BudgetSpent);
             }
             let waiter = &self.queues.waiters.node(head).waiter;
             let Ok(verdict) = decide(waiter, live) else {
-                return true;
+                return Progress::Continue(());
             };
             let owner = waiter.owner.clone();
             self.decided(head, verdict);
-            if matches!(verdict, Verdict::Granted { .. })
-                && !self.decide_own(owner, unsettled, live, decide)
-            {
-                return false;
+            if matches!(verdict, Verdict::Granted { .. }) {
+                self.decide_requests_of(owner, unsettled, live, decide)?;
             }
         }
     }
 
-    /// The requests of owners that hold and may have come from elsewhere. False if it is not done.
-    fn decide_strangers(
+    /// Decides the requests of holders that may have come neither through the queue nor by a command.
+    fn recheck_holders(
         &mut self,
         unsettled: &mut Unsettled,
         live: &mut Live<'_>,
         decide: &mut impl Decide,
-    ) -> bool {
-        while let Some(last) = unsettled.holders.take() {
+    ) -> Progress {
+        loop {
+            let last = match std::mem::take(&mut unsettled.holders) {
+                HoldersToRecheck::None => return Progress::Continue(()),
+                HoldersToRecheck::All => None,
+                HoldersToRecheck::Behind(last) => Some(last),
+            };
             if self.queues.keys.node(self.key).len as usize <= FEW {
-                return self.decide_few_strangers(unsettled, live, decide);
+                return self.recheck_few_waiters(unsettled, live, decide);
             }
-            let page = live.holders_behind(last.as_ref(), FEW);
-            if self.left == 0 {
-                unsettled.holders = Some(last);
-                return false;
-            }
-            // A look at a page counts as a decision, so that a crowd of holders takes several calls.
-            self.left -= 1;
-            let mut last = last;
-            for owner in page.iter().cloned() {
-                if live.hold(owner.as_ref()).is_some()
-                    && !self.decide_own(owner.clone(), unsettled, live, decide)
-                {
-                    unsettled.holders = Some(last);
-                    return false;
-                }
-                last = Some(owner);
-            }
-            if page.len() == FEW {
-                unsettled.holders = Some(last);
-            }
+            self.recheck_page(last, unsettled, live, decide)?;
         }
-        true
     }
 
-    /// The same where few wait: in their order.
-    fn decide_few_strangers(
+    /// Some holders, those behind `last`.
+    fn recheck_page(
+        &mut self,
+        mut last: Option<Owner>,
+        unsettled: &mut Unsettled,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Progress {
+        if self.left == 0 {
+            unsettled.holders = HoldersToRecheck::behind(last);
+            return Progress::Break(BudgetSpent);
+        }
+        // A page costs as much as a decision, so that a crowd of holders takes several calls.
+        self.left -= 1;
+        let page = live.holders_behind(last.as_ref(), FEW);
+        let more = page.len() == FEW;
+        let progress = page.into_iter().try_for_each(|owner| {
+            if live.hold(owner.as_ref()).is_some() {
+                self.decide_requests_of(owner.clone(), unsettled, live, decide)?;
+            }
+            last = Some(owner);
+            Progress::Continue(())
+        });
+        if more || progress.is_break() {
+            unsettled.holders = HoldersToRecheck::behind(last);
+        }
+        progress
+    }
+
+    /// The same where few wait: it goes by the waiters, in their order.
+    fn recheck_few_waiters(
         &mut self,
         unsettled: &mut Unsettled,
         live: &mut Live<'_>,
         decide: &mut impl Decide,
-    ) -> bool {
+    ) -> Progress {
         let mut at = self.queues.waiters.line_from(self.root(), Position::FIRST);
         let mut places = Vec::new();
         while at != NIL {
@@ -313,58 +345,61 @@ impl Settling<'_> {
                 continue;
             }
             if self.left == 0 {
-                unsettled.holders = Some(None);
-                return false;
+                unsettled.holders = HoldersToRecheck::All;
+                return Progress::Break(BudgetSpent);
             }
-            self.decide_one_own(slot, live, decide);
+            self.decide_request_of_holder(slot, live, decide);
         }
-        true
+        Progress::Continue(())
     }
 
-    /// Decides the requests of `owner`, who holds, as if they were asked now. False if it is not
-    /// done.
-    fn decide_own(
+    /// Decides the requests of `owner`, who holds, as if they were asked now.
+    fn decide_requests_of(
         &mut self,
         owner: Owner,
         unsettled: &mut Unsettled,
         live: &mut Live<'_>,
         decide: &mut impl Decide,
-    ) -> bool {
+    ) -> Progress {
         let mut from = Position::FIRST;
         loop {
             let waiters = &self.queues.waiters;
             let task = waiters.task_of(owner.as_ref());
             let slot = waiters.request_from(task, self.key, owner.as_ref(), from);
             if slot == NIL {
-                return true;
+                return Progress::Continue(());
             }
             if self.left == 0 {
                 unsettled.own = Some(owner);
-                return false;
+                return Progress::Break(BudgetSpent);
             }
             let position = waiters.node(slot).position();
             from = position.behind();
-            let waits = !self.decide_one_own(slot, live, decide);
-            if waits && position.is_upgrade() {
+            let outcome = self.decide_request_of_holder(slot, live, decide);
+            if matches!(outcome, Outcome::WaitsOn) && position.is_upgrade() {
                 // So do all its upgrades.
                 from = Position::LINE;
             }
         }
     }
 
-    /// False if it waits on.
-    fn decide_one_own(&mut self, slot: u32, live: &mut Live<'_>, decide: &mut impl Decide) -> bool {
+    fn decide_request_of_holder(
+        &mut self,
+        slot: u32,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Outcome {
         let node = self.queues.waiters.node(slot);
         let (id, upgrade) = (node.waiter.id, node.upgrade);
         match decide(&node.waiter, live) {
             Ok(verdict) => {
                 self.decided(slot, verdict);
-                return true;
+                return Outcome::Decided;
             }
             Err(Busy::Upgrade) if !upgrade => self.move_ahead(slot, id),
             Err(_) => {}
         }
-        false
+        Outcome::WaitsOn
     }
 
     /// A request of the line has become an upgrade.
@@ -374,6 +409,11 @@ impl Settling<'_> {
         self.queues.waiters.move_ahead(&mut node.line, slot);
         self.settled.upgrading.push(id);
     }
+}
+
+enum Outcome {
+    Decided,
+    WaitsOn,
 }
 
 /// Grants or refuses a waiter; an error if it has to wait on.
