@@ -37,6 +37,7 @@ mod queues;
 mod readers;
 mod remains;
 mod request;
+mod short;
 mod slab;
 mod slots;
 mod stake;
@@ -66,6 +67,7 @@ pub use request::{
     AcquireError, Busy, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released,
     Request, Revoked, Terms,
 };
+pub use short::ShortBytes;
 pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};

@@ -10,6 +10,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
+use crate::short::ShortBytes;
 use crate::uuid::Uuid;
 
 /// The longest text behind a UUID that is kept beside it.
@@ -81,18 +82,7 @@ impl<'a> OwnerRef<'a> {
                 let uuid = uuid.to_bytes();
                 Repr::Uuid { suffix, uuid }
             }
-            Ref::Text(bytes) => {
-                let mut room = [0; Owner::INLINE];
-                match room.get_mut(..bytes.len()) {
-                    Some(start) => {
-                        start.copy_from_slice(bytes);
-                        // At most INLINE bytes, so the length fits.
-                        let len = bytes.len() as u8;
-                        Repr::Inline { len, bytes: room }
-                    }
-                    None => Repr::Heap(bytes.into()),
-                }
-            }
+            Ref::Text(bytes) => Repr::Text(bytes.into()),
         })
     }
 }
@@ -149,22 +139,12 @@ enum Repr {
         suffix: [u8; SUFFIX + 1],
         uuid: [u8; 16],
     },
-    Inline {
-        len: u8,
-        bytes: [u8; Owner::INLINE],
-    },
-    Heap(Box<[u8]>),
+    Text(ShortBytes),
 }
 
 impl Owner {
-    /// With the length and the tag, three words.
-    const INLINE: usize = 22;
-
     /// The first one in byte order.
-    pub(crate) const FIRST: Self = Self(Repr::Inline {
-        len: 1,
-        bytes: [0; Self::INLINE],
-    });
+    pub(crate) const FIRST: Self = Self(Repr::Text(ShortBytes::ZERO));
 
     /// Borrowed.
     pub fn as_ref(&self) -> OwnerRef<'_> {
@@ -176,8 +156,7 @@ impl Owner {
                     suffix: u64::from_be_bytes([a, b, c, d, e, f, len, 0]),
                 })
             }
-            Repr::Inline { len, bytes } => Ref::Text(&bytes[..usize::from(*len)]),
-            Repr::Heap(bytes) => Ref::Text(bytes),
+            Repr::Text(bytes) => Ref::Text(bytes),
         })
     }
 
@@ -189,8 +168,8 @@ impl Owner {
     /// Bytes it has allocated outside itself.
     pub fn heap_size(&self) -> usize {
         match &self.0 {
-            Repr::Uuid { .. } | Repr::Inline { .. } => 0,
-            Repr::Heap(bytes) => bytes.len(),
+            Repr::Uuid { .. } => 0,
+            Repr::Text(bytes) => bytes.heap_size(),
         }
     }
 }

@@ -5,16 +5,15 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::{Instant, LeaseId, LeaseOrder, LeaseTables};
+use mortise_core::{Instant, LeaseId, LeaseOrder, LeaseTables, ShortBytes};
 
 use crate::ffi::{Context, MainThread, Swap, Value};
-use crate::keys::name::{Name, ShortName};
+use crate::keys::name::Name;
 use crate::keys::remains;
 use crate::keys::strays;
 use crate::time::{clock, last_deadline, role};
 
-static TABLES: MainThread<RefCell<LeaseTables<ShortName>>> =
-    MainThread::new(RefCell::new(LeaseTables::new()));
+static TABLES: MainThread<RefCell<LeaseTables>> = MainThread::new(RefCell::new(LeaseTables::new()));
 
 /// Locks with holds whose lease is over, too many to have been dropped at once. By database, for they change places with
 /// it.
@@ -60,7 +59,7 @@ pub(crate) fn none_crowded(ctx: &Context<'_>) -> bool {
 
 /// Bytes of an entry whose key has a name of `name_len` bytes.
 const fn entry_size(name_len: usize) -> usize {
-    LeaseOrder::<ShortName>::ENTRY_SIZE + ShortName::heap_size(name_len)
+    LeaseOrder::<ShortBytes>::ENTRY_SIZE + ShortBytes::heap_size_of(name_len)
 }
 
 /// Brings the table in step with a lock that is held.

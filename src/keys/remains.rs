@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use mortise_core::{Deque, LeaseTables, Remains, Stake};
 
 use crate::ffi::{Context, MainThread};
-use crate::keys::name::{Name, ShortName};
+use crate::keys::name::Name;
 use crate::totals;
 
 static CROWDS: MainThread<RefCell<Crowds>> = MainThread::new(RefCell::new(Crowds {
@@ -18,7 +18,7 @@ static CROWDS: MainThread<RefCell<Crowds>> = MainThread::new(RefCell::new(Crowds
 #[derive(Debug)]
 struct Crowds {
     locks: Deque<Crowd>,
-    tables: Vec<LeaseTables<ShortName>>,
+    tables: Vec<LeaseTables>,
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ fn keep(ctx: &Context<'_>, db: i32, name: &[u8], holds: Box<Remains>, ended: boo
 }
 
 /// Tables of databases that were emptied.
-pub(crate) fn keep_tables(ctx: &Context<'_>, tables: LeaseTables<ShortName>) {
+pub(crate) fn keep_tables(ctx: &Context<'_>, tables: LeaseTables) {
     if !tables.is_empty() {
         CROWDS.get(ctx).borrow_mut().tables.push(tables);
     }

@@ -4,9 +4,9 @@
 //! tables are ordered, too, so that a sweep looks only at those in which a lease may be over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
 
 use super::{LeaseId, LeaseOrder};
+use crate::short::ShortBytes;
 use crate::slab::Slab;
 use crate::types::Instant;
 
@@ -16,8 +16,8 @@ const KEPT: usize = 16;
 
 /// The locks of all databases.
 #[derive(Debug)]
-pub struct LeaseTables<K> {
-    tables: Slab<Table<K>>,
+pub struct LeaseTables {
+    tables: Slab<Table>,
     by_db: BTreeMap<u32, u32>,
     /// The database that was asked for last, and where its table is: mostly it is asked for again.
     last: Option<(u32, u32)>,
@@ -28,8 +28,8 @@ pub struct LeaseTables<K> {
 }
 
 #[derive(Debug)]
-struct Table<K> {
-    order: LeaseOrder<K>,
+struct Table {
+    order: LeaseOrder<ShortBytes>,
     holders: u64,
     /// No lease is over before. May be earlier than the first that is, never later.
     look: Option<Instant>,
@@ -44,13 +44,13 @@ pub struct Listed {
     pub holders: u32,
 }
 
-impl<K> Default for LeaseTables<K> {
+impl Default for LeaseTables {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K> LeaseTables<K> {
+impl LeaseTables {
     /// No locks.
     pub const fn new() -> Self {
         Self {
@@ -147,7 +147,7 @@ impl<K> LeaseTables<K> {
         self.put(db, Table::new(for_many))
     }
 
-    fn take(&mut self, db: u32) -> Option<Table<K>> {
+    fn take(&mut self, db: u32) -> Option<Table> {
         let table = self.tables.remove(self.by_db.remove(&db)?)?;
         self.last = None;
         if let Some(look) = table.look {
@@ -156,7 +156,7 @@ impl<K> LeaseTables<K> {
         Some(table)
     }
 
-    fn put(&mut self, db: u32, table: Table<K>) -> u32 {
+    fn put(&mut self, db: u32, table: Table) -> u32 {
         if let Some(look) = table.look {
             self.looks.insert((look, db));
         }
@@ -165,9 +165,7 @@ impl<K> LeaseTables<K> {
         self.last = Some((db, table));
         table
     }
-}
 
-impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
     /// The lock at the key has `holders`, and loses the first at `deadline`. `listed` is what this
     /// answered for it before.
     pub fn follow(
@@ -249,7 +247,7 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
         });
     }
 
-    fn drop_entry(&mut self, db: u32, listed: Listed, goes: impl FnOnce(&mut Table<K>) -> bool) {
+    fn drop_entry(&mut self, db: u32, listed: Listed, goes: impl FnOnce(&mut Table) -> bool) {
         let Some(table) = self.find(db) else {
             return;
         };
@@ -273,7 +271,7 @@ impl<K: Deref<Target = [u8]> + for<'a> From<&'a [u8]>> LeaseTables<K> {
     }
 }
 
-impl<K> Table<K> {
+impl Table {
     fn new(for_many: bool) -> Self {
         Self {
             order: match for_many {
@@ -284,9 +282,7 @@ impl<K> Table<K> {
             look: None,
         }
     }
-}
 
-impl<K: Deref<Target = [u8]>> Table<K> {
     /// The entry is that of the key. Otherwise it is another lock's by now.
     fn is_of(&self, id: LeaseId, name: &[u8]) -> bool {
         self.order.get(id).is_some_and(|entry| **entry == *name)

@@ -7,7 +7,6 @@ use allocation_counter::measure;
 use mortise_core::{Instant, LeaseTables, Listed};
 use proptest::prelude::*;
 
-type Tables = LeaseTables<Box<[u8]>>;
 /// By database and name: how it is listed, and when its first lease ends.
 type Model = BTreeMap<(u32, u8), (Listed, u64)>;
 
@@ -59,7 +58,7 @@ proptest! {
     fn the_tables_know_what_a_list_of_all_locks_knows(
         steps in prop::collection::vec(steps(), 1..600),
     ) {
-        let (mut tables, mut model, mut now) = (Tables::new(), Model::new(), 1_000);
+        let (mut tables, mut model, mut now) = (LeaseTables::new(), Model::new(), 1_000);
         for step in steps {
             act(&mut tables, &mut model, &mut now, &step);
             prop_assert_eq!(tables.locks(), model.len() as u64);
@@ -69,7 +68,7 @@ proptest! {
     }
 }
 
-fn act(tables: &mut Tables, model: &mut Model, now: &mut u64, step: &Step) {
+fn act(tables: &mut LeaseTables, model: &mut Model, now: &mut u64, step: &Step) {
     match *step {
         Step::Follow {
             db,
@@ -109,7 +108,7 @@ fn act(tables: &mut Tables, model: &mut Model, now: &mut u64, step: &Step) {
     }
 }
 
-fn sweep(tables: &mut Tables, model: &mut Model, now: u64) {
+fn sweep(tables: &mut LeaseTables, model: &mut Model, now: u64) {
     let mut name = Vec::new();
     while let Some((db, id)) = tables.due(at(now), &mut name) {
         let (listed, deadline) = model.remove(&(db, name[0])).expect("a lock that is there");
@@ -127,7 +126,7 @@ const MOST: i64 = 1_000;
 #[test]
 fn a_database_costs_nothing_without_locks_and_little_with_one() {
     const DATABASES: u32 = 100_000;
-    let mut tables = Tables::new();
+    let mut tables = LeaseTables::new();
     let one = measure(|| {
         tables.follow(u32::MAX, b"key", None, 1, at(30_000), at(0));
     });
@@ -152,7 +151,7 @@ fn a_database_costs_nothing_without_locks_and_little_with_one() {
 
 #[test]
 fn a_database_that_has_no_locks_any_more_costs_nothing_again() {
-    let mut tables = Tables::new();
+    let mut tables = LeaseTables::new();
     let round = measure(|| {
         for db in 0..10_000 {
             let listed = tables.follow(db, b"key", None, 1, at(30_000), at(0));
@@ -167,7 +166,7 @@ fn a_database_that_has_no_locks_any_more_costs_nothing_again() {
 
 #[test]
 fn an_entry_that_no_key_belongs_to_goes_and_others_stay() {
-    let mut tables = Tables::new();
+    let mut tables = LeaseTables::new();
     let lost = tables.follow(7, b"lost", None, 1, at(1_000), at(0));
     tables.follow(7, b"kept", None, 1, at(9_000), at(0));
     let mut name = Vec::new();
