@@ -58,7 +58,7 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
 
 fn on_end_of_turn(ctx: &Context<'_>) {
     // A hand-off by a command leaves a client to be woken, which is not worth a look at the clock.
-    if dirty::is_empty(ctx) && !background_is_due(ctx) {
+    if dirty::is_empty(ctx) && !any_pending(&BACKGROUND, ctx) {
         turn(ctx);
     } else {
         measured(ctx, || turn(ctx));
@@ -82,42 +82,104 @@ fn work_off(ctx: &Context<'_>) {
         walk::begin(ctx, Scope::All);
     }
     let mut slice = Slice::begin();
-    while urgent_step(ctx, now) || background_step(ctx) {
+    while step(&URGENT, ctx, now) || step(&BACKGROUND, ctx, now) {
         if slice.is_over() {
             break;
         }
     }
     due::arm(ctx);
-    let more = effect::token_clock_is_due(ctx)
-        || dirty::marked(ctx) > 0
-        || readers::some_to_answer(ctx)
-        || wake::some_to_wake(ctx);
-    if more {
+    if effect::token_clock_is_due(ctx) || any_pending(&URGENT, ctx) {
         alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
     }
     arm_background(ctx);
 }
 
-/// A client is let go, or a waiter may be let in. False if there is none.
-fn urgent_step(ctx: &Context<'_>, now: Instant) -> bool {
-    // A client that was answered is woken now: another timer would come a millisecond later.
-    wake::wake_next(ctx)
-        || readers::answer_next(ctx)
-        || waiters::time_one_out(ctx, now)
-        || readers::time_one_out(ctx, now)
-        || look::look_at_next(ctx)
-        || look::look_at_due(ctx, now)
+/// Work that is done a step at a time.
+struct Job {
+    /// Does one step. False if there is nothing to do now.
+    step: fn(&Context<'_>, Instant) -> bool,
+    /// Steps are left, though perhaps not to be done now.
+    is_pending: fn(&Context<'_>) -> bool,
 }
 
-/// One step of what has no hurry. False if there is nothing to do now.
-fn background_step(ctx: &Context<'_>) -> bool {
-    mail::close_one_overdue(ctx)
-        || mail::let_one_leave(ctx)
-        || dismissals::step(ctx)
-        || relook::step(ctx)
-        || relook::look_at_arrival(ctx)
-        || drop_of_a_crowd(ctx)
-        || remains::step(ctx)
+/// Always by `due`, which has a timer of its own.
+const BY_TIME: fn(&Context<'_>) -> bool = |_| false;
+
+/// What a client or a waiter waits for, the most urgent first.
+const URGENT: [Job; 6] = [
+    // Wakes a client that was answered. Another timer would come a millisecond later.
+    Job {
+        step: |ctx, _| wake::wake_next(ctx),
+        is_pending: wake::some_to_wake,
+    },
+    // Answers a LOCK.MAIL whose box got letters.
+    Job {
+        step: |ctx, _| readers::answer_next(ctx),
+        is_pending: readers::some_to_answer,
+    },
+    // Ends a wait whose time is up.
+    Job {
+        step: waiters::time_one_out,
+        is_pending: BY_TIME,
+    },
+    // Ends a LOCK.MAIL whose time is up.
+    Job {
+        step: readers::time_one_out,
+        is_pending: BY_TIME,
+    },
+    // Settles a key that was marked.
+    Job {
+        step: |ctx, _| look::look_at_next(ctx),
+        is_pending: |ctx| dirty::marked(ctx) > 0,
+    },
+    // Settles a key with waiters where a lease is over.
+    Job {
+        step: look::look_at_due,
+        is_pending: BY_TIME,
+    },
+];
+
+/// What has no hurry, the most pressing first. Each step is a step behind all that is urgent.
+const BACKGROUND: [Job; 6] = [
+    // Closes boxes that nobody asks for, and empties them.
+    Job {
+        step: |ctx, _| mail::close_one_overdue(ctx) || mail::let_one_leave(ctx),
+        is_pending: |ctx| post::get(ctx).boxes_leave(),
+    },
+    // Answers waiters that have to ask elsewhere, or never get what they ask for.
+    Job {
+        step: |ctx, _| dismissals::step(ctx),
+        is_pending: |ctx| !dismissals::none(ctx),
+    },
+    // Settles the keys of a database, of a slot, or all.
+    Job {
+        step: |ctx, _| relook::step(ctx),
+        is_pending: |ctx| !walk::none(ctx),
+    },
+    // Enters a lock that was loaded or copied into the lease order.
+    Job {
+        step: |ctx, _| relook::look_at_arrival(ctx),
+        is_pending: arrivals::are_due,
+    },
+    // Ends some of the holds that ended together at one lock.
+    Job {
+        step: |ctx, _| drop_of_a_crowd(ctx),
+        is_pending: |ctx| !leases::none_crowded(ctx),
+    },
+    // Frees what they took, and notifies subscribers.
+    Job {
+        step: |ctx, _| remains::step(ctx),
+        is_pending: |ctx| !remains::is_empty(ctx),
+    },
+];
+
+/// Does one step of the first job that has one. False if there is nothing to do now.
+fn step(jobs: &[Job], ctx: &Context<'_>, now: Instant) -> bool {
+    jobs.iter().any(|job| (job.step)(ctx, now))
+}
+
+fn any_pending(jobs: &[Job], ctx: &Context<'_>) -> bool {
+    jobs.iter().any(|job| (job.is_pending)(ctx))
 }
 
 /// Drops a few of the holds whose lease is over at one lock. False if there is none.
@@ -148,19 +210,9 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
     true
 }
 
-/// There is something to do that has no hurry, though perhaps not now.
-fn background_is_due(ctx: &Context<'_>) -> bool {
-    post::get(ctx).boxes_leave()
-        || !dismissals::none(ctx)
-        || !walk::none(ctx)
-        || arrivals::are_due(ctx)
-        || !leases::none_crowded(ctx)
-        || !remains::is_empty(ctx)
-}
-
 fn arm_background(ctx: &Context<'_>) {
     // While writes are refused the sweep tries again.
-    if background_is_due(ctx) && !dirty::is_blocked(ctx) {
+    if any_pending(&BACKGROUND, ctx) && !dirty::is_blocked(ctx) {
         alarms::background_in(ctx, BETWEEN_SLICES);
     }
 }
@@ -191,7 +243,7 @@ fn tick(ctx: &Context<'_>) {
     mail::on_tick(ctx, now, ctx.avoid_replication_traffic());
     aside::mark_due(ctx, now);
     look::try_held_back(ctx);
-    if background_is_due(ctx) {
+    if any_pending(&BACKGROUND, ctx) {
         alarms::at_end_of_turn(ctx);
     }
     let mut more = false;
