@@ -7,7 +7,7 @@ use crate::time::failover::{self, Leases};
 use crate::time::{clock, grace, lateness};
 use crate::totals;
 use crate::turn::slice;
-use crate::waiting::{left, post, queue, readers, waiters};
+use crate::waiting::{self, left, post, queue};
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
@@ -22,10 +22,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("boxes", boxes),
         ("letters", letters),
         ("left", left::all(ctx).borrow().len() as u64),
-        (
-            "blocked_clients",
-            (waiters::len(ctx) + readers::len(ctx)) as u64,
-        ),
+        ("blocked_clients", waiting::blocked_clients(ctx) as u64),
         ("max_waiters", config::max_waiters(ctx)),
         ("max_queued", config::max_queued(ctx)),
         ("held_back", held_back(ctx)),

@@ -9,6 +9,7 @@ use crate::config;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::clock;
+use crate::waiting::clients::MailCall;
 use crate::waiting::{blocking, due, mail, readers};
 
 /// How many letters are told unless COUNT says otherwise.
@@ -62,7 +63,7 @@ impl Command for Mail {
             count,
         } = parse(ctx, args)?;
         let (ctx, now) = (ctx, clock::now());
-        let call = readers::Call {
+        let call = MailCall {
             arrived: clock::now_micros(),
             count,
         };

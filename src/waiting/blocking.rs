@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::ffi::{Context, Viewer};
 use crate::keys::name::key_id;
 use crate::totals;
+use crate::waiting::clients;
 use crate::waiting::due;
 use crate::waiting::mail::{self, Mailbox};
 use crate::waiting::queue;
@@ -17,7 +18,7 @@ use crate::waiting::waiters;
 
 /// How many clients are blocked and not answered yet.
 pub(crate) fn blocked(ctx: &Context<'_>) -> u64 {
-    (waiters::blocked(ctx) + readers::len(ctx)) as u64
+    (clients::all(ctx).borrow().waiters() + readers::len(ctx)) as u64
 }
 
 /// Where a request that has to wait is to wait.

@@ -4,6 +4,7 @@
 
 mod answer;
 pub(crate) mod blocking;
+pub(crate) mod clients;
 pub(crate) mod due;
 pub(crate) mod left;
 pub(crate) mod mail;
@@ -21,41 +22,44 @@ use mortise_core::{KeyId, OwnerRef};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
+use clients::Wanted;
 
-/// The server asks for the reply of a client that was let go.
+/// How many clients are blocked or about to be unblocked.
+pub(crate) fn blocked_clients(ctx: &Context<'_>) -> usize {
+    clients::all(ctx).borrow().len()
+}
+
+/// The server asks for the reply of a client that has been unblocked.
 pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
-    if readers::knows(ctx, blocked) {
-        readers::on_reply(ctx, blocked);
-    } else {
-        waiters::on_reply(ctx, blocked);
+    let wanted = clients::all(ctx).borrow().get(blocked);
+    match wanted {
+        Some(Wanted::Lock(wanted)) => waiters::deliver(ctx, blocked, &wanted),
+        Some(Wanted::Letters(wanted)) => readers::deliver(ctx, &wanted),
+        None => ctx.reply_null(),
     }
 }
 
 /// CLIENT UNBLOCK. What was decided already is delivered; else the wait ends.
 pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
-    if readers::knows(ctx, blocked) {
-        readers::leave(ctx, blocked);
-        readers::on_reply(ctx, blocked);
-    } else {
-        waiters::on_unblock(ctx, blocked);
-    }
+    on_disconnect(ctx, blocked);
+    on_reply(ctx, blocked);
 }
 
 /// The client is gone.
 pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
-    if readers::knows(ctx, blocked) {
-        readers::leave(ctx, blocked);
-    } else {
-        waiters::on_disconnect(ctx, blocked);
+    let wanted = clients::all(ctx).borrow().get(blocked);
+    match wanted {
+        Some(Wanted::Lock(wanted)) => waiters::leave(ctx, &wanted),
+        Some(Wanted::Letters(wanted)) => readers::leave(ctx, blocked, &wanted),
+        None => {}
     }
 }
 
 /// The server has done with the handle.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
-    if readers::knows(ctx, blocked) {
-        readers::on_freed(ctx, blocked);
-    } else {
-        waiters::on_freed(ctx, blocked);
+    let wanted = clients::all(ctx).borrow_mut().remove(blocked);
+    if let Some(Wanted::Lock(wanted)) = wanted {
+        waiters::on_freed(ctx, &wanted);
     }
 }
 

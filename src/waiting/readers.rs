@@ -9,6 +9,7 @@ use mortise_core::{Instant, Mode};
 use crate::error::Error;
 use crate::ffi::{Blocked, Context, MainThread};
 use crate::time::{alarms, clock};
+use crate::waiting::clients::{self, MailCall, WantedLetters};
 use crate::waiting::post;
 use crate::waiting::tellings;
 use crate::waiting::wake;
@@ -17,27 +18,8 @@ use crate::waiting::watched;
 static READERS: MainThread<LazyCell<RefCell<Readers>>> =
     MainThread::new(LazyCell::new(RefCell::default));
 
-/// A LOCK.MAIL that waits or is about to be answered.
-#[derive(Debug)]
-struct Reader {
-    id: BoxId,
-    call: Call,
-    /// It is answered with letters, or with this.
-    refusal: Option<Error>,
-}
-
-/// What a LOCK.MAIL asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    /// When it arrived, in microseconds of the boot-time clock.
-    pub(crate) arrived: u64,
-    /// How many letters it takes at most.
-    pub(crate) count: usize,
-}
-
 #[derive(Debug, Default)]
 struct Readers {
-    by_handle: BTreeMap<Blocked, Reader>,
     waiting: BTreeMap<BoxId, (Blocked, Instant)>,
     limits: BTreeSet<(Instant, BoxId)>,
     /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
@@ -77,22 +59,18 @@ pub(crate) fn is_read(ctx: &Context<'_>, id: BoxId) -> bool {
 }
 
 /// Blocks the client until the box has letters, but no longer than to `limit`: the caller arms what is due.
-pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: Call, limit: Instant) {
+pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: MailCall, limit: Instant) {
     let Some(blocked) = ctx.block() else {
         return reply(ctx, id, call);
     };
+    clients::all(ctx).borrow_mut().add_reader(blocked, id, call);
     let mut readers = READERS.get(ctx).borrow_mut();
-    let refusal = None;
-    readers
-        .by_handle
-        .insert(blocked, Reader { id, call, refusal });
     readers.waiting.insert(id, (blocked, limit));
     readers.limits.insert((limit, id));
-    drop(readers);
 }
 
 /// Replies `[since, waited, letters]`. The letters are told from now on.
-pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: Call) {
+pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     let post = post::get(ctx);
     let now = clock::now_micros();
     let listened = post.listened(Instant::from_millis(now / 1_000));
@@ -192,10 +170,11 @@ pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
     readers.limits.remove(&(limit, id));
     readers.with_letters.remove(&id);
     let away = (readers.sent_away >= Some(id)).then_some(NO_PRIMARY);
-    if let Some(reader) = readers.by_handle.get_mut(&blocked) {
-        reader.refusal = away.or(refusal);
-    }
     drop(readers);
+    let refusal = away.or(refusal);
+    clients::all(ctx)
+        .borrow_mut()
+        .answer_reader(blocked, refusal);
     wake::wake(ctx, blocked);
 }
 
@@ -211,40 +190,23 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
     true
 }
 
-/// `blocked` is a LOCK.MAIL.
-pub(crate) fn knows(ctx: &Context<'_>, blocked: Blocked) -> bool {
-    READERS.get(ctx).borrow().by_handle.contains_key(&blocked)
-}
-
-/// The server asks for the reply of a LOCK.MAIL that was let go.
-pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
-    let readers = READERS.get(ctx).borrow();
-    let Some(Reader { id, call, refusal }) = readers.by_handle.get(&blocked) else {
-        return ctx.reply_null();
-    };
-    match refusal {
+/// The server asks for the reply of a LOCK.MAIL.
+pub(super) fn deliver(ctx: &Context<'_>, wanted: &WantedLetters) {
+    match &wanted.refusal {
         Some(error) => ctx.reply_error(&error.to_string()),
-        None => reply(ctx, *id, *call),
+        None => reply(ctx, wanted.id, wanted.call),
     }
 }
 
-/// CLIENT UNBLOCK, or the client is gone. What was decided already stays.
-pub(crate) fn leave(ctx: &Context<'_>, blocked: Blocked) {
+/// CLIENT UNBLOCK, or the client is gone: a LOCK.MAIL that has not been answered yet waits no more.
+pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) {
     let readers = READERS.get(ctx).borrow();
-    let id = readers.by_handle.get(&blocked).map(|reader| reader.id);
-    let waits = id.filter(|id| {
-        let waiting = readers.waiting.get(id);
-        waiting.is_some_and(|(handle, _)| *handle == blocked)
-    });
+    let waiting = readers.waiting.get(&wanted.id);
+    let waits = waiting.is_some_and(|(handle, _)| *handle == blocked);
     drop(readers);
-    if let Some(id) = waits {
-        let_go(ctx, id, None);
+    if waits {
+        let_go(ctx, wanted.id, None);
     }
-}
-
-/// The server has done with the handle.
-pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
-    READERS.get(ctx).borrow_mut().by_handle.remove(&blocked);
 }
 
 const NO_PRIMARY: Error = Error::Unblocked("this server is not the primary any more, ask again");

@@ -12,61 +12,22 @@
 //! decision and its delivery but the client's going away. A grant that nobody could be told of is
 //! undone, see `undelivered`.
 
-use std::cell::{LazyCell, RefCell};
-use std::collections::BTreeMap;
-
 use mortise_core::{Decided, Instant, KeyId, Verdict, WaiterId};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context, MainThread, Viewer};
+use crate::ffi::{Blocked, Context, Viewer};
 use crate::totals;
 use crate::waiting::answer::Answer;
+use crate::waiting::clients::{self, WantedLock};
 use crate::waiting::mail;
 use crate::waiting::post;
 use crate::waiting::queue;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::wake;
 
-static WAITERS: MainThread<LazyCell<RefCell<Waiters>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
-/// A blocked client.
-#[derive(Debug)]
-struct Entry {
-    waiter: WaiterId,
-    /// `None` while it waits.
-    answer: Option<Answer>,
-    /// The client got its answer.
-    delivered: bool,
-}
-
-/// Every blocked client.
-#[derive(Debug, Default)]
-struct Waiters {
-    by_handle: BTreeMap<Blocked, Entry>,
-    handles: BTreeMap<WaiterId, Blocked>,
-}
-
 /// A client that was blocked just now.
 pub(super) fn add(ctx: &Context<'_>, waiter: WaiterId, blocked: Blocked) {
-    let mut waiters = WAITERS.get(ctx).borrow_mut();
-    let entry = Entry {
-        waiter,
-        answer: None,
-        delivered: false,
-    };
-    waiters.by_handle.insert(blocked, entry);
-    waiters.handles.insert(waiter, blocked);
-}
-
-/// Clients whose requests wait.
-pub(super) fn blocked(ctx: &Context<'_>) -> usize {
-    WAITERS.get(ctx).borrow().handles.len()
-}
-
-/// Clients that are blocked or about to be let go.
-pub(crate) fn len(ctx: &Context<'_>) -> usize {
-    WAITERS.get(ctx).borrow().by_handle.len()
+    clients::all(ctx).borrow_mut().add_waiter(blocked, waiter);
 }
 
 /// A settle has decided a waiter of the key.
@@ -135,16 +96,10 @@ pub(crate) fn answer_null(ctx: &Context<'_>, id: WaiterId) {
 }
 
 fn answer_waiter(ctx: &Context<'_>, id: WaiterId, answer: Answer) {
-    let mut waiters = WAITERS.get(ctx).borrow_mut();
-    let Some(blocked) = waiters.handles.remove(&id) else {
-        return;
-    };
-    let Some(entry) = waiters.by_handle.get_mut(&blocked) else {
-        return;
-    };
-    entry.answer = Some(answer);
-    drop(waiters);
-    wake::wake(ctx, blocked);
+    let blocked = clients::all(ctx).borrow_mut().answer_waiter(id, answer);
+    if let Some(blocked) = blocked {
+        wake::wake(ctx, blocked);
+    }
 }
 
 /// Answers one waiter whose time is up. False if there is none.
@@ -159,63 +114,31 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
     true
 }
 
-/// The server asks for the reply of a client that was let go.
-pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
-    deliver(ctx, blocked);
-}
-
-/// CLIENT UNBLOCK. What was decided already is delivered; else the wait ends.
-pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
-    leave(ctx, blocked);
-    deliver(ctx, blocked);
-}
-
-/// The client is gone.
-pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
-    leave(ctx, blocked);
-}
-
-/// The server has done with the handle.
-pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
-    let entry = WAITERS.get(ctx).borrow_mut().by_handle.remove(&blocked);
-    if let Some(entry) = entry
-        && !entry.delivered
+/// CLIENT UNBLOCK, or the client is gone: one that has not been answered yet waits no more.
+pub(super) fn leave(ctx: &Context<'_>, wanted: &WantedLock) {
+    if wanted.answer.is_none()
+        && let Some(key) = end(ctx, wanted.waiter, Answer::Null)
     {
-        undelivered::untold(ctx, entry.waiter);
-    }
-}
-
-/// A client that was not decided yet waits no more.
-fn leave(ctx: &Context<'_>, blocked: Blocked) {
-    let waiters = WAITERS.get(ctx).borrow();
-    let Some(entry) = waiters.by_handle.get(&blocked) else {
-        return;
-    };
-    if entry.answer.is_some() {
-        return;
-    }
-    let id = entry.waiter;
-    drop(waiters);
-    if let Some(key) = end(ctx, id, Answer::Null) {
         queue::mark_if_waited_at(ctx, &key);
     }
 }
 
-fn deliver(ctx: &Context<'_>, blocked: Blocked) {
-    let (id, answer) = {
-        let mut waiters = WAITERS.get(ctx).borrow_mut();
-        let Some(entry) = waiters.by_handle.get_mut(&blocked) else {
-            return ctx.reply_null();
-        };
-        entry.delivered = true;
-        (entry.waiter, entry.answer.clone())
-    };
-    match answer {
+/// The server asks for the reply of a client.
+pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) {
+    clients::all(ctx).borrow_mut().set_delivered(blocked);
+    match &wanted.answer {
         // Not if its owner has left the key meanwhile.
-        Some(Answer::Token(token)) if undelivered::told(ctx, id, ctx.client_id()) => {
+        Some(Answer::Token(token)) if undelivered::told(ctx, wanted.waiter, ctx.client_id()) => {
             ctx.reply_integer(token.get() as i64);
         }
         Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
         Some(Answer::Token(_) | Answer::Null) | None => ctx.reply_null(),
+    }
+}
+
+/// The server has done with a client.
+pub(super) fn on_freed(ctx: &Context<'_>, wanted: &WantedLock) {
+    if !wanted.delivered {
+        undelivered::untold(ctx, wanted.waiter);
     }
 }
