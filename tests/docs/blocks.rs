@@ -6,7 +6,7 @@ use crate::pages::{self, Block};
 use crate::typed::PROMPT;
 
 /// Who runs the blocks of a language as they stand on the pages that the runner names.
-const RUNNERS: [(&str, &[&str]); 11] = [
+const RUNNERS: [(&str, &[&str]); 12] = [
     (
         "python",
         &[
@@ -28,6 +28,7 @@ const RUNNERS: [(&str, &[&str]); 11] = [
         "xml",
         &["helpers/java/src/test/java/mortise/ReadmeTest.java"],
     ),
+    ("php", &["helpers/php/tests/ReadmeTest.php"]),
     ("acl", &["tests/docs/security.rs"]),
     ("sql", &["tests/failover/fencing.rs"]),
     ("lua", &["tests/failover/fencing.rs"]),
@@ -55,7 +56,7 @@ const NOT_RUN: [(&str, &str, &str); 1] = [(
 )];
 
 /// Lines for a shell that begin otherwise than with `make` or `scripts/`, and why nothing runs them here.
-const IN_A_SHELL: [(&str, &str); 11] = [
+const IN_A_SHELL: [(&str, &str); 12] = [
     ("git clone ", "the reader has a repository to clone"),
     (
         "git apply ",
@@ -74,6 +75,7 @@ const IN_A_SHELL: [(&str, &str); 11] = [
         "helpers/python/interop does",
     ),
     ("npm install ", "helpers/node/interop does"),
+    ("composer ", "helpers/php/tests/ReadmeTest.php does"),
     ("npx tsc ", "helpers/node/test/examples.test.js does"),
     ("node stock.mjs", "helpers/node/test/examples.test.js does"),
 ];

@@ -1,0 +1,232 @@
+<?php
+
+/*
+ * The connection that locks have for themselves, over phpredis or predis, the clock that leases are measured by, and what is thrown.
+ * Nothing here knows what a lock is.
+ */
+
+declare(strict_types=1);
+
+namespace Mortise;
+
+/** Whatever this library throws, but for wrong arguments (\InvalidArgumentException). */
+abstract class LockException extends \RuntimeException
+{
+}
+
+/** Others held the lock for as long as the call was to wait. */
+final class NotGranted extends LockException
+{
+}
+
+/** The hold is over though nobody released it: another may hold the lock by now. */
+final class Lost extends LockException
+{
+}
+
+/** The server could not be asked, or has not answered in time. */
+final class Unavailable extends LockException
+{
+    /** @param bool $sent whether the request may have reached the server */
+    public function __construct(string $message, public readonly bool $sent, ?\Throwable $previous = null)
+    {
+        parent::__construct($message, 0, $previous);
+    }
+}
+
+/** The server has refused. The text is its own; `$reason` is the first word of it, such as DEADLOCK or NOPERM. */
+class Refused extends LockException
+{
+    public readonly string $reason;
+
+    public function __construct(string $message)
+    {
+        parent::__construct($message);
+        $this->reason = strtok($message, ' ') ?: '';
+    }
+
+    /** Whether the server says no more than "not here" or "not now": it has changed nothing, and a later attempt may succeed. */
+    public function isPassing(): bool
+    {
+        return in_array($this->reason, ['READONLY', 'MOVED', 'ASK', 'TRYAGAIN', 'CLUSTERDOWN', 'MASTERDOWN', 'LOADING', 'UNBLOCKED', 'LEFT'], true);
+    }
+}
+
+/** The server found that this wait would never end. The text names the keys. */
+final class Deadlock extends Refused
+{
+}
+
+/** Milliseconds that do not step with the wall clock. */
+final class Clock
+{
+    /** Leases count while the machine sleeps, and hrtime() stands still then. /proc/uptime does not; it counts in 10 ms. */
+    private const BOOT = '/proc/uptime';
+    private const STEP = 10;
+
+    /** What may have passed beyond the difference of two times of this clock. */
+    public static function error(): int
+    {
+        return self::boot() === null ? 0 : self::STEP;
+    }
+
+    public static function now(): float
+    {
+        return self::boot() ?? hrtime(true) / 1e6;
+    }
+
+    private static function boot(): ?float
+    {
+        $text = @file_get_contents(self::BOOT, length: 32);
+        return $text ? (float) $text * 1000 : null;
+    }
+}
+
+/** One connection, made when it is needed and made anew after any trouble. Sends nothing twice. */
+final class Connection
+{
+    private const CONNECT = 2.0; // seconds
+
+    /** @var \Redis|\Predis\Client|null */
+    private ?object $client = null;
+    private float $timeout = 0;
+
+    /** @param \Closure(float): object $connect makes a client of its own; takes the seconds after which a read fails */
+    private function __construct(private readonly \Closure $connect)
+    {
+    }
+
+    /**
+     * A connection to the server of this client, but not the client's own.
+     *
+     * @param \Redis|\Predis\ClientInterface|\Closure(): (\Redis|\Predis\ClientInterface) $client
+     */
+    public static function like(object $client): self
+    {
+        return new self(match (true) {
+            $client instanceof \Closure => fn (float $timeout) => self::given($client(), $timeout),
+            $client instanceof \Redis => fn (float $timeout) => self::phpredis($client, $timeout),
+            $client instanceof \Predis\ClientInterface => fn (float $timeout) => self::predis($client, $timeout),
+            default => throw new \InvalidArgumentException('Locks need a \Redis, a Predis\Client or a closure that makes one, not ' . get_debug_type($client)),
+        });
+    }
+
+    /** What the user's closure has made: it is nobody else's. Predis has no other way to set a time-out than to connect. */
+    private static function given(object $client, float $timeout): object
+    {
+        if ($client instanceof \Redis && $client->getPersistentID() !== null) {
+            throw new \InvalidArgumentException('The closure has to return a connection of its own, and not a persistent one');
+        }
+        return $client instanceof \Predis\ClientInterface ? self::predis($client, $timeout) : $client;
+    }
+
+    private static function phpredis(\Redis $model, float $timeout): \Redis
+    {
+        if (!$model->getHost()) {
+            throw new \InvalidArgumentException('This \Redis has not been connected, so that nobody knows where to; hand over a closure that connects');
+        }
+        $client = new \Redis();
+        @$client->connect($model->getHost(), $model->getPort(), min($model->getTimeout() ?: self::CONNECT, self::CONNECT, $timeout));
+        if ($auth = $model->getAuth()) {
+            $client->auth($auth);
+        }
+        if ($model->getDbNum() > 0) {
+            $client->select($model->getDbNum());
+        }
+        return $client;
+    }
+
+    private static function predis(\Predis\ClientInterface $model, float $timeout): \Predis\Client
+    {
+        $node = $model->getConnection();
+        if (method_exists($node, 'getMaster')) { // of Sentinel's, or of a primary with replicas: it says who is the primary now
+            $node = $node->getMaster();
+        }
+        if (!$node instanceof \Predis\Connection\NodeConnectionInterface) {
+            throw new \InvalidArgumentException('Locks need a client of one server, not ' . get_debug_type($node));
+        }
+        $own = ['persistent' => false, 'async_connect' => false, 'read_write_timeout' => $timeout];
+        $parameters = $node->getParameters()->toArray();
+        unset($parameters['retry']); // it is for sending again
+        $own['timeout'] = min((float) ($parameters['timeout'] ?? self::CONNECT), self::CONNECT, $timeout);
+        return new \Predis\Client($own + $parameters);
+    }
+
+    /**
+     * The reply: int, string, array or null. An error reply is thrown.
+     *
+     * @param list<string|int> $words
+     * @param float $seconds after which the connection is given up, with the reply
+     * @throws Refused|Unavailable
+     */
+    public function call(array $words, float $seconds): mixed
+    {
+        $sent = false;
+        try {
+            $this->connect($seconds);
+            $sent = true;
+            return $this->client instanceof \Redis ? $this->askPhpredis($words) : $this->askPredis($words);
+        } catch (\RedisException | \Predis\PredisException $trouble) {
+            $this->close();
+            throw new Unavailable("$words[0]: {$trouble->getMessage()}", $sent, $trouble);
+        }
+    }
+
+    /** Makes sure that there is a connection on which a read fails after so many seconds. */
+    private function connect(float $seconds): void
+    {
+        $stream = $this->client instanceof \Predis\Client ? $this->client->getConnection()->getResource() : null;
+        if ($this->client === null || ($stream !== null && !is_resource($stream) && $this->timeout !== $seconds)) {
+            $this->close();
+            $this->client = ($this->connect)($seconds);
+            if ($this->client instanceof \Redis) {
+                $this->client->setOption(\Redis::OPT_MAX_RETRIES, 0);
+                $this->client->setOption(\Redis::OPT_REPLY_LITERAL, true);
+                $this->client->setOption(\Redis::OPT_TCP_KEEPALIVE, true);
+            } else {
+                $this->client->connect();
+            }
+        } elseif (is_resource($stream)) {
+            stream_set_timeout($stream, (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
+        }
+        if ($this->client instanceof \Redis) {
+            $this->client->setOption(\Redis::OPT_READ_TIMEOUT, $seconds);
+        }
+        $this->timeout = $seconds;
+    }
+
+    private function askPhpredis(array $words): mixed
+    {
+        $this->client->clearLastError();
+        $reply = $trouble = null;
+        try {
+            $reply = $this->client->rawCommand(...$words);
+        } catch (\RedisException $trouble) { // a server's error, too, by its first word
+        }
+        $error = $this->client->getLastError();
+        if ($error !== null) {
+            throw self::refusal($error);
+        }
+        return $trouble ? throw $trouble : ($reply === false ? null : $reply);
+    }
+
+    private function askPredis(array $words): mixed
+    {
+        $reply = $this->client->executeRaw(array_map(strval(...), $words), $error);
+        return $error ? throw self::refusal($reply) : $reply;
+    }
+
+    private static function refusal(string $error): Refused
+    {
+        return str_starts_with($error, 'DEADLOCK ') ? new Deadlock($error) : new Refused($error);
+    }
+
+    public function close(): void
+    {
+        [$client, $this->client] = [$this->client, null];
+        try {
+            $client instanceof \Redis ? $client->close() : $client?->disconnect();
+        } catch (\RedisException | \Predis\PredisException) {
+        }
+    }
+}

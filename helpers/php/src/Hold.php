@@ -1,0 +1,222 @@
+<?php
+
+/*
+ * A hold: one acquisition of a lock, from the grant to its release or loss, and what may be believed of it meanwhile.
+ */
+
+declare(strict_types=1);
+
+namespace Mortise;
+
+final class Hold
+{
+    private readonly int $process;
+    private readonly float $since;
+    /** When it may no longer be believed in. Null where this process was granted nothing: there only the server is asked. */
+    private ?float $until = null;
+    private bool $lost = false;
+    private bool $givenUp = false;
+
+    /** @internal `$sent` is when the request was sent that was granted; without it, another process holds. */
+    public function __construct(
+        private readonly Locks $locks,
+        public readonly string $name,
+        public readonly string $owner,
+        private int $token,
+        private readonly float $lease = 30.0,
+        ?float $sent = null,
+    ) {
+        $this->process = getmypid();
+        $this->since = Clock::now();
+        if ($sent !== null) {
+            $this->believe($sent, $lease);
+        }
+    }
+
+    /** Larger than every token granted before: send it with each write, and let the store refuse smaller ones. */
+    public function token(): int
+    {
+        return $this->token;
+    }
+
+    /** Whether it may be believed in: by this process's own clock; nobody is asked. A check is no fence: that is the token's work. */
+    public function held(): bool
+    {
+        return $this->left() > 0;
+    }
+
+    /** For how many seconds more it may be believed in. */
+    public function left(): float
+    {
+        return !$this->isOwn() || $this->lost || $this->until === null ? 0.0 : max(0.0, $this->until - Clock::now()) / 1000;
+    }
+
+    /** @internal Whether this process has it to give back. To a child of fork() a lock of its parent is one that it does not hold. */
+    public function isOwn(): bool
+    {
+        return !$this->givenUp && $this->process === getmypid();
+    }
+
+    private function believe(float $sent, float $lease): void
+    {
+        $this->until = max($this->until ?? 0.0, $sent + $lease * 990 - 2 - Clock::error());
+    }
+
+    /** Refuses what is over, before anything is asked. */
+    private function mine(string $what): void
+    {
+        if (!$this->isOwn()) {
+            throw new \LogicException("Cannot $what the lock $this->name: it was released or passed on, or another process holds it");
+        }
+        if ($this->lost || ($this->until !== null && !$this->held())) {
+            throw $this->lose("it was over before its $what");
+        }
+    }
+
+    /** What this process was granted, and what may still be of it on the server, leaves. */
+    private function lose(string $how): Lost
+    {
+        if (!$this->lost && $this->until !== null) {
+            $this->locks->leave($this->name, $this->owner);
+        }
+        $this->lost = true;
+        return new Lost("The lock $this->name is lost: $how");
+    }
+
+    /**
+     * From now on the lease is this many seconds, or what is left of it if that is more. Without an argument, as many as it was taken for.
+     *
+     * @throws Lost
+     * @throws Unavailable if nothing was answered for as long as it may be believed in, 10 s at most
+     */
+    public function refresh(?float $lease = null): void
+    {
+        $this->mine('refresh');
+        $lease ??= $this->lease;
+        // The belief counts from the first time that it was sent, so that it does not matter which was answered.
+        $sent = Clock::now();
+        $words = ['LOCK.RENEW', $this->name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
+        $token = $this->locks->insist($words, $this->until === null ? INF : $this->left());
+        if ($token !== $this->token) {
+            throw $this->lose('the server knows it no longer');
+        }
+        if ($this->until !== null && !$this->held()) { // a belief that has run out is never taken up again
+            throw $this->lose('it was over before its refresh was answered');
+        }
+        $this->believe($sent, $lease);
+    }
+
+    /**
+     * Gives it back.
+     *
+     * @param float $atLeast seconds since the grant in which the lock stays taken, by nobody
+     * @throws Lost if it was lost before; the lock is free then, or another's
+     */
+    public function release(float $atLeast = 0.0): void
+    {
+        $this->mine('release');
+        $this->givenUp = true;
+        $rest = (int) ceil($this->since + $atLeast * 1000 - Clock::now());
+        if ($rest > 0) {
+            $this->keepFor($rest);
+            return;
+        }
+        try {
+            $left = $this->locks->call(['LOCK.RELEASE', $this->name, $this->owner, 'ALL', 'TOKEN', $this->token]);
+        } catch (Unavailable | Refused $trouble) {
+            // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
+            $this->locks->leave($this->name, $this->owner);
+            if ($trouble instanceof Refused && !$trouble->isPassing()) {
+                throw $trouble;
+            }
+            return;
+        }
+        if ($left === null) {
+            throw $this->lose('it was over before its release');
+        }
+    }
+
+    /** Passes the hold to a name that nobody uses. Asking again is safe: null means then that it was done, or that the hold is gone. */
+    private function keepFor(int $milliseconds): void
+    {
+        $words = ['LOCK.PASS', $this->name, $this->owner, $this->locks->owner(null), $milliseconds, 'TOKEN', $this->token];
+        try {
+            $passed = $this->locks->call($words);
+        } catch (Unavailable) {
+            $passed = $this->locks->insist($words, INF) ?? 0;
+        }
+        if ($passed === null) {
+            throw $this->lose('it was over before its release');
+        }
+    }
+
+    /**
+     * Passes the hold to another owner's name, and returns its new token. That owner believes in it from a `restore()` of its own.
+     *
+     * @throws Lost|Refused|Unavailable
+     */
+    public function passTo(string $owner, float $lease): int
+    {
+        $this->mine('pass');
+        $this->givenUp = true;
+        try {
+            $token = $this->locks->call(['LOCK.PASS', $this->name, $this->owner, $owner, Lock::milliseconds($lease), 'TOKEN', $this->token]);
+        } catch (Unavailable $trouble) {
+            $this->locks->leave($this->name, $this->owner);
+            $this->locks->leave($this->name, $owner);
+            throw $trouble;
+        }
+        return $token ?? throw $this->lose('it was over before it was passed on');
+    }
+
+    /** From reading to writing, if nobody else reads: else false. The token is a new one then. */
+    public function upgrade(): bool
+    {
+        $this->mine('upgrade');
+        $sent = Clock::now();
+        $token = $this->orLeave(['LOCK.WLOCK', $this->name, $this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
+        if ($token === null) {
+            return false;
+        }
+        $this->token = $token;
+        $this->believe($sent, $this->lease);
+        return true;
+    }
+
+    /** From writing to reading: readers that wait come in. */
+    public function downgrade(): void
+    {
+        $this->mine('downgrade');
+        $token = $this->orLeave(['LOCK.RLOCK', $this->name, $this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
+        if ($token === null || $this->orLeave(['LOCK.RELEASE', $this->name, $this->owner, 'WRITE', 'HOLDS', 0, 'TOKEN', $token]) === null) {
+            throw $this->lose('it was over before its downgrade');
+        }
+    }
+
+    /** A command whose unknown outcome ends the hold. */
+    private function orLeave(array $words): mixed
+    {
+        try {
+            return $this->locks->call($words);
+        } catch (Unavailable $trouble) {
+            $this->lose('nothing is known of it any more');
+            throw $trouble;
+        }
+    }
+
+    /**
+     * Runs a Redis command on the lock's server if, in that moment, the lock is held by this token. Returns its reply.
+     *
+     * @throws Lost if it is not; nothing was run then
+     * @throws Unavailable with `sent`: nobody knows whether it was run
+     */
+    public function guard(string|int ...$command): mixed
+    {
+        $this->mine('use');
+        try {
+            return $this->locks->call(['LOCK.GUARD', $this->name, $this->owner, $this->token, ...$command]);
+        } catch (Refused $refused) {
+            throw $refused->reason === 'NOTHELD' ? $this->lose('the server knows it no longer') : $refused;
+        }
+    }
+}

@@ -1,0 +1,347 @@
+<?php
+
+/*
+ * Locks in the server: what a PHP process asks, believes and leaves.
+ *
+ * One rule stands above the others: a hold whose state is unknown is never kept. Each attempt has a name of its own. If its outcome
+ * is unknown, the name leaves the lock (LOCK.LEAVE … FOR), and the next attempt has another name.
+ *
+ * A PHP process has no background. It waits blocked in its request, and nothing renews a lease but a call of `refresh()`.
+ */
+
+declare(strict_types=1);
+
+namespace Mortise;
+
+/** All locks of one process on one server. They share one connection, which is none of the application's. */
+final class Locks
+{
+    private const REPLY = 2.0; // seconds in which the server has to answer
+    private const LATE = 1.0; // seconds after the end of a wait in which its answer may still come
+    private const LEAVE = 0.5; // seconds in which a LEAVE has to be answered, or is sent again later
+    private const SLICE = 600.0; // seconds of a wait without a limit after which it is asked for anew, so that a dead network shows
+    private const PATIENCE = 10.0; // seconds for which a wait without a limit bears a server that answers nothing
+    private const PAUSE = 50_000; // µs between attempts of which the server has answered nothing useful
+    private const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that has left changes nothing
+
+    private Connection $connection;
+    private string $id;
+    private int $process;
+    private int $count = 0;
+    /** @var array<string, list<string|int>> the LEAVEs that the server has not answered yet, by the name that leaves */
+    private array $leaves = [];
+    /** @var list<Connection> of the processes that this one was forked from: closing them here could disturb those */
+    private static array $inherited = [];
+
+    /** @param \Redis|\Predis\ClientInterface|\Closure(): (\Redis|\Predis\ClientInterface) $client says where the server is; it is not
+     *     used itself. A closure makes a connection, anew after any trouble: for TLS options of phpredis, or to ask Sentinel */
+    public function __construct(private readonly object $client)
+    {
+        $this->begin();
+    }
+
+    private function begin(): void
+    {
+        $this->connection = Connection::like($this->client);
+        $this->process = getmypid();
+        $this->id = strtr(base64_encode(random_bytes(12)), '+/', '-_');
+        $this->leaves = [];
+    }
+
+    /** A child of fork() has neither the names of its parent nor its connection. */
+    private function here(): void
+    {
+        if ($this->process !== getmypid()) {
+            self::$inherited[] = $this->connection;
+            $this->begin();
+        }
+    }
+
+    /**
+     * A lock that one holds at a time.
+     *
+     * @param float $lease seconds for which it is held without a `refresh()`, 0.02 at least
+     * @param ?string $task who asks: the server finds deadlocks between tasks, and another process finds the hold by this name
+     */
+    public function lock(string $name, float $lease = 30.0, ?string $task = null): Lock
+    {
+        return new Lock($this, 'LOCK.ACQUIRE', $name, $lease, $task);
+    }
+
+    /** The same lock for readers, who share it; `lock()` is its writer. */
+    public function read(string $name, float $lease = 30.0, ?string $task = null): Lock
+    {
+        return new Lock($this, 'LOCK.RLOCK', $name, $lease, $task);
+    }
+
+    /** A lock that is shared up to a total of `$limit` permits. All its users have to name the same limit. */
+    public function semaphore(string $name, int $limit, int $permits = 1, float $lease = 30.0, ?string $task = null): Lock
+    {
+        return new Lock($this, 'LOCK.RLOCK', $name, $lease, $task, $permits, $limit);
+    }
+
+    /** Continues what another process holds, under the same name: null if that is over. The other must not go on with it. */
+    public function restore(string $name, string $owner, int $token, float $lease = 30.0): ?Hold
+    {
+        $hold = $this->hold($name, $owner, $token);
+        try {
+            $hold->refresh($lease);
+            return $hold;
+        } catch (Lost) {
+            return null;
+        }
+    }
+
+    /** Takes what another process holds over to a name of its own: null if that is over. Of several who try, one gets it. */
+    public function takeOver(string $name, string $owner, int $token, float $lease = 30.0): ?Hold
+    {
+        $own = $this->owner(null);
+        $sent = Clock::now();
+        try {
+            $passed = $this->call(['LOCK.PASS', $name, $owner, $own, Lock::milliseconds($lease), 'TOKEN', $token]);
+        } catch (Unavailable $trouble) {
+            $this->leave($name, $own);
+            throw $trouble;
+        }
+        return $passed === null ? null : new Hold($this, $name, $own, $passed, $lease, $sent);
+    }
+
+    /** What another process holds, to be released here or asked about; nothing is asked now. */
+    public function hold(string $name, string $owner, int $token): Hold
+    {
+        return new Hold($this, $name, $owner, $token);
+    }
+
+    /**
+     * Who holds the lock, by the server.
+     *
+     * @return list<array{owner: string, write: int, read: int, token: int, lease: int}> `lease` in milliseconds left
+     */
+    public function holders(string $name): array
+    {
+        $info = self::fields($this->call(['LOCK.INFO', $name, 'COUNT', 2 ** 31 - 1]) ?? []);
+        return array_map(self::fields(...), $info['holds'] ?? []);
+    }
+
+    /** A map as RESP2 and RESP3 have it. */
+    private static function fields(array $map): array
+    {
+        return array_is_list($map) ? array_column(array_chunk($map, 2), 1, 0) : $map;
+    }
+
+    /** @internal A name that was never used before. */
+    public function owner(?string $task): string
+    {
+        $this->here();
+        $own = $this->id . ':' . $this->count++;
+        return $task === null ? $own : "$task##$own";
+    }
+
+    /** @internal Sends one command, after what has to leave. */
+    public function call(array $words, float $seconds = self::REPLY): mixed
+    {
+        $this->here();
+        $this->sendLeaves();
+        return $this->ask($words, $seconds);
+    }
+
+    private function ask(array $words, float $seconds): mixed
+    {
+        try {
+            return $this->connection->call($words, $seconds);
+        } catch (Refused $refused) {
+            if ($refused->isPassing()) {
+                $this->connection->close(); // the server may be another one next time
+            }
+            throw $refused;
+        }
+    }
+
+    /** @internal Repeats a command whose second time does what its first did, until it is answered or these seconds are over. */
+    public function insist(array $words, float $seconds): mixed
+    {
+        for ($end = Clock::now() + 1000 * min($seconds, self::PATIENCE);; usleep(self::PAUSE)) {
+            try {
+                return $this->call($words);
+            } catch (Unavailable | Refused $trouble) {
+                if (($trouble instanceof Refused && !$trouble->isPassing()) || Clock::now() > $end) {
+                    throw $trouble;
+                }
+            }
+        }
+    }
+
+    /** @internal Leaves what is not known: now if the server answers, else before the next command, or when this object goes. */
+    public function leave(string $name, string $owner): void
+    {
+        $this->here();
+        $this->leaves[$owner] = ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR];
+        try {
+            $this->sendLeaves();
+        } catch (Unavailable | Refused) {
+        }
+    }
+
+    private function sendLeaves(): void
+    {
+        foreach ($this->leaves as $owner => $words) {
+            try {
+                $this->ask($words, self::LEAVE);
+            } catch (Refused $refused) {
+                if ($refused->isPassing()) {
+                    throw $refused;
+                }
+            }
+            unset($this->leaves[$owner]);
+        }
+    }
+
+    public function __destruct()
+    {
+        if ($this->process === getmypid()) {
+            try {
+                $this->sendLeaves();
+            } catch (LockException) {
+            }
+        }
+    }
+
+    /** @internal What `Lock::acquire()` does. */
+    public function acquire(Lock $lock, float $wait): ?Hold
+    {
+        $end = Clock::now() + 1000 * max(0, $wait);
+        for ($silent = null;; usleep(self::PAUSE)) {
+            $left = max(0, $end - Clock::now()) / 1000;
+            try {
+                $hold = $this->attempt($lock, min($left, self::SLICE));
+                if ($hold !== null || $left <= self::SLICE) {
+                    return $hold;
+                }
+                $silent = null;
+            } catch (Unavailable $trouble) {
+                $silent ??= Clock::now();
+                if (Clock::now() >= min($end, $wait === INF ? $silent + 1000 * self::PATIENCE : INF)) {
+                    throw $trouble;
+                }
+            } catch (Lost) { // granted, and over before it was known
+            } catch (Refused $refused) {
+                if (!$refused->isPassing() && !$this->isStringLock($refused, $lock)) {
+                    throw $refused;
+                }
+                if (Clock::now() >= $end) {
+                    return $refused->isPassing() ? throw $refused : null;
+                }
+                $silent = null;
+            }
+        }
+    }
+
+    /** Whether another library has the lock, by SET NX: that one is waited for, too. */
+    private function isStringLock(Refused $refused, Lock $lock): bool
+    {
+        return $refused->reason === 'WRONGTYPE' && in_array($this->call(['TYPE', $lock->name]), ['string', 'none'], true);
+    }
+
+    /** A lease begins with the grant, and nobody knows when that was: a grant after a long wait is asked about. */
+    private function confirm(Lock $lock, Hold $hold): Hold
+    {
+        $sent = Clock::now();
+        $token = $this->ask(['LOCK.RENEW', $lock->name, $hold->owner, Lock::milliseconds($lock->lease), 'TOKEN', $hold->token()], self::REPLY);
+        return $token !== null ? new Hold($this, $lock->name, $hold->owner, $token, $lock->lease, $sent)
+            : throw new Lost("The lock $lock->name was over before its grant was known");
+    }
+
+    /** One request, under one name. */
+    private function attempt(Lock $lock, float $wait): ?Hold
+    {
+        $this->here();
+        $this->sendLeaves();
+        $owner = $this->owner($lock->task);
+        $sent = Clock::now();
+        $waits = (int) ($wait * 1000);
+        $hold = null;
+        try {
+            $token = $this->ask($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY);
+            if ($token === null) {
+                return null;
+            }
+            $hold = new Hold($this, $lock->name, $owner, $token, $lock->lease, $sent);
+            return $hold->left() < $lock->lease / 2 ? $this->confirm($lock, $hold) : $hold;
+        } catch (Unavailable | Refused $trouble) {
+            if ($hold !== null || ($trouble instanceof Unavailable && $trouble->sent)) {
+                $this->leave($lock->name, $owner);
+            }
+            throw $trouble;
+        }
+    }
+}
+
+/** A lock to be taken: what is asked for, each time that `acquire()` or `run()` is called. */
+final class Lock
+{
+    public function __construct(
+        private readonly Locks $locks,
+        private readonly string $command,
+        public readonly string $name,
+        public readonly float $lease,
+        public readonly ?string $task,
+        private readonly int $permits = 1,
+        private readonly ?int $limit = null,
+    ) {
+        self::milliseconds($lease);
+        if ($task !== null && ($task === '' || strlen($task) > 200)) {
+            throw new \InvalidArgumentException('A task has a name of 1 to 200 bytes, and not ' . strlen($task));
+        }
+        if ($permits < 1 || ($limit !== null && $permits > $limit)) {
+            throw new \InvalidArgumentException("There are between 1 and $limit permits to be taken, and not $permits");
+        }
+    }
+
+    /** @internal */
+    public static function milliseconds(float $lease): int
+    {
+        // From a shorter one nothing would be left to believe in.
+        if (!($lease >= 0.02 && $lease < 1e12)) {
+            throw new \InvalidArgumentException("A lease is 0.02 seconds at least, and not $lease");
+        }
+        return (int) round($lease * 1000);
+    }
+
+    /** @internal @return list<string|int> */
+    public function words(string $owner, int $wait): array
+    {
+        // WAIT 0 would be without a limit.
+        $waits = $wait > 0 ? ['WAIT', $wait] : [];
+        $limit = $this->limit === null ? [] : ['LIMIT', $this->limit];
+        return [$this->command, $this->name, $owner, self::milliseconds($this->lease), 'HOLDS', $this->permits, ...$limit, ...$waits];
+    }
+
+    /**
+     * Takes the lock; null if others hold it for `$wait` seconds. The process waits blocked, in the server's queue. INF is without a limit.
+     *
+     * @throws Deadlock|Refused|Unavailable at the end of the wait, or after 10 s of a wait without a limit in which nothing was answered
+     */
+    public function acquire(float $wait = 0.0): ?Hold
+    {
+        return $this->locks->acquire($this, $wait);
+    }
+
+    /**
+     * Runs `$work`, which is given the Hold, while holding the lock, and returns what it returns.
+     *
+     * @param float $atLeast seconds for which the lock stays taken from its grant on, however soon the work ends
+     * @throws NotGranted if others hold it for `$wait` seconds, without having run anything
+     * @throws Lost if it was lost before the work ended; what the work threw is that one's `getPrevious()`
+     */
+    public function run(callable $work, float $wait = 10.0, float $atLeast = 0.0): mixed
+    {
+        $hold = $this->acquire($wait) ?? throw new NotGranted("The lock $this->name is held by others");
+        try {
+            return $work($hold);
+        } finally {
+            if ($hold->isOwn()) {
+                $hold->release($atLeast);
+            }
+        }
+    }
+}

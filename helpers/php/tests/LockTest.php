@@ -1,0 +1,288 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+use Mortise\Deadlock;
+use Mortise\Hold;
+use Mortise\Locks;
+use Mortise\Lost;
+use Mortise\NotGranted;
+use Mortise\Refused;
+
+/** What the library does on a server and a network that work. */
+final class LockTest extends TestCase
+{
+    /** @dataProvider libraries */
+    public function testAWorkRunsWhileTheLockIsHeldAndItsResultIsReturned(string $library): void
+    {
+        $locks = $this->locks($library);
+        $result = $locks->lock('stock')->run(function (Hold $hold) use ($locks) {
+            $this->assertTrue($hold->held());
+            $this->assertNull($locks->lock('stock')->acquire());
+            return 'sold';
+        });
+        $this->assertSame('sold', $result);
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testAWorkThatThrowsReleasesTheLock(string $library): void
+    {
+        try {
+            $this->locks($library)->lock('stock')->run(fn () => throw new \DomainException('sold out'));
+            $this->fail();
+        } catch (\DomainException $thrown) {
+            $this->assertSame('sold out', $thrown->getMessage());
+        }
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testALockThatOthersHoldRunsNothing(string $library): void
+    {
+        self::$server->occupy('stock');
+        $this->expectException(NotGranted::class);
+        $this->locks($library)->lock('stock')->run(fn () => $this->fail('it was run'), wait: 0.1);
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaiterIsGrantedTheLockWhenItIsReleasedAndSendsOneRequest(string $library): void
+    {
+        self::$server->occupy('stock');
+        $before = self::$server->calls('acquire');
+        $waiting = new Child(fn () => $this->locks($library)->lock('stock')->acquire(60)->held());
+        eventually(fn () => self::$server->waiters() === 1);
+        self::$server->vacate('stock');
+        $this->assertTrue($waiting->result());
+        $this->assertSame($before + 1, self::$server->calls('acquire'));
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaiterThatIsGrantedLateHoldsForAWholeLease(string $library): void
+    {
+        self::$server->occupy('stock', 1_000);
+        $hold = $this->locks($library)->lock('stock', lease: 0.5)->acquire(60);
+        $this->assertTrue($hold->held());
+        $hold->release();
+    }
+
+    /** @dataProvider libraries */
+    public function testWhatIsLeftOfAWaitNeverBecomesAWaitForEver(string $library): void
+    {
+        self::$server->occupy('stock');
+        foreach ([0.0004, 0.001, 0, -1] as $wait) {
+            $this->assertNull($this->locks($library)->lock('stock')->acquire($wait));
+        }
+    }
+
+    /** @dataProvider libraries */
+    public function testReadersShareAndAWriterWaitsForThem(string $library): void
+    {
+        $locks = $this->locks($library);
+        $one = $locks->read('report')->acquire();
+        $two = $locks->read('report')->acquire();
+        $this->assertNull($locks->lock('report')->acquire());
+        $this->assertFalse($one->upgrade());
+        $two->release();
+        $token = $one->token();
+        $this->assertTrue($one->upgrade());
+        $this->assertGreaterThan($token, $one->token());
+        $this->assertNull($locks->read('report')->acquire());
+        $one->downgrade();
+        $this->assertNotNull($locks->read('report')->acquire());
+        $this->assertNull($locks->lock('report')->acquire());
+        $one->release();
+    }
+
+    /** @dataProvider libraries */
+    public function testARefreshKeepsTheLockForLongerAndNeverForLess(string $library): void
+    {
+        $locks = $this->locks($library);
+        $hold = $locks->lock('stock', lease: 10)->acquire();
+        $hold->refresh(60);
+        $this->assertGreaterThan(50, $hold->left());
+        $hold->refresh(1);
+        $this->assertGreaterThan(50, $hold->left());
+        $this->assertGreaterThan(50_000, $locks->holders('stock')[0]['lease']);
+    }
+
+    /** @dataProvider libraries */
+    public function testAHoldEndsByItselfAndIsNotBelievedInForLongerThanTheServerKeepsIt(string $library): void
+    {
+        $locks = $this->locks($library);
+        $hold = $locks->lock('stock', lease: 0.3)->acquire();
+        while ($hold->held()) {
+            $this->assertSame(1, self::$server->ask('EXISTS', 'stock'));
+        }
+        $next = $locks->lock('stock')->acquire(5);
+        $this->assertGreaterThan($hold->token(), $next->token());
+        $this->assertLost($hold->refresh(...));
+        $this->assertLost($hold->release(...));
+        $this->assertTrue($next->held(), 'the late release has released nothing of the next one');
+        $next->release();
+    }
+
+    /** @dataProvider libraries */
+    public function testAReleaseFailsWhereTheHoldWasLost(string $library): void
+    {
+        $locks = $this->locks($library);
+        $hold = $locks->lock('stock')->acquire();
+        self::$server->ask('DEL', 'stock');
+        self::$server->occupy('stock');
+        $this->assertLost($hold->release(...));
+        $this->assertNull($locks->lock('stock')->acquire(), 'it is still the other\'s');
+        $this->assertLost(fn () => $locks->lock('other')->run(fn () => self::$server->ask('DEL', 'other')));
+    }
+
+    /** @dataProvider libraries */
+    public function testARevokedHoldIsLostAtItsRefreshAndLeavesAtOnce(string $library): void
+    {
+        $hold = $this->locks($library)->lock('stock')->acquire();
+        self::$server->ask('LOCK.REVOKE', 'stock', $hold->owner);
+        $this->assertLost($hold->refresh(...));
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testACommandIsRunOnlyWhileTheLockIsHeld(string $library): void
+    {
+        $hold = $this->locks($library)->lock('stock')->acquire();
+        $this->assertSame('OK', $hold->guard('SET', 'level', 7));
+        $this->assertSame('7', $hold->guard('GET', 'level'));
+        $this->assertNull($hold->guard('GET', 'nothing'));
+        try {
+            $hold->guard('LPUSH', 'level', 1);
+            $this->fail();
+        } catch (Refused $refused) {
+            $this->assertSame('WRONGTYPE', $refused->reason);
+        }
+        self::$server->ask('DEL', 'stock');
+        $this->assertLost(fn () => $hold->guard('SET', 'level', 8));
+        $this->assertSame('7', self::$server->admin->get('level'));
+    }
+
+    /** @dataProvider libraries */
+    public function testAReleaseBeforeItsTimeLeavesTheLockTakenForThatTime(string $library): void
+    {
+        $locks = $this->locks($library);
+        $locks->lock('nightly', lease: 600)->run(fn () => null, atLeast: 2);
+        $left = $locks->holders('nightly')[0]['lease'];
+        $this->assertTrue($left > 0 && $left <= 2_000, "$left");
+        $this->assertNull($locks->lock('nightly')->acquire());
+        $this->assertNotNull($locks->lock('nightly')->acquire(60));
+    }
+
+    /** @dataProvider libraries */
+    public function testAHoldThatIsPassedOnIsTheOthers(string $library): void
+    {
+        $locks = $this->locks($library);
+        $hold = $locks->lock('stock')->acquire();
+        $token = $hold->passTo('the-runner', 60);
+        $this->assertFalse($hold->held());
+        $this->assertThrows(\LogicException::class, $hold->release(...));
+        $other = $this->locks($library)->restore('stock', 'the-runner', $token);
+        $this->assertTrue($other->held());
+        $other->release();
+        $this->assertNull($locks->restore('stock', 'the-runner', $token));
+    }
+
+    /** @dataProvider libraries */
+    public function testOfSeveralWhoTakeAHoldOverOneGetsIt(string $library): void
+    {
+        $hold = $this->locks($library)->lock('stock')->acquire();
+        $runs = array_map(fn () => $this->locks($library)->takeOver('stock', $hold->owner, $hold->token()), range(1, 3));
+        $this->assertSame([true, false, false], array_map(fn ($run) => $run !== null, $runs));
+        $this->assertGreaterThan($hold->token(), $runs[0]->token());
+        $this->assertLost($hold->refresh(...));
+        $this->assertTrue($runs[0]->held());
+        $runs[0]->release();
+    }
+
+    /** @dataProvider libraries */
+    public function testAnotherProcessReleasesByTheOwnersNameAndToken(string $library): void
+    {
+        $hold = $this->locks($library)->lock('stock')->acquire();
+        $this->assertLost(fn () => $this->locks($library)->hold('stock', $hold->owner, $hold->token() + 1)->release());
+        $this->locks($library)->hold('stock', $hold->owner, $hold->token())->release();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testTasksThatWouldWaitForEachOtherAreToldSo(string $library): void
+    {
+        $locks = $this->locks($library);
+        $locks->lock('a', task: 'one')->acquire();
+        $locks->lock('b', task: 'two')->acquire();
+        $waiting = new Child(fn () => $this->locks($library)->lock('b', task: 'one')->acquire(60));
+        eventually(fn () => self::$server->waiters() === 1);
+        $this->assertThrows(Deadlock::class, fn () => $locks->lock('a', task: 'two')->acquire(60));
+        $waiting->kill();
+    }
+
+    /** @dataProvider libraries */
+    public function testALockThatAnotherLibraryTookBySetIsWaitedForAndAnyOtherValueIsAnError(string $library): void
+    {
+        $locks = $this->locks($library);
+        self::$server->admin->set('stock', 'token', ['nx', 'px' => 300]);
+        $this->assertNull($locks->lock('stock')->acquire());
+        $this->assertNotNull($locks->lock('stock')->acquire(60));
+        self::$server->admin->hSet('hash', 'field', 'value');
+        $this->assertThrows(Refused::class, fn () => $locks->lock('hash')->acquire(60));
+    }
+
+    /** @dataProvider libraries */
+    public function testTheApplicationsConnectionIsLeftAlone(string $library): void
+    {
+        $client = self::$server->client($library);
+        $client->select(3);
+        $client->multi();
+        $locks = new Locks($client);
+        $hold = $locks->lock('stock')->acquire();
+        $this->assertTrue($hold->held());
+        $hold->release();
+        $client->discard();
+    }
+
+    public function testAClosureMakesTheConnectionAndIsAskedAnewWhenItIsGone(): void
+    {
+        $made = 0;
+        $locks = new Locks(function () use (&$made) {
+            $made++;
+            return self::$server->phpredis();
+        });
+        $this->assertSame(0, $made);
+        $locks->lock('one')->acquire();
+        $locks->lock('two')->acquire();
+        $this->assertSame(1, $made);
+        self::$server->ask('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+        $this->assertNotNull($locks->lock('three')->acquire(5));
+        $this->assertSame(2, $made);
+    }
+
+    public function testWhatIsNoClientNoLeaseAndNoTaskIsAWrongArgument(): void
+    {
+        $locks = $this->locks('phpredis');
+        foreach ([
+            fn () => new Locks(new \stdClass()),
+            fn () => $locks->lock('stock', lease: 0.019),
+            fn () => $locks->lock('stock', lease: NAN),
+            fn () => $locks->lock('stock', lease: INF),
+            fn () => $locks->lock('stock', task: ''),
+            fn () => $locks->semaphore('pool', limit: 2, permits: 3),
+            fn () => $locks->semaphore('pool', limit: 2, permits: 0),
+            fn () => (new Locks(fn () => self::persistent()))->lock('stock')->acquire(),
+            fn () => (new Locks(new \Redis()))->lock('stock')->acquire(),
+        ] as $wrong) {
+            $this->assertThrows(\InvalidArgumentException::class, $wrong);
+        }
+    }
+
+    private static function persistent(): \Redis
+    {
+        $redis = new \Redis();
+        $redis->pconnect('127.0.0.1', self::$server->port, 0, 'persistent');
+        return $redis;
+    }
+}

@@ -1,0 +1,74 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+/** What the README has its reader do, in a project that has only what is published, and without a registry. */
+final class ReadmeTest extends TestCase
+{
+    private const README = __DIR__ . '/../README.md';
+    private static string $project;
+
+    public static function setUpBeforeClass(): void
+    {
+        parent::setUpBeforeClass();
+        self::$project = sys_get_temp_dir() . '/mortise-reader-' . bin2hex(random_bytes(6));
+        mkdir(self::$project . '/home', recursive: true);
+        file_put_contents(self::$project . '/home/config.json', '{"repositories": {"packagist.org": false}}');
+        file_put_contents(self::$project . '/composer.json', '{}');
+        foreach (self::blocks('sh') as $commands) {
+            self::shell(['bash', '-euc', str_replace('…/mortise', dirname(__DIR__, 3), $commands)]);
+        }
+    }
+
+    public static function tearDownAfterClass(): void
+    {
+        exec('rm -rf ' . escapeshellarg(self::$project));
+        parent::tearDownAfterClass();
+    }
+
+    /** @return list<string> */
+    private static function blocks(string $language): array
+    {
+        preg_match_all("/^```$language\\n(.*?)^```/ms", file_get_contents(self::README), $found);
+        return $found[1];
+    }
+
+    private static function shell(array $command): string
+    {
+        $environment = ['COMPOSER_HOME' => self::$project . '/home', 'COMPOSER_ALLOW_SUPERUSER' => '1', 'COMPOSER_NO_INTERACTION' => '1'];
+        $process = proc_open($command, [['file', '/dev/null', 'r'], ['pipe', 'w'], ['redirect', 1]], $pipes, self::$project, $environment + getenv());
+        $output = stream_get_contents($pipes[1]);
+        self::assertSame(0, proc_close($process), $output);
+        return $output;
+    }
+
+    public static function examples(): array
+    {
+        return array_map(fn ($block) => [$block], self::blocks('php'));
+    }
+
+    /** @dataProvider examples */
+    public function testWhatTheReadmeShowsRuns(string $block): void
+    {
+        $predis = str_contains($block, 'Predis\Client([') ? "require 'Predis/autoload.php';\n" : '';
+        $block = str_replace(['6379', "require 'vendor/autoload.php';\n"], [(string) self::$server->port, "$0$predis"], $block);
+        $block = str_replace('$0', "require 'vendor/autoload.php';\n", $block);
+        file_put_contents(self::$project . '/stock.php', $block);
+        $output = self::shell([PHP_BINARY, '-d', 'zend.assertions=1', '-d', 'error_reporting=-1', 'stock.php']);
+        $this->assertDoesNotMatchRegularExpression('/Warning|Notice|Deprecated|others hold|lost/', $output);
+        if (str_contains($block, 'minutely')) {
+            $this->assertSame("the first machine runs it\n", $output);
+        } else {
+            $this->assertSame(0, self::$server->admin->dbSize());
+        }
+    }
+
+    public function testTheLicencesAreThoseOfTheRepository(): void
+    {
+        foreach (['LICENSE-MIT', 'LICENSE-APACHE'] as $file) {
+            $this->assertFileEquals(dirname(__DIR__, 3) . "/$file", self::$project . "/vendor/mortise/lock/$file");
+        }
+    }
+}

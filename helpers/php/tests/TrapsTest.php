@@ -1,0 +1,228 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+use Mortise\LockException;
+use Mortise\Locks;
+use Mortise\Unavailable;
+
+/** What goes wrong where lock commands meet a client library's defaults, a broken network and a killed process; here it does not. */
+final class TrapsTest extends TestCase
+{
+    private Relay $relay;
+
+    protected function setUp(): void
+    {
+        parent::setUp();
+        $this->relay = new Relay(self::$server->port);
+    }
+
+    /** Locks behind the relay, with their connection made. */
+    private function far(string $library): Locks
+    {
+        $locks = $this->locks($library, $this->relay);
+        $locks->holders('any');
+        return $locks;
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaitLongerThanTheReadTimeOutKeepsItsPlaceAndIsSentOnce(string $library): void
+    {
+        self::$server->occupy('stock');
+        $impatient = $library === 'phpredis' ? self::$server->phpredis() : new \Predis\Client(['port' => self::$server->port, 'read_write_timeout' => 0.2]);
+        if ($library === 'phpredis') {
+            $impatient->setOption(\Redis::OPT_READ_TIMEOUT, 0.2);
+        }
+        $before = self::$server->calls('acquire');
+        $waiting = new Child(fn () => (new Locks($impatient))->lock('stock')->acquire(60)->held());
+        eventually(fn () => self::$server->waiters() === 1);
+        usleep(800_000); // four read time-outs long
+        self::$server->vacate('stock');
+        $this->assertTrue($waiting->result());
+        $this->assertSame($before + 1, self::$server->calls('acquire'));
+    }
+
+    /** @dataProvider libraries */
+    public function testALostReplyLeavesNoLockBehind(string $library): void
+    {
+        $locks = $this->far($library);
+        $granted = self::$server->lockInfo('total_grants');
+        $this->relay->tell('hold replies');
+        $this->assertTrue($this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire())->sent);
+        $this->assertSame($granted + 1, self::$server->lockInfo('total_grants'), 'it was granted, and nobody knows');
+        $this->relay->tell('pass');
+        unset($locks);
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testARequestThatArrivesLateTakesNothing(string $library): void
+    {
+        $locks = $this->far($library);
+        $this->relay->tell('hold requests');
+        $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire());
+        $this->relay->tell('pass');
+        $hold = $locks->lock('stock')->acquire(60); // by a new name, once the old one has left
+        $this->assertSame([$hold->owner], array_column($locks->holders('stock'), 'owner'));
+        $hold->release();
+        eventually(fn () => self::$server->ask('EXISTS', 'stock') === 0);
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaiterThatGaveUpOverASilentConnectionIsNotGrantedLater(string $library): void
+    {
+        self::$server->occupy('stock');
+        $locks = $this->far($library);
+        $this->relay->tell('hold replies');
+        $begin = hrtime(true);
+        $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire(0.5));
+        $this->assertLessThan(10, (hrtime(true) - $begin) / 1e9, 'the wait ends soon after its limit');
+        $this->relay->tell('pass');
+        unset($locks);
+        $this->assertSame(0, self::$server->waiters());
+        self::$server->vacate('stock');
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testAReleaseWhoseConnectionBreaksReleases(string $library): void
+    {
+        $hold = $this->far($library)->lock('stock')->acquire();
+        $this->relay->tell('cut');
+        $hold->release();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testAReleaseThatIsNotAnsweredIsMadeUpForBeforeTheNextCommand(string $library): void
+    {
+        $locks = $this->far($library);
+        $hold = $locks->lock('stock')->acquire();
+        $this->relay->tell('hold requests');
+        $hold->release();
+        $this->relay->tell('cut');
+        $this->relay->tell('pass');
+        $this->assertNotNull($locks->lock('stock')->acquire(5));
+    }
+
+    /** @dataProvider libraries */
+    public function testARefreshWhoseConnectionBreaksIsSentAgain(string $library): void
+    {
+        $hold = $this->far($library)->lock('stock')->acquire();
+        $this->relay->tell('cut');
+        $hold->refresh(600);
+        $this->assertGreaterThan(500, $hold->left());
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaiterWhoseConnectionBreaksAsksAnewByAnotherName(string $library): void
+    {
+        self::$server->occupy('stock');
+        $before = self::$server->calls('acquire');
+        $locks = $this->far($library);
+        $waiting = new Child(fn () => $this->locks($library, $this->relay)->lock('stock')->acquire(60)->held());
+        eventually(fn () => self::$server->waiters() === 1);
+        $this->relay->tell('cut');
+        eventually(fn () => self::$server->calls('acquire') === $before + 2 && self::$server->waiters() === 1);
+        self::$server->vacate('stock');
+        $this->assertTrue($waiting->result());
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaiterOutlivesARestartOfTheServer(string $library): void
+    {
+        $server = new Server();
+        $server->occupy('stock');
+        $waiting = new Child(fn () => (new Locks($server->client($library)))->lock('stock')->acquire(60)->held());
+        eventually(fn () => $server->waiters() === 1);
+        $server->kill();
+        $server->start();
+        $this->assertTrue($waiting->result());
+    }
+
+    /** @dataProvider libraries */
+    public function testALossIsKnownAtTheDeadlineWhenTheServerIsSilent(string $library): void
+    {
+        $hold = $this->far($library)->lock('stock', lease: 0.6)->acquire();
+        $this->relay->tell('hold requests');
+        $this->assertThrows(LockException::class, $hold->refresh(...));
+        eventually(fn () => !$hold->held());
+        $this->relay->tell('pass');
+        $this->assertLost($hold->release(...));
+    }
+
+    /** @dataProvider libraries */
+    public function testAServerThatIsNotThereIsAnErrorAndNotALockThatOthersHold(string $library): void
+    {
+        $client = self::$server->client($library, $this->relay->port);
+        $client->ping();
+        $locks = new Locks($client);
+        unset($this->relay);
+        foreach ([0.0, 0.3] as $wait) {
+            $this->assertFalse($this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire($wait))->sent);
+        }
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaitWithoutALimitGivesUpOnAServerThatAnswersNothing(string $library): void
+    {
+        $client = self::$server->client($library, $this->relay->port);
+        $client->ping();
+        $locks = new Locks($client);
+        unset($this->relay);
+        $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire(INF));
+    }
+
+    /** @dataProvider libraries */
+    public function testAKilledWaiterLeavesTheQueue(string $library): void
+    {
+        self::$server->occupy('stock');
+        $waiting = new Child(fn () => $this->locks($library)->lock('stock')->acquire(60));
+        eventually(fn () => self::$server->waiters() === 1);
+        $waiting->kill();
+        eventually(fn () => self::$server->waiters() === 0);
+        self::$server->vacate('stock');
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
+    public function testAChildOfForkHasNamesAndAConnectionOfItsOwnAndHoldsNothingOfItsParents(string $library): void
+    {
+        $locks = $this->locks($library);
+        $hold = $locks->lock('stock')->acquire();
+        $child = new Child(function () use ($locks, $hold) {
+            $own = $locks->lock('other')->acquire();
+            $refused = $this->assertThrows(\LogicException::class, $hold->release(...));
+            return [$own->owner, $hold->held(), $locks->lock('stock')->acquire(), $refused->getMessage()];
+        });
+        [$owner, $held, $taken] = $child->result();
+        $this->assertFalse($held);
+        $this->assertNull($taken);
+        $this->assertNotSame(explode(':', $hold->owner)[0], explode(':', $owner)[0]);
+        $this->assertTrue($hold->held());
+        $hold->refresh();
+        $hold->release();
+    }
+
+    /** @dataProvider libraries */
+    public function testAChildThatForkedInTheMiddleOfTheWorkReleasesNothingWhenItReturns(string $library): void
+    {
+        $locks = $this->locks($library);
+        $tester = getmypid();
+        try {
+            $locks->lock('stock')->run(function () {
+                if ($child = pcntl_fork()) {
+                    pcntl_waitpid($child, $status);
+                    $this->assertSame(1, self::$server->phpredis()->exists('stock'), 'the child has returned from here, too');
+                }
+            });
+        } finally {
+            if (getmypid() !== $tester) {
+                posix_kill(getmypid(), SIGKILL);
+            }
+        }
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+}

@@ -1,0 +1,96 @@
+<?php
+
+/* The worker of the common run (helpers/README.md): phpredis or predis. Its four tasks are processes, since PHP has no threads. */
+
+declare(strict_types=1);
+
+use Mortise\Hold;
+use Mortise\LockException;
+use Mortise\Locks;
+
+foreach (['Connection', 'Locks', 'Hold'] as $file) {
+    require_once __DIR__ . "/../src/$file.php";
+}
+[, $name, $port, $key, $seconds, $path] = $argv;
+
+/** Tells all tasks to end, by its end of file: when the worker says so, and when the worker is gone. */
+[$over, $running] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
+
+function isOver($over): bool
+{
+    $ready = [$over];
+    $none = null;
+    return stream_select($ready, $none, $none, 0) !== 0;
+}
+
+/** One stay inside; only times are written at which the lock was surely held. Whether there was any. */
+function section(Hold $hold, $ledger, string $name): bool
+{
+    $last = hrtime(true);
+    if (!$hold->held()) {
+        return false;
+    }
+    $line = fn (string $word, int $at) => fwrite($ledger, "$word {$hold->token()} $at $name:" . getmypid() . "\n");
+    $line('enter', $last);
+    for ($i = 0; $i < 3; $i++) {
+        usleep(700);
+        $at = hrtime(true);
+        if (!$hold->held()) {
+            break;
+        }
+        $last = $at;
+    }
+    $line('leave', $last);
+    return true;
+}
+
+function task(string $name, string $port, string $key, string $path, $over): int
+{
+    if ($name === 'predis') {
+        require_once 'Predis/autoload.php';
+        $client = new Predis\Client(['host' => '127.0.0.1', 'port' => $port]);
+    } else {
+        $client = function () use ($port) {
+            $redis = new Redis();
+            $redis->connect('127.0.0.1', (int) $port, 2.0);
+            return $redis;
+        };
+    }
+    $locks = new Locks($client);
+    $ledger = fopen($path, 'a');
+    stream_set_write_buffer($ledger, 0);
+    for ($count = 0; !isOver($over);) {
+        try {
+            $hold = $locks->lock($key, lease: 1.0)->acquire(5.0);
+            if ($hold !== null) {
+                $count += (int) section($hold, $ledger, $name);
+                $hold->release();
+            }
+        } catch (LockException) {
+            usleep(20_000);
+        }
+    }
+    return $count;
+}
+
+$tasks = [];
+for ($i = 0; $i < 4; $i++) {
+    [$count, $end] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
+    if (pcntl_fork() === 0) {
+        fclose($running);
+        fclose(STDIN);
+        fwrite($end, (string) task($name, $port, $key, $path, $over));
+        exit;
+    }
+    fclose($end);
+    $tasks[] = $count;
+}
+$limit = microtime(true) + (float) $seconds;
+do {
+    $ready = [STDIN];
+    $none = null;
+    $left = max(0, $limit - microtime(true));
+    stream_select($ready, $none, $none, (int) $left, (int) (fmod($left, 1) * 1e6));
+} while (microtime(true) < $limit && $ready && fread(STDIN, 1024) !== '');
+fclose($running);
+echo 'done ', array_sum(array_map(fn ($count) => (int) stream_get_contents($count), $tasks)), "\n";
