@@ -88,15 +88,17 @@ impl Error {
     }
 }
 
-/// Why the core refused a request. [`AcquireError::Busy`] and [`AcquireError::NotHeldByToken`] are no errors to a client.
+/// Why the core refused a request. A client gets null for [`AcquireError::NotHeldByToken`] and [`AcquireError::NoRoom`], and
+/// for [`AcquireError::Busy`] if it does not wait.
 impl From<AcquireError> for Error {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::CountTooHigh => Self::CountTooHigh,
             AcquireError::Revoked => Self::Revoked,
-            AcquireError::OutOfTokens | AcquireError::NotHeldByToken | AcquireError::Busy(_) => {
-                Self::OutOfTokens
-            }
+            AcquireError::OutOfTokens
+            | AcquireError::NotHeldByToken
+            | AcquireError::NoRoom
+            | AcquireError::Busy(_) => Self::OutOfTokens,
         }
     }
 }

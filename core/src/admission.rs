@@ -2,6 +2,8 @@
 //!
 //! The live lock, a replica that applies effects, the decoder, and code that guesses whether a hand-off is possible ask
 //! here. The search for deadlocks still compares modes by itself.
+//!
+//! A limit is a matter between one request and the holds that it meets. The lock keeps none.
 
 use crate::request::{AcquireError, Busy, Terms};
 use crate::stake::Stake;
@@ -19,6 +21,20 @@ pub(crate) struct Holders {
     pub(crate) mode: Option<Mode>,
     /// Nobody holds but the owner that asks, if it does.
     pub(crate) no_other: bool,
+    /// What the request's limit leaves beside the read counts of all; `None` without a limit.
+    pub(crate) room: Option<u32>,
+}
+
+impl Holders {
+    /// What is left of `limit` beside holds whose read counts add up to `reads`. Where they are past it, nothing is.
+    pub(crate) fn room_beside(reads: u64, limit: Count) -> u32 {
+        // It is less than the limit.
+        u64::from(limit.get()).saturating_sub(reads) as u32
+    }
+
+    fn have_room(self, permits: u32) -> bool {
+        self.room.is_none_or(|room| permits <= room)
+    }
 }
 
 /// How a request stands to the lock's queue.
@@ -35,11 +51,14 @@ pub enum Turn {
 /// # Errors
 /// Why it has to wait.
 pub(crate) fn admit_new(terms: &Terms, holders: Holders, turn: Turn) -> Result<Count, Busy> {
-    let beside_holders = holders.mode.is_none_or(|mode| compatible(mode, terms.mode));
-    if turn == Turn::Behind || !beside_holders {
+    let count = terms.holds.unwrap_or(Count::ONE);
+    let beside_holders = holders
+        .mode
+        .is_none_or(|mode| compatible(mode, terms.mode()));
+    if turn == Turn::Behind || !beside_holders || !holders.have_room(count.get()) {
         return Err(Busy::Held);
     }
-    Ok(terms.holds.unwrap_or(Count::ONE))
+    Ok(count)
 }
 
 /// How a hold grows.
@@ -51,8 +70,8 @@ pub(crate) struct Growth {
     pub(crate) upgrade: bool,
 }
 
-/// Admits the request of an owner that holds `stake`. Waiters are not ahead of it. A revoked hold
-/// grows no more, whatever else would keep the request waiting.
+/// Admits the request of an owner that holds `stake`. Waiters are not ahead of it, and it never waits for a limit. A revoked
+/// hold grows no more, whatever else would keep the request waiting.
 ///
 /// # Errors
 /// Why it has to wait, or can never be granted.
@@ -68,10 +87,15 @@ pub(crate) fn admit_more(
     if upgrade && !holders.no_other {
         return Err(AcquireError::Busy(Busy::Upgrade));
     }
+    let before = stake.count(terms.mode());
     let count = match terms.holds {
         Some(count) => count,
-        None => Count::new(stake.count(terms.mode) + 1).ok_or(AcquireError::CountTooHigh)?,
+        None => Count::new(before + 1).ok_or(AcquireError::CountTooHigh)?,
     };
+    // What it holds already is not taken away, though it may be past the limit.
+    if !holders.have_room(count.get().saturating_sub(before)) {
+        return Err(AcquireError::NoRoom);
+    }
     Ok(Growth { count, upgrade })
 }
 
@@ -86,5 +110,5 @@ pub(crate) fn refuse_in_grace(terms: &Terms, stake: Option<&Stake>) -> AcquireEr
 
 /// The owner of `stake` reads and asks for write.
 fn is_upgrade(terms: &Terms, stake: &Stake) -> bool {
-    terms.mode == Mode::Write && stake.write == 0
+    terms.mode() == Mode::Write && stake.write == 0
 }

@@ -1,8 +1,7 @@
 //! Where the holds of one lock are kept. No rules here: see `live.rs`.
 //!
 //! One holder, the common case, lives in the lock itself. Several (they can only be readers) live
-//! in a map by owner, with their deadlines in order beside it, so that everything about one of
-//! them stays O(log n).
+//! together (`readers.rs`).
 
 use std::vec;
 
@@ -37,7 +36,17 @@ impl Store {
         match self {
             Self::Free => 0,
             Self::One(_, stake) => usize::from(!stake.is_over(now)),
-            Self::Many(readers) => readers.with(|readers| readers.len() - readers.over(now)),
+            Self::Many(readers) => readers.with(|readers| readers.live(now).len),
+        }
+    }
+
+    /// What the read counts of all add up to that hold at `now`.
+    pub(crate) fn live_reads(&self, now: Instant) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::One(_, stake) if stake.is_over(now) => 0,
+            Self::One(_, stake) => u64::from(stake.reads()),
+            Self::Many(readers) => readers.with(|readers| readers.live(now).reads),
         }
     }
 
@@ -157,7 +166,8 @@ impl Store {
     ) -> Option<Box<Remains>> {
         if let Self::Many(readers) = self {
             let gone = readers.with(|readers| {
-                let whole = readers.more_are_over_than(few, now) && readers.one_lives_at_most(now);
+                let live = readers.live(now).len;
+                let whole = live <= 1 && readers.len() - live > few;
                 whole.then(|| std::mem::take(readers))
             });
             if let Some(mut gone) = gone {
@@ -236,7 +246,7 @@ impl Store {
                 live.take(len).collect()
             }
             Self::Many(readers) => {
-                let live = readers.with(|readers| readers.live(now, len));
+                let live = readers.with(|readers| readers.live_holds(now, len));
                 let unpack = |(owner, stake): (Owner, Packed)| (owner, stake.unpack());
                 live.into_iter().map(unpack).collect()
             }

@@ -71,4 +71,4 @@ pub use short::ShortBytes;
 pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
-pub use types::{Count, Instant, Lease, Micros, Mode, Token};
+pub use types::{Count, Instant, Lease, Micros, Mode, Sharing, Token};

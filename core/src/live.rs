@@ -131,7 +131,7 @@ impl Live<'_> {
     ) -> Result<Grant, AcquireError> {
         let Request { owner, terms } = request;
         self.check_token(request)?;
-        let (holders, now) = (self.holders(), self.now);
+        let (holders, now) = (self.holders(terms), self.now);
         let more = self.alter(*owner, |stake| {
             let growth = admission::admit_more(terms, stake, holders)?;
             grow(stake, terms, growth, now, tokens, wall)
@@ -164,11 +164,12 @@ impl Live<'_> {
         }
     }
 
-    fn holders(&self) -> Holders {
+    fn holders(&self, terms: &Terms) -> Holders {
         Holders {
             // A writer is alone, so the first tells for all.
             mode: self.lock.store.first().map(|first| first.mode()),
             no_other: self.is_alone(),
+            room: self.lock.room(terms, self.now),
         }
     }
 
@@ -192,7 +193,7 @@ impl Live<'_> {
             touched: Touched::by(terms.client),
             revoked: false,
         };
-        *stake.count_mut(terms.mode) = count.get();
+        *stake.count_mut(terms.mode()) = count.get();
         self.forget_ended(*owner);
         self.lock.store.insert(owner.to_owner(), stake);
         Ok(Grant::New(token))
@@ -317,7 +318,8 @@ impl Live<'_> {
     }
 
     /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`, its
-    /// lease included; nothing if that is over by now. A hold that was revoked since stays revoked.
+    /// lease included; nothing if that is over by now. A count that the grant had lowered stays lower: others may have
+    /// taken the room. A hold that was revoked since stays revoked.
     /// Does nothing, and says so, if the hold has been touched since it was `granted`.
     pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
         let now = self.now;
@@ -329,6 +331,8 @@ impl Live<'_> {
                 None => stake.clear(),
                 Some(before) => {
                     *stake = Stake {
+                        write: before.write.min(stake.write),
+                        read: before.read.min(stake.read),
                         revoked: stake.revoked,
                         ..before
                     };
@@ -354,7 +358,7 @@ fn grow(
             .next(wall, terms.fence)
             .ok_or(AcquireError::OutOfTokens)?;
     }
-    *stake.count_mut(terms.mode) = growth.count.get();
+    *stake.count_mut(terms.mode()) = growth.count.get();
     stake.deadline = stake.deadline.max(now.after(terms.lease.as_millis()));
     stake.touched = stake.touched.again(Some(terms.client));
     Ok(if growth.upgrade {

@@ -5,7 +5,7 @@ use crate::hold::{Holds, Store};
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
-use crate::request::Request;
+use crate::request::{Request, Terms};
 use crate::stake::Stake;
 use crate::types::{Instant, Mode};
 
@@ -116,12 +116,19 @@ impl Lock {
         let holders = Holders {
             mode: self.mode(now),
             no_other: self.live_len(now) == 1,
+            room: self.room(&request.terms, now),
         };
         let own = self.hold(request.owner);
         match own.filter(|stake| !stake.is_over(now)) {
             Some(stake) => admission::admit_more(&request.terms, &stake, holders).is_ok(),
             None => admission::admit_new(&request.terms, holders, Turn::First).is_ok(),
         }
+    }
+
+    /// What the limit of a request leaves beside the holds at `now`; `None` without a limit.
+    pub(crate) fn room(&self, terms: &Terms, now: Instant) -> Option<u32> {
+        let limit = terms.sharing.limit()?;
+        Some(Holders::room_beside(self.store.live_reads(now), limit))
     }
 
     /// Who holds, for code that has to know it without the lock at hand.

@@ -186,7 +186,7 @@ impl ObservedReaders {
 
     /// How many hold at `now`.
     pub fn live_len(&self, now: Instant) -> usize {
-        let live = self.with(|readers| readers.len() - readers.over(now));
+        let live = self.with(|readers| readers.live(now).len);
         live.unwrap_or(0)
     }
 

@@ -143,9 +143,6 @@ enum Repr {
 }
 
 impl Owner {
-    /// The first one in byte order.
-    pub(crate) const FIRST: Self = Self(Repr::Text(ShortBytes::ZERO));
-
     /// Borrowed.
     pub fn as_ref(&self) -> OwnerRef<'_> {
         OwnerRef(match &self.0 {

@@ -1,29 +1,93 @@
 //! The holds of several owners on one lock, who can only be readers. No rules here: see `live.rs`.
 //!
-//! A map by owner, and beside it their deadlines in order, so that everything about one of them
-//! stays O(log n). Nothing depends on the order in which they came.
+//! A map finds a hold by its owner. A tree has them in the order of their deadlines, and each node knows how many holds are
+//! below it and what their read counts add up to. So everything about one of them stays O(log n), and so do questions about
+//! all whose lease is not over. Nothing depends on the order in which they came.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::owner::{Owner, OwnerRef};
+use crate::slab::Slab;
 use crate::stake::{Packed, Stake};
+use crate::tree::{self, Forest, Links, NIL};
 use crate::types::Instant;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Readers {
-    by_owner: BTreeMap<Owner, Packed>,
-    by_deadline: BTreeSet<(Instant, Owner)>,
-    over: Over,
+    /// The slot of each hold.
+    by_owner: BTreeMap<Owner, u32>,
+    holds: Slab<Node>,
+    /// The root of the tree by deadline.
+    root: u32,
 }
 
-/// How many leases are over, so that a crowd that has ended is counted once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Over {
-    /// As of this moment; later ones are not counted.
-    at: Instant,
-    count: usize,
+/// A hold in its slot.
+#[derive(Clone, Debug)]
+struct Node {
+    owner: Owner,
+    stake: Packed,
+    links: Links,
+    /// How many holds there are in the tree below it, itself included.
+    len: u32,
+    /// What their read counts add up to.
+    reads: u64,
+}
+
+/// Several holds together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// How many there are.
+    pub(crate) len: usize,
+    /// What their read counts add up to.
+    pub(crate) reads: u64,
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self {
+            by_owner: BTreeMap::new(),
+            holds: Slab::new(),
+            root: NIL,
+        }
+    }
+}
+
+/// The order of deadlines.
+enum Deadline {}
+
+impl Forest<Deadline> for Slab<Node> {
+    fn links(&self, slot: u32) -> &Links {
+        &self[slot].links
+    }
+
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self[slot].links
+    }
+
+    fn order(&self, one: u32, other: u32) -> Ordering {
+        let (one, other) = (&self[one], &self[other]);
+        let by_deadline = one.stake.deadline().cmp(&other.stake.deadline());
+        by_deadline.then_with(|| one.owner.cmp(&other.owner))
+    }
+
+    fn refresh(&mut self, slot: u32) -> bool {
+        let node = &self[slot];
+        let (mut len, mut reads) = (1, u64::from(node.stake.reads()));
+        for child in [node.links.left, node.links.right] {
+            if child != NIL {
+                let child = &self[child];
+                len += child.len;
+                reads += child.reads;
+            }
+        }
+        let node = &mut self[slot];
+        let changed = (node.len, node.reads) != (len, reads);
+        (node.len, node.reads) = (len, reads);
+        changed
+    }
 }
 
 impl Readers {
@@ -32,14 +96,20 @@ impl Readers {
     }
 
     pub(crate) fn get(&self, owner: OwnerRef<'_>) -> Option<Stake> {
-        let stake = self.by_owner.get(&owner.to_owner())?;
-        Some(stake.unpack())
+        let slot = self.by_owner.get(&owner.to_owner())?;
+        Some(self.holds[*slot].stake.unpack())
     }
 
     pub(crate) fn insert(&mut self, owner: Owner, stake: Stake) {
-        let stake = Packed::of(&stake);
-        self.link(stake.deadline(), owner.clone());
-        self.by_owner.insert(owner, stake);
+        let slot = self.holds.insert(Node {
+            owner: owner.clone(),
+            stake: Packed::of(&stake),
+            links: Links::NONE,
+            len: 0,
+            reads: 0,
+        });
+        self.by_owner.insert(owner, slot);
+        tree::insert(&mut self.holds, &mut self.root, slot);
     }
 
     /// Changes the hold of `owner`, which goes if nothing of it is left. Looks it up once.
@@ -48,148 +118,153 @@ impl Readers {
         owner: OwnerRef<'_>,
         act: impl FnOnce(&mut Stake) -> T,
     ) -> Option<T> {
-        let Entry::Occupied(mut entry) = self.by_owner.entry(owner.to_owner()) else {
+        let Entry::Occupied(entry) = self.by_owner.entry(owner.to_owner()) else {
             return None;
         };
-        let before = entry.get().deadline();
-        let mut stake = entry.get().unpack();
+        let slot = *entry.get();
+        let before = self.holds[slot].stake;
+        let mut stake = before.unpack();
         let outcome = act(&mut stake);
         if stake.total() == 0 {
-            let (owner, _) = entry.remove_entry();
-            self.unlink(before, owner);
+            entry.remove();
+            tree::remove(&mut self.holds, &mut self.root, slot);
+            self.holds.remove(slot);
             return Some(outcome);
         }
         let stake = Packed::of(&stake);
-        entry.insert(stake);
-        if stake.deadline() != before {
-            let owner = entry.key().clone();
-            self.link(stake.deadline(), owner.clone());
-            self.unlink(before, owner);
+        if stake.deadline() == before.deadline() {
+            self.holds[slot].stake = stake;
+            tree::changed(&mut self.holds, slot);
+        } else {
+            tree::remove(&mut self.holds, &mut self.root, slot);
+            self.holds[slot].stake = stake;
+            tree::insert(&mut self.holds, &mut self.root, slot);
         }
         Some(outcome)
     }
 
     pub(crate) fn remove(&mut self, owner: OwnerRef<'_>) -> Option<Stake> {
-        let (owner, stake) = self.by_owner.remove_entry(&owner.to_owner())?;
-        self.unlink(stake.deadline(), owner);
-        Some(stake.unpack())
+        let slot = self.by_owner.remove(&owner.to_owner())?;
+        self.take(slot).map(|(_, stake)| stake)
     }
 
-    fn link(&mut self, deadline: Instant, owner: Owner) {
-        self.over.count += usize::from(deadline <= self.over.at);
-        self.by_deadline.insert((deadline, owner));
+    /// Removes the hold in `slot`, which the map does not know any more.
+    fn take(&mut self, slot: u32) -> Option<(Owner, Stake)> {
+        tree::remove(&mut self.holds, &mut self.root, slot);
+        let node = self.holds.remove(slot)?;
+        Some((node.owner, node.stake.unpack()))
     }
 
-    fn unlink(&mut self, deadline: Instant, owner: Owner) {
-        self.over.count -= usize::from(deadline <= self.over.at);
-        self.by_deadline.remove(&(deadline, owner));
+    fn deadline(&self, slot: u32) -> Option<Instant> {
+        (slot != NIL).then(|| self.holds[slot].stake.deadline())
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let (deadline, _) = self.by_deadline.first()?;
-        Some(*deadline)
+        self.deadline(tree::first(&self.holds, self.root))
     }
 
     pub(crate) fn last_deadline(&self) -> Option<Instant> {
-        let (deadline, _) = self.by_deadline.last()?;
-        Some(*deadline)
+        self.deadline(tree::last(&self.holds, self.root))
     }
 
     /// When the first lease ends that is not over at `now`.
     pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
-        let (deadline, _) = self.by_deadline.range(first_after(now)..).next()?;
-        Some(*deadline)
+        self.deadline(self.first_live(now))
     }
 
-    /// How many leases are over at `now`. Looks once at each that has ended since the last time.
-    pub(crate) fn over(&mut self, now: Instant) -> usize {
-        if now < self.over.at {
-            self.over = Over::default();
+    /// The slot of the hold whose lease ends first of those that are not over at `now`, or [`NIL`].
+    fn first_live(&self, now: Instant) -> u32 {
+        let is_live = |slot: u32| !self.holds[slot].stake.is_over(now);
+        tree::first_from(&self.holds, self.root, is_live)
+    }
+
+    /// All whose lease is not over at `now`.
+    pub(crate) fn live(&self, now: Instant) -> Sum {
+        let (mut at, mut sum) = (self.root, Sum::default());
+        while at != NIL {
+            let node = &self.holds[at];
+            if node.stake.is_over(now) {
+                at = node.links.right;
+                continue;
+            }
+            sum.len += 1;
+            sum.reads += u64::from(node.stake.reads());
+            if node.links.right != NIL {
+                let behind = &self.holds[node.links.right];
+                sum.len += behind.len as usize;
+                sum.reads += behind.reads;
+            }
+            at = node.links.left;
         }
-        let (from, to) = (first_after(self.over.at), first_after(now));
-        let since = self.by_deadline.range(from..to).count();
-        self.over = Over {
-            at: now,
-            count: self.over.count + since,
-        };
-        self.over.count
-    }
-
-    /// More than `few` leases are over at `now`.
-    pub(crate) fn more_are_over_than(&self, few: usize, now: Instant) -> bool {
-        let next = self.by_deadline.iter().nth(few);
-        next.is_some_and(|(deadline, _)| *deadline <= now)
-    }
-
-    /// At most one lease is not over at `now`.
-    pub(crate) fn one_lives_at_most(&self, now: Instant) -> bool {
-        let second_last = self.by_deadline.iter().rev().nth(1);
-        second_last.is_none_or(|(deadline, _)| *deadline <= now)
+        sum
     }
 
     /// Removes the hold whose lease ends first.
     pub(crate) fn pop_next(&mut self) -> Option<(Owner, Stake)> {
-        let (deadline, owner) = self.by_deadline.pop_first()?;
-        self.over.count -= usize::from(deadline <= self.over.at);
-        let (owner, stake) = self.by_owner.remove_entry(&owner)?;
-        Some((owner, stake.unpack()))
+        self.pop(tree::first(&self.holds, self.root))
     }
 
     /// Removes the hold whose lease ends last, if it is not over at `now`.
     pub(crate) fn pop_last_live(&mut self, now: Instant) -> Option<(Owner, Stake)> {
-        let (deadline, owner) = self.by_deadline.last()?;
-        if *deadline <= now {
-            return None;
-        }
-        let owner = owner.clone();
-        let stake = self.remove(owner.as_ref())?;
-        Some((owner, stake))
+        let last = tree::last(&self.holds, self.root);
+        let is_live = self.deadline(last)? > now;
+        is_live.then(|| self.pop(last)).flatten()
     }
 
-    /// Takes the map and the order apart, each from its own end: for holds that count no more.
+    fn pop(&mut self, slot: u32) -> Option<(Owner, Stake)> {
+        let node = self.holds.get(slot)?;
+        self.by_owner.remove(&node.owner);
+        self.take(slot)
+    }
+
+    /// Removes any of them, and leaves the tree as it was: for holds that count no more.
     pub(crate) fn pop_apart(&mut self) -> Option<(Owner, Stake)> {
-        self.by_deadline.pop_last();
-        let (owner, stake) = self.by_owner.pop_first()?;
-        Some((owner, stake.unpack()))
+        let (_, slot) = self.by_owner.pop_first()?;
+        let node = self.holds.remove(slot)?;
+        Some((node.owner, node.stake.unpack()))
+    }
+
+    fn entry(&self, (owner, slot): (&Owner, &u32)) -> (Owner, Packed) {
+        (owner.clone(), self.holds[*slot].stake)
     }
 
     /// Up to `len` of those whose lease is not over at `now`, by owner in byte order.
-    pub(crate) fn live(&mut self, now: Instant, len: usize) -> Vec<(Owner, Packed)> {
-        let over = self.over(now);
-        let copy = |(owner, stake): (&Owner, &Packed)| (owner.clone(), *stake);
-        if over <= self.len() - over {
-            let live = self
-                .by_owner
-                .iter()
-                .filter(|(_, stake)| !stake.is_over(now));
-            return live.take(len).map(copy).collect();
+    pub(crate) fn live_holds(&self, now: Instant, len: usize) -> Vec<(Owner, Packed)> {
+        let live = self.live(now).len;
+        if live >= self.len() - live {
+            let found = self.by_owner.iter().map(|entry| self.entry(entry));
+            let found = found.filter(|(_, stake)| !stake.is_over(now));
+            return found.take(len).collect();
         }
         // Few are left among many that have ended.
-        let live = self.by_deadline.range(first_after(now)..).take(len);
-        let found = live.filter_map(|(_, owner)| self.by_owner.get_key_value(owner));
-        let mut found: Vec<_> = found.map(copy).collect();
+        let mut found = Vec::new();
+        let mut at = self.first_live(now);
+        while at != NIL && found.len() < len {
+            let node = &self.holds[at];
+            found.push((node.owner.clone(), node.stake));
+            at = tree::next(&self.holds, at);
+        }
         found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         found
     }
 
     /// By owner in byte order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Owner, Packed)> {
-        self.by_owner.iter().map(|(owner, stake)| (owner, *stake))
+        let stake = |(owner, slot): (_, &u32)| (owner, self.holds[*slot].stake);
+        self.by_owner.iter().map(stake)
     }
 
     /// The first one by owner in byte order.
     pub(crate) fn first(&self) -> Option<Stake> {
-        let (_, stake) = self.by_owner.first_key_value()?;
-        Some(stake.unpack())
+        let (_, slot) = self.by_owner.first_key_value()?;
+        Some(self.holds[*slot].stake.unpack())
     }
 
     /// Those behind `last`, or from the first one on, up to `len` of them.
     pub(crate) fn page(&self, last: Option<&Owner>, len: usize) -> Vec<(Owner, Packed)> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.by_owner.range((from, Bound::Unbounded)).take(len);
-        behind
-            .map(|(owner, stake)| (owner.clone(), *stake))
-            .collect()
+        behind.map(|entry| self.entry(entry)).collect()
     }
 
     /// Those whose owner begins with `prefix`.
@@ -200,23 +275,18 @@ impl Readers {
             .into_iter()
             .flatten()
             .take_while(move |(owner, _)| owner.text().starts_with(prefix))
-            .map(|(owner, stake)| (owner, *stake))
+            .map(|(owner, slot)| (owner, self.holds[*slot].stake))
     }
 
     /// Bytes allocated, this value itself included.
     pub(crate) fn size(&self) -> usize {
         // The nodes of a B-tree have room for 11 entries, and are about two thirds full.
-        let entry = size_of::<(Owner, Packed)>() + size_of::<(Instant, Owner)>();
+        let entry = size_of::<Owner>() + size_of::<u32>();
         let owners: usize = match self.by_owner.first_key_value() {
             Some((owner, _)) => 2 * owner.heap_size() * self.len(),
             None => 0,
         };
         let room = 11 + self.len() * 3 / 2;
-        size_of::<Self>() + room * entry + owners
+        size_of::<Self>() + room * entry + self.holds.heap_size() + owners
     }
-}
-
-/// Ahead of every entry that ends after `now`, and behind the others.
-fn first_after(now: Instant) -> (Instant, Owner) {
-    (now.after(1), Owner::FIRST)
 }

@@ -9,20 +9,24 @@ use crate::stake::Stake;
 
 /// Holds that count no more, for any rule.
 #[derive(Debug, Default)]
-pub struct Remains(Readers);
+pub struct Remains {
+    crowd: Readers,
+    others: Vec<(Owner, Stake)>,
+}
 
 impl Remains {
-    pub(crate) fn of(readers: Readers) -> Self {
-        Self(readers)
+    pub(crate) fn of(crowd: Readers) -> Self {
+        let others = Vec::new();
+        Self { crowd, others }
     }
 
     pub(crate) fn add(&mut self, owner: Owner, stake: Stake) {
-        self.0.insert(owner, stake);
+        self.others.push((owner, stake));
     }
 
     /// How many are left.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.crowd.len() + self.others.len()
     }
 
     /// None is left.
@@ -32,6 +36,6 @@ impl Remains {
 
     /// Drops one of them, in no order that means anything.
     pub fn pop(&mut self) -> Option<(Owner, Stake)> {
-        self.0.pop_apart()
+        self.others.pop().or_else(|| self.crowd.pop_apart())
     }
 }

@@ -1,7 +1,7 @@
 //! What may be asked of a lock, and what the answer may be.
 
 use crate::owner::OwnerRef;
-use crate::types::{Count, Instant, Lease, Mode, Token};
+use crate::types::{Count, Instant, Lease, Mode, Sharing, Token};
 
 /// A request to hold.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +15,8 @@ pub struct Request<'a> {
 /// What a request asks for: one value, from the command that parses it to the queue in which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// To read or to write.
-    pub mode: Mode,
+    /// To read or to write, and beside how many.
+    pub sharing: Sharing,
     /// For how long from the grant on.
     pub lease: Lease,
     /// Leave the mode's count at exactly this, instead of raising it by one.
@@ -27,6 +27,13 @@ pub struct Terms {
     pub token: Option<Token>,
     /// The connection that asks, 0 if unknown.
     pub client: u64,
+}
+
+impl Terms {
+    /// To read or to write.
+    pub const fn mode(&self) -> Mode {
+        self.sharing.mode()
+    }
 }
 
 /// What a granted request brought.
@@ -52,7 +59,7 @@ impl Grant {
 /// Why a request has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
-    /// Others hold incompatibly.
+    /// Others hold incompatibly or fill its limit, or stand ahead of it.
     Held,
     /// The owner reads, and so do others: an upgrade waits for them, ahead of the queue.
     Upgrade,
@@ -67,6 +74,8 @@ pub enum AcquireError {
     NotHeldByToken,
     /// The owner's hold is revoked: it gets nothing more, whatever it asks for.
     Revoked,
+    /// The owner holds already, and its limit leaves no room for more: a holder does not wait for a limit.
+    NoRoom,
     /// The count of the mode would pass [`Count::MAX`].
     CountTooHigh,
     /// The last token has been handed out.

@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 /// Slots that the first chunk begins with.
 const FEW: usize = 4;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
     /// Chunks that have, or had, free slots: a search for one checks.
@@ -21,7 +21,7 @@ pub(crate) struct Slab<T> {
     len: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Chunk<T> {
     /// Fewer than a chunk has where few were ever taken; none if the chunk was given back.
     slots: Vec<Option<T>>,

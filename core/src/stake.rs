@@ -133,10 +133,10 @@ impl Packed {
 
     pub(crate) fn unpack(self) -> Stake {
         let [a, b, c, d] = self.0;
-        // Each count has 31 bits, so it fits.
         Stake {
+            // 31 bits.
             write: ((a & 0x7ff) << 20 | (b >> 2 & 0xf_ffff)) as u32,
-            read: ((b & 3) << 29 | (c & 0x3f_ffff) << 7 | (d & 0x7f)) as u32,
+            read: self.reads(),
             // It was a token when it was packed.
             token: Token::new(a >> 11).unwrap_or(Token::MAX),
             deadline: self.deadline(),
@@ -149,6 +149,13 @@ impl Packed {
     /// When its lease is over.
     pub(crate) fn deadline(self) -> Instant {
         Instant(self.0[1] >> 22)
+    }
+
+    /// How often it holds read.
+    pub(crate) fn reads(self) -> u32 {
+        let [_, b, c, d] = self.0;
+        // 31 bits.
+        ((b & 3) << 29 | (c & 0x3f_ffff) << 7 | (d & 0x7f)) as u32
     }
 
     /// Its lease is over.

@@ -1,13 +1,16 @@
 //! Ordered trees through things that lie in slots, without an allocation of their own.
 //!
 //! A treap (Seidel and Aragon, "Randomized Search Trees", 1996): in order by what the caller
-//! compares, and a heap by the weight of the slots, which is as good as random. So whatever order
-//! things come in and go, a tree of n is about 2 ln n deep. What a thing tells of all those below
+//! compares, and a heap by the weight of the slots, which is as good as random: it depends on a number that each process
+//! draws, so that no client can choose names or leases that make a tree deep. So whatever order things come in and go, a tree
+//! of n is about 2 ln n deep. What a thing tells of all those below
 //! it is kept by the caller, who is asked to [`Forest::refresh`] it from the bottom up.
 //!
 //! A thing can be in trees of several kinds: each kind is a [`Forest`] with links of its own.
 
 use std::cmp::Ordering;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -44,9 +47,11 @@ pub(crate) trait Forest<K> {
     }
 }
 
+static DRAWN: LazyLock<u32> = LazyLock::new(|| RandomState::new().hash_one(0) as u32);
+
 fn weight(slot: u32) -> u32 {
     // The finalizer of MurmurHash3.
-    let mut hash = slot.wrapping_add(0x9e37_79b9);
+    let mut hash = slot.wrapping_add(*DRAWN);
     hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
     hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
     hash ^ (hash >> 16)

@@ -63,6 +63,44 @@ pub enum Mode {
     Write,
 }
 
+/// How a request wants to hold: for writing, or for reading, with or without a limit for all readers together.
+///
+/// One word, because a queue keeps one for each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sharing(u32);
+
+impl Sharing {
+    const WRITE: u32 = 1 << 31;
+
+    /// For reading, if the read counts of all holds then add up to at most `limit`.
+    pub const fn within(limit: Count) -> Self {
+        Self(limit.get())
+    }
+
+    /// The mode.
+    pub const fn mode(self) -> Mode {
+        match self.0 {
+            Self::WRITE => Mode::Write,
+            _ => Mode::Read,
+        }
+    }
+
+    /// What the read counts of all holds may add up to; `None` for no limit.
+    pub const fn limit(self) -> Option<Count> {
+        Count::new(self.0)
+    }
+}
+
+impl From<Mode> for Sharing {
+    /// Without a limit.
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Read => Self(0),
+            Mode::Write => Self(Self::WRITE),
+        }
+    }
+}
+
 /// A fencing token: 1 to 2^53 − 1, so that a double holds it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(NonZeroU64);

@@ -1,8 +1,9 @@
-//! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms [MAIL box]] [HOLDS n] [FENCE token] [TOKEN t]`
+//! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms [MAIL box]] [HOLDS n] [LIMIT n] [FENCE token]
+//! [TOKEN t]`, `LIMIT` in `LOCK.RLOCK` only
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
-    AcquireError, Busy, Count, Grant, Instant, Micros, Mode, Request, Terms, Token, Turn,
+    AcquireError, Busy, Grant, Instant, Micros, Mode, Request, Sharing, Terms, Token, Turn,
 };
 
 use super::docs;
@@ -66,16 +67,18 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
     let mut parse = Parse::new(ctx, args);
     let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
     let (mut wait, mut holds, mut fence) = (None, None, None);
-    let (mut mailbox, mut token) = (None, None);
+    let (mut mailbox, mut token, mut limit) = (None, None, None);
     while let Some(option) = parse.option() {
         if option.is("WAIT") {
             parse.wait_into(&mut wait)?;
         } else if option.is("HOLDS") {
-            parse.holds_into(1, &mut holds)?;
+            parse.count_of_holds_into("HOLDS", &mut holds)?;
         } else if option.is("FENCE") {
             parse.token_into("FENCE", &mut fence)?;
         } else if option.is("TOKEN") {
             parse.token_into("TOKEN", &mut token)?;
+        } else if option.is("LIMIT") && mode == Mode::Read {
+            parse.count_of_holds_into("LIMIT", &mut limit)?;
         } else if option.is("MAIL") {
             parse.mailbox_into(&mut mailbox)?;
         } else {
@@ -85,10 +88,20 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
     if mailbox.is_some() && (wait.is_none() || holds.is_none()) {
         return Err(Error::Needs("MAIL", "WAIT and HOLDS"));
     }
+    if let Some(limit) = limit
+        && let Some(holds) = holds
+        && holds > limit
+    {
+        return Err(Error::Bounds {
+            argument: "HOLDS",
+            bounds: format!("at most {} (LIMIT)", limit.get()),
+            got: holds.get().to_string().into(),
+        });
+    }
     let terms = Terms {
-        mode,
+        sharing: limit.map_or(mode.into(), Sharing::within),
         lease,
-        holds: holds.and_then(Count::new),
+        holds,
         fence,
         token,
         client: 0,
@@ -190,7 +203,7 @@ fn answer(
             accepted(ctx, call, mailbox);
             Ok(Answer::Granted(grant.token()))
         }
-        Taken::Failed(AcquireError::NotHeldByToken) => {
+        Taken::Failed(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
             accepted(ctx, call, mailbox);
             Ok(Answer::Null)
         }

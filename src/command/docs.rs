@@ -48,36 +48,55 @@ const KEY: ArgDoc = needed(c"key", ArgKind::Key);
 const OWNER: ArgDoc = needed(c"owner", ArgKind::Text);
 const LEASE: ArgDoc = needed(c"lease", ArgKind::Integer);
 const TOKEN: ArgDoc = option(c"TOKEN", c"token", ArgKind::Integer);
+const WAIT_OPTION: ArgDoc = option(c"WAIT", c"wait", ArgKind::Integer);
+const MAIL_OPTION: ArgDoc = option(c"MAIL", c"box", ArgKind::Text);
+const HOLDS_OPTION: ArgDoc = option(c"HOLDS", c"holds", ArgKind::Integer);
+const FENCE_OPTION: ArgDoc = option(c"FENCE", c"fence", ArgKind::Integer);
 const COUNT: ArgDoc = option(c"COUNT", c"count", ArgKind::Integer);
 
 const ACQUIRE_ARGS: &[ArgDoc] = &[
     KEY,
     OWNER,
     LEASE,
-    option(c"WAIT", c"wait", ArgKind::Integer),
-    option(c"MAIL", c"box", ArgKind::Text),
-    option(c"HOLDS", c"holds", ArgKind::Integer),
-    option(c"FENCE", c"fence", ArgKind::Integer),
+    WAIT_OPTION,
+    MAIL_OPTION,
+    HOLDS_OPTION,
+    FENCE_OPTION,
     TOKEN,
 ];
 
-const fn acquire(summary: &'static CStr) -> Docs {
+const RLOCK_ARGS: &[ArgDoc] = &[
+    KEY,
+    OWNER,
+    LEASE,
+    WAIT_OPTION,
+    MAIL_OPTION,
+    HOLDS_OPTION,
+    option(c"LIMIT", c"limit", ArgKind::Integer),
+    FENCE_OPTION,
+    TOKEN,
+];
+
+const fn acquire(summary: &'static CStr, args: &'static [ArgDoc]) -> Docs {
     Docs {
         summary,
         complexity:
             c"O(log N) with N the number of holders and waiters, plus O(M log N) where it waits and others wait for its task, with M the owners that the search for deadlocks reaches, 1000 at most",
         key: KeyAccess::Write,
         open_ended: true,
-        args: ACQUIRE_ARGS,
+        args,
         categories: c"lock write fast blocking",
     }
 }
 
-pub(crate) static ACQUIRE: Docs =
-    acquire(c"Takes a lock exclusively, at once or after a wait, and returns its fencing token.");
+pub(crate) static ACQUIRE: Docs = acquire(
+    c"Takes a lock exclusively, at once or after a wait, and returns its fencing token.",
+    ACQUIRE_ARGS,
+);
 
 pub(crate) static RLOCK: Docs = acquire(
-    c"Takes a lock shared with other readers, at once or after a wait, and returns its fencing token.",
+    c"Takes a lock shared with other readers, at once or after a wait, and returns its fencing token. With a limit, a lock is a semaphore.",
+    RLOCK_ARGS,
 );
 
 pub(crate) static RELEASE: Docs = Docs {

@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 
-use mortise_core::{Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
+use mortise_core::{Count, Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
 
 use super::docs;
 use super::parse::Parse;
@@ -129,16 +129,21 @@ fn waiter(ctx: &Context<'_>, waiter: &Waiter, now: Instant) {
         Instant::NEVER => -1,
         until => until.millis_since(now) as i64,
     };
-    ctx.reply_map(6);
+    let terms = &waiter.terms;
+    ctx.reply_map(9);
     ctx.reply_text(c"owner");
     ctx.reply_bytes(&waiter.owner.text());
     ctx.reply_text(c"mode");
-    ctx.reply_text(mode_name(Some(waiter.terms.mode)));
+    ctx.reply_text(mode_name(Some(terms.mode())));
     for (field, value) in [
-        (c"lease", waiter.terms.lease.as_millis() as i64),
+        (c"lease", terms.lease.as_millis() as i64),
         (c"waited", now.millis_since(waiter.since) as i64),
         (c"left", left),
-        (c"client", waiter.terms.client as i64),
+        (c"client", terms.client as i64),
+        (c"count", terms.holds.map_or(1, Count::get).into()),
+        (c"limit", terms.sharing.limit().map_or(0, Count::get).into()),
+        // Each request is for one key.
+        (c"keys", 1),
     ] {
         ctx.reply_text(field);
         ctx.reply_integer(value);

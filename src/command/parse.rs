@@ -125,11 +125,24 @@ impl<'c> Parse<'c> {
         Ok(token)
     }
 
-    /// The value of HOLDS, at least `min`.
-    pub(crate) fn holds_into(&mut self, min: u64, slot: &mut Option<u32>) -> Result<(), Error> {
+    /// The value of HOLDS or LIMIT of a request.
+    pub(crate) fn count_of_holds_into(
+        &mut self,
+        option: &'static str,
+        slot: &mut Option<Count>,
+    ) -> Result<(), Error> {
+        once(option, slot)?;
+        let value = self.value(option)?;
+        let count = within(value, option, 1, u64::from(Count::MAX.get()))?;
+        *slot = Count::new(count as u32);
+        Ok(())
+    }
+
+    /// The value of HOLDS of a release.
+    pub(crate) fn holds_left_into(&mut self, slot: &mut Option<u32>) -> Result<(), Error> {
         once("HOLDS", slot)?;
         let value = self.value("HOLDS")?;
-        *slot = Some(within(value, "HOLDS", min, u64::from(Count::MAX.get()))? as u32);
+        *slot = Some(within(value, "HOLDS", 0, u64::from(Count::MAX.get()))? as u32);
         Ok(())
     }
 

@@ -26,7 +26,7 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
         } else if option.is("WRITE") {
             set_mode("WRITE", Mode::Write, &mut mode)?;
         } else if option.is("HOLDS") {
-            parse.holds_into(0, &mut holds)?;
+            parse.holds_left_into(&mut holds)?;
         } else if option.is("ALL") {
             once("ALL", &all)?;
             all = Some(());

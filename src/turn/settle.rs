@@ -134,7 +134,7 @@ impl OpenLock<'_> {
             Wait {
                 key: key.clone(),
                 owner: waiter.owner.clone(),
-                mode: waiter.terms.mode,
+                mode: waiter.terms.mode(),
                 upgrade: true,
             }
         };

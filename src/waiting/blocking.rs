@@ -7,6 +7,7 @@ use mortise_core::{Instant, KeyId, Observed, Request, Wait, Waiter, WaiterId};
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
+use crate::keys::dirty;
 use crate::keys::name::key_id;
 use crate::totals;
 use crate::waiting::clients;
@@ -75,7 +76,12 @@ pub(crate) fn queue(
         Some(waiter) => {
             mail::check_move(ctx, waiter, mailbox)?;
             let mut queues = queue::all(ctx).borrow_mut();
-            queues.take_over(waiter, request.terms, until);
+            let changed = queues.take_over(waiter, request.terms, until);
+            drop(queues);
+            if changed {
+                // What it asks for now may be free.
+                dirty::mark_queue(ctx, key.db as i32, name);
+            }
             waiter
         }
         None => {
@@ -99,7 +105,7 @@ fn check_cycle(
     let closing = Wait {
         key: key.clone(),
         owner: request.owner.to_owner(),
-        mode: request.terms.mode,
+        mode: request.terms.mode(),
         upgrade: place.upgrade,
     };
     let queues = queue::all(ctx).borrow();

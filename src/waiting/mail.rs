@@ -92,7 +92,7 @@ pub(crate) fn queued_already(
     requests.into_iter().find(|id| {
         let same = queues
             .waiter(*id)
-            .is_some_and(|(_, waiter)| waiter.terms.mode == request.terms.mode);
+            .is_some_and(|(_, waiter)| waiter.terms.mode() == request.terms.mode());
         same && mail.is_expected(*id)
     })
 }
@@ -133,7 +133,7 @@ pub(crate) fn withdraw_refusal(ctx: &Context<'_>, db: i32, name: &[u8], request:
     let mut mail = post::get(ctx).mail.borrow_mut();
     if mail.letters() > 0 {
         let key = key_id(db, name);
-        mail.withdraw_refusal(&key, request.owner, request.terms.mode);
+        mail.withdraw_refusal(&key, request.owner, request.terms.mode());
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
             undelivered::granted(ctx, waiter.id, undelivered);
             Answer::Token(grant.token())
         }
-        Verdict::UpgradeLost => Answer::Null,
+        Verdict::Denied => Answer::Null,
         Verdict::Refused(error) => Answer::Error(error.into()),
     };
     answer_waiter(ctx, waiter.id, answer);

@@ -24,7 +24,7 @@ const fn place(command: &'static str, argument: &'static str, least: i128, most:
     }
 }
 
-const INTEGERS: [Place; 26] = [
+const INTEGERS: [Place; 27] = [
     place("LOCK.ACQUIRE key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.WLOCK key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RLOCK key a ?", "lease", 1, MAX_LEASE),
@@ -34,6 +34,7 @@ const INTEGERS: [Place; 26] = [
     place("LOCK.ACQUIRE key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
     place("LOCK.WLOCK key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
     place("LOCK.RLOCK key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
+    place("LOCK.RLOCK key a 1000 LIMIT ?", "LIMIT", 1, MAX_COUNT),
     place("LOCK.ACQUIRE key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
     place("LOCK.WLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
     place("LOCK.RLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
@@ -275,12 +276,13 @@ fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
 }
 
 /// Every command on `key` with everything right.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "LOCK.ACQUIRE key a 1000",
     "LOCK.ACQUIRE key a 1000 WAIT 1000 HOLDS 2 FENCE 7",
     "LOCK.WLOCK key a 1000",
     "LOCK.RLOCK key a 1000",
     "LOCK.RLOCK key a 1000 WAIT 0",
+    "LOCK.RLOCK key a 1000 HOLDS 2 LIMIT 3",
     "LOCK.RELEASE key a",
     "LOCK.RELEASE key a ALL TOKEN 5",
     "LOCK.RENEW key a 1000",
@@ -365,6 +367,7 @@ fn syntax_and_ranges_are_looked_at_before_the_type() {
         "LOCK.ACQUIRE key a 1000 WAIT",
         "LOCK.ACQUIRE key a 1000 HOLDS 0",
         "LOCK.RLOCK key a 1000 FENCE 0",
+        "LOCK.RLOCK key a 1000 LIMIT 2 HOLDS 3",
         "LOCK.ACQUIRE key a 1000 FENCE 9007199254740991",
         "LOCK.RELEASE key a ALL READ",
         "LOCK.RELEASE key a HOLDS x",

@@ -9,6 +9,7 @@ mod fence_option;
 mod info;
 mod internal;
 mod introspection;
+mod limit;
 mod panics;
 mod pass;
 mod protocols;

@@ -67,7 +67,10 @@ fn every_command_has_a_page_with_its_options_its_complexity_and_its_categories()
         let page = page_of(&command);
         let title = page.lines().next().unwrap();
         assert!(title.contains(&command), "{command} leads to {title}");
-        let syntax = page.lines().nth(2).unwrap();
+        // The line of its own, or that of the command whose page it shares.
+        let own = format!("`{command} ");
+        let syntax = page.lines().find(|line| line.starts_with(&own));
+        let syntax = syntax.or_else(|| page.lines().nth(2)).unwrap();
         if let Some(arguments) = documented(&mut conn, &command, "arguments") {
             let mut options = Vec::new();
             tokens(&arguments, &mut options);

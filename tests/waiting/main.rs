@@ -13,6 +13,7 @@ mod grace;
 mod info;
 mod keyspace;
 mod leaving;
+mod limits;
 mod lost_grants;
 mod order;
 mod owners;

@@ -54,7 +54,7 @@ impl Outcome {
                     before: before.map(Box::new),
                 },
             },
-            Verdict::UpgradeLost => Outcome::Denied,
+            Verdict::Denied => Outcome::Denied,
             Verdict::Refused(error) => Outcome::Refused(refusal(error)),
         }
     }
@@ -101,7 +101,7 @@ impl Letter {
         Letter {
             key,
             owner: waiter.owner.clone(),
-            mode: waiter.terms.mode,
+            mode: waiter.terms.mode(),
             outcome,
         }
     }

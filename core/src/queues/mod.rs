@@ -145,11 +145,11 @@ impl Queues {
         found
     }
 
-    /// The request `id` is made again: it keeps its place and its mode, and takes over what is asked for now.
-    pub fn take_over(&mut self, id: WaiterId, terms: Terms, until: Instant) {
-        if let Some(slot) = self.waiters.find(id) {
-            self.waiters.take_over(slot, terms, until);
-        }
+    /// The request `id` is made again: it keeps its place and its mode, and takes over what is asked for now. True if it
+    /// might be granted now: it asks for something else than before.
+    pub fn take_over(&mut self, id: WaiterId, terms: Terms, until: Instant) -> bool {
+        let slot = self.waiters.find(id);
+        slot.is_some_and(|slot| self.waiters.take_over(slot, terms, until) != terms)
     }
 
     /// A waiter whose time is up at `now`; the caller removes it.

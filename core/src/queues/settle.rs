@@ -228,7 +228,7 @@ impl Settling<'_> {
             let is_lost = !holds(node.waiter.owner.as_ref());
             let next = self.queues.waiters.next_in_line(at);
             if is_lost {
-                self.decided(at, Verdict::UpgradeLost);
+                self.decided(at, Verdict::Denied);
             }
             at = next;
         }
@@ -440,7 +440,7 @@ fn decide(
             None => Err(Busy::Held),
         },
         Err(AcquireError::Busy(busy)) => Err(busy),
-        Err(AcquireError::NotHeldByToken) => Ok(Verdict::UpgradeLost),
+        Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Ok(Verdict::Denied),
         Err(error) => Ok(Verdict::Refused(error)),
     }
 }

@@ -57,8 +57,8 @@ pub enum Verdict {
         /// Nobody else holds.
         alone: bool,
     },
-    /// The hold that it wanted to add to has ended, or has another token.
-    UpgradeLost,
+    /// Null: the hold that it wanted to add to has ended or has another token, or its limit leaves no room for more.
+    Denied,
     /// It can never be granted.
     Refused(AcquireError),
 }

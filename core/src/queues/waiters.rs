@@ -103,8 +103,9 @@ impl Waiters {
         self.enter_task(slot);
     }
 
-    /// The request in `slot` is made again, on other terms and until another moment, and keeps its place.
-    pub(crate) fn take_over(&mut self, slot: u32, terms: Terms, until: Instant) {
+    /// The request in `slot` is made again, on other terms and until another moment, and keeps its place. Returns its
+    /// terms before.
+    pub(crate) fn take_over(&mut self, slot: u32, terms: Terms, until: Instant) -> Terms {
         self.leave_limits(slot);
         let waiter = &mut self.nodes.slab[slot].waiter;
         let before = std::mem::replace(&mut waiter.terms, terms);
@@ -112,6 +113,7 @@ impl Waiters {
         self.enter_limits(slot);
         *self.leases.entry(terms.lease).or_default() += 1;
         self.forget_lease(before.lease);
+        before
     }
 
     /// The longest lease that anybody waits for.

@@ -31,7 +31,7 @@ fn acquire(
     let request = Request {
         owner: owner(name),
         terms: Terms {
-            mode,
+            sharing: mode.into(),
             lease: lease(30_000),
             holds: None,
             fence: None,
@@ -184,7 +184,10 @@ fn a_step_of_one_reader_among_10_000_allocates_a_few_nodes_at_most() {
             assert_eq!(lock.next_deadline(), lock.next_deadline().max(Some(NOW)));
             assert_eq!(lock.mode(NOW), Some(Mode::Read));
         });
-        assert_bounded(len, copies, copies, |name, _| release(&mut lock, name));
+        // The list of free slots grows beside.
+        assert_bounded(len, copies + 3, copies + 1, |name, _| {
+            release(&mut lock, name)
+        });
         assert!(lock.is_free());
     }
 }

@@ -18,7 +18,7 @@ fn request(name: &[u8], mode: Mode, ms: u64) -> Request<'_> {
     Request {
         owner: owner(name),
         terms: Terms {
-            mode,
+            sharing: mode.into(),
             lease: Lease::from_millis(ms).expect("at least 1"),
             holds: None,
             fence: None,

@@ -15,7 +15,7 @@ fn acquire(lock: &mut Lock, name: &[u8], mode: Mode, ms: u64) {
     let request = Request {
         owner: owner(name),
         terms: Terms {
-            mode,
+            sharing: mode.into(),
             lease: Lease::from_millis(ms).expect("at least 1"),
             holds: None,
             fence: None,

@@ -16,7 +16,7 @@ fn held(leases: &[u64]) -> Lock {
         let request = Request {
             owner: OwnerRef::new(owner.as_bytes()).expect("1 to 255 bytes"),
             terms: Terms {
-                mode: Mode::Read,
+                sharing: Mode::Read.into(),
                 lease: Lease::from_millis(*lease).expect("at least 1"),
                 holds: None,
                 fence: None,

@@ -58,6 +58,12 @@ pub struct Queued {
     pub left: i64,
     /// The connection that waits.
     pub client: i64,
+    /// What its mode's count grows by, or is set to.
+    pub count: i64,
+    /// What all read counts may add up to, 0 for no limit.
+    pub limit: i64,
+    /// How many keys it requests at once.
+    pub keys: i64,
 }
 
 /// What a hold is whatever the time: its owner, write count, read count and token.
@@ -156,6 +162,9 @@ impl Queued {
             waited: int(&take(&mut map, "waited")),
             left: int(&take(&mut map, "left")),
             client: int(&take(&mut map, "client")),
+            count: int(&take(&mut map, "count")),
+            limit: int(&take(&mut map, "limit")),
+            keys: int(&take(&mut map, "keys")),
         };
         assert!(map.is_empty(), "more than the contract's fields: {map:?}");
         queued

@@ -90,7 +90,7 @@ impl Server {
             }
         }
         let terms = Terms {
-            mode,
+            sharing: mode.into(),
             lease,
             holds,
             fence,
@@ -149,7 +149,7 @@ impl Server {
             self.open_box(mailbox);
             let id = key_id(key);
             self.mail
-                .withdraw_refusal(&id, request.owner, request.terms.mode);
+                .withdraw_refusal(&id, request.owner, request.terms.mode());
         }
     }
 
@@ -168,7 +168,7 @@ impl Server {
         let there = self.queues.requests_of(0, key, request.owner);
         let again = there.into_iter().find(|id| {
             let waiter = self.queues.waiter(*id);
-            waiter.is_some_and(|(_, waiter)| waiter.terms.mode == request.terms.mode)
+            waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == request.terms.mode())
                 && self.mail.is_expected(*id)
         });
         let waiter = match again {
@@ -180,7 +180,7 @@ impl Server {
                 let wait = Wait {
                     key: key_id(key),
                     owner: request.owner.to_owner(),
-                    mode: request.terms.mode,
+                    mode: request.terms.mode(),
                     upgrade: busy == Busy::Upgrade,
                 };
                 if self.closes_cycle(&wait) {
@@ -192,7 +192,7 @@ impl Server {
         let id = self.open_box(mailbox);
         self.mail.expect(waiter, id);
         self.mail
-            .withdraw_refusal(&key_id(key), request.owner, request.terms.mode);
+            .withdraw_refusal(&key_id(key), request.owner, request.terms.mode());
         let mut out = Out::default();
         out.array(2);
         out.text(b"QUEUED");

@@ -123,7 +123,7 @@ impl Forest<Task> for Nodes {
 
     fn refresh(&mut self, slot: u32) -> bool {
         let Links { left, right, .. } = self.slab[slot].task;
-        let mut write = self.slab[slot].waiter.terms.mode == Mode::Write;
+        let mut write = self.slab[slot].waiter.terms.mode() == Mode::Write;
         let mut foremost = slot;
         for child in [left, right] {
             if child != NIL {

@@ -215,7 +215,7 @@ impl Waiters {
     }
 
     fn asks_for_write(&self, first: u32, key: u32, owner: OwnerRef<'_>) -> bool {
-        let write = |slot: u32| self.node(slot).waiter.terms.mode == Mode::Write;
+        let write = |slot: u32| self.node(slot).waiter.terms.mode() == Mode::Write;
         let write_below = |slot: u32| self.node(slot).write_below;
         if write(first) {
             return true;

@@ -52,7 +52,7 @@ impl Crowd {
         let request = Request {
             owner: owner.as_ref(),
             terms: Terms {
-                mode,
+                sharing: mode.into(),
                 lease: Lease::from_millis(1_000).expect("at least 1"),
                 holds: None,
                 fence: None,
@@ -96,7 +96,7 @@ impl Crowd {
             id: self.queues.next_id(),
             owner: wait.owner,
             terms: Terms {
-                mode: wait.mode,
+                sharing: wait.mode.into(),
                 lease: Lease::from_millis(1_000).expect("at least 1"),
                 holds: None,
                 fence: None,

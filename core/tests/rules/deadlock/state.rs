@@ -273,6 +273,7 @@ fn asked(ask: Ask) -> Asked {
         write: ask.write,
         lease: 1,
         holds: None,
+        limit: None,
         fence: None,
         client: 0,
     }
@@ -288,7 +289,7 @@ fn push_to(queues: &mut Queues, key: &KeyId, owner: Owner, mode: Mode, upgrade: 
         id: queues.next_id(),
         owner,
         terms: Terms {
-            mode,
+            sharing: mode.into(),
             lease: Lease::from_millis(1).expect("at least 1"),
             holds: None,
             fence: None,

@@ -32,6 +32,7 @@ impl Story {
             write: mode == Write,
             lease: 1_000,
             holds: None,
+            limit: None,
             fence: None,
             client: 0,
         };

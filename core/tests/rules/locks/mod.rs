@@ -67,6 +67,7 @@ fn acquire(owner: usize, mode: Mode, holds: Option<u32>) -> Step {
         mode,
         lease: 1_000,
         holds,
+        limit: None,
         fence: Fence::None,
         client: 7,
     })

@@ -2,7 +2,7 @@
 
 use mortise_core::{
     AcquireError, Busy, Count, Grant, Instant, Lease, Lock, Micros, Owner, OwnerRef, Pass,
-    PassError, Release, ReleaseError, Request, Stake, Terms, Token, TokenClock, Turn,
+    PassError, Release, ReleaseError, Request, Sharing, Stake, Terms, Token, TokenClock, Turn,
 };
 
 use super::reference::{Call, Hold, Reply};
@@ -81,15 +81,17 @@ pub(crate) fn perform(
             mode,
             lease: ms,
             holds,
+            limit,
             fence,
             client,
         } => {
+            let count = |count: u32| Count::new(count).expect("a count");
             let request = Request {
                 owner: owner(name),
                 terms: Terms {
-                    mode: *mode,
+                    sharing: limit.map_or((*mode).into(), |limit| Sharing::within(count(limit))),
                     lease: lease(*ms),
-                    holds: holds.map(|count| Count::new(count).expect("a count")),
+                    holds: holds.map(count),
                     fence: fence.map(token),
                     token: None,
                     client: *client,
@@ -184,7 +186,7 @@ fn acquired(result: Result<Grant, AcquireError>) -> Reply {
             upgrade: busy == Busy::Upgrade,
         },
         Err(AcquireError::CountTooHigh) => Reply::CountTooHigh,
-        Err(AcquireError::NotHeldByToken) => Reply::Null,
+        Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Reply::Null,
         Err(AcquireError::Revoked) => Reply::Revoked,
         Err(AcquireError::OutOfTokens) => Reply::OutOfTokens,
     }

@@ -101,6 +101,8 @@ pub(crate) enum Deed {
         mode: Mode,
         lease: u64,
         holds: Option<u32>,
+        /// Of a reader; raised to `holds` where it is less.
+        limit: Option<u32>,
         fence: Fence,
         client: u64,
     },
@@ -197,6 +199,7 @@ impl Deed {
                 mode,
                 lease,
                 holds,
+                limit,
                 fence,
                 client,
             } => Call::Acquire {
@@ -204,6 +207,9 @@ impl Deed {
                 mode,
                 lease,
                 holds,
+                limit: limit
+                    .filter(|_| mode == Mode::Read)
+                    .map(|limit| limit.max(holds.unwrap_or(1))),
                 fence: fence.token(model, wall),
                 client,
             },
@@ -298,12 +304,14 @@ fn pauses() -> impl Strategy<Value = Pause> {
 }
 
 fn deeds() -> impl Strategy<Value = Deed> {
-    let acquire = (owners(), modes(), leases(), holds(), fences(), clients()).prop_map(
-        |(owner, mode, lease, holds, fence, client)| Deed::Acquire {
+    let terms = (modes(), leases(), holds(), limits(), fences());
+    let acquire = (owners(), terms, clients()).prop_map(
+        |(owner, (mode, lease, holds, limit, fence), client)| Deed::Acquire {
             owner,
             mode,
             lease,
             holds,
+            limit,
             fence,
             client,
         },
@@ -358,6 +366,11 @@ fn leases() -> impl Strategy<Value = u64> {
 fn holds() -> impl Strategy<Value = Option<u32>> {
     let count = prop_oneof![6 => 1..5_u32, 1 => MAX_COUNT - 2..=MAX_COUNT];
     option::weighted(0.3, count)
+}
+
+fn limits() -> impl Strategy<Value = Option<u32>> {
+    let limit = prop_oneof![8 => 1..12_u32, 1 => MAX_COUNT - 2..=MAX_COUNT];
+    option::weighted(0.5, limit)
 }
 
 fn fences() -> impl Strategy<Value = Fence> {

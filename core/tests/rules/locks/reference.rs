@@ -71,6 +71,8 @@ pub(crate) enum Call {
         mode: Mode,
         lease: u64,
         holds: Option<u32>,
+        /// Of a reader, no less than `holds`.
+        limit: Option<u32>,
         fence: Option<u64>,
         client: u64,
     },
@@ -205,6 +207,7 @@ impl Reference {
             mode,
             lease,
             holds,
+            limit,
             fence,
             client,
         } = call
@@ -241,9 +244,19 @@ impl Reference {
             revoked: false,
         });
         let upgrade = !is_new && *mode == Mode::Write && hold.write == 0;
-        let count = holds.map_or(*hold.count(*mode) + 1, u64::from);
+        let before = *hold.count(*mode);
+        let count = holds.map_or(before + 1, u64::from);
         if count > MAX_COUNT {
             return Reply::CountTooHigh;
+        }
+        let others = self.holds.iter();
+        let others = others.filter(|other| other.key == key && other.owner != *owner);
+        let sum = count + others.map(|other| other.read).sum::<u64>();
+        if count > before && limit.is_some_and(|limit| sum > limit.into()) {
+            return match is_new {
+                true => Reply::Wait { upgrade: false },
+                false => Reply::Null,
+            };
         }
         if is_new || upgrade {
             match self.next_token(wall, *fence) {

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use mortise_core::{
-    AcquireError, Count, Decided, Grant, Instant, Lease, Queues, Stake, Token, Verdict, Waiter,
-    WaiterId,
+    AcquireError, Decided, Grant, Instant, Lease, Queues, Stake, Verdict, Waiter, WaiterId,
 };
 
 use super::reference::{self, Decision, Hold, Kind, Reference};
@@ -31,11 +30,7 @@ pub(crate) fn waiter(waiter: &Waiter, expected: &reference::Waiter) {
     let asked = expected.asked;
     assert_eq!(waiter.id.0, expected.id);
     assert_eq!(waiter.owner, owner(asked.owner));
-    assert_eq!(waiter.terms.mode, asked.mode());
-    assert_eq!(waiter.terms.lease.as_millis(), asked.lease);
-    assert_eq!(waiter.terms.holds.map(Count::get), asked.holds);
-    assert_eq!(waiter.terms.fence.map(Token::get), asked.fence);
-    assert_eq!(waiter.terms.client, asked.client);
+    assert_eq!(waiter.terms, asked.terms());
     assert_eq!(waiter.since.as_millis(), expected.since);
     let until = expected.limit.map_or(Instant::NEVER, Instant::from_millis);
     assert_eq!(waiter.until, until);
@@ -68,7 +63,7 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
             }
             assert_eq!(alone, is_alone);
         }
-        (Verdict::UpgradeLost, reference::Verdict::UpgradeLost)
+        (Verdict::Denied, reference::Verdict::UpgradeLost | reference::Verdict::NoRoom)
         | (Verdict::Refused(AcquireError::CountTooHigh), reference::Verdict::CountTooHigh)
         | (Verdict::Refused(AcquireError::Revoked), reference::Verdict::Revoked) => {}
         (actual, expected) => panic!("expected {expected:?}, got {actual:?}"),

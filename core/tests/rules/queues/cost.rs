@@ -20,6 +20,7 @@ fn asked(owner: usize, write: bool) -> Asked {
         write,
         lease: 1_000,
         holds: None,
+        limit: None,
         fence: None,
         client: 0,
     }

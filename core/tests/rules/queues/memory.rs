@@ -22,7 +22,7 @@ fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) 
         id: queues.next_id(),
         owner: owner(number),
         terms: Terms {
-            mode: Mode::Write,
+            sharing: Mode::Write.into(),
             lease: Lease::from_millis(30_000).expect("at least 1"),
             holds: None,
             fence: None,
@@ -41,7 +41,7 @@ fn observe(queues: &mut Queues, key: &str, holder: usize) {
     let request = Request {
         owner: holder.as_ref(),
         terms: Terms {
-            mode: Mode::Write,
+            sharing: Mode::Write.into(),
             lease: Lease::from_millis(30_000).expect("at least 1"),
             holds: None,
             fence: None,

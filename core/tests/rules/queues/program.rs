@@ -112,16 +112,19 @@ fn asked() -> impl Strategy<Value = Asked> {
         1 => (1..4_u32).prop_map(Some),
         1 => Just(Some((1 << 31) - 1)),
     ];
+    let limit = prop_oneof![1 => Just(None), 2 => (1..6_u32).prop_map(Some)];
     let fence = prop_oneof![4 => Just(None), 1 => (1..3_000_000_u64).prop_map(Some)];
-    (owner(), any::<bool>(), lease, holds, fence).prop_map(|(owner, write, lease, holds, fence)| {
-        Asked {
-            owner,
-            write,
-            lease,
-            holds,
-            fence,
-            client: 0,
-        }
+    let asked = (owner(), any::<bool>(), lease, holds, limit, fence);
+    asked.prop_map(|(owner, write, lease, holds, limit, fence)| Asked {
+        owner,
+        write,
+        lease,
+        holds,
+        limit: limit
+            .filter(|_| !write)
+            .map(|limit| limit.max(holds.unwrap_or(1))),
+        fence,
+        client: 0,
     })
 }
 

@@ -55,6 +55,7 @@ pub(crate) enum Kind {
 pub(crate) enum Outcome {
     Granted(Kind, Hold),
     CountTooHigh,
+    NoRoom,
     Revoked,
     /// An upgrade stands ahead of the line.
     Busy {
@@ -72,6 +73,7 @@ pub(crate) enum Verdict {
     },
     UpgradeLost,
     CountTooHigh,
+    NoRoom,
     Revoked,
 }
 
@@ -123,6 +125,20 @@ impl Reference {
             .holds
             .iter()
             .all(|hold| hold.owner == asked.owner || (!asked.write && hold.write == 0))
+    }
+
+    /// "The read counts of all live holds on the key would then add up to at most `n`."
+    fn is_within_limit(&self, key: usize, asked: &Asked, count: u64) -> bool {
+        let others = self.keys[key].holds.iter();
+        let others = others.filter(|hold| hold.owner != asked.owner);
+        let sum: u64 = others.map(|hold| hold.read).sum();
+        asked.limit.is_none_or(|limit| sum + count <= limit.into())
+    }
+
+    /// An owner that holds nothing would be granted this if it were the next one.
+    pub(crate) fn may_come_in(&self, key: usize, asked: &Asked) -> bool {
+        let count = asked.holds.unwrap_or(1).into();
+        self.is_compatible(key, asked) && self.is_within_limit(key, asked, count)
     }
 
     /// "A hold is over from the millisecond its lease ends."
@@ -177,9 +193,16 @@ impl Reference {
         } else {
             &mut hold.read
         };
-        *count = asked.holds.map_or(*count + 1, u64::from);
+        let before = *count;
+        *count = asked.holds.map_or(before + 1, u64::from);
         if *count > MAX_COUNT {
             return Outcome::CountTooHigh;
+        }
+        if *count > before && !self.is_within_limit(key, asked, *count) {
+            return match mine {
+                Some(_) => Outcome::NoRoom,
+                None => Outcome::Busy { upgrade: false },
+            };
         }
         if kind != Kind::Reentry {
             let least = self.wall.max(asked.fence.unwrap_or(0));
@@ -274,6 +297,7 @@ impl Reference {
         let verdict = match self.acquire(key, &waiter.asked) {
             Outcome::Busy { .. } => return false,
             Outcome::CountTooHigh => Verdict::CountTooHigh,
+            Outcome::NoRoom => Verdict::NoRoom,
             Outcome::Revoked => Verdict::Revoked,
             Outcome::Granted(kind, hold) => Verdict::Granted {
                 kind,
@@ -349,13 +373,19 @@ impl Reference {
     }
 
     /// A grant that nobody could be told of is given back, "unless the same owner has been
-    /// answered on that hold since". That "never lifts a revocation".
+    /// answered on that hold since". That "never raises a count, not even one that the grant itself had lowered, and never
+    /// lifts a revocation".
     pub(crate) fn undo(&mut self, key: usize, granted: Hold, before: Option<Hold>) -> bool {
-        let revoked = match self.hold(key, granted.owner) {
-            Some(hold) if hold.touched == granted.touched => hold.revoked,
+        let held = match self.hold(key, granted.owner) {
+            Some(hold) if hold.touched == granted.touched => hold,
             _ => return false,
         };
-        let before = before.map(|before| Hold { revoked, ..before });
+        let before = before.map(|before| Hold {
+            write: before.write.min(held.write),
+            read: before.read.min(held.read),
+            revoked: held.revoked,
+            ..before
+        });
         self.keys[key]
             .holds
             .retain(|hold| hold.owner != granted.owner);

@@ -16,6 +16,7 @@ fn asked(owner: usize, write: bool) -> Asked {
         write,
         lease: 1_000,
         holds: None,
+        limit: None,
         fence: None,
         client: owner as u64 + 1,
     }
@@ -90,7 +91,7 @@ fn an_upgrade_that_is_lost_is_answered_behind_one_that_is_not() {
     waits(&mut server, 0, true);
     waits(&mut server, 1, true);
     waits(&mut server, 1, true);
-    let lost = [(1, Verdict::UpgradeLost), (1, Verdict::UpgradeLost)];
+    let lost = [(1, Verdict::Denied), (1, Verdict::Denied)];
     assert_eq!(releases(&mut server, 1), lost);
     assert_eq!(owners(&releases(&mut server, 2)), [0]);
 }
@@ -110,7 +111,7 @@ fn a_stranger_that_holds_is_decided_ahead_of_the_queue() {
         let request = mortise_core::Request {
             owner: reader.as_ref(),
             terms: Terms {
-                mode: Mode::Read,
+                sharing: Mode::Read.into(),
                 lease: Lease::from_millis(1_000).expect("at least 1"),
                 holds: None,
                 fence: None,
@@ -213,7 +214,7 @@ fn the_last_database_costs_no_more_than_the_first() {
         id: queues.next_id(),
         owner: owner(0),
         terms: Terms {
-            mode: Mode::Write,
+            sharing: Mode::Write.into(),
             lease: Lease::from_millis(1).expect("at least 1"),
             holds: None,
             fence: None,
@@ -250,7 +251,7 @@ fn a_walk_over_the_keys_goes_on_behind_what_it_has_seen() {
             id: queues.next_id(),
             owner: owner(0),
             terms: Terms {
-                mode: Mode::Write,
+                sharing: Mode::Write.into(),
                 lease: Lease::from_millis(1).expect("at least 1"),
                 holds: None,
                 fence: None,

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::{
-    AcquireError, Count, Decided, How, Instant, Lease, Lock, Micros, Mode, Terms, Token, WaiterId,
-};
+use mortise_core::{AcquireError, Decided, How, Instant, Lock, Micros, Mode, WaiterId};
 
 use super::compare;
 use super::program::{KeySpace, Op, Program};
@@ -121,16 +119,24 @@ impl Run {
             client: self.clients,
             ..asked
         };
+        let held = self.model.hold(key, asked.owner);
         let expected = self.model.ask(key, &asked);
         let before = self.scenes(key);
         let answer = self.server.ask(key, asked, patience);
         match (expected, answer) {
             (Outcome::Granted(kind, hold), Answer::Granted(grant)) => {
                 assert_eq!(compare::kind_of(grant), (kind, hold.token));
-                self.is_settled(key);
+                match held.is_some_and(|held| held.read > hold.read) {
+                    // It has made room for others.
+                    true => self.settle(key),
+                    false => self.is_settled(key),
+                }
             }
             (Outcome::CountTooHigh, Answer::Refused(error)) => {
                 assert_eq!(error, AcquireError::CountTooHigh);
+            }
+            (Outcome::NoRoom, Answer::Refused(error)) => {
+                assert_eq!(error, AcquireError::NoRoom);
             }
             (Outcome::Revoked, Answer::Refused(error)) => {
                 assert_eq!(error, AcquireError::Revoked);
@@ -293,31 +299,27 @@ impl Run {
             Patience::Millis(ms) => Some(self.model.now + ms),
             _ => None,
         };
-        let queues = self.model.keys.iter_mut().flat_map(|key| &mut key.queue);
-        let mut waiters: Vec<&mut reference::Waiter> = queues.collect();
+        let queues = self.model.keys.iter_mut().enumerate();
+        let waiters = queues.flat_map(|(key, it)| it.queue.iter_mut().map(move |w| (key, w)));
+        let mut waiters: Vec<(usize, &mut reference::Waiter)> = waiters.collect();
         let len = waiters.len().max(1);
-        let Some(waiter) = waiters.get_mut(nth % len) else {
+        let Some((key, waiter)) = waiters.get_mut(nth % len) else {
             return;
         };
+        let (key, before) = (*key, waiter.asked.terms());
         waiter.limit = limit;
         waiter.asked = Asked {
             lease: asked.lease,
             holds: asked.holds,
+            limit: asked.limit.filter(|_| !waiter.asked.write),
             fence: asked.fence,
             ..waiter.asked
         };
-        let terms = Terms {
-            mode: waiter.asked.mode(),
-            lease: Lease::from_millis(asked.lease).expect("at least 1"),
-            holds: asked.holds.and_then(Count::new),
-            fence: asked.fence.and_then(Token::new),
-            token: None,
-            client: waiter.asked.client,
-        };
         let until = limit.map_or(Instant::NEVER, Instant::from_millis);
-        self.server
-            .queues
-            .take_over(WaiterId(waiter.id), terms, until);
+        let (id, terms) = (WaiterId(waiter.id), waiter.asked.terms());
+        let changed = self.server.queues.take_over(id, terms, until);
+        assert_eq!(changed, terms != before);
+        self.settle(key);
     }
 
     /// The owner's requests are refused before anybody is let in.
@@ -425,7 +427,7 @@ impl Run {
         let Some(head) = self.model.keys[key].queue.first() else {
             return;
         };
-        let admits = self.model.is_compatible(key, &head.asked);
+        let admits = self.model.may_come_in(key, &head.asked);
         assert!(
             self.server.grace || !admits,
             "the head could be let in: {head:?}"

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use mortise_core::{
     AcquireError, Busy, Count, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
     Mode, Owner, OwnerRef, Pass, PassError, Passed, Queues, Release, ReleaseError, Released,
-    Request, Settled, Terms, Token, TokenClock, Touched, Turn, Verdict, Wait, Waiter, WaiterId,
+    Request, Settled, Sharing, Terms, Token, TokenClock, Touched, Turn, Verdict, Wait, Waiter,
+    WaiterId,
 };
 
 /// The keys: [`PER_DB`] names in each of [`DBS`] databases.
@@ -53,6 +54,8 @@ pub(crate) struct Asked {
     pub(crate) write: bool,
     pub(crate) lease: u64,
     pub(crate) holds: Option<u32>,
+    /// Of a reader, no less than `holds`.
+    pub(crate) limit: Option<u32>,
     pub(crate) fence: Option<u64>,
     pub(crate) client: u64,
 }
@@ -60,6 +63,18 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn mode(self) -> Mode {
         if self.write { Mode::Write } else { Mode::Read }
+    }
+
+    pub(crate) fn terms(self) -> Terms {
+        let limit = self.limit.and_then(Count::new);
+        Terms {
+            sharing: limit.map_or(self.mode().into(), Sharing::within),
+            lease: Lease::from_millis(self.lease).expect("at least 1"),
+            holds: self.holds.and_then(Count::new),
+            fence: self.fence.and_then(Token::new),
+            token: None,
+            client: self.client,
+        }
     }
 }
 
@@ -104,7 +119,7 @@ impl Handed {
                 touched: stake.touched,
                 before,
             }),
-            Verdict::UpgradeLost | Verdict::Refused(_) => None,
+            Verdict::Denied | Verdict::Refused(_) => None,
         }
     }
 }
@@ -133,14 +148,7 @@ impl Server {
         let asker = owner(asked.owner);
         let request = Request {
             owner: asker.as_ref(),
-            terms: Terms {
-                mode: asked.mode(),
-                lease: Lease::from_millis(asked.lease).expect("at least 1"),
-                holds: asked.holds.and_then(Count::new),
-                fence: asked.fence.and_then(Token::new),
-                token: None,
-                client: asked.client,
-            },
+            terms: asked.terms(),
         };
         let (now, wall) = (self.now, self.wall);
         let is_queue_empty = self.queues.get(id.db, &id.name).is_none();
@@ -173,7 +181,7 @@ impl Server {
         let wait = Wait {
             key: id.clone(),
             owner: asker.clone(),
-            mode: request.terms.mode,
+            mode: request.terms.mode(),
             upgrade: busy == Busy::Upgrade,
         };
         let cycle = match self.find_cycle(&wait) {
@@ -257,7 +265,7 @@ impl Server {
         self.find_cycle(&Wait {
             key: key.clone(),
             owner: waiter.owner.clone(),
-            mode: waiter.terms.mode,
+            mode: waiter.terms.mode(),
             upgrade: true,
         })
     }

@@ -1,0 +1,201 @@
+//! `LIMIT`: a lock as a semaphore, answered at once.
+
+use mortise_harness::{
+    Conn, Server, Shutdown, cmd, hold_of, holders_of, int, is_nil, lock_info, redis::Value, try_cmd,
+};
+
+/// Asks for `holds` of `limit` permits.
+fn take(conn: &mut Conn, owner: &str, holds: i64, limit: i64) -> Value {
+    cmd!(
+        conn,
+        "LOCK.RLOCK",
+        "pool",
+        owner,
+        60_000,
+        "HOLDS",
+        holds,
+        "LIMIT",
+        limit
+    )
+}
+
+fn inside(conn: &mut Conn) -> i64 {
+    let lock = lock_info(conn, "pool");
+    lock.map_or(0, |lock| lock.holds.iter().map(|hold| hold.read).sum())
+}
+
+#[test]
+fn a_pool_admits_as_many_permits_as_its_limit_and_no_more() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    assert!(int(&take(&mut conn, "a", 3, 10)) > 0);
+    assert!(int(&take(&mut conn, "b", 6, 10)) > 0);
+    assert!(is_nil(&take(&mut conn, "c", 2, 10)));
+    assert!(int(&take(&mut conn, "c", 1, 10)) > 0);
+    assert!(is_nil(&take(&mut conn, "d", 1, 10)));
+    assert_eq!(inside(&mut conn), 10);
+    // Permits that are given back one by one are free one by one.
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "pool", "b")), 5);
+    assert!(is_nil(&take(&mut conn, "d", 2, 10)));
+    assert!(int(&take(&mut conn, "d", 1, 10)) > 0);
+    cmd!(conn, "LOCK.RELEASE", "pool", "a", "ALL");
+    assert!(int(&take(&mut conn, "e", 3, 10)) > 0);
+    assert_eq!(inside(&mut conn), 10);
+}
+
+#[test]
+fn the_limit_is_the_requests_own() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    assert!(int(&take(&mut conn, "a", 3, 3)) > 0);
+    assert!(is_nil(&take(&mut conn, "b", 1, 3)));
+    // One with a larger limit, or with none, comes on top.
+    assert!(int(&take(&mut conn, "b", 2, 5)) > 0);
+    assert!(int(&cmd!(conn, "LOCK.RLOCK", "pool", "c", 60_000)) > 0);
+    assert_eq!(inside(&mut conn), 6);
+    // One with a smaller limit finds no room before the pool has drained that far.
+    cmd!(conn, "LOCK.RELEASE", "pool", "b", "ALL");
+    cmd!(conn, "LOCK.RELEASE", "pool", "c");
+    assert!(is_nil(&take(&mut conn, "d", 1, 3)));
+    cmd!(conn, "LOCK.RELEASE", "pool", "a");
+    assert!(int(&take(&mut conn, "d", 1, 3)) > 0);
+}
+
+#[test]
+fn an_owner_that_holds_never_waits_for_a_limit() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = int(&take(&mut conn, "a", 2, 5));
+    take(&mut conn, "b", 2, 5);
+    // There is room for one more.
+    assert_eq!(int(&take(&mut conn, "a", 3, 5)), token);
+    // There is none: null at once, though it would wait, and nothing has changed.
+    let more = cmd!(
+        conn,
+        "LOCK.RLOCK",
+        "pool",
+        "a",
+        60_000,
+        "LIMIT",
+        5,
+        "WAIT",
+        0
+    );
+    assert!(is_nil(&more));
+    assert!(is_nil(&take(&mut conn, "a", 4, 5)));
+    assert_eq!(hold_of(&mut conn, "pool", "a").unwrap().counts(), (0, 3));
+    assert_eq!(server.gauge("waiters"), 0);
+    // Its count does not grow: granted, past the limit, too.
+    assert_eq!(int(&take(&mut conn, "a", 3, 3)), token);
+    assert_eq!(int(&take(&mut conn, "a", 1, 1)), token);
+    assert_eq!(inside(&mut conn), 3);
+}
+
+#[test]
+fn a_writer_excludes_the_pool_and_reads_beside_itself_within_the_limit() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.WLOCK", "pool", "w", 60_000));
+    assert!(is_nil(&take(&mut conn, "a", 1, 10)));
+    assert_eq!(int(&take(&mut conn, "w", 2, 2)), token);
+    assert_eq!(hold_of(&mut conn, "pool", "w").unwrap().counts(), (1, 2));
+    cmd!(conn, "LOCK.RELEASE", "pool", "w", "WRITE");
+    assert!(is_nil(&take(&mut conn, "a", 1, 2)));
+    assert!(int(&take(&mut conn, "a", 1, 3)) > 0);
+}
+
+#[test]
+fn permits_whose_lease_is_over_are_free_in_that_millisecond() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let long = int(&take(&mut conn, "long", 1, 3));
+    for owner in ["a", "b"] {
+        cmd!(conn, "LOCK.RLOCK", "pool", owner, 50, "LIMIT", 3);
+    }
+    let mut other = server.connect();
+    let wait = cmd!(
+        other,
+        "LOCK.RLOCK",
+        "pool",
+        "c",
+        60_000,
+        "HOLDS",
+        2,
+        "LIMIT",
+        3,
+        "WAIT",
+        0
+    );
+    assert!(int(&wait) > long);
+    assert_eq!(holders_of(&mut conn, "pool"), ["c", "long"]);
+}
+
+#[test]
+fn a_pool_needs_no_setting_up_and_leaves_nothing_behind() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for round in 0..3 {
+        assert!(int(&take(&mut conn, "a", 1, 1 + round)) > 0);
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "pool", "a")), 0);
+        assert_eq!(int(&cmd!(conn, "EXISTS", "pool")), 0);
+    }
+}
+
+#[test]
+fn a_limit_is_refused_where_it_means_nothing() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for command in ["LOCK.ACQUIRE", "LOCK.WLOCK"] {
+        let error = try_cmd!(conn, command, "pool", "a", 60_000, "LIMIT", 3).unwrap_err();
+        assert!(
+            error.starts_with("ERR syntax error: ") && error.contains("LIMIT"),
+            "{error}"
+        );
+    }
+    let error = try_cmd!(
+        conn,
+        "LOCK.RLOCK",
+        "pool",
+        "a",
+        60_000,
+        "HOLDS",
+        4,
+        "LIMIT",
+        3
+    );
+    assert_eq!(
+        error.unwrap_err(),
+        "ERR HOLDS must be at most 3 (LIMIT), got '4'"
+    );
+    let error = try_cmd!(
+        conn,
+        "LOCK.RLOCK",
+        "pool",
+        "a",
+        60_000,
+        "LIMIT",
+        3,
+        "LIMIT",
+        3
+    );
+    assert_eq!(
+        error.unwrap_err(),
+        "ERR syntax error: option LIMIT given twice"
+    );
+    assert_eq!(int(&cmd!(conn, "EXISTS", "pool")), 0);
+}
+
+#[test]
+fn a_limit_survives_in_no_lock_so_that_restarts_and_renames_change_nothing() {
+    let mut server = Server::start_alone();
+    let mut conn = server.connect();
+    take(&mut conn, "a", 2, 3);
+    cmd!(conn, "RENAME", "pool", "other");
+    cmd!(conn, "RENAME", "other", "pool");
+    assert!(is_nil(&take(&mut conn, "b", 2, 3)));
+    server.restart(Shutdown::Save);
+    let mut conn = server.connect();
+    assert!(is_nil(&take(&mut conn, "b", 2, 3)));
+    assert!(int(&take(&mut conn, "b", 1, 3)) > 0);
+    assert_eq!(inside(&mut conn), 3);
+}

@@ -1,0 +1,247 @@
+//! Requests that wait for their limit.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{
+    Conn, Dice, Server, cmd, granted, holders_of, int, is_nil, lock_info, mail, queue, queue_of,
+    queued, send, waiter,
+};
+
+/// A request for `holds` of `limit` permits that is blocked.
+macro_rules! wants {
+    ($server:expr, $owner:expr, $holds:expr, $limit:expr) => {
+        waiter!(
+            $server,
+            "LOCK.RLOCK",
+            "pool",
+            $owner,
+            60_000,
+            "HOLDS",
+            $holds,
+            "LIMIT",
+            $limit,
+            "WAIT",
+            0
+        )
+    };
+}
+
+fn take(conn: &mut Conn, owner: &str, holds: i64) {
+    int(&cmd!(
+        conn,
+        "LOCK.RLOCK",
+        "pool",
+        owner,
+        60_000,
+        "HOLDS",
+        holds
+    ));
+}
+
+#[test]
+fn nobody_overtakes_a_request_that_waits_for_its_limit() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    take(&mut conn, "a", 2);
+    let mut large = wants!(server, "large", 3, 3);
+    // Two permits of three are free for each of these, and a reader without a limit would find room, too.
+    let mut small = wants!(server, "small", 1, 3);
+    let mut any = waiter!(server, "LOCK.RLOCK", "pool", "any", 60_000, "WAIT", 0);
+    let none = cmd!(conn, "LOCK.RLOCK", "pool", "now", 60_000, "LIMIT", 9);
+    assert!(is_nil(&none));
+    assert_eq!(queue_of(&mut conn, "pool"), ["large", "small", "any"]);
+    cmd!(conn, "LOCK.RELEASE", "pool", "a", "ALL");
+    granted(&mut large);
+    assert_eq!(queue_of(&mut conn, "pool"), ["small", "any"]);
+    cmd!(conn, "LOCK.RELEASE", "pool", "large");
+    granted(&mut small);
+    granted(&mut any);
+    assert_eq!(holders_of(&mut conn, "pool"), ["any", "large", "small"]);
+}
+
+#[test]
+fn a_permit_that_is_given_back_goes_to_the_head_at_once() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    take(&mut conn, "a", 3);
+    let mut waiters: Vec<Conn> = (0..3)
+        .map(|n| wants!(server, format!("w{n}"), 1, 3))
+        .collect();
+    for (left, waiter) in (0..3).rev().zip(&mut waiters) {
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "pool", "a")), left);
+        granted(waiter);
+    }
+    assert_eq!(server.gauge("total_handoffs"), 3);
+}
+
+#[test]
+fn a_count_that_a_holder_lowers_by_asking_again_makes_room() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    take(&mut conn, "a", 3);
+    let mut waiter = wants!(server, "b", 2, 3);
+    take(&mut conn, "a", 1);
+    granted(&mut waiter);
+}
+
+#[test]
+fn a_writer_drains_the_pool_and_the_next_in_line_fill_it_up_to_the_limit() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    take(&mut conn, "a", 1);
+    let mut writer = waiter!(server, "LOCK.WLOCK", "pool", "w", 60_000, "WAIT", 0);
+    let mut readers: Vec<Conn> = (0..4)
+        .map(|n| wants!(server, format!("r{n}"), 1, 3))
+        .collect();
+    cmd!(conn, "LOCK.RELEASE", "pool", "a");
+    granted(&mut writer);
+    cmd!(conn, "LOCK.RELEASE", "pool", "w");
+    readers[..3].iter_mut().for_each(|reader| {
+        granted(reader);
+    });
+    assert_eq!(queue_of(&mut conn, "pool"), ["r3"]);
+    cmd!(conn, "LOCK.RELEASE", "pool", "r1");
+    granted(&mut readers[3]);
+}
+
+#[test]
+fn when_its_owner_comes_to_hold_a_request_is_granted_if_there_is_room_and_answered_null_if_not() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    take(&mut conn, "a", 2);
+    cmd!(conn, "LOCK.RLOCK", "pool", "giver", 60_000);
+    let mut fits = wants!(server, "b", 2, 4);
+    let mut too_many = wants!(server, "b", 3, 4);
+    // b holds one now, and two of its own are no more than four in all: three are.
+    int(&cmd!(conn, "LOCK.PASS", "pool", "giver", "b", 60_000));
+    granted(&mut fits);
+    assert!(is_nil(&too_many.recv()));
+    assert_eq!(server.gauge("waiters"), 0);
+}
+
+#[test]
+fn by_mail_a_request_may_be_made_again_with_a_larger_limit_and_a_denial_is_a_letter() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    take(&mut conn, "a", 3);
+    queue!(conn, "box", "LOCK.RLOCK", "pool", "b", 60_000, "LIMIT", 3);
+    let lock = lock_info(&mut conn, "pool").unwrap();
+    let asked = &lock.queue[0];
+    assert_eq!((asked.count, asked.limit, asked.keys), (1, 3, 1));
+    queue!(conn, "box", "LOCK.RLOCK", "pool", "b", 60_000, "LIMIT", 4);
+    let mail = mail!(conn, "box", "WAIT", 1_000);
+    let letter = mail.only();
+    assert_eq!((&*letter.owner, &*letter.result), ("b", "granted"));
+    // One whose owner comes to hold, and finds no room for more.
+    let more = cmd!(
+        conn,
+        "LOCK.RLOCK",
+        "pool",
+        "c",
+        60_000,
+        "HOLDS",
+        2,
+        "LIMIT",
+        4,
+        "WAIT",
+        0,
+        "MAIL",
+        "more"
+    );
+    queued(&more);
+    int(&cmd!(conn, "LOCK.PASS", "pool", "b", "c", 60_000));
+    let mail = mail!(conn, "more", "WAIT", 1_000);
+    let letter = mail.only();
+    assert_eq!((&*letter.owner, &*letter.result), ("c", "denied"));
+}
+
+#[test]
+fn many_permits_that_end_together_admit_whoever_fits() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    const CROWD: i64 = 20_000;
+    for n in 0..CROWD {
+        send!(
+            conn,
+            "LOCK.RLOCK",
+            "pool",
+            format!("r{n}"),
+            3_000,
+            "LIMIT",
+            CROWD
+        );
+    }
+    for _ in 0..CROWD {
+        assert!(int(&conn.recv()) > 0);
+    }
+    let mut whole = wants!(server, "whole", CROWD, CROWD);
+    let mut half = wants!(server, "half", CROWD, 2 * CROWD);
+    granted(&mut whole);
+    granted(&mut half);
+    assert_eq!(queue_of(&mut conn, "pool"), [""; 0]);
+}
+
+/// What is inside of a pool at a time, as those inside believe.
+#[derive(Default)]
+struct Pool {
+    inside: i64,
+    most: i64,
+    entered: usize,
+}
+
+/// One that takes, holds, lowers and gives back permits until time is up.
+fn contend(server: &Server, pool: &Mutex<Pool>, number: u64, until: Instant) {
+    const LIMIT: i64 = 10;
+    let mut conn = server.connect();
+    let mut dice = Dice::new(number);
+    for round in 0.. {
+        if Instant::now() > until {
+            return;
+        }
+        let owner = format!("{number}:{round}");
+        let weight = 1 + dice.roll(4) as i64;
+        cmd!(
+            conn,
+            "LOCK.RLOCK",
+            "pool",
+            &owner,
+            60_000,
+            "HOLDS",
+            weight,
+            "LIMIT",
+            LIMIT,
+            "WAIT",
+            0
+        );
+        let mut inside = pool.lock().unwrap();
+        inside.inside += weight;
+        inside.most = inside.most.max(inside.inside);
+        inside.entered += 1;
+        assert!(inside.inside <= LIMIT, "{} inside", inside.inside);
+        drop(inside);
+        for left in (0..weight).rev() {
+            pool.lock().unwrap().inside -= 1;
+            assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "pool", &owner)), left);
+        }
+    }
+}
+
+#[test]
+fn those_inside_never_have_more_than_the_limit_between_them() {
+    let server = Server::start();
+    let pool = Mutex::default();
+    let until = Instant::now() + Duration::from_secs(2);
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let (server, pool) = (&server, &pool);
+            scope.spawn(move || contend(server, pool, number, until));
+        }
+    });
+    let pool = pool.into_inner().unwrap();
+    assert_eq!(pool.inside, 0);
+    assert!(pool.most > 7, "the pool is filled: {}", pool.most);
+    assert!(pool.entered > 100, "{}", pool.entered);
+    assert_eq!(server.gauge("locks"), 0);
+}
