@@ -51,6 +51,13 @@ final class Hold
         return !$this->isOwn() || $this->lost || $this->until === null ? 0.0 : max(0.0, $this->until - Clock::now()) / 1000;
     }
 
+    /** Whether the server says that it is held: also for what another process holds. */
+    public function isKnown(): bool
+    {
+        $info = Locks::fields($this->locks->call(['LOCK.INFO', $this->name, 'OWNER', $this->owner]) ?? []);
+        return ($info['token'] ?? null) === $this->token;
+    }
+
     /** @internal Whether this process has it to give back. To a child of fork() a lock of its parent is one that it does not hold. */
     public function isOwn(): bool
     {
@@ -139,7 +146,7 @@ final class Hold
     /** Passes the hold to a name that nobody uses. Asking again is safe: null means then that it was done, or that the hold is gone. */
     private function keepFor(int $milliseconds): void
     {
-        $words = ['LOCK.PASS', $this->name, $this->owner, $this->locks->owner(null), $milliseconds, 'TOKEN', $this->token];
+        $words = ['LOCK.PASS', $this->name, $this->owner, $this->locks->owner(), $milliseconds, 'TOKEN', $this->token];
         try {
             $passed = $this->locks->call($words);
         } catch (Unavailable) {

@@ -65,19 +65,19 @@ final class Locks
      */
     public function lock(string $name, float $lease = 30.0, ?string $task = null): Lock
     {
-        return new Lock($this, 'LOCK.ACQUIRE', $name, $lease, $task);
+        return new Lock($this, 'LOCK.ACQUIRE', $name, $lease, Lock::task($task));
     }
 
     /** The same lock for readers, who share it; `lock()` is its writer. */
     public function read(string $name, float $lease = 30.0, ?string $task = null): Lock
     {
-        return new Lock($this, 'LOCK.RLOCK', $name, $lease, $task);
+        return new Lock($this, 'LOCK.RLOCK', $name, $lease, Lock::task($task));
     }
 
     /** A lock that is shared up to a total of `$limit` permits. All its users have to name the same limit. */
     public function semaphore(string $name, int $limit, int $permits = 1, float $lease = 30.0, ?string $task = null): Lock
     {
-        return new Lock($this, 'LOCK.RLOCK', $name, $lease, $task, $permits, $limit);
+        return new Lock($this, 'LOCK.RLOCK', $name, $lease, Lock::task($task), $permits, $limit);
     }
 
     /** Continues what another process holds, under the same name: null if that is over. The other must not go on with it. */
@@ -95,7 +95,7 @@ final class Locks
     /** Takes what another process holds over to a name of its own: null if that is over. Of several who try, one gets it. */
     public function takeOver(string $name, string $owner, int $token, float $lease = 30.0): ?Hold
     {
-        $own = $this->owner(null);
+        $own = $this->owner();
         $sent = Clock::now();
         try {
             $passed = $this->call(['LOCK.PASS', $name, $owner, $own, Lock::milliseconds($lease), 'TOKEN', $token]);
@@ -107,9 +107,9 @@ final class Locks
     }
 
     /** What another process holds, to be released here or asked about; nothing is asked now. */
-    public function hold(string $name, string $owner, int $token): Hold
+    public function hold(string $name, string $owner, int $token, float $lease = 30.0): Hold
     {
-        return new Hold($this, $name, $owner, $token);
+        return new Hold($this, $name, $owner, $token, $lease);
     }
 
     /**
@@ -123,18 +123,17 @@ final class Locks
         return array_map(self::fields(...), $info['holds'] ?? []);
     }
 
-    /** A map as RESP2 and RESP3 have it. */
-    private static function fields(array $map): array
+    /** @internal A map as RESP2 and RESP3 have it. */
+    public static function fields(array $map): array
     {
         return array_is_list($map) ? array_column(array_chunk($map, 2), 1, 0) : $map;
     }
 
     /** @internal A name that was never used before. */
-    public function owner(?string $task): string
+    public function owner(string $prefix = ''): string
     {
         $this->here();
-        $own = $this->id . ':' . $this->count++;
-        return $task === null ? $own : "$task##$own";
+        return "$prefix$this->id:" . $this->count++;
     }
 
     /** @internal Sends one command, after what has to leave. */
@@ -256,7 +255,7 @@ final class Locks
     {
         $this->here();
         $this->sendLeaves();
-        $owner = $this->owner($lock->task);
+        $owner = $this->owner($lock->prefix);
         $sent = Clock::now();
         $waits = (int) ($wait * 1000);
         $hold = null;
@@ -279,22 +278,33 @@ final class Locks
 /** A lock to be taken: what is asked for, each time that `acquire()` or `run()` is called. */
 final class Lock
 {
+    /** @internal `$prefix` is what each name begins with. */
     public function __construct(
         private readonly Locks $locks,
         private readonly string $command,
         public readonly string $name,
         public readonly float $lease,
-        public readonly ?string $task,
+        public readonly string $prefix = '',
         private readonly int $permits = 1,
         private readonly ?int $limit = null,
     ) {
         self::milliseconds($lease);
-        if ($task !== null && ($task === '' || strlen($task) > 200)) {
-            throw new \InvalidArgumentException('A task has a name of 1 to 200 bytes, and not ' . strlen($task));
+        if (strlen($prefix) > 202) {
+            throw new \InvalidArgumentException("The name of who asks has 200 bytes at most, unlike $prefix");
         }
         if ($permits < 1 || ($limit !== null && $permits > $limit)) {
             throw new \InvalidArgumentException("There are between 1 and $limit permits to be taken, and not $permits");
         }
+    }
+
+    /** @internal To the server, owners that are the same up to their last ## are one task. */
+    public static function task(?string $task): string
+    {
+        return match ($task) {
+            null => '',
+            '' => throw new \InvalidArgumentException('A task has a name'),
+            default => "$task##",
+        };
     }
 
     /** @internal */

@@ -36,6 +36,13 @@ function claimPort(): int
     }
 }
 
+/** A file of a framework's own tests. */
+function contracts(string $path): string
+{
+    $file = dirname(__DIR__, 3) . "/target/helpers/php/contracts/$path";
+    return is_file($file) ? $file : throw new \RuntimeException("$path is missing: ./interop prepare fetches it");
+}
+
 final class Server
 {
     public readonly int $port;
@@ -76,6 +83,7 @@ final class Server
     {
         $redis = new \Redis();
         $redis->connect('127.0.0.1', $port ?? $this->port);
+        $redis->setOption(\Redis::OPT_REPLY_LITERAL, true);
         return $redis;
     }
 

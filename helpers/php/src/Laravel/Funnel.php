@@ -1,0 +1,43 @@
+<?php
+
+/* What Cache::funnel() returns: Laravel's builder, over one semaphore in place of a lock for each slot. */
+
+declare(strict_types=1);
+
+namespace Mortise\Laravel;
+
+use Illuminate\Cache\Limiters\LimiterTimeoutException as CacheTimeout;
+use Illuminate\Contracts\Redis\LimiterTimeoutException as RedisTimeout;
+use Illuminate\Redis\Limiters\ConcurrencyLimiterBuilder;
+use Mortise\Lost;
+
+final class Funnel extends ConcurrencyLimiterBuilder
+{
+    public function __construct(MortiseStore $store, string $name)
+    {
+        parent::__construct($store, $name);
+    }
+
+    /** Does nothing: nobody polls. */
+    public function sleep($sleep)
+    {
+        return $this;
+    }
+
+    public function then(callable $callback, ?callable $failure = null)
+    {
+        $hold = $this->connection->semaphore($this->name, (int) $this->maxLocks, (float) $this->releaseAfter)->acquire((float) $this->timeout);
+        if ($hold === null) {
+            $timeout = class_exists(CacheTimeout::class) ? new CacheTimeout() : new RedisTimeout();
+            return $failure ? $failure($timeout) : throw $timeout;
+        }
+        try {
+            return $callback();
+        } finally {
+            try {
+                $hold->release();
+            } catch (Lost) { // releaseAfter was over before: as Laravel's, which does not notice
+            }
+        }
+    }
+}

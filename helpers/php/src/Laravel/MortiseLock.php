@@ -1,0 +1,130 @@
+<?php
+
+/* What Cache::lock() returns. */
+
+declare(strict_types=1);
+
+namespace Mortise\Laravel;
+
+use Illuminate\Cache\Lock as LaravelLock;
+use Illuminate\Contracts\Cache\LockTimeoutException;
+use Mortise\Hold;
+use Mortise\Lock;
+use Mortise\Locks;
+use Mortise\Lost;
+use Mortise\Refused;
+
+/**
+ * Laravel's owner is the first part of the server's: `<owner>#<a name for this acquisition>`. So two acquisitions by one owner are two,
+ * and whoever knows the owner finds the hold.
+ */
+final class MortiseLock extends LaravelLock
+{
+    private const DAY = 86_400.0; // seconds that a lock without seconds lasts: as long as the server takes by default
+
+    private ?Hold $hold = null;
+
+    public function __construct(private readonly Locks $locks, string $name, int $seconds, ?string $owner, private readonly ?string $connection)
+    {
+        parent::__construct($name, $seconds, $owner);
+    }
+
+    public function acquire()
+    {
+        return $this->wait(0.0);
+    }
+
+    /** As Laravel's, but it waits in the server's queue, and for `$seconds` to the millisecond. */
+    public function block($seconds, $callback = null)
+    {
+        if (!$this->wait((float) $seconds)) {
+            throw new LockTimeoutException();
+        }
+        if (!is_callable($callback)) {
+            return true;
+        }
+        try {
+            return $callback();
+        } finally {
+            $this->release();
+        }
+    }
+
+    private function wait(float $seconds): bool
+    {
+        $hold = (new Lock($this->locks, 'LOCK.ACQUIRE', $this->name, self::lease($this->seconds), "$this->owner#"))->acquire($seconds);
+        $this->hold = $hold ?? $this->hold;
+        return $hold !== null;
+    }
+
+    /** False where it was lost, or was another's. */
+    public function release()
+    {
+        $hold = $this->hold();
+        $this->hold = null;
+        try {
+            $hold?->release();
+            return $hold !== null;
+        } catch (Lost) {
+            return false;
+        }
+    }
+
+    /** `$seconds` from now on, or what is left if that is more; false where it was lost, or is another's. */
+    public function refresh($seconds = null)
+    {
+        try {
+            $hold = $this->hold();
+            $hold?->refresh(self::lease($seconds ?? $this->seconds));
+            return $hold !== null;
+        } catch (Lost) {
+            return false;
+        }
+    }
+
+    /** Takes it from whoever holds it, who does not know. */
+    public function forceRelease()
+    {
+        $this->locks->call(['DEL', $this->name]);
+    }
+
+    /** The hold, for its fencing token and for `guard()`. Of a restored lock it is the owner's, by the server; null if there is none. */
+    public function hold(): ?Hold
+    {
+        if ($this->hold?->isOwn()) {
+            return $this->hold;
+        }
+        foreach ($this->locks->holders($this->name) as $holder) {
+            if (self::laravels($holder['owner']) === $this->owner) {
+                return $this->locks->hold($this->name, $holder['owner'], $holder['token'], self::lease($this->seconds));
+            }
+        }
+        return null;
+    }
+
+    protected function getCurrentOwner()
+    {
+        try {
+            $holder = $this->locks->holders($this->name)[0] ?? null;
+            return $holder === null ? null : self::laravels($holder['owner']);
+        } catch (Refused $refused) { // a lock of Laravel's own Redis driver is a string
+            return $refused->reason === 'WRONGTYPE' ? $this->locks->call(['GET', $this->name]) : throw $refused;
+        }
+    }
+
+    /** The name of the Redis connection that the lock is on. */
+    public function getConnectionName(): ?string
+    {
+        return $this->connection;
+    }
+
+    private static function laravels(string $owner): string
+    {
+        return substr($owner, 0, (int) strrpos($owner, '#'));
+    }
+
+    private static function lease(int|float $seconds): float
+    {
+        return $seconds > 0 ? (float) $seconds : self::DAY;
+    }
+}

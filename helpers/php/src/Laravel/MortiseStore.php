@@ -1,0 +1,59 @@
+<?php
+
+/* Laravel's Redis store, with locks that the server knows. All else is Laravel's. */
+
+declare(strict_types=1);
+
+namespace Mortise\Laravel;
+
+use Illuminate\Cache\RedisStore;
+use Illuminate\Redis\RedisManager;
+use Mortise\Lock;
+use Mortise\Locks;
+
+class MortiseStore extends RedisStore
+{
+    /** @var array<string, Locks> by the name of the Redis connection */
+    private array $locks = [];
+
+    public function lock($name, $seconds = 0, $owner = null)
+    {
+        return new MortiseLock($this->locks(), $this->lockName($name), (int) $seconds, $owner === null ? null : (string) $owner, $this->lockConnection()->getName());
+    }
+
+    public function restoreLock($name, $owner)
+    {
+        return $this->lock($name, 0, $owner);
+    }
+
+    /** So many at a time, in the order in which they came. */
+    public function semaphore(string $name, int $limit, float $lease): Lock
+    {
+        return $this->locks()->semaphore($this->lockName("$name:funnel"), $limit, lease: $lease);
+    }
+
+    /** The locks on this store's connection for locks, for what Laravel has no method for: readers, jobs that are passed on, … */
+    public function locks(): Locks
+    {
+        return $this->locks[$this->lockConnection ?? $this->connection] ??= new Locks($this->client());
+    }
+
+    /** The name by which the server knows a lock: with both prefixes, as Laravel's own. */
+    public function lockName(string $name): string
+    {
+        $client = $this->lockConnection()->client();
+        $name = $this->prefix . $name;
+        return $client instanceof \Redis ? $client->_prefix($name) : ($client->getOptions()->prefix?->getPrefix() . $name);
+    }
+
+    /** What says where the server is. The manager makes connections with all that is configured, but persistent ones are never alone. */
+    private function client(): object
+    {
+        $client = $this->lockConnection()->client();
+        if ($client instanceof \Redis && $client->getPersistentID() === null && $this->redis instanceof RedisManager) {
+            $name = $this->lockConnection ?? $this->connection;
+            return fn () => $this->redis->resolve($name)->client();
+        }
+        return $client;
+    }
+}

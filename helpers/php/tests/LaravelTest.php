@@ -1,0 +1,143 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+use Illuminate\Contracts\Cache\LockTimeoutException;
+use Illuminate\Foundation\Application;
+use Mortise\Laravel\MortiseRepository;
+use Mortise\Lost;
+
+require_once __DIR__ . '/laravel.php';
+
+/** Cache::lock() on our driver, beyond what the framework's own tests ask. */
+final class LaravelTest extends TestCase
+{
+    private const KEY = 'laravel_database_laravel_cache:invoice';
+
+    private function app(string $client): Application
+    {
+        return laravel(self::$server, $client);
+    }
+
+    private function cache(string $client = 'phpredis'): MortiseRepository
+    {
+        return $this->app($client)['cache']->store();
+    }
+
+    /** @dataProvider libraries */
+    public function testALockIsALockOfTheServersUnderTheNameThatLaravelsOwnWouldHave(string $client): void
+    {
+        $this->assertTrue($this->cache($client)->lock('invoice', 60)->get());
+        $this->assertSame('mort-lock', self::$server->ask('TYPE', self::KEY));
+        $theirs = laravel(self::$server, $client, 'redis')['cache']->store();
+        $this->assertFalse($theirs->lock('invoice', 60)->get());
+    }
+
+    /** @dataProvider libraries */
+    public function testALockOfLaravelsOwnDriverIsWaitedForWhileBothAreInUse(string $client): void
+    {
+        $theirs = laravel(self::$server, $client, 'redis')['cache']->store();
+        $this->assertTrue($theirs->lock('invoice', 1, 'old')->get());
+        $ours = $this->cache($client);
+        $this->assertFalse($ours->lock('invoice', 60)->get());
+        $this->assertTrue($ours->lock('invoice', 60)->block(60));
+    }
+
+    /** @dataProvider libraries */
+    public function testWhoBlocksStandsInTheQueueAndSendsOneRequest(string $client): void
+    {
+        self::$server->occupy(self::KEY);
+        $before = self::$server->calls('acquire');
+        $waiting = new Child(fn () => $this->cache($client)->lock('invoice', 60)->block(60, fn () => 'paid'));
+        eventually(fn () => self::$server->waiters() === 1);
+        self::$server->vacate(self::KEY);
+        $this->assertSame('paid', $waiting->result());
+        $this->assertSame($before + 1, self::$server->calls('acquire'));
+        $this->assertSame(0, self::$server->ask('EXISTS', self::KEY));
+    }
+
+    public function testABlockEndsWithLaravelsExceptionAtItsLimit(): void
+    {
+        self::$server->occupy(self::KEY);
+        $this->assertThrows(LockTimeoutException::class, fn () => $this->cache()->lock('invoice', 60)->block(0.1));
+        $this->assertSame(0, self::$server->waiters());
+    }
+
+    /** @dataProvider libraries */
+    public function testAnotherProcessReleasesAndRefreshesByTheOwner(string $client): void
+    {
+        $lock = $this->cache($client)->lock('invoice', 10);
+        $lock->get();
+        $owner = $lock->owner();
+        $worker = new Child(fn () => [
+            $this->cache($client)->restoreLock('invoice', 'another')->release(),
+            $this->cache($client)->restoreLock('invoice', $owner)->refresh(60),
+            $this->cache($client)->restoreLock('invoice', $owner)->release(),
+            $this->cache($client)->restoreLock('invoice', $owner)->release(),
+        ]);
+        $this->assertSame([false, true, true, false], $worker->result());
+    }
+
+    public function testOneOwnerTakesALockOnceAsWithLaravelsOwn(): void
+    {
+        $this->assertTrue($this->cache()->lock('invoice', 60, 'me')->get());
+        $this->assertFalse($this->cache()->lock('invoice', 60, 'me')->get());
+        $this->assertTrue($this->cache()->restoreLock('invoice', 'me')->release());
+    }
+
+    public function testALockThatWasLostIsNeitherReleasedNorRefreshed(): void
+    {
+        $lock = $this->cache()->lock('invoice', 60);
+        $lock->get();
+        self::$server->ask('DEL', self::KEY);
+        $this->assertFalse($lock->refresh());
+        $this->assertFalse($lock->release());
+        self::$server->occupy(self::KEY);
+        $this->assertFalse($lock->release());
+        $this->assertSame(1, self::$server->ask('EXISTS', self::KEY));
+    }
+
+    public function testALockWithoutSecondsEndsAfterADay(): void
+    {
+        $lock = $this->cache()->lock('invoice');
+        $lock->get();
+        $lease = $lock->hold()->left();
+        $this->assertTrue($lease > 85_000 && $lease <= 86_400, "$lease");
+    }
+
+    public function testTheFencingTokenGuardsAWriteOfALockThatIsRestoredToo(): void
+    {
+        $lock = $this->cache()->lock('invoice', 60);
+        $lock->get();
+        $this->assertSame('OK', $lock->hold()->guard('SET', 'level', 1));
+        $restored = $this->cache()->restoreLock('invoice', $lock->owner());
+        $this->assertSame($lock->hold()->token(), $restored->hold()->token());
+        $lock->forceRelease();
+        $this->assertNull($restored->hold());
+        $this->assertThrows(Lost::class, fn () => $lock->hold()->guard('SET', 'level', 2));
+    }
+
+    public function testValuesOfTheCacheAreLaravelsOwn(): void
+    {
+        $this->cache()->put('color', ['blue'], 60);
+        $this->assertSame(['blue'], laravel(self::$server, driver: 'redis')['cache']->get('color'));
+    }
+
+    public function testWithoutOverlappingRunsOneAtATimeAndInTheEndReturnsItsResult(): void
+    {
+        $this->assertSame('paid', $this->cache()->withoutOverlapping('invoice', fn () => 'paid'));
+        self::$server->occupy(self::KEY);
+        $this->assertThrows(LockTimeoutException::class, fn () => $this->cache()->withoutOverlapping('invoice', fn () => 'paid', 0, 0));
+    }
+
+    public function testAConnectionThatIsConfiguredAsPersistentLendsNothingToLocks(): void
+    {
+        $app = $this->app('phpredis');
+        $app['config']->set('database.redis.default.persistent', true);
+        $lock = $app['cache']->store()->lock('invoice', 60);
+        $this->assertTrue($lock->get());
+        $this->assertTrue($lock->release());
+    }
+}

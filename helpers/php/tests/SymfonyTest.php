@@ -1,0 +1,135 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+use Mortise\Symfony\MortiseStore;
+use Symfony\Component\Lock\Exception\LockConflictedException;
+use Symfony\Component\Lock\Exception\LockReleasingException;
+use Symfony\Component\Lock\Key;
+use Symfony\Component\Lock\LockFactory;
+
+require_once __DIR__ . '/symfony.php';
+
+/** Locks of Symfony's factory on our store, beyond what the framework's own tests ask. */
+final class SymfonyTest extends TestCase
+{
+    private function factory(string $library = 'phpredis'): LockFactory
+    {
+        return new LockFactory(new MortiseStore($this->locks($library)));
+    }
+
+    /** @dataProvider libraries */
+    public function testALockWaitsInTheServersQueueWithoutPolling(string $library): void
+    {
+        $held = $this->factory($library)->createLock('invoice', 60);
+        $held->acquire();
+        $before = self::$server->calls('acquire');
+        $waiting = new Child(fn () => $this->factory($library)->createLock('invoice', 60)->acquire(true));
+        eventually(fn () => self::$server->waiters() === 1);
+        $held->release();
+        $this->assertTrue($waiting->result());
+        $this->assertSame($before + 1, self::$server->calls('acquire'));
+    }
+
+    public function testReadersWaitInTheQueueToo(): void
+    {
+        $held = $this->factory()->createLock('report', 60);
+        $held->acquire();
+        $before = self::$server->calls('rlock');
+        $readers = [];
+        foreach ([1, 2] as $number) {
+            $readers[] = new Child(fn () => $this->factory()->createLock('report', 60)->acquireRead(true));
+            eventually(fn () => self::$server->waiters() === $number);
+        }
+        $held->release();
+        foreach ($readers as $reader) {
+            $this->assertTrue($reader->result());
+        }
+        $this->assertSame($before + 2, self::$server->calls('rlock'));
+    }
+
+    public function testALeaseIsAsLongAsTheLocksTtlAlsoWhereThatIsLessThanTheStores(): void
+    {
+        $lock = $this->factory()->createLock('invoice', 5);
+        $lock->acquire();
+        $this->assertLessThanOrEqual(5_000, $this->locks('phpredis')->holders('invoice')[0]['lease']);
+        $lock->refresh(60);
+        $this->assertGreaterThan(50_000, $this->locks('phpredis')->holders('invoice')[0]['lease']);
+        $lock->release();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'invoice'));
+    }
+
+    public function testAKilledWorkersLockIsFreeAtTheEndOfItsLeaseAndNotBefore(): void
+    {
+        $worker = new Child(function () {
+            $lock = $this->factory()->createLock('invoice', 1.0);
+            $lock->acquire();
+            posix_kill(getmypid(), SIGKILL);
+        });
+        $worker->await();
+        $next = $this->factory()->createLock('invoice', 60);
+        $this->assertFalse($next->acquire());
+        $this->assertTrue($next->acquire(true));
+        $next->release();
+    }
+
+    public function testAReaderThatWantsToWriteKeepsItsLockUntilTheOthersHaveLeft(): void
+    {
+        $one = $this->factory()->createLock('report', 60);
+        $one->acquireRead();
+        $two = $this->factory()->createLock('report', 60);
+        $two->acquireRead();
+        $this->assertFalse($one->acquire());
+        $leaving = new Child(function () use ($two) {
+            usleep(300_000);
+            $two->release();
+        });
+        $this->assertTrue($one->acquire(true));
+        $leaving->result();
+        $this->assertFalse($this->factory()->createLock('report')->acquireRead());
+        $one->release();
+    }
+
+    public function testAReleaseOfALockThatWasLostSaysSo(): void
+    {
+        $lock = $this->factory()->createLock('invoice', 60);
+        $lock->acquire();
+        self::$server->ask('DEL', 'invoice');
+        $this->assertFalse($lock->isAcquired());
+        $this->assertThrows(LockReleasingException::class, $lock->release(...));
+        $lock->acquire();
+        self::$server->ask('DEL', 'invoice');
+        $this->assertThrows(LockConflictedException::class, $lock->refresh(...));
+    }
+
+    public function testAKeyIsSerializedAndUsedInAnotherProcess(): void
+    {
+        $key = new Key('invoice');
+        $this->factory()->createLockFromKey($key, 60, false)->acquire();
+        $job = serialize($key);
+        $worker = new Child(function () use ($job) {
+            $lock = $this->factory()->createLockFromKey(unserialize($job), 60, false);
+            $lock->refresh();
+            $lock->release();
+        });
+        $worker->result();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'invoice'));
+    }
+
+    public function testTheFencingTokenOfAKeyGrowsAndGuardsAWrite(): void
+    {
+        $store = new MortiseStore($this->locks('phpredis'));
+        $tokens = [];
+        foreach ([1, 2] as $round) {
+            $key = new Key('invoice');
+            $lock = (new LockFactory($store))->createLockFromKey($key, 60);
+            $lock->acquire();
+            $tokens[] = $store->hold($key)->token();
+            $this->assertSame('OK', $store->hold($key)->guard('SET', 'level', $round));
+            $lock->release();
+        }
+        $this->assertGreaterThan($tokens[0], $tokens[1]);
+    }
+}
