@@ -21,12 +21,6 @@ const _: () = assert!(size_of::<ShortBytes>() == 24 && size_of::<Option<ShortByt
 impl ShortBytes {
     const INLINE: usize = 22;
 
-    /// A single zero byte.
-    pub(crate) const ZERO: Self = Self(Repr::Inline {
-        len: 1,
-        bytes: [0; Self::INLINE],
-    });
-
     /// Bytes it has allocated outside itself.
     pub fn heap_size(&self) -> usize {
         Self::heap_size_of(self.len())
