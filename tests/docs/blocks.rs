@@ -6,7 +6,7 @@ use crate::pages::{self, Block};
 use crate::typed::PROMPT;
 
 /// Who runs the blocks of a language as they stand on the pages that the runner names.
-const RUNNERS: [(&str, &[&str]); 12] = [
+const RUNNERS: [(&str, &[&str]); 13] = [
     (
         "python",
         &[
@@ -28,7 +28,14 @@ const RUNNERS: [(&str, &[&str]); 12] = [
         "xml",
         &["helpers/java/src/test/java/mortise/ReadmeTest.java"],
     ),
-    ("php", &["helpers/php/tests/ReadmeTest.php"]),
+    (
+        "php",
+        &[
+            "helpers/php/tests/ReadmeTest.php",
+            "helpers/php/tests/PagesTest.php",
+        ],
+    ),
+    ("yaml", &["helpers/php/tests/PagesTest.php"]),
     ("acl", &["tests/docs/security.rs"]),
     ("sql", &["tests/failover/fencing.rs"]),
     ("lua", &["tests/failover/fencing.rs"]),

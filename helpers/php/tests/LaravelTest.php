@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Mortise\Tests;
 
 use Illuminate\Contracts\Cache\LockTimeoutException;
+use Illuminate\Contracts\Redis\LimiterTimeoutException;
 use Illuminate\Foundation\Application;
 use Mortise\Laravel\MortiseRepository;
 use Mortise\Lost;
@@ -130,6 +131,39 @@ final class LaravelTest extends TestCase
         $this->assertSame('paid', $this->cache()->withoutOverlapping('invoice', fn () => 'paid'));
         self::$server->occupy(self::KEY);
         $this->assertThrows(LockTimeoutException::class, fn () => $this->cache()->withoutOverlapping('invoice', fn () => 'paid', 0, 0));
+    }
+
+    /** @dataProvider libraries */
+    public function testAFunnelLetsInItsLimitAndTheNextWaitsInTheQueue(string $client): void
+    {
+        $inside = fn () => new Child(fn () => $this->cache($client)->funnel('imports')->limit(2)->releaseAfter(60)->block(60)->then(function () {
+            $redis = self::$server->phpredis();
+            $redis->rPush('inside', getmypid());
+            $redis->blPop('go', 0);
+            return 'imported';
+        }));
+        $two = [$inside(), $inside()];
+        eventually(fn () => self::$server->admin->lLen('inside') === 2);
+        $funnel = fn () => $this->cache($client)->funnel('imports')->limit(2)->block(0);
+        $this->assertSame('busy', $funnel()->then(fn () => $this->fail(), fn (LimiterTimeoutException $full) => 'busy'));
+        $this->assertThrows(LimiterTimeoutException::class, fn () => $funnel()->then(fn () => $this->fail()));
+        $third = $inside();
+        eventually(fn () => self::$server->waiters() === 1);
+        $asked = self::$server->calls('rlock');
+        self::$server->admin->rPush('go', 1);
+        eventually(fn () => self::$server->admin->lLen('inside') === 3);
+        $this->assertSame($asked, self::$server->calls('rlock'), 'nobody polls');
+        self::$server->admin->rPush('go', 1, 1);
+        foreach ([...$two, $third] as $child) {
+            $this->assertSame('imported', $child->result());
+        }
+        $this->assertSame(0, self::$server->lockInfo('locks'));
+    }
+
+    public function testAFunnelThatThrowsGivesItsSlotBack(): void
+    {
+        $this->assertThrows(\DomainException::class, fn () => $this->cache()->funnel('imports')->limit(1)->then(fn () => throw new \DomainException()));
+        $this->assertSame('imported', $this->cache()->funnel('imports')->limit(1)->block(0)->then(fn () => 'imported'));
     }
 
     public function testAConnectionThatIsConfiguredAsPersistentLendsNothingToLocks(): void

@@ -97,6 +97,40 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testASemaphoreLetsInAsManyAsItsLimitAndThenThoseWhoWaitInOrder(string $library): void
+    {
+        $locks = $this->locks($library);
+        $holds = [$locks->semaphore('pool', limit: 3)->acquire(), $locks->semaphore('pool', limit: 3)->acquire()];
+        $this->assertNull($locks->semaphore('pool', limit: 3, permits: 2)->acquire());
+        $waiting = [];
+        foreach ([2, 1] as $permits) {
+            $waiting[] = new Child(function () use ($library, $permits) {
+                $this->locks($library)->semaphore('pool', limit: 3, permits: $permits)->acquire(60);
+                self::$server->phpredis()->rPush('order', $permits);
+            });
+            eventually(fn () => self::$server->waiters() === count($waiting));
+        }
+        $holds[0]->release();
+        $waiting[0]->result();
+        $this->assertNull($locks->semaphore('pool', limit: 3)->acquire(), 'the third permit is not for who comes last');
+        $holds[1]->release();
+        $waiting[1]->result();
+        $this->assertSame(['2', '1'], self::$server->admin->lRange('order', 0, -1));
+    }
+
+    /** @dataProvider libraries */
+    public function testAPermitOfAKilledProcessIsFreeAtTheEndOfItsLease(string $library): void
+    {
+        $killed = new Child(function () use ($library) {
+            $this->locks($library)->semaphore('pool', limit: 1, lease: 1)->acquire();
+            posix_kill(getmypid(), SIGKILL);
+        });
+        $killed->await();
+        $this->assertNull($this->locks($library)->semaphore('pool', limit: 1)->acquire());
+        $this->assertNotNull($this->locks($library)->semaphore('pool', limit: 1)->acquire(60));
+    }
+
+    /** @dataProvider libraries */
     public function testARefreshKeepsTheLockForLongerAndNeverForLess(string $library): void
     {
         $locks = $this->locks($library);

@@ -5,10 +5,12 @@ declare(strict_types=1);
 namespace Mortise\Tests;
 
 use Mortise\Symfony\MortiseStore;
+use Symfony\Component\Lock\Exception\LockAcquiringException;
 use Symfony\Component\Lock\Exception\LockConflictedException;
 use Symfony\Component\Lock\Exception\LockReleasingException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\LockFactory;
+use Symfony\Component\Lock\Store\RedisStore;
 
 require_once __DIR__ . '/symfony.php';
 
@@ -102,6 +104,19 @@ final class SymfonyTest extends TestCase
         $lock->acquire();
         self::$server->ask('DEL', 'invoice');
         $this->assertThrows(LockConflictedException::class, $lock->refresh(...));
+    }
+
+    public function testALockOfRedisStoreAndOursOfOneNameRefuseEachOther(): void
+    {
+        $theirs = new LockFactory(new RedisStore(self::$server->phpredis()));
+        $held = $theirs->createLock('invoice', 60);
+        $held->acquire();
+        $this->assertThrows(LockAcquiringException::class, fn () => $this->factory()->createLock('invoice', 60)->acquire(true));
+        $held->release();
+        $held = $this->factory()->createLock('invoice', 60);
+        $held->acquire();
+        $this->assertThrows(LockAcquiringException::class, fn () => $theirs->createLock('invoice', 60)->acquire(true));
+        $held->release();
     }
 
     public function testAKeyIsSerializedAndUsedInAnotherProcess(): void

@@ -1,0 +1,87 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+use Symfony\Component\Config\FileLocator;
+use Symfony\Component\DependencyInjection\ContainerBuilder;
+use Symfony\Component\DependencyInjection\Loader\YamlFileLoader;
+use Symfony\Component\Lock\LockFactory;
+
+require_once __DIR__ . '/laravel.php';
+require_once __DIR__ . '/symfony.php';
+
+/** What docs/migrating/laravel.md and docs/migrating/symfony.md show: their configurations, and what runs before and after the change. */
+final class PagesTest extends TestCase
+{
+    /** @return list<string> */
+    private static function blocks(string $page, string $language = 'php'): array
+    {
+        preg_match_all("/^```$language\\n(.*?)^```/ms", file_get_contents(dirname(__DIR__, 3) . "/docs/migrating/$page.md"), $found);
+        return $found[1];
+    }
+
+    /** Runs it as a file, with these variables; returns what is in them then. */
+    private static function execute(string $block, array $variables = []): array
+    {
+        self::assertSame('1', ini_get('zend.assertions'));
+        return (static function () use ($block, $variables) {
+            extract($variables);
+            eval($block);
+            return get_defined_vars();
+        })();
+    }
+
+    /** @dataProvider libraries */
+    public function testTheLaravelPage(string $client): void
+    {
+        [$before, $after, $unchanged, $new] = self::blocks('laravel');
+        $lines = fn (string $text) => explode("\n", $text);
+        $this->assertCount(1, array_diff($lines($after), $lines($before)), 'one line is to be changed');
+        foreach ([[$before, 'string', $unchanged], [$after, 'mort-lock', $unchanged], [$after, 'mort-lock', $new]] as [$config, $type, $program]) {
+            $app = laravel(self::$server, $client);
+            $app['config']->set('cache', eval("return [$config 'default' => 'redis', 'prefix' => 'app'];"));
+            $app['cache']->store()->lock('witness', 60)->get();
+            $this->assertSame($type, self::$server->ask('TYPE', 'laravel_database_' . $app['cache']->store()->getStore()->getPrefix() . 'witness'));
+            self::execute($program);
+            self::$server->admin->flushAll();
+        }
+    }
+
+    /** @dataProvider libraries */
+    public function testTheSymfonyPage(string $client): void
+    {
+        [$before, $after, $unchanged, $new, $both] = self::blocks('symfony');
+        foreach ([[$before, 'zset'], [$after, 'mort-lock']] as [$factory, $type]) {
+            $made = self::execute($factory, ['redis' => self::$server->client($client)]);
+            $witness = $made['factory']->createLock('witness');
+            $witness->acquire();
+            $this->assertSame($type, self::$server->ask('TYPE', 'witness'));
+            self::execute($unchanged, $made);
+            self::$server->admin->flushAll();
+        }
+        foreach ([$new, $both] as $block) {
+            self::execute($block, ['redis' => self::$server->client($client)]);
+        }
+    }
+
+    public function testTheServicesOfTheSymfonyPage(): void
+    {
+        foreach (['Config', 'DependencyInjection', 'Yaml'] as $component) {
+            require_once "Symfony/Component/$component/autoload.php";
+        }
+        $file = tempnam(sys_get_temp_dir(), 'mortise') . '.yaml';
+        file_put_contents($file, self::blocks('symfony', 'yaml')[0]);
+        $container = new ContainerBuilder();
+        $container->register('app.redis')->setSynthetic(true);
+        (new YamlFileLoader($container, new FileLocator()))->load($file);
+        unlink($file);
+        $container->compile();
+        $container->set('app.redis', self::$server->phpredis());
+        $lock = $container->get(LockFactory::class)->createLock('invoice', 60);
+        $lock->acquire();
+        $this->assertSame('mort-lock', self::$server->ask('TYPE', 'invoice'));
+        $lock->release();
+    }
+}
