@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 
+use mortise_core::KeyRef;
+
 use crate::ffi::{self, Context, Source, Value};
 use crate::keys::{arrivals, effect, leases, saved, strays, tokens};
 use crate::turn::unlinked;
@@ -24,21 +26,21 @@ impl ffi::DataType for LockType {
         saved::from_bytes(ctx, bytes, source).map_err(|error| error.to_string())
     }
 
-    fn loaded(ctx: &Context<'_>, db: i32, name: &[u8], source: Source) {
+    fn loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source) {
         match source {
             Source::Client | Source::Sync | Source::Primary | Source::Either => {
-                arrivals::mark_restored(ctx, db, name);
+                arrivals::mark_restored(ctx, key);
             }
-            Source::File | Source::ReplicaFile => arrivals::mark(ctx, db, name),
+            Source::File | Source::ReplicaFile => arrivals::mark(ctx, key),
         }
     }
 
-    fn copied(ctx: &Context<'_>, db: i32, name: &[u8]) {
-        arrivals::mark(ctx, db, name);
+    fn copied(ctx: &Context<'_>, key: KeyRef<'_>) {
+        arrivals::mark(ctx, key);
     }
 
-    fn unlinked(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
-        unlinked::on_unlinked(ctx, db, name, value);
+    fn unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
+        unlinked::on_unlinked(ctx, key, value);
     }
 
     fn freed(value: &Value) {

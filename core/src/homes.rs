@@ -1,37 +1,63 @@
 //! Databases that SWAPDB moves: a million names stay as they are when two databases change places.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::key::{Db, KeyId, KeyRef};
 
 /// A database, wherever SWAPDB has put it since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Home(u32);
+pub(crate) struct Home(Db);
+
+/// A key, wherever SWAPDB has put its database since.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HomeKey {
+    home: Home,
+    name: Rc<[u8]>,
+}
 
 /// Where the databases are now that are not at home, and whose home is where they are.
 #[derive(Clone, Debug, Default)]
 pub struct Homes {
-    now: BTreeMap<Home, u32>,
-    home: BTreeMap<u32, Home>,
+    now: BTreeMap<Home, Db>,
+    home: BTreeMap<Db, Home>,
 }
 
 impl Homes {
     /// The home that is database `db` now.
-    pub fn home_of(&self, db: u32) -> Home {
+    pub(crate) fn home_of(&self, db: Db) -> Home {
         self.home.get(&db).copied().unwrap_or(Home(db))
     }
 
     /// The database that `home` is now.
-    pub fn db_of(&self, home: Home) -> u32 {
+    pub(crate) fn db_of(&self, home: Home) -> Db {
         self.now.get(&home).copied().unwrap_or(home.0)
     }
 
+    /// The key, wherever its database goes from here on.
+    pub fn home_key(&self, key: KeyRef<'_>) -> HomeKey {
+        HomeKey {
+            home: self.home_of(key.db),
+            name: key.name.into(),
+        }
+    }
+
+    /// The key as it is called now.
+    pub fn key_of(&self, key: &HomeKey) -> KeyId {
+        KeyId {
+            db: self.db_of(key.home),
+            name: Rc::clone(&key.name),
+        }
+    }
+
     /// Two databases have changed places.
-    pub fn swap(&mut self, one: u32, other: u32) {
+    pub fn swap(&mut self, one: Db, other: Db) {
         let (first, second) = (self.home_of(one), self.home_of(other));
         self.place(first, other);
         self.place(second, one);
     }
 
-    fn place(&mut self, home: Home, db: u32) {
+    fn place(&mut self, home: Home, db: Db) {
         if home.0 == db {
             self.now.remove(&home);
             self.home.remove(&db);
@@ -49,14 +75,14 @@ mod tests {
     #[test]
     fn a_home_is_found_wherever_it_has_gone() {
         let mut homes = Homes::default();
-        let home = homes.home_of(0);
+        let home = homes.home_of(Db(0));
         for (one, other, now) in [(0, 7, 7), (3, 7, 3), (1, 2, 3), (3, 0, 0)] {
-            homes.swap(one, other);
-            assert_eq!((homes.db_of(home), homes.home_of(now)), (now, home));
+            homes.swap(Db(one), Db(other));
+            assert_eq!((homes.db_of(home), homes.home_of(Db(now))), (Db(now), home));
         }
-        homes.swap(3, 7);
-        homes.swap(1, 2);
-        homes.swap(7, 3);
-        assert_eq!(homes.db_of(home), 0);
+        for (one, other) in [(3, 7), (1, 2), (7, 3)] {
+            homes.swap(Db(one), Db(other));
+        }
+        assert_eq!(homes.db_of(home), Db(0));
     }
 }

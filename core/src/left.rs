@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
+use crate::key::KeyRef;
 use crate::map::Map;
 use crate::owner::OwnerRef;
 use crate::types::Instant;
@@ -53,8 +54,8 @@ impl Left {
     }
 
     /// `owner` leaves the key until `until`, or longer if it has left for longer before.
-    pub fn leave(&mut self, db: u32, key: &[u8], owner: OwnerRef<'_>, until: Instant) {
-        let name = self.name(db, key, owner);
+    pub fn leave(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>, until: Instant) {
+        let name = self.name(key, owner);
         self.departures += 1;
         let departure = self.departures;
         let before = self.forget(name).map(|entry| entry.until);
@@ -70,11 +71,11 @@ impl Left {
     }
 
     /// Nothing that arrives from `owner` for the key counts at `now`.
-    pub fn has_left(&self, db: u32, key: &[u8], owner: OwnerRef<'_>, now: Instant) -> bool {
+    pub fn has_left(&self, key: KeyRef<'_>, owner: OwnerRef<'_>, now: Instant) -> bool {
         if self.names.is_empty() {
             return false;
         }
-        let entry = self.names.get(&self.name(db, key, owner));
+        let entry = self.names.get(&self.name(key, owner));
         entry.is_some_and(|entry| now < entry.until)
     }
 
@@ -96,9 +97,9 @@ impl Left {
         Some(entry)
     }
 
-    fn name(&self, db: u32, key: &[u8], owner: OwnerRef<'_>) -> Name {
+    fn name(&self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Name {
         let owner = owner.text();
-        let hash = |hasher: &RandomState| hasher.hash_one((db, key, &*owner));
+        let hash = |hasher: &RandomState| hasher.hash_one((key, &*owner));
         let [one, other] = &self.hashers;
         Name(hash(one), hash(other))
     }
@@ -107,9 +108,14 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Db;
 
     fn owner(name: &str) -> OwnerRef<'_> {
         OwnerRef::new(name.as_bytes()).expect("in bounds")
+    }
+
+    fn key(db: u32, name: &[u8]) -> KeyRef<'_> {
+        KeyRef { db: Db(db), name }
     }
 
     const fn at(ms: u64) -> Instant {
@@ -119,13 +125,13 @@ mod tests {
     #[test]
     fn a_name_stays_away_until_its_time_is_over_and_a_shorter_time_shortens_nothing() {
         let mut left = Left::new();
-        left.leave(0, b"k", owner("a"), at(100));
-        left.leave(0, b"k", owner("a"), at(50));
-        assert!(left.has_left(0, b"k", owner("a"), at(99)));
-        assert!(!left.has_left(0, b"k", owner("a"), at(100)));
-        assert!(!left.has_left(1, b"k", owner("a"), at(0)));
-        assert!(!left.has_left(0, b"l", owner("a"), at(0)));
-        assert!(!left.has_left(0, b"k", owner("b"), at(0)));
+        left.leave(key(0, b"k"), owner("a"), at(100));
+        left.leave(key(0, b"k"), owner("a"), at(50));
+        assert!(left.has_left(key(0, b"k"), owner("a"), at(99)));
+        assert!(!left.has_left(key(0, b"k"), owner("a"), at(100)));
+        assert!(!left.has_left(key(1, b"k"), owner("a"), at(0)));
+        assert!(!left.has_left(key(0, b"l"), owner("a"), at(0)));
+        assert!(!left.has_left(key(0, b"k"), owner("b"), at(0)));
     }
 
     #[test]
@@ -133,14 +139,14 @@ mod tests {
         let mut left = Left::new();
         let name = |i: usize| i.to_string();
         for i in 0..=Left::ROOM {
-            left.leave(0, b"k", owner(&name(i)), at(1_000));
+            left.leave(key(0, b"k"), owner(&name(i)), at(1_000));
             // The second one leaves again and again, so it is never among the first ones.
-            left.leave(0, b"k", owner("1"), at(1_000));
+            left.leave(key(0, b"k"), owner("1"), at(1_000));
         }
         assert_eq!(left.len(), Left::ROOM);
-        assert!(!left.has_left(0, b"k", owner("0"), at(0)));
-        assert!(left.has_left(0, b"k", owner("1"), at(0)));
-        assert!(left.has_left(0, b"k", owner(&name(Left::ROOM)), at(0)));
+        assert!(!left.has_left(key(0, b"k"), owner("0"), at(0)));
+        assert!(left.has_left(key(0, b"k"), owner("1"), at(0)));
+        assert!(left.has_left(key(0, b"k"), owner(&name(Left::ROOM)), at(0)));
         assert_eq!(left.order.len(), Left::ROOM);
     }
 
@@ -148,7 +154,7 @@ mod tests {
     fn what_is_over_goes_a_few_at_a_time_and_leaves_nothing() {
         let mut left = Left::new();
         for i in 0..10_u64 {
-            left.leave(0, b"k", owner(&i.to_string()), at(i));
+            left.leave(key(0, b"k"), owner(&i.to_string()), at(i));
         }
         assert!(left.forget_over(at(100), 4));
         assert_eq!(left.len(), 6);

@@ -25,7 +25,7 @@ use letter::untold;
 use mailbox::{Crowd, Leftover, Mailbox, Place, Stored};
 
 use crate::homes::Homes;
-use crate::key::KeyId;
+use crate::key::{Db, KeyId};
 use crate::map::Map;
 use crate::owner::{Owner, OwnerRef};
 use crate::queues::WaiterId;
@@ -318,7 +318,7 @@ impl Mail {
     }
 
     /// Two databases have changed places, and with them the locks of which letters tell.
-    pub fn swap(&mut self, one: u32, other: u32) {
+    pub fn swap(&mut self, one: Db, other: Db) {
         if self.letters > 0 {
             self.homes.swap(one, other);
         }

@@ -197,7 +197,7 @@ fn answer(
     mailbox: Option<Mailbox<'_>>,
     taken: Taken,
 ) -> Result<Answer, Error> {
-    let (key, request) = (call.key.bytes(), &call.request);
+    let (key, request) = (ctx.key(call.key), &call.request);
     match taken {
         Taken::Granted(grant) => {
             accepted(ctx, call, mailbox);
@@ -213,7 +213,7 @@ fn answer(
             let until = wait.map_or(Instant::NEVER, |wait| place.now.after(wait));
             if let Some(mailbox) = mailbox {
                 let id = blocking::queue(ctx, key, request, place, until, mailbox)?;
-                mail::withdraw_refusal(ctx, ctx.db(), key, request);
+                mail::withdraw_refusal(ctx, key, request);
                 return Ok(Answer::Queued(id));
             }
             let may_wait = call.wait.is_some() && !ctx.denies_blocking();
@@ -234,7 +234,7 @@ fn accepted(ctx: &Context<'_>, call: &Call<'_>, mailbox: Option<Mailbox<'_>>) {
     if mailbox.check_room(ctx, 0).is_ok() {
         mailbox.open(ctx, clock::now());
     }
-    mail::withdraw_refusal(ctx, ctx.db(), call.key.bytes(), &call.request);
+    mail::withdraw_refusal(ctx, ctx.key(call.key), &call.request);
 }
 
 fn acquire(

@@ -95,7 +95,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
             let mut lock = Lock::free();
             lock.put(*owner, *stake);
             let value = Value::new(lock);
-            leases::follow(ctx, ctx.db(), name.bytes(), &value, now);
+            leases::follow(ctx, ctx.key(name), &value, now);
             key.set(value);
         }
         return Ok(());
@@ -113,12 +113,12 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     }
     // Nothing is dropped later while a file is read, and nobody waits for the server then.
     if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
-        remains::keep_dropped(ctx, name.bytes(), remains);
+        remains::keep_dropped(ctx, ctx.key(name), remains);
     }
     if value.lock.is_free() {
         key.delete();
     } else {
-        leases::follow(ctx, ctx.db(), name.bytes(), value, now);
+        leases::follow(ctx, ctx.key(name), value, now);
     }
     Ok(())
 }

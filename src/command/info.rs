@@ -47,7 +47,7 @@ impl Command for Info {
             && value.listed().is_none()
         {
             // RENAME or MOVE brought it here, and only now is its name known: from now on it is swept.
-            leases::follow(ctx, ctx.db(), name.bytes(), value, now);
+            leases::follow(ctx, ctx.key(name), value, now);
         }
         let lock = value.map(|value| &value.lock);
         match wanted {
@@ -57,7 +57,7 @@ impl Command for Info {
             },
             None => {
                 let queues = queue::all(ctx).borrow();
-                let queue = queues.get(ctx.db() as u32, name.bytes());
+                let queue = queues.get(ctx.key(name));
                 whole(ctx, lock, queue, now, count.unwrap_or(SHOWN));
             }
         }

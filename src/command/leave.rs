@@ -7,7 +7,6 @@ use super::docs;
 use super::parse::Parse;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
-use crate::keys::name::key_id;
 use crate::time::clock;
 use crate::turn::open_lock::OpenLock;
 use crate::waiting::{self, left};
@@ -30,15 +29,15 @@ impl Command for Leave {
             }
             parse.stay_away_into(&mut stays_away)?;
         }
-        let db = ctx.db();
+        let named = ctx.key(key);
         if let Some(ms) = stays_away {
             // The clock tells whole milliseconds, of which the first one is not whole.
             let until = clock::now().after(ms + 1);
             let mut left = left::all(ctx).borrow_mut();
-            left.leave(db as u32, key.bytes(), owner, until);
+            left.leave(named, owner, until);
         }
         // The queue first: opening the key may let a waiter in, and that must not be this owner.
-        let waited = waiting::leave(ctx, &key_id(db, key.bytes()), owner);
+        let waited = waiting::leave(ctx, named, owner);
         let everything = mortise_core::Release {
             owner,
             how: How::All,

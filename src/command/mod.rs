@@ -63,7 +63,7 @@ fn check_token(
 /// `owner` has left the key for good: what arrives from it changes nothing.
 fn has_left(ctx: &Context<'_>, key: Arg<'_>, owner: OwnerRef<'_>) -> bool {
     let left = left::all(ctx).borrow();
-    !left.is_empty() && left.has_left(ctx.db() as u32, key.bytes(), owner, clock::now())
+    !left.is_empty() && left.has_left(ctx.key(key), owner, clock::now())
 }
 
 /// The lock, unless `owner` has nothing there that may be renewed: see [`lateness::may_revive`].

@@ -23,7 +23,7 @@ impl Command for Settle {
         let Some(call) = settle_call::take(ctx) else {
             return Err(Error::Internal(Self::NAME));
         };
-        let undelivered = undelivered::take(ctx, ctx.db(), name.bytes(), MOST);
+        let undelivered = undelivered::take(ctx, ctx.key(name), MOST);
         let undelivered = undelivered::not_received(ctx, undelivered);
         let settled = OpenLock::with(ctx, name, |lock| {
             lock.live();
@@ -32,7 +32,7 @@ impl Command for Settle {
         });
         if let Err(error) = settled {
             // The key holds something else by now, so nobody can get a lock here.
-            dismissals::refuse_all(ctx, ctx.db(), name.bytes(), error);
+            dismissals::refuse_all(ctx, ctx.key(name), error);
         }
         ctx.reply_null();
         Ok(())

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use mortise_core::{Instant, Mode};
+use mortise_core::{Instant, KeyId, Mode};
 
 use super::docs;
 use super::info::mode_name;
@@ -29,8 +29,7 @@ const PASSED_OVER: usize = 10_000;
 pub(crate) struct Top;
 
 struct Entry {
-    db: u32,
-    name: Vec<u8>,
+    key: KeyId,
     mode: Option<Mode>,
     holders: usize,
     waiters: usize,
@@ -67,20 +66,20 @@ fn most_waiters(ctx: &Context<'_>, count: usize, now: Instant) -> Vec<Entry> {
     let queues = queue::all(ctx).borrow();
     let ordered = queues
         .iter()
-        .map(|(db, name, queue)| Reverse((Reverse(queue.len()), queue.oldest(), db, name)));
+        .map(|(key, queue)| Reverse((Reverse(queue.len()), queue.oldest(), key)));
     let mut ordered: BinaryHeap<_> = ordered.collect();
     let (mut shown, mut passed_over) = (Vec::new(), 0);
     while shown.len() < count
         && passed_over < PASSED_OVER
-        && let Some(Reverse((_, oldest, db, name))) = ordered.pop()
+        && let Some(Reverse((_, oldest, key))) = ordered.pop()
     {
-        let Some(queue) = queues.get(db, name).filter(|_| viewer.may_read(db, name)) else {
+        let named = key.as_ref();
+        let Some(queue) = queues.get(named).filter(|_| viewer.may_read(named)) else {
             passed_over += 1;
             continue;
         };
         shown.push(Entry {
-            db,
-            name: name.to_vec(),
+            key: key.clone(),
             mode: queue.held().mode(now),
             holders: queue.held().live_len(now),
             waiters: queue.len(),
@@ -93,9 +92,9 @@ fn most_waiters(ctx: &Context<'_>, count: usize, now: Instant) -> Vec<Entry> {
 fn reply(ctx: &Context<'_>, entry: &Entry, now: Instant) {
     ctx.reply_map(6);
     ctx.reply_text(c"key");
-    ctx.reply_bytes(&entry.name);
+    ctx.reply_bytes(&entry.key.name);
     ctx.reply_text(c"db");
-    ctx.reply_integer(i64::from(entry.db));
+    ctx.reply_integer(i64::from(entry.key.db.0));
     ctx.reply_text(c"mode");
     ctx.reply_text(mode_name(entry.mode));
     ctx.reply_text(c"holders");

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::{io, ptr, slice};
 
+use mortise_core::{Db, KeyRef};
 use redis_module::raw;
 
 use super::args::Arg;
@@ -69,15 +70,21 @@ impl Context<'_> {
     }
 
     /// The database in use.
-    pub(crate) fn db(&self) -> i32 {
+    pub(crate) fn db(&self) -> Db {
         // SAFETY: see the module's head.
-        unsafe { api!(RedisModule_GetSelectedDb, self.ctx) }
+        db_of(unsafe { api!(RedisModule_GetSelectedDb, self.ctx) })
+    }
+
+    /// The key of that name in the database in use.
+    pub(crate) fn key<'a>(&self, name: Arg<'a>) -> KeyRef<'a> {
+        let (db, name) = (self.db(), name.bytes());
+        KeyRef { db, name }
     }
 
     /// Uses database `db` from here on.
-    pub(crate) fn select(&self, db: i32) {
+    pub(crate) fn select(&self, db: Db) {
         // SAFETY: an index out of range is refused by the server.
-        unsafe { api!(RedisModule_SelectDb, self.ctx, db) };
+        unsafe { api!(RedisModule_SelectDb, self.ctx, number_of(db)) };
     }
 
     pub(super) fn flags(&self) -> c_int {
@@ -278,6 +285,16 @@ impl Context<'_> {
         // SAFETY: as above.
         unsafe { log::write(self.ctx, log::NOTICE, line) };
     }
+}
+
+/// The database that the server means by `number`, which is not negative.
+pub(super) fn db_of(number: c_int) -> Db {
+    Db(number.unsigned_abs())
+}
+
+/// What the server calls the database.
+pub(super) fn number_of(db: Db) -> c_int {
+    c_int::try_from(db.0).unwrap_or(c_int::MAX)
 }
 
 /// Why the server has just refused a call, by `errno`: its text may be worded in any way.

@@ -3,19 +3,20 @@
 use std::os::raw::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
+use mortise_core::Db;
 use redis_module::raw;
 
 use super::args::Arg;
 use super::catch::catch;
-use super::context::Context;
+use super::context::{Context, db_of};
 
 /// Two databases that have changed places.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Swap(pub(crate) i32, pub(crate) i32);
+pub(crate) struct Swap(pub(crate) Db, pub(crate) Db);
 
 impl Swap {
     /// Where what was in `db` is now.
-    pub(crate) fn of(self, db: i32) -> i32 {
+    pub(crate) fn of(self, db: Db) -> Db {
         match db {
             db if db == self.0 => self.1,
             db if db == self.1 => self.0,
@@ -30,7 +31,7 @@ pub(crate) enum Event {
     /// It became a primary or a replica.
     Role { primary: bool },
     /// The database, or all of them, is about to be emptied.
-    Flush { db: Option<u32> },
+    Flush { db: Option<Db> },
     /// Two databases have changed places.
     SwapDb(Swap),
     /// All data is about to come anew, from the primary.
@@ -159,13 +160,16 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
             // SAFETY: a FLUSHDB event carries this struct.
             let info = unsafe { &*data.cast::<raw::RedisModuleFlushInfo>() };
             Some(Event::Flush {
-                db: u32::try_from(info.dbnum).ok(),
+                db: (info.dbnum >= 0).then(|| db_of(info.dbnum)),
             })
         }
         raw::REDISMODULE_EVENT_SWAPDB => {
             // SAFETY: a SWAPDB event carries this struct.
             let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
-            Some(Event::SwapDb(Swap(info.dbnum_first, info.dbnum_second)))
+            Some(Event::SwapDb(Swap(
+                db_of(info.dbnum_first),
+                db_of(info.dbnum_second),
+            )))
         }
         raw::REDISMODULE_EVENT_LOADING if subevent == raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
             Some(Event::Loaded)

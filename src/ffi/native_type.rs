@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{ptr, slice};
 
+use mortise_core::KeyRef;
 use redis_module::raw;
 
 use super::args::Arg;
 use super::catch::catch;
-use super::context::Context;
+use super::context::{Context, db_of};
 use super::log::c_string;
 use super::source::Source;
 use super::value::Value;
@@ -35,13 +36,13 @@ pub(crate) trait DataType: 'static {
     fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String>;
 
     /// A lock that was read from bytes has come to the key. Nothing may be written, replicated or asked for.
-    fn loaded(ctx: &Context<'_>, db: i32, name: &[u8], source: Source);
+    fn loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source);
 
     /// A lock has come to the key by COPY. The same.
-    fn copied(ctx: &Context<'_>, db: i32, name: &[u8]);
+    fn copied(ctx: &Context<'_>, key: KeyRef<'_>);
 
     /// The key lost its lock, or the lock its key (RENAME, MOVE). The same.
-    fn unlinked(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value);
+    fn unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value);
 
     /// The server frees a lock, perhaps on another thread, and without its lock.
     fn freed(value: &Value);
@@ -160,9 +161,9 @@ unsafe extern "C" fn rdb_load<T: DataType>(
         unsafe {
             let name = api!(RedisModule_GetKeyNameFromIO, io);
             if !name.is_null() {
-                let db = api!(RedisModule_GetDbIdFromIO, io);
+                let db = db_of(api!(RedisModule_GetDbIdFromIO, io));
                 let name = Arg::new(name.cast_mut()).bytes();
-                T::loaded(&Context::detached(), db, name, source);
+                T::loaded(&Context::detached(), KeyRef { db, name }, source);
             }
         }
     });
@@ -328,10 +329,10 @@ unsafe extern "C" fn unlink<T: DataType>(
         // SAFETY: a value of ours; the name lives for the call.
         unsafe {
             let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
-            let db = api!(RedisModule_GetDbIdFromOptCtx, ctx);
+            let db = db_of(api!(RedisModule_GetDbIdFromOptCtx, ctx));
             if !name.is_null() {
                 let name = Arg::new(name.cast_mut()).bytes();
-                T::unlinked(&Context::detached(), db, name, borrow(value));
+                T::unlinked(&Context::detached(), KeyRef { db, name }, borrow(value));
             }
         }
     });
@@ -345,9 +346,10 @@ unsafe extern "C" fn copy<T: DataType>(
         // SAFETY: a value of ours; the name lives for the call.
         unsafe {
             let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
-            let db = api!(RedisModule_GetToDbIdFromOptCtx, ctx);
+            let db = db_of(api!(RedisModule_GetToDbIdFromOptCtx, ctx));
             if !name.is_null() {
-                T::copied(&Context::detached(), db, Arg::new(name.cast_mut()).bytes());
+                let name = Arg::new(name.cast_mut()).bytes();
+                T::copied(&Context::detached(), KeyRef { db, name });
             }
             Value::new(borrow(value).lock.clone())
         }

@@ -6,16 +6,17 @@ use std::os::raw::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
+use mortise_core::{Db, KeyRef};
 use redis_module::raw;
 
-use super::context::Context;
+use super::context::{Context, number_of};
 
 /// The user for whom a command runs, or to whom an answer goes.
 #[derive(Debug)]
 pub(crate) struct Viewer {
     rights: Rights,
     /// The database that was asked for last, and whether the user may use it.
-    db: Cell<Option<(u32, bool)>>,
+    db: Cell<Option<(Db, bool)>>,
 }
 
 #[derive(Debug)]
@@ -53,28 +54,28 @@ impl Viewer {
     }
 
     /// A command that reads the key would not be refused to the user for the key's sake.
-    pub(crate) fn may_read(&self, db: u32, key: &[u8]) -> bool {
-        self.allows(db, key, raw::REDISMODULE_CMD_KEY_ACCESS as c_int)
+    pub(crate) fn may_read(&self, key: KeyRef<'_>) -> bool {
+        self.allows(key, raw::REDISMODULE_CMD_KEY_ACCESS as c_int)
     }
 
     /// The user may do something with the key, whatever it is.
-    pub(crate) fn may_name(&self, db: u32, key: &[u8]) -> bool {
-        self.allows(db, key, 0)
+    pub(crate) fn may_name(&self, key: KeyRef<'_>) -> bool {
+        self.allows(key, 0)
     }
 
-    fn allows(&self, db: u32, key: &[u8], access: c_int) -> bool {
+    fn allows(&self, key: KeyRef<'_>, access: c_int) -> bool {
         let user = match self.rights {
             Rights::All => return true,
             Rights::None => return false,
             Rights::Of(user) => user.as_ptr(),
         };
         // SAFETY: the user lives for as long as this does, the string for the call.
-        let check = |key| unsafe { api!(RedisModule_ACLCheckKeyPermissions, user, key, access) };
-        with_string(key, check) == raw::REDISMODULE_OK as c_int && self.may_use(user, db)
+        let check = |name| unsafe { api!(RedisModule_ACLCheckKeyPermissions, user, name, access) };
+        with_string(key.name, check) == raw::REDISMODULE_OK as c_int && self.may_use(user, key.db)
     }
 
     /// From Valkey 9.1 on a user may be kept out of databases.
-    fn may_use(&self, user: *mut raw::RedisModuleUser, db: u32) -> bool {
+    fn may_use(&self, user: *mut raw::RedisModuleUser, db: Db) -> bool {
         if let Some((asked, may)) = self.db.get()
             && asked == db
         {
@@ -82,7 +83,7 @@ impl Viewer {
         }
         let may = check_database().is_none_or(|check| {
             let mut reason = 0;
-            let db = c_int::try_from(db).unwrap_or(c_int::MAX);
+            let db = number_of(db);
             with_string(LISTING.to_bytes(), |name| {
                 let mut command = [name];
                 // SAFETY: the user lives for as long as this does, the command for the call.

@@ -7,12 +7,11 @@
 
 use std::cell::{Cell, LazyCell, RefCell};
 
-use mortise_core::{Deque, Home, Homes, Map};
+use mortise_core::{Deque, HomeKey, Homes, KeyId, KeyRef, Map};
 
 use crate::ffi::{Access, Context, MainThread, Swap, Value};
 use crate::keys::effect;
 use crate::keys::leases;
-use crate::keys::name::Name;
 use crate::keys::subscription;
 use crate::time::{alarms, clock, role};
 
@@ -28,19 +27,19 @@ static RETELLS_SYNCED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false)
 /// The locks that came.
 #[derive(Debug, Default)]
 struct Arrivals {
-    queue: Deque<(Home, Name)>,
+    queue: Deque<HomeKey>,
     /// Those that are in the lease order, and are told of when the server's pause is over.
-    held_back: Deque<(Home, Name)>,
+    held_back: Deque<HomeKey>,
     /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
     /// leases.
-    restored: Map<(Home, Name), ()>,
+    restored: Map<HomeKey, ()>,
     /// Where the databases are now: a million names stay as they are when two databases change places.
     homes: Homes,
 }
 
 impl Arrivals {
     /// The next one, and whether it was held back.
-    fn next(&mut self, paused: bool) -> Option<((Home, Name), bool)> {
+    fn next(&mut self, paused: bool) -> Option<(HomeKey, bool)> {
         if let Some(arrival) = self.queue.pop_front() {
             return Some((arrival, false));
         }
@@ -51,14 +50,13 @@ impl Arrivals {
         Some((arrival, true))
     }
 
-    fn is_restored(&self, db: i32, name: &[u8]) -> bool {
-        let home = self.homes.home_of(db as u32);
-        !self.restored.is_empty() && self.restored.contains_key(&(home, name.into()))
+    fn is_restored(&self, key: KeyRef<'_>) -> bool {
+        !self.restored.is_empty() && self.restored.contains_key(&self.homes.home_key(key))
     }
 
     /// The restored lock at the key has been told of, or need not be.
-    fn forget_restored(&mut self, home: Home, name: &Name) {
-        self.restored.remove(&(home, name.clone()));
+    fn forget_restored(&mut self, key: &HomeKey) {
+        self.restored.remove(key);
     }
 }
 
@@ -99,26 +97,25 @@ pub(crate) fn look_at_load(ctx: &Context<'_>) {
 }
 
 /// A lock came to a key by COPY or from a file.
-pub(crate) fn mark(ctx: &Context<'_>, db: i32, name: &[u8]) {
+pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>) {
     // It may be a copy of one that was restored just now.
     let restored = !ARRIVALS.get(ctx).borrow().restored.is_empty();
-    push(ctx, db, name, restored);
+    push(ctx, key, restored);
 }
 
 /// A lock came to a key by RESTORE or in a full sync.
-pub(crate) fn mark_restored(ctx: &Context<'_>, db: i32, name: &[u8]) {
-    push(ctx, db, name, true);
+pub(crate) fn mark_restored(ctx: &Context<'_>, key: KeyRef<'_>) {
+    push(ctx, key, true);
 }
 
-fn push(ctx: &Context<'_>, db: i32, name: &[u8], restored: bool) {
+fn push(ctx: &Context<'_>, key: KeyRef<'_>, restored: bool) {
     subscription::subscribe_once(ctx);
     let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
-    let home = arrivals.homes.home_of(db as u32);
-    let name: Name = name.into();
+    let key = arrivals.homes.home_key(key);
     if restored {
-        arrivals.restored.insert((home, name.clone()), ());
+        arrivals.restored.insert(key.clone(), ());
     }
-    arrivals.queue.push_back((home, name));
+    arrivals.queue.push_back(key);
     drop(arrivals);
     alarms::at_end_of_turn(ctx);
 }
@@ -127,7 +124,7 @@ fn push(ctx: &Context<'_>, db: i32, name: &[u8], restored: bool) {
 pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
     let Swap(one, other) = swap;
     let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
-    arrivals.homes.swap(one as u32, other as u32);
+    arrivals.homes.swap(one, other);
 }
 
 /// Locks that came by RESTORE or in a full sync are to be told of once more.
@@ -136,16 +133,16 @@ fn retells(ctx: &Context<'_>) -> bool {
 }
 
 /// Tells of a restored lock ahead of the command that takes it from its key: a RENAME then takes the leases along.
-pub(crate) fn retell_ahead(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
-    if !ARRIVALS.get(ctx).borrow().is_restored(db, name) || !retells(ctx) {
+pub(crate) fn retell_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
+    if !ARRIVALS.get(ctx).borrow().is_restored(key) || !retells(ctx) {
         return;
     }
     if ctx.avoid_replication_traffic() {
         return;
     }
     let selected = ctx.db();
-    ctx.select(db);
-    effect::retell(ctx, name, &value.lock, clock::now());
+    ctx.select(key.db);
+    effect::retell(ctx, key.name, &value.lock, clock::now());
     ctx.select(selected);
 }
 
@@ -155,7 +152,7 @@ pub(crate) enum Entered {
     /// There is no lock to enter now.
     None,
     /// Its key is to be settled.
-    Key { db: i32, name: Name },
+    Key(KeyId),
     /// Its key has been settled before: the lock was held back until the server's pause was over.
     Again,
 }
@@ -164,34 +161,34 @@ pub(crate) enum Entered {
 pub(crate) fn enter_next(ctx: &Context<'_>) -> Entered {
     let paused = ctx.avoid_replication_traffic();
     let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
-    let Some(((home, name), was_held_back)) = arrivals.next(paused) else {
+    let Some((arrival, was_held_back)) = arrivals.next(paused) else {
         return Entered::None;
     };
-    let db = arrivals.homes.db_of(home) as i32;
-    let restored = arrivals.is_restored(db, &name);
+    let key = arrivals.homes.key_of(&arrival);
+    let restored = arrivals.is_restored(key.as_ref());
     let retells = restored && retells(ctx);
     if retells && paused {
-        arrivals.held_back.push_back((home, name.clone()));
+        arrivals.held_back.push_back(arrival);
     } else if restored {
-        arrivals.forget_restored(home, &name);
+        arrivals.forget_restored(&arrival);
     }
     drop(arrivals);
-    enter(ctx, db, &name, retells && !paused);
+    enter(ctx, key.as_ref(), retells && !paused);
     match was_held_back {
         true => Entered::Again,
-        false => Entered::Key { db, name },
+        false => Entered::Key(key),
     }
 }
 
 /// Takes a lock into the lease order, and retells it if asked to.
-fn enter(ctx: &Context<'_>, db: i32, name: &[u8], retells: bool) {
-    ctx.select(db);
-    let mut key = ctx.open_named(name, Access::Read);
-    if let Some(value) = key.value() {
+fn enter(ctx: &Context<'_>, key: KeyRef<'_>, retells: bool) {
+    ctx.select(key.db);
+    let mut opened = ctx.open_named(key.name, Access::Read);
+    if let Some(value) = opened.value() {
         let now = clock::now();
-        leases::follow(ctx, db, name, value, now);
+        leases::follow(ctx, key, value, now);
         if retells {
-            effect::retell(ctx, name, &value.lock, now);
+            effect::retell(ctx, key.name, &value.lock, now);
         }
     }
 }

@@ -6,10 +6,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use mortise_core::Deque;
+use mortise_core::{Deque, KeyId, KeyRef};
 
 use crate::ffi::{Context, MainThread};
-use crate::keys::name::Name;
 use crate::keys::subscription;
 use crate::time::alarms;
 
@@ -22,8 +21,7 @@ static DIRTY: MainThread<RefCell<Dirty>> = MainThread::new(RefCell::new(Dirty {
 /// A key that a callback or a timer wants to have settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DirtyKey {
-    pub(crate) db: i32,
-    pub(crate) name: Name,
+    pub(crate) key: KeyId,
     /// The key's value may have changed other than by a command of ours, so that its lock may
     /// have owners who neither came through the queue nor by a command.
     pub(crate) recheck_holders: bool,
@@ -34,7 +32,7 @@ pub(crate) struct DirtyKey {
 struct Dirty {
     now: Deque<DirtyKey>,
     /// Those that the server refused to have written just now, each once, with whether its holders are to be rechecked.
-    held_back: BTreeMap<(i32, Name), bool>,
+    held_back: BTreeMap<KeyId, bool>,
     /// The server refused a write that a timer tried.
     gate_closed: bool,
 }
@@ -56,15 +54,14 @@ pub(crate) fn held_back(ctx: &Context<'_>) -> usize {
 }
 
 /// A waiter has left the queue of the key, or a hold is over there.
-pub(crate) fn mark_queue(ctx: &Context<'_>, db: i32, name: &[u8]) {
-    mark(ctx, db, name, false);
+pub(crate) fn mark_queue(ctx: &Context<'_>, key: KeyRef<'_>) {
+    mark(ctx, key, false);
 }
 
 /// `recheck_holders` as in [`DirtyKey`].
-pub(crate) fn mark(ctx: &Context<'_>, db: i32, name: &[u8], recheck_holders: bool) {
+pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>, recheck_holders: bool) {
     let key = DirtyKey {
-        db,
-        name: name.into(),
+        key: key.to_id(),
         recheck_holders,
     };
     subscription::subscribe_once(ctx);
@@ -87,10 +84,9 @@ pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<DirtyKey> {
     if is_blocked(ctx) {
         return None;
     }
-    let ((db, name), recheck_holders) = DIRTY.get(ctx).borrow_mut().held_back.pop_first()?;
+    let (key, recheck_holders) = DIRTY.get(ctx).borrow_mut().held_back.pop_first()?;
     Some(DirtyKey {
-        db,
-        name,
+        key,
         recheck_holders,
     })
 }
@@ -98,7 +94,7 @@ pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<DirtyKey> {
 /// The server takes no writes to the key now.
 pub(crate) fn hold_back(ctx: &Context<'_>, key: DirtyKey) {
     let mut dirty = DIRTY.get(ctx).borrow_mut();
-    let recheck_holders = dirty.held_back.entry((key.db, key.name)).or_default();
+    let recheck_holders = dirty.held_back.entry(key.key).or_default();
     *recheck_holders |= key.recheck_holders;
 }
 

@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
 use mortise_core::codec::{self, Effect, Fact, Heartbeat, Stamp};
-use mortise_core::{Instant, Lock};
+use mortise_core::{Db, Instant, Lock};
 
 use crate::ffi::{Arg, Context, MainThread};
 use crate::keys::subscription;
@@ -134,7 +134,7 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
     let mut bytes = Vec::new();
     let effect = Effect::Heartbeat(heartbeat);
     codec::encode_effect(&effect, tokens::last(ctx), &clock::stamp(), &mut bytes);
-    ctx.select(0);
+    ctx.select(Db::default());
     if to_aof {
         ctx.replicate_named(APPLY, b"", &bytes);
     } else {

@@ -8,10 +8,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use mortise_core::Lock;
+use mortise_core::{KeyId, KeyRef, Lock};
 
 use crate::ffi::{Context, MainThread};
-use crate::keys::name::Name;
 use crate::time::alarms;
 use crate::totals;
 
@@ -23,8 +22,7 @@ static WATCHED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
 /// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
 /// evictions are watched.
-static LAST_UNLINKED: MainThread<RefCell<Option<(i32, Name)>>> =
-    MainThread::new(RefCell::new(None));
+static LAST_UNLINKED: MainThread<RefCell<Option<KeyId>>> = MainThread::new(RefCell::new(None));
 
 /// The policy is to be looked at when the event loop turns: callbacks must not ask the server for settings.
 pub(crate) fn look_at_policy_later(ctx: &Context<'_>) {
@@ -51,9 +49,9 @@ pub(crate) fn look_at_policy(ctx: &Context<'_>) {
 }
 
 /// A lock has lost its key. A lock that is free has been released, and its key goes with it.
-pub(crate) fn on_unlinked(ctx: &Context<'_>, db: i32, name: &[u8], lock: &Lock) {
+pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, lock: &Lock) {
     if WATCHED.get(ctx).get() && !lock.is_free() {
-        *LAST_UNLINKED.get(ctx).borrow_mut() = Some((db, name.into()));
+        *LAST_UNLINKED.get(ctx).borrow_mut() = Some(key.to_id());
         alarms::at_end_of_turn(ctx);
     }
 }
@@ -66,7 +64,7 @@ pub(crate) fn forget_unlinked(ctx: &Context<'_>) {
 /// The server has evicted a key, of whatever type.
 pub(crate) fn on_evicted(ctx: &Context<'_>, name: &[u8]) {
     let unlinked = LAST_UNLINKED.get(ctx).take();
-    let was_lock = unlinked.is_some_and(|(db, last)| db == ctx.db() && *last == *name);
+    let was_lock = unlinked.is_some_and(|last| last.db == ctx.db() && *last.name == *name);
     if !was_lock {
         return;
     }

@@ -2,23 +2,29 @@
 //! locks by those who change them. Primaries act on it; replicas keep it so that promotion costs
 //! nothing.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::{LazyCell, RefCell};
+use std::collections::BTreeSet;
 
-use mortise_core::{Instant, LeaseId, LeaseOrder, LeaseTables, ShortBytes};
+use mortise_core::{
+    Db, HomeKey, Homes, Instant, KeyId, KeyRef, LeaseId, LeaseOrder, LeaseTables, ShortBytes,
+};
 
 use crate::ffi::{Context, MainThread, Swap, Value};
-use crate::keys::name::Name;
 use crate::keys::remains;
 use crate::keys::strays;
 use crate::time::{clock, last_deadline, role};
 
 static TABLES: MainThread<RefCell<LeaseTables>> = MainThread::new(RefCell::new(LeaseTables::new()));
 
-/// Locks with holds whose lease is over, too many to have been dropped at once. By database, for they change places with
-/// it.
-static CROWDED: MainThread<RefCell<BTreeMap<i32, BTreeSet<Name>>>> =
-    MainThread::new(RefCell::new(BTreeMap::new()));
+/// Locks with holds whose lease is over, too many to have been dropped at once. They change places with their database.
+static CROWDED: MainThread<LazyCell<RefCell<Crowded>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+#[derive(Debug, Default)]
+struct Crowded {
+    keys: BTreeSet<HomeKey>,
+    homes: Homes,
+}
 
 /// How many locks are held, and how many hold them.
 pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
@@ -36,25 +42,22 @@ pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
 }
 
 /// Holds of the lock at the key are still to be dropped whose lease is over.
-pub(crate) fn mark_crowded(ctx: &Context<'_>, db: i32, name: &[u8]) {
+pub(crate) fn mark_crowded(ctx: &Context<'_>, key: KeyRef<'_>) {
     let mut crowded = CROWDED.get(ctx).borrow_mut();
-    crowded.entry(db).or_default().insert(name.into());
+    let key = crowded.homes.home_key(key);
+    crowded.keys.insert(key);
 }
 
 /// One of the locks of which holds are still to be dropped.
-pub(crate) fn take_crowded(ctx: &Context<'_>) -> Option<(i32, Name)> {
+pub(crate) fn take_crowded(ctx: &Context<'_>) -> Option<KeyId> {
     let mut crowded = CROWDED.get(ctx).borrow_mut();
-    let mut first = crowded.first_entry()?;
-    let (db, name) = (*first.key(), first.get_mut().pop_first());
-    if first.get().is_empty() {
-        first.remove();
-    }
-    Some((db, name?))
+    let first = crowded.keys.pop_first()?;
+    Some(crowded.homes.key_of(&first))
 }
 
 /// There is no such lock.
 pub(crate) fn none_crowded(ctx: &Context<'_>) -> bool {
-    CROWDED.get(ctx).borrow().is_empty()
+    CROWDED.get(ctx).borrow().keys.is_empty()
 }
 
 /// Bytes of an entry whose key has a name of `name_len` bytes.
@@ -63,7 +66,7 @@ const fn entry_size(name_len: usize) -> usize {
 }
 
 /// Brings the table in step with a lock that is held.
-pub(crate) fn follow(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value, now: Instant) {
+pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Instant) {
     let Some(mut deadline) = value.lock.next_deadline() else {
         return;
     };
@@ -72,21 +75,21 @@ pub(crate) fn follow(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value, now
         && let Some(live) = value.lock.next_live_deadline(now)
     {
         // The rest of a crowd that has ended is dropped a few at a time, and others are not to wait for it.
-        mark_crowded(ctx, db, name);
+        mark_crowded(ctx, key);
         deadline = live;
     }
     strays::leave(ctx, value);
     let mut tables = TABLES.get(ctx).borrow_mut();
     let holders = value.lock.len() as u32;
-    let listed = tables.follow(db as u32, name, value.listed(), holders, deadline, now);
+    let listed = tables.follow(key, value.listed(), holders, deadline, now);
     value.set_listed(listed);
 }
 
 /// The lock has left the key: takes it out of the table. If it is held, it may live on under another name.
-pub(crate) fn forget(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
+pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     if let Some(listed) = value.listed() {
         let mut tables = TABLES.get(ctx).borrow_mut();
-        tables.forget(db as u32, name, listed);
+        tables.forget(key, listed);
         value.set_stray(None);
     }
     match value.lock.is_free() {
@@ -96,24 +99,23 @@ pub(crate) fn forget(ctx: &Context<'_>, db: i32, name: &[u8], value: &Value) {
 }
 
 /// A lock whose first lease is over: its database and entry, and its name copied into `name`.
-pub(crate) fn due(ctx: &Context<'_>, now: Instant, name: &mut Vec<u8>) -> Option<(i32, LeaseId)> {
-    let (db, id) = TABLES.get(ctx).borrow_mut().due(now, name)?;
-    Some((db as i32, id))
+pub(crate) fn due(ctx: &Context<'_>, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
+    TABLES.get(ctx).borrow_mut().due(now, name)
 }
 
 /// Looks again in `ms` at an entry that could not be settled.
-pub(crate) fn put_off(ctx: &Context<'_>, db: i32, id: LeaseId, now: Instant, ms: u64) {
+pub(crate) fn put_off(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant, ms: u64) {
     let mut tables = TABLES.get(ctx).borrow_mut();
-    tables.put_off(db as u32, id, now.after(ms));
+    tables.put_off(db, id, now.after(ms));
 }
 
 /// Drops an entry that was settled and is due nevertheless, so that no key belongs to it.
-pub(crate) fn drop_stale(ctx: &Context<'_>, db: i32, id: LeaseId, now: Instant) {
-    TABLES.get(ctx).borrow_mut().drop_stale(db as u32, id, now);
+pub(crate) fn drop_stale(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant) {
+    TABLES.get(ctx).borrow_mut().drop_stale(db, id, now);
 }
 
 /// The database, or every one, is emptied.
-pub(crate) fn clear(ctx: &Context<'_>, db: Option<u32>) {
+pub(crate) fn clear(ctx: &Context<'_>, db: Option<Db>) {
     if db.is_none() {
         strays::forget_all(ctx);
     }
@@ -123,11 +125,8 @@ pub(crate) fn clear(ctx: &Context<'_>, db: Option<u32>) {
 
 /// Two databases have changed places.
 pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    TABLES.get(ctx).borrow_mut().swap(one as u32, other as u32);
-    let mut crowded = CROWDED.get(ctx).borrow_mut();
-    let (first, second) = (crowded.remove(&one), crowded.remove(&other));
-    crowded.extend(first.map(|names| (other, names)));
-    crowded.extend(second.map(|names| (one, names)));
+    TABLES.get(ctx).borrow_mut().swap(one, other);
+    CROWDED.get(ctx).borrow_mut().homes.swap(one, other);
 }
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.

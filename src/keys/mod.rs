@@ -8,7 +8,6 @@ pub(crate) mod dirty;
 pub(crate) mod effect;
 pub(crate) mod evictions;
 pub(crate) mod leases;
-pub(crate) mod name;
 pub(crate) mod remains;
 pub(crate) mod saved;
 pub(crate) mod strays;

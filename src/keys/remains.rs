@@ -3,10 +3,9 @@
 
 use std::cell::RefCell;
 
-use mortise_core::{Deque, LeaseTables, Remains, Stake};
+use mortise_core::{Deque, KeyId, KeyRef, LeaseTables, Remains, Stake};
 
 use crate::ffi::{Context, MainThread};
-use crate::keys::name::Name;
 use crate::totals;
 
 static CROWDS: MainThread<RefCell<Crowds>> = MainThread::new(RefCell::new(Crowds {
@@ -23,27 +22,25 @@ struct Crowds {
 
 #[derive(Debug)]
 struct Crowd {
-    db: i32,
-    name: Name,
+    key: KeyId,
     holds: Box<Remains>,
     /// Their leases were over, and nobody has been told yet.
     ended: bool,
 }
 
 /// Holds of the lock at the key whose leases are over.
-pub(crate) fn keep_ended(ctx: &Context<'_>, db: i32, name: &[u8], holds: Box<Remains>) {
-    keep(ctx, db, name, holds, true);
+pub(crate) fn keep_ended(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>) {
+    keep(ctx, key, holds, true);
 }
 
 /// Holds of the lock at the key that the primary has ended.
-pub(crate) fn keep_dropped(ctx: &Context<'_>, name: &[u8], holds: Box<Remains>) {
-    keep(ctx, 0, name, holds, false);
+pub(crate) fn keep_dropped(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>) {
+    keep(ctx, key, holds, false);
 }
 
-fn keep(ctx: &Context<'_>, db: i32, name: &[u8], holds: Box<Remains>, ended: bool) {
+fn keep(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>, ended: bool) {
     CROWDS.get(ctx).borrow_mut().locks.push_back(Crowd {
-        db,
-        name: name.into(),
+        key: key.to_id(),
         holds,
         ended,
     });
@@ -67,11 +64,11 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
         return true;
     };
     if first.ended {
-        let (db, name) = (first.db, first.name.clone());
+        let key = first.key.clone();
         drop(crowds);
         count_ended(ctx, &stake);
-        ctx.select(db);
-        ctx.notify_named(c"lock.expire", &name);
+        ctx.select(key.db);
+        ctx.notify_named(c"lock.expire", &key.name);
     }
     true
 }

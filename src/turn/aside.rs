@@ -4,11 +4,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::Instant;
+use mortise_core::{Instant, KeyId, KeyRef};
 
 use crate::ffi::{Context, MainThread};
 use crate::keys::dirty::{self, DirtyKey};
-use crate::keys::name::Name;
 
 /// The first pause and the longest one, in milliseconds.
 const PAUSES: std::ops::RangeInclusive<u64> = 1_000..=60_000;
@@ -23,42 +22,39 @@ static ASIDE: MainThread<RefCell<Aside>> = MainThread::new(RefCell::new(Aside {
 #[derive(Debug)]
 struct Aside {
     /// By key, the pause after its last failure, in milliseconds.
-    pauses: BTreeMap<(i32, Name), u64>,
+    pauses: BTreeMap<KeyId, u64>,
     /// When which of them is tried again: those with waiters. The sweep tries the others.
-    due: BTreeSet<(Instant, i32, Name)>,
+    due: BTreeSet<(Instant, KeyId)>,
 }
 
 /// The key could not be settled because of `why`, which is logged once. After how many milliseconds to try again.
-pub(crate) fn pause(ctx: &Context<'_>, db: i32, name: &[u8], why: &str) -> u64 {
+pub(crate) fn pause(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) -> u64 {
     let mut aside = ASIDE.get(ctx).borrow_mut();
-    if let Some(pause) = aside.pauses.get_mut(&(db, name.into())) {
+    if let Some(pause) = aside.pauses.get_mut(&key.to_id()) {
         *pause = (*pause * 2).min(*PAUSES.end());
         return *pause;
     }
-    aside.pauses.insert((db, name.into()), *PAUSES.start());
+    aside.pauses.insert(key.to_id(), *PAUSES.start());
     drop(aside);
     ctx.warn(&format!(
-        "the lock '{}' in database {db} cannot be handed over or freed: {why}. It is set aside and tried again later; all \
+        "the lock '{}' in database {} cannot be handed over or freed: {why}. It is set aside and tried again later; all \
          others go on",
-        name.escape_ascii()
+        key.name.escape_ascii(),
+        key.db.0,
     ));
     *PAUSES.start()
 }
 
 /// The key has waiters and is tried again at `at`.
 pub(crate) fn retry_at(ctx: &Context<'_>, at: Instant, key: DirtyKey) {
-    ASIDE
-        .get(ctx)
-        .borrow_mut()
-        .due
-        .insert((at, key.db, key.name));
+    ASIDE.get(ctx).borrow_mut().due.insert((at, key.key));
 }
 
 /// The key has been settled, or need not be.
-pub(crate) fn forget(ctx: &Context<'_>, db: i32, name: &[u8]) {
+pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>) {
     let mut aside = ASIDE.get(ctx).borrow_mut();
     if !aside.pauses.is_empty() {
-        aside.pauses.remove(&(db, name.into()));
+        aside.pauses.remove(&key.to_id());
     }
 }
 
@@ -66,13 +62,13 @@ pub(crate) fn forget(ctx: &Context<'_>, db: i32, name: &[u8]) {
 pub(crate) fn mark_due(ctx: &Context<'_>, now: Instant) {
     for _ in 0..PER_TICK {
         let mut aside = ASIDE.get(ctx).borrow_mut();
-        if aside.due.first().is_none_or(|(at, ..)| *at > now) {
+        if aside.due.first().is_none_or(|(at, _)| *at > now) {
             return;
         }
         let first = aside.due.pop_first();
         drop(aside);
-        if let Some((_, db, name)) = first {
-            dirty::mark(ctx, db, &name, true);
+        if let Some((_, key)) = first {
+            dirty::mark(ctx, key.as_ref(), true);
         }
     }
 }

@@ -6,12 +6,11 @@
 
 use std::cell::RefCell;
 
-use mortise_core::{Deque, KeyId, WaiterId};
+use mortise_core::{Deque, KeyId, KeyRef, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Context, MainThread};
 use crate::keys::dirty;
-use crate::keys::name::key_id;
 use crate::time::alarms;
 use crate::waiting::queue;
 use crate::waiting::waiters;
@@ -36,16 +35,16 @@ struct Dismissal {
 }
 
 /// Answers everybody who waits at the key with `error`.
-pub(crate) fn refuse_all(ctx: &Context<'_>, db: i32, name: &[u8], error: Error) {
-    announce(ctx, Some(key_id(db, name)), None, error);
+pub(crate) fn refuse_all(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
+    announce(ctx, Some(key.to_id()), None, error);
 }
 
 const SLOT_HAS_LEFT: Error =
     Error::Unblocked("the key's slot is not on this server any more, ask again");
 
 /// The key's slot has left this server.
-pub(crate) fn send_away(ctx: &Context<'_>, db: i32, name: &[u8]) {
-    refuse_all(ctx, db, name, SLOT_HAS_LEFT);
+pub(crate) fn send_away(ctx: &Context<'_>, key: KeyRef<'_>) {
+    refuse_all(ctx, key, SLOT_HAS_LEFT);
 }
 
 /// The slot has left this server.
@@ -118,7 +117,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     };
     let next = {
         let queues = queue::all(ctx).borrow();
-        let queue = queues.get(key.db, &key.name);
+        let queue = queues.get(key.as_ref());
         let meant = queue.and_then(|queue| queue.iter().find(|waiter| waiter.id <= first.last));
         meant.map(|waiter| waiter.id)
     };
@@ -131,8 +130,8 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     first.key = None;
     drop(dismissals);
     // A waiter that came later may have waited for one who is gone.
-    if queue::wait_at(ctx, key.db as i32, &key.name) {
-        dirty::mark_queue(ctx, key.db as i32, &key.name);
+    if queue::wait_at(ctx, key.as_ref()) {
+        dirty::mark_queue(ctx, key.as_ref());
     }
     true
 }

@@ -47,7 +47,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             arrivals::swap(ctx, swap);
             undelivered::swap(ctx, swap);
             mail::swap(ctx, swap);
-            for db in [swap.0, swap.1].map(|db| db as u32) {
+            for db in [swap.0, swap.1] {
                 queue::all(ctx).borrow_mut().forget_all_holders(Some(db));
                 walk::begin(ctx, Scope::Database(db));
             }

@@ -54,7 +54,7 @@ impl OpenLock<'_> {
         last_deadline::note(ctx, now.after(pass.lease.as_millis()));
         if self.has_waiters() {
             let mut queues = queue::all(ctx).borrow_mut();
-            queues.came_to_hold(ctx.db() as u32, self.name.bytes(), pass.new_owner);
+            queues.came_to_hold(self.key_ref(), pass.new_owner);
         }
         let held = now.millis_since(passed.since);
         totals::hold_times(ctx).borrow_mut().record(held);
@@ -69,7 +69,7 @@ impl OpenLock<'_> {
         let revoked = self.live()?.revoke(owner, token)?;
         if revoked.changed {
             self.replicate(owner);
-            waiting::refuse_all_of(self.ctx, &self.key_id(), owner, &Error::Revoked);
+            waiting::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::Revoked);
             totals::get(self.ctx).revocations.add_one();
             self.notify(Notice::Revoked);
         }

@@ -7,7 +7,6 @@ use mortise_core::{Instant, Lock};
 
 use crate::ffi::{Access, Context, Refusal};
 use crate::keys::dirty::{self, DirtyKey};
-use crate::keys::name::key_id;
 use crate::time::{alarms, clock, role};
 use crate::turn::aside;
 use crate::turn::dismissals;
@@ -33,8 +32,7 @@ pub(crate) fn look_at_due(ctx: &Context<'_>, now: Instant) -> bool {
         return false;
     };
     let due = DirtyKey {
-        db: key.db as i32,
-        name: (*key.name).into(),
+        key,
         recheck_holders: false,
     };
     look_at(ctx, due);
@@ -42,56 +40,55 @@ pub(crate) fn look_at_due(ctx: &Context<'_>, now: Instant) -> bool {
 }
 
 /// Settles the key if that can matter to a waiter.
-pub(crate) fn look_at(ctx: &Context<'_>, key: DirtyKey) {
-    let (db, name) = (key.db, &*key.name);
-    let awaited = queue::wait_at(ctx, db, name) || undelivered::any_at(ctx, db, name);
+pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
+    let key = dirty.key.as_ref();
+    let awaited = queue::wait_at(ctx, key) || undelivered::any_at(ctx, key);
     if !awaited || !role::is_primary(ctx) {
-        return aside::forget(ctx, db, name);
+        return aside::forget(ctx, key);
     }
     if dirty::is_blocked(ctx) {
-        return hold_back(ctx, key);
+        return hold_back(ctx, dirty);
     }
-    let Err(refused) = settle_call::call(ctx, db, name, key.recheck_holders) else {
-        return aside::forget(ctx, db, name);
+    let Err(refused) = settle_call::call(ctx, key, dirty.recheck_holders) else {
+        return aside::forget(ctx, key);
     };
     match refused.kind {
         Refusal::SlotElsewhere => {
-            if !slots::may_wait_on(ctx, db, name) {
-                undelivered::forget_at(ctx, db, name);
-                dismissals::send_away(ctx, db, name);
+            if !slots::may_wait_on(ctx, key) {
+                undelivered::forget_at(ctx, key);
+                dismissals::send_away(ctx, key);
             }
         }
         Refusal::Gate => {
             // What is marked besides would be refused as well.
             dirty::set_gate_closed(ctx, true);
-            hold_back(ctx, key);
+            hold_back(ctx, dirty);
         }
         Refusal::Failed => {
-            let pause = aside::pause(ctx, db, name, &refused.why);
-            aside::retry_at(ctx, clock::now().after(pause), key);
+            let pause = aside::pause(ctx, key, &refused.why);
+            aside::retry_at(ctx, clock::now().after(pause), dirty);
         }
     }
 }
 
 /// The server takes no writes now. An upgrade whose read hold has ended is denied all the same: that changes nothing.
-fn hold_back(ctx: &Context<'_>, key: DirtyKey) {
+fn hold_back(ctx: &Context<'_>, dirty: DirtyKey) {
+    let key = &dirty.key;
     ctx.select(key.db);
     let free = Lock::free();
     let settled = {
         let mut opened = ctx.open_named(&key.name, Access::Read);
         let lock = opened.value().map_or(&free, |value| &value.lock);
         let mut queues = queue::all(ctx).borrow_mut();
-        let (db, now) = (key.db as u32, clock::now());
-        queues.settle_lost_unchanged(db, &key.name, lock, now, settle::MOST)
+        queues.settle_lost_unchanged(key.as_ref(), lock, clock::now(), settle::MOST)
     };
-    let id = key_id(key.db, &key.name);
     for decided in &settled.decided {
-        waiters::decide(ctx, &id, decided, clock::now());
+        waiters::decide(ctx, key, decided, clock::now());
     }
     if settled.more {
-        dirty::mark_queue(ctx, key.db, &key.name);
+        dirty::mark_queue(ctx, key.as_ref());
     }
-    dirty::hold_back(ctx, key);
+    dirty::hold_back(ctx, dirty);
 }
 
 /// Every 50 ms: the first key that was refused tries again, and the end of the turn sees to the others if it succeeds.

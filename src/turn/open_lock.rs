@@ -3,7 +3,7 @@
 //! Between opening and closing nothing here calls what could come back: no other module, no other command.
 
 use mortise_core::codec::Effect;
-use mortise_core::{Instant, Live, Lock, Observed, Owner, OwnerRef, Stake};
+use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
@@ -93,14 +93,14 @@ impl<'c> OpenLock<'c> {
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         if let Some(value) = self.made {
             if !value.lock.is_free() {
-                leases::follow(ctx, ctx.db(), name.bytes(), &value, now);
+                leases::follow(ctx, ctx.key(name), &value, now);
                 self.key.set(value);
             }
         } else if let Some(value) = self.key.value() {
             if value.lock.is_free() {
                 self.key.delete();
             } else {
-                leases::follow(ctx, ctx.db(), name.bytes(), value, now);
+                leases::follow(ctx, ctx.key(name), value, now);
             }
         }
         self.notices
@@ -135,7 +135,7 @@ impl<'c> OpenLock<'c> {
                 None => Effect::Free,
             };
             effect::send(ctx, name, now, &effect);
-            remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
+            remains::keep_ended(ctx, ctx.key(name), ended);
         }
         Some(live)
     }
@@ -147,7 +147,7 @@ impl<'c> OpenLock<'c> {
             let emptied = live.is_empty();
             let outcome = act(&mut live);
             if let Some(ended) = live.take_remains() {
-                remains::keep_ended(ctx, ctx.db(), name.bytes(), ended);
+                remains::keep_ended(ctx, ctx.key(name), ended);
             }
             if emptied {
                 // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
@@ -173,11 +173,15 @@ impl<'c> OpenLock<'c> {
         marked || value.is_some_and(|value| value.listed().is_none())
     }
 
+    /// Which key it is.
+    pub(crate) fn key_ref(&self) -> KeyRef<'c> {
+        self.ctx.key(self.name)
+    }
+
     /// There are waiters here.
     pub(crate) fn has_waiters(&self) -> bool {
         // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
-        !queue::all(self.ctx).borrow().is_empty()
-            && queue::wait_at(self.ctx, self.ctx.db(), self.name.bytes())
+        !queue::all(self.ctx).borrow().is_empty() && queue::wait_at(self.ctx, self.key_ref())
     }
 
     /// Who holds, for a search that spans keys.

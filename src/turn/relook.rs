@@ -20,7 +20,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
         return false;
     }
     if let Step::Key(key) = walk::step(ctx) {
-        look_at(ctx, &key);
+        look_at(ctx, key);
     }
     true
 }
@@ -31,7 +31,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
 pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
     let step = PATROL.get(ctx).borrow_mut().step(ctx);
     match step {
-        Step::Key(key) => look_at(ctx, &key),
+        Step::Key(key) => look_at(ctx, key),
         Step::Passed => {}
         Step::End => {
             *PATROL.get(ctx).borrow_mut() = Walk::over(Scope::All);
@@ -41,10 +41,9 @@ pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
     true
 }
 
-fn look_at(ctx: &Context<'_>, key: &KeyId) {
+fn look_at(ctx: &Context<'_>, key: KeyId) {
     let key = DirtyKey {
-        db: key.db as i32,
-        name: (*key.name).into(),
+        key,
         recheck_holders: true,
     };
     look::look_at(ctx, key);
@@ -56,14 +55,7 @@ pub(crate) fn look_at_arrival(ctx: &Context<'_>) -> bool {
     match arrivals::enter_next(ctx) {
         Entered::None => return false,
         Entered::Again => {}
-        Entered::Key { db, name } => {
-            let key = DirtyKey {
-                db,
-                name,
-                recheck_holders: true,
-            };
-            look::look_at(ctx, key);
-        }
+        Entered::Key(key) => look_at(ctx, key),
     }
     true
 }

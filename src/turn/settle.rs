@@ -4,10 +4,9 @@
 //! and after it. Everything else comes from timers, and what they change they change through
 //! `LOCK.SETTLE` (`settle_call.rs`), so that the server can refuse it like a client's write.
 
-use mortise_core::{Decided, KeyId, Settled, Verdict, Wait, WaiterId};
+use mortise_core::{Decided, Settled, Verdict, Wait, WaiterId};
 
 use crate::keys::dirty;
-use crate::keys::name::key_id;
 use crate::keys::tokens;
 use crate::time::{clock, grace};
 use crate::totals;
@@ -39,7 +38,7 @@ impl OpenLock<'_> {
     /// False if a cycle was broken, so that others may get in.
     fn settle_once(&mut self, recheck_holders: bool) -> bool {
         let ctx = self.ctx;
-        let (db, name) = (self.ctx.db(), self.name.bytes());
+        let key = self.key_ref();
         let Settled {
             decided,
             upgrading,
@@ -47,18 +46,10 @@ impl OpenLock<'_> {
         } = self.with_live(|live| {
             let mut tokens = tokens::clock(ctx).borrow_mut();
             let mut queues = queue::all(ctx).borrow_mut();
-            queues.settle(
-                db as u32,
-                name,
-                live,
-                &mut tokens,
-                clock::wall(),
-                recheck_holders,
-                MOST,
-            )
+            queues.settle(key, live, &mut tokens, clock::wall(), recheck_holders, MOST)
         });
         let mut granted = false;
-        let key = self.key_id();
+        let key = key.to_id();
         for decided in &decided {
             granted |= self.carry_out(decided);
             waiters::decide(ctx, &key, decided, self.now);
@@ -74,27 +65,23 @@ impl OpenLock<'_> {
         settled || more
     }
 
-    pub(super) fn key_id(&self) -> KeyId {
-        key_id(self.ctx.db(), self.name.bytes())
-    }
-
     /// Waiters that this settle has not come to are let in by the next.
     fn go_on_later(&mut self, more: bool) {
         self.more = more;
         if more {
-            dirty::mark_queue(self.ctx, self.ctx.db(), self.name.bytes());
+            dirty::mark_queue(self.ctx, self.key_ref());
         }
     }
 
     /// While nothing is granted: an upgrade whose read hold has ended is answered all the same.
     fn settle_lost(&mut self) {
         let ctx = self.ctx;
-        let (db, name) = (self.ctx.db(), self.name.bytes());
+        let key = self.key_ref();
         let settled = self.with_live(|live| {
             let mut queues = queue::all(ctx).borrow_mut();
-            queues.settle_lost(db as u32, name, live, MOST)
+            queues.settle_lost(key, live, MOST)
         });
-        let key = self.key_id();
+        let key = key.to_id();
         for decided in &settled.decided {
             waiters::decide(ctx, &key, decided, self.now);
         }

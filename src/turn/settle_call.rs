@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 
+use mortise_core::KeyRef;
+
 use crate::ffi::{Context, MainThread, Refusal, Refused};
 
 /// The call that is under way. The command takes it, so that whatever else calls the command is refused.
@@ -24,13 +26,12 @@ const SETTLE: &CStr = c"LOCK.SETTLE";
 /// [`Refused`] if it does not, or if the command failed.
 pub(crate) fn call(
     ctx: &Context<'_>,
-    db: i32,
-    name: &[u8],
+    key: KeyRef<'_>,
     recheck_holders: bool,
 ) -> Result<(), Refused> {
-    ctx.select(db);
+    ctx.select(key.db);
     CALL.get(ctx).set(Some(SettleCall { recheck_holders }));
-    let outcome = ctx.call_write(SETTLE, name);
+    let outcome = ctx.call_write(SETTLE, key.name);
     let was_refused = CALL.get(ctx).take().is_some();
     outcome.map_err(|refused| match was_refused {
         true => refused,

@@ -5,7 +5,7 @@
 
 use std::cell::{LazyCell, RefCell};
 
-use mortise_core::{Instant, SlotSet, slot_of};
+use mortise_core::{Instant, KeyRef, SlotSet, slot_of};
 
 use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
@@ -68,27 +68,29 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
 
 /// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and
 /// the waiters wait for a holder.
-pub(crate) fn may_wait_on(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
+pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let now = clock::now();
     let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;
     if stale && !refresh(ctx, now) {
         return false;
     }
-    let comes = SLOTS.get(ctx).borrow().importing.contains(&slot_of(name));
-    comes && !admits_head(ctx, db, name, now)
+    let comes = SLOTS
+        .get(ctx)
+        .borrow()
+        .importing
+        .contains(&slot_of(key.name));
+    comes && !admits_head(ctx, key, now)
 }
 
 /// Whether the head of the queue could be let in. It may say yes where it could not be, never no where it could.
-fn admits_head(ctx: &Context<'_>, db: i32, name: &[u8], now: Instant) -> bool {
-    ctx.select(db);
-    let mut key = ctx.open_named(name, Access::Read);
-    let Some(lock) = key.value().map(|value| &value.lock) else {
+fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
+    ctx.select(key.db);
+    let mut opened = ctx.open_named(key.name, Access::Read);
+    let Some(lock) = opened.value().map(|value| &value.lock) else {
         return true;
     };
     let queues = queue::all(ctx).borrow();
-    let head = queues
-        .get(db as u32, name)
-        .and_then(|queue| queue.iter().next());
+    let head = queues.get(key).and_then(|queue| queue.iter().next());
     head.is_some_and(|head| lock.may_admit(&head.request(), now))
 }
 

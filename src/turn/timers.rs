@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use mortise_core::Instant;
+use mortise_core::{Instant, KeyRef};
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
@@ -187,23 +187,23 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
     if dirty::is_blocked(ctx) {
         return false;
     }
-    let Some((db, name)) = leases::take_crowded(ctx) else {
+    let Some(key) = leases::take_crowded(ctx) else {
         return false;
     };
     // It comes again by itself while there are more. A slot that has left takes its locks along.
     if role::is_primary(ctx)
-        && let Err(refused) = settle_call::call(ctx, db, &name, false)
+        && let Err(refused) = settle_call::call(ctx, key.as_ref(), false)
     {
         match refused.kind {
             Refusal::Gate => {
                 dirty::set_gate_closed(ctx, true);
-                leases::mark_crowded(ctx, db, &name);
+                leases::mark_crowded(ctx, key.as_ref());
                 return false;
             }
             Refusal::SlotElsewhere => {}
             // The sweep comes back to it.
             Refusal::Failed => {
-                aside::pause(ctx, db, &name, &refused.why);
+                aside::pause(ctx, key.as_ref(), &refused.why);
             }
         }
     }
@@ -309,17 +309,18 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
     let mut slice = Slice::begin();
     let mut name = Vec::new();
     while let Some((db, id)) = leases::due(ctx, now, &mut name) {
-        match settle_call::call(ctx, db, &name, false) {
+        let key = KeyRef { db, name: &name };
+        match settle_call::call(ctx, key, false) {
             // Settled, it is gone or has a later deadline, unless no key belongs to it.
             Ok(()) => {
-                aside::forget(ctx, db, &name);
+                aside::forget(ctx, key);
                 leases::drop_stale(ctx, db, id, now);
             }
             Err(refused) => {
                 let pause = match refused.kind {
                     Refusal::Gate => return false,
                     Refusal::SlotElsewhere => PUT_OFF,
-                    Refusal::Failed => aside::pause(ctx, db, &name, &refused.why),
+                    Refusal::Failed => aside::pause(ctx, key, &refused.why),
                 };
                 leases::put_off(ctx, db, id, now, pause);
             }

@@ -2,13 +2,12 @@
 //! or a box.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Instant, KeyId, Observed, Request, Wait, Waiter, WaiterId};
+use mortise_core::{Instant, KeyId, KeyRef, Observed, Request, Wait, Waiter, WaiterId};
 
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
 use crate::keys::dirty;
-use crate::keys::name::key_id;
 use crate::totals;
 use crate::waiting::clients;
 use crate::waiting::due;
@@ -39,13 +38,12 @@ pub(crate) struct Place {
 /// [`Error::Deadlock`] if the wait would close a cycle, [`Error::MaxWaiters`] if too many wait.
 pub(crate) fn block(
     ctx: &Context<'_>,
-    name: &[u8],
+    key: KeyRef<'_>,
     request: &Request<'_>,
     place: Place,
     until: Instant,
 ) -> Result<bool, Error> {
-    let key = key_id(ctx.db(), name);
-    check_cycle(ctx, &key, request, &place)?;
+    check_cycle(ctx, key, request, &place)?;
     let max = config::max_waiters(ctx);
     if blocked(ctx) >= max {
         return Err(Error::MaxWaiters(max));
@@ -53,7 +51,7 @@ pub(crate) fn block(
     let Some(blocked) = ctx.block() else {
         return Ok(false);
     };
-    let id = push(ctx, &key, request, place, until);
+    let id = push(ctx, key, request, place, until);
     waiters::add(ctx, id, blocked);
     due::arm(ctx);
     Ok(true)
@@ -65,14 +63,14 @@ pub(crate) fn block(
 /// [`Error::Deadlock`] if the wait would close a cycle, [`Error::MaxQueued`] or [`Error::BoxFull`] if too many wait.
 pub(crate) fn queue(
     ctx: &Context<'_>,
-    name: &[u8],
+    key: KeyRef<'_>,
     request: &Request<'_>,
     place: Place,
     until: Instant,
     mailbox: Mailbox<'_>,
 ) -> Result<BoxId, Error> {
-    let (key, now) = (key_id(ctx.db(), name), place.now);
-    let waiter = match mail::queued_already(ctx, &key, request) {
+    let now = place.now;
+    let waiter = match mail::queued_already(ctx, key, request) {
         Some(waiter) => {
             mail::check_move(ctx, waiter, mailbox)?;
             let mut queues = queue::all(ctx).borrow_mut();
@@ -80,14 +78,14 @@ pub(crate) fn queue(
             drop(queues);
             if changed {
                 // What it asks for now may be free.
-                dirty::mark_queue(ctx, key.db as i32, name);
+                dirty::mark_queue(ctx, key);
             }
             waiter
         }
         None => {
-            check_cycle(ctx, &key, request, &place)?;
+            check_cycle(ctx, key, request, &place)?;
             mail::check_room(ctx, mailbox)?;
-            push(ctx, &key, request, place, until)
+            push(ctx, key, request, place, until)
         }
     };
     let id = mailbox.open(ctx, now);
@@ -98,12 +96,12 @@ pub(crate) fn queue(
 
 fn check_cycle(
     ctx: &Context<'_>,
-    key: &KeyId,
+    key: KeyRef<'_>,
     request: &Request<'_>,
     place: &Place,
 ) -> Result<(), Error> {
     let closing = Wait {
-        key: key.clone(),
+        key: key.to_id(),
         owner: request.owner.to_owner(),
         mode: request.terms.mode(),
         upgrade: place.upgrade,
@@ -120,9 +118,7 @@ fn check_cycle(
 /// A wait is refused because it closes `cycle`; `viewer` is told of it.
 pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> Error {
     totals::get(ctx).deadlocks.add_one();
-    let visible = cycle
-        .iter()
-        .filter(|key| viewer.may_name(key.db, &key.name));
+    let visible = cycle.iter().filter(|key| viewer.may_name(key.as_ref()));
     let keys: Vec<_> = visible.map(|key| key.name.to_vec()).collect();
     let hidden = cycle.len() - keys.len();
     Error::Deadlock { keys, hidden }
@@ -130,7 +126,7 @@ pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> E
 
 fn push(
     ctx: &Context<'_>,
-    key: &KeyId,
+    key: KeyRef<'_>,
     request: &Request<'_>,
     place: Place,
     until: Instant,
@@ -144,7 +140,7 @@ fn push(
         since: place.now,
         until,
     };
-    queues.push(key.db, &key.name, waiter, place.upgrade);
+    queues.push(key, waiter, place.upgrade);
     queues.observe(key, place.held);
     id
 }

@@ -5,12 +5,11 @@
 //! their requests leave, and grants that nobody was told of are given back.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, Undo, Untold};
-use mortise_core::{Decided, Instant, KeyId, OwnerRef, Request, Waiter, WaiterId};
+use mortise_core::{Decided, Instant, KeyId, KeyRef, OwnerRef, Request, Waiter, WaiterId};
 
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Swap};
-use crate::keys::name::key_id;
 use crate::time::{alarms, clock};
 use crate::waiting::answer::Answer;
 use crate::waiting::left;
@@ -84,11 +83,11 @@ impl Mailbox<'_> {
 /// A request of that owner for that mode waits at the key by mail: it is made again.
 pub(crate) fn queued_already(
     ctx: &Context<'_>,
-    key: &KeyId,
+    key: KeyRef<'_>,
     request: &Request<'_>,
 ) -> Option<WaiterId> {
     let (queues, mail) = (queue::all(ctx).borrow(), post::get(ctx).mail.borrow());
-    let requests = queues.requests_of(key.db, &key.name, request.owner);
+    let requests = queues.requests_of(key, request.owner);
     requests.into_iter().find(|id| {
         let same = queues
             .waiter(*id)
@@ -129,17 +128,17 @@ pub(crate) fn expect(ctx: &Context<'_>, waiter: WaiterId, id: BoxId) {
 }
 
 /// A request is made again: what refused or denied it before and was told to nobody is taken out.
-pub(crate) fn withdraw_refusal(ctx: &Context<'_>, db: i32, name: &[u8], request: &Request<'_>) {
+pub(crate) fn withdraw_refusal(ctx: &Context<'_>, key: KeyRef<'_>, request: &Request<'_>) {
     let mut mail = post::get(ctx).mail.borrow_mut();
     if mail.letters() > 0 {
-        let key = key_id(db, name);
-        mail.withdraw_refusal(&key, request.owner, request.terms.mode());
+        mail.withdraw_refusal(&key.to_id(), request.owner, request.terms.mode());
     }
 }
 
 /// Takes out the letters for requests of `owner` at the key. True if there was one.
-pub(crate) fn withdraw(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-    post::get(ctx).mail.borrow_mut().withdraw(key, owner)
+pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
+    let mut mail = post::get(ctx).mail.borrow_mut();
+    mail.letters() > 0 && mail.withdraw(&key.to_id(), owner)
 }
 
 /// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
@@ -192,7 +191,7 @@ fn post(
 fn give_back(ctx: &Context<'_>, untold: Untold) {
     let Untold { key, owner, undo } = untold;
     let grant = UndeliveredGrant {
-        at: (key.db as i32, (*key.name).into()),
+        key,
         owner,
         granted: undo.granted,
         token: undo.token,
@@ -205,20 +204,19 @@ fn give_back(ctx: &Context<'_>, untold: Untold) {
 /// A grant stands because another one has touched its hold since. If nobody was told of that one either, undoing it is
 /// to undo both.
 pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
-    let key = key_id(grant.at.0, &grant.at.1);
     let undo = Undo {
         granted: grant.granted,
         token: grant.token,
         before: grant.before.map(Box::new),
     };
     let mut mail = post::get(ctx).mail.borrow_mut();
-    mail.hand_on(&key, grant.owner.as_ref(), &undo);
+    mail.hand_on(&grant.key, grant.owner.as_ref(), &undo);
 }
 
 /// Two databases have changed places, and with them the locks of which letters tell.
 pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
     let mut mail = post::get(ctx).mail.borrow_mut();
-    mail.swap(one as u32, other as u32);
+    mail.swap(one, other);
 }
 
 /// Every 100 ms: boxes that nobody asks for go, and owners that left long ago are forgotten. `paused`: the server may

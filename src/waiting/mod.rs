@@ -18,7 +18,7 @@ pub(crate) mod wake;
 pub(crate) mod walk;
 pub(crate) mod watched;
 
-use mortise_core::{KeyId, OwnerRef};
+use mortise_core::{KeyRef, OwnerRef};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
@@ -64,20 +64,21 @@ pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
 }
 
 /// Refuses every request of `owner` that waits at the key.
-pub(crate) fn refuse_all_of(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>, error: &Error) {
-    let requests = queue::all(ctx)
-        .borrow()
-        .requests_of(key.db, &key.name, owner);
+pub(crate) fn refuse_all_of(
+    ctx: &Context<'_>,
+    key: KeyRef<'_>,
+    owner: OwnerRef<'_>,
+    error: &Error,
+) {
+    let requests = queue::all(ctx).borrow().requests_of(key, owner);
     for id in requests {
         waiters::refuse(ctx, id, error.clone());
     }
 }
 
 /// Takes `owner` out of the queue of the key, with what it was answered and nobody told. True if there was anything.
-pub(crate) fn leave(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-    let requests = queue::all(ctx)
-        .borrow()
-        .requests_of(key.db, &key.name, owner);
+pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
+    let requests = queue::all(ctx).borrow().requests_of(key, owner);
     let waited = !requests.is_empty();
     for id in requests {
         if mail::forget(ctx, id) {

@@ -2,7 +2,7 @@
 
 use std::cell::{LazyCell, RefCell};
 
-use mortise_core::{KeyId, Queues, WaiterId};
+use mortise_core::{KeyId, KeyRef, Queues, WaiterId};
 
 use crate::ffi::{Context, MainThread};
 use crate::keys::dirty;
@@ -15,9 +15,9 @@ pub(crate) fn all(ctx: &Context<'_>) -> &'static RefCell<Queues> {
 }
 
 /// Some wait at the key.
-pub(crate) fn wait_at(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
+pub(crate) fn wait_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let queues = all(ctx).borrow();
-    !queues.is_empty() && queues.get(db as u32, name).is_some()
+    !queues.is_empty() && queues.get(key).is_some()
 }
 
 /// A request by mail leaves its queue, and nobody is told.
@@ -30,7 +30,7 @@ pub(super) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
 
 /// A waiter has left the queue: those whom it kept out may be let in.
 pub(super) fn mark_if_waited_at(ctx: &Context<'_>, key: &KeyId) {
-    if wait_at(ctx, key.db as i32, &key.name) {
-        dirty::mark_queue(ctx, key.db as i32, &key.name);
+    if wait_at(ctx, key.as_ref()) {
+        dirty::mark_queue(ctx, key.as_ref());
     }
 }

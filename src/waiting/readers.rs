@@ -104,7 +104,7 @@ fn reply_letter(ctx: &Context<'_>, numbered: Numbered<'_>, now: u64) {
     ctx.reply_text(c"key");
     ctx.reply_bytes(&letter.key.name);
     ctx.reply_text(c"db");
-    ctx.reply_integer(i64::from(db));
+    ctx.reply_integer(i64::from(db.0));
     ctx.reply_text(c"owner");
     ctx.reply_bytes(&letter.owner.text());
     ctx.reply_text(c"mode");

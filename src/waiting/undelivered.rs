@@ -14,11 +14,12 @@
 use std::cell::{LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
-use mortise_core::{Deque, Home, Homes, KeyId, Owner, OwnerRef, Stake, Token, Touched, WaiterId};
+use mortise_core::{
+    Deque, HomeKey, Homes, KeyId, KeyRef, Owner, OwnerRef, Stake, Token, Touched, WaiterId,
+};
 
 use crate::ffi::{Context, MainThread, Swap};
 use crate::keys::dirty;
-use crate::keys::name::Name;
 use crate::time::role;
 use crate::waiting::tellings;
 use crate::waiting::watched;
@@ -29,7 +30,7 @@ static UNDELIVERED: MainThread<LazyCell<RefCell<Undelivered>>> =
 /// A grant that has to be undone if nobody can be told of it.
 #[derive(Clone, Debug)]
 pub(crate) struct UndeliveredGrant {
-    pub(crate) at: (i32, Name),
+    pub(crate) key: KeyId,
     pub(crate) owner: Owner,
     pub(crate) granted: Touched,
     /// The hold's token then: one that is made anew has another.
@@ -51,10 +52,10 @@ struct Undelivered {
     /// Where the databases of those keys are now.
     homes: Homes,
     /// Those that need not be undone any more.
-    forgotten: Vec<btree_map::IntoIter<(Home, Name), Deque<UndeliveredGrant>>>,
+    forgotten: Vec<btree_map::IntoIter<HomeKey, Deque<UndeliveredGrant>>>,
 }
 
-type ToUndo = BTreeMap<(Home, Name), Deque<UndeliveredGrant>>;
+type ToUndo = BTreeMap<HomeKey, Deque<UndeliveredGrant>>;
 
 impl Undelivered {
     fn land(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
@@ -67,10 +68,6 @@ impl Undelivered {
         let first = (owner.clone(), WaiterId(0));
         let last = (owner.clone(), WaiterId(u64::MAX));
         self.by_owner.range(first..=last).map(|(_, id)| *id)
-    }
-
-    fn place(&self, db: i32, name: &[u8]) -> (Home, Name) {
-        (self.homes.home_of(db as u32), name.into())
     }
 }
 
@@ -101,7 +98,7 @@ pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
 }
 
 /// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
-pub(crate) fn withdraw(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> bool {
+pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if undelivered.in_flight.is_empty() {
         return false;
@@ -110,9 +107,7 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: &KeyId, owner: OwnerRef<'_>) -> b
     let mut found = false;
     for id in ids {
         let grant = undelivered.in_flight.get(&id);
-        let here = grant.is_some_and(|grant| {
-            grant.at.0 == key.db as i32 && *grant.at.1 == *key.name && !grant.told
-        });
+        let here = grant.is_some_and(|grant| grant.key.as_ref() == key && !grant.told);
         if here {
             undelivered.land(id);
             found = true;
@@ -170,45 +165,45 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
         return;
     }
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
-    let (db, name) = grant.at.clone();
-    let place = undelivered.place(db, &name);
+    let key = grant.key.clone();
+    let place = undelivered.homes.home_key(key.as_ref());
     let grants = undelivered.to_undo.entry(place).or_default();
     grants.push_back(grant);
     drop(undelivered);
-    dirty::mark_queue(ctx, db, &name);
+    dirty::mark_queue(ctx, key.as_ref());
 }
 
 /// A grant at the key has to be undone.
-pub(crate) fn any_at(ctx: &Context<'_>, db: i32, name: &[u8]) -> bool {
+pub(crate) fn any_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let undelivered = UNDELIVERED.get(ctx).borrow();
     !undelivered.to_undo.is_empty()
         && undelivered
             .to_undo
-            .contains_key(&undelivered.place(db, name))
+            .contains_key(&undelivered.homes.home_key(key))
 }
 
 /// Up to `most` of the grants at the key that have to be undone, the last one first. The key is looked at again for the
 /// others.
-pub(crate) fn take(ctx: &Context<'_>, db: i32, name: &[u8], most: usize) -> Vec<UndeliveredGrant> {
+pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<UndeliveredGrant> {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if undelivered.to_undo.is_empty() {
         return Vec::new();
     }
-    let place = undelivered.place(db, name);
+    let place = undelivered.homes.home_key(key);
     let Some(grants) = undelivered.to_undo.get_mut(&place) else {
         return Vec::new();
     };
     let last = std::iter::from_fn(|| grants.pop_back()).take(most);
-    let last = last.map(|grant| UndeliveredGrant {
-        at: (db, grant.at.1),
-        ..grant
+    let last = last.map(|mut grant| {
+        grant.key.db = key.db;
+        grant
     });
     let last = last.collect();
     if grants.is_empty() {
         undelivered.to_undo.remove(&place);
     } else {
         drop(undelivered);
-        dirty::mark_queue(ctx, db, name);
+        dirty::mark_queue(ctx, key);
     }
     last
 }
@@ -226,9 +221,9 @@ pub(crate) fn not_received(
 }
 
 /// The grants at the key need not be undone.
-pub(crate) fn forget_at(ctx: &Context<'_>, db: i32, name: &[u8]) {
+pub(crate) fn forget_at(ctx: &Context<'_>, key: KeyRef<'_>) {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
-    let place = undelivered.place(db, name);
+    let place = undelivered.homes.home_key(key);
     undelivered.to_undo.remove(&place);
 }
 
@@ -263,7 +258,7 @@ pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
         let follows = later
             .before
             .is_some_and(|before| before.touched == grant.granted);
-        if follows && later.at == grant.at {
+        if follows && later.key == grant.key {
             later.before = grant.before;
             return;
         }
@@ -274,8 +269,8 @@ pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
 pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
     let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     for grant in undelivered.in_flight.values_mut() {
-        grant.at.0 = swap.of(grant.at.0);
+        grant.key.db = swap.of(grant.key.db);
     }
     let Swap(one, other) = swap;
-    undelivered.homes.swap(one as u32, other as u32);
+    undelivered.homes.swap(one, other);
 }

@@ -44,7 +44,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
             ..
         } => {
             let undelivered = UndeliveredGrant {
-                at: (key.db as i32, (*key.name).into()),
+                key: key.clone(),
                 owner: waiter.owner.clone(),
                 granted: stake.touched,
                 token: stake.token,

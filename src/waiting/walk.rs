@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use mortise_core::{KeyId, SlotKey};
+use mortise_core::{Db, KeyId, SlotKey};
 
 use crate::ffi::{Context, MainThread};
 use crate::time::alarms;
@@ -14,7 +14,7 @@ use crate::waiting::queue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
-    Database(u32),
+    Database(Db),
     Slot(u16),
 }
 

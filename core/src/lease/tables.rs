@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{LeaseId, LeaseOrder};
+use crate::key::{Db, KeyRef};
 use crate::short::ShortBytes;
 use crate::slab::Slab;
 use crate::types::Instant;
@@ -18,11 +19,11 @@ const KEPT: usize = 16;
 #[derive(Debug)]
 pub struct LeaseTables {
     tables: Slab<Table>,
-    by_db: BTreeMap<u32, u32>,
+    by_db: BTreeMap<Db, u32>,
     /// The database that was asked for last, and where its table is: mostly it is asked for again.
-    last: Option<(u32, u32)>,
+    last: Option<(Db, u32)>,
     /// When each table is to be looked at.
-    looks: BTreeSet<(Instant, u32)>,
+    looks: BTreeSet<(Instant, Db)>,
     locks: u64,
     holders: u64,
 }
@@ -79,14 +80,14 @@ impl LeaseTables {
     }
 
     /// Gives an entry that could not be settled another moment.
-    pub fn put_off(&mut self, db: u32, id: LeaseId, until: Instant) {
+    pub fn put_off(&mut self, db: Db, id: LeaseId, until: Instant) {
         if let Some(table) = self.find(db) {
             self.tables[table].order.reschedule(id, until);
         }
     }
 
     /// Two databases have changed places.
-    pub fn swap(&mut self, one: u32, other: u32) {
+    pub fn swap(&mut self, one: Db, other: Db) {
         let (first, second) = (self.take(one), self.take(other));
         if let Some(table) = first {
             self.put(other, table);
@@ -98,7 +99,7 @@ impl LeaseTables {
 
     /// The database, or every one, is emptied. Answers its locks, to be dropped a few at a time.
     #[must_use]
-    pub fn clear(&mut self, db: Option<u32>) -> Self {
+    pub fn clear(&mut self, db: Option<Db>) -> Self {
         let Some(db) = db else {
             return std::mem::take(self);
         };
@@ -127,7 +128,7 @@ impl LeaseTables {
     }
 
     /// Where the table of the database is.
-    fn find(&mut self, db: u32) -> Option<u32> {
+    fn find(&mut self, db: Db) -> Option<u32> {
         match self.last {
             Some((last, table)) if last == db => Some(table),
             _ => self.look_up(db),
@@ -135,19 +136,19 @@ impl LeaseTables {
     }
 
     #[cold]
-    fn look_up(&mut self, db: u32) -> Option<u32> {
+    fn look_up(&mut self, db: Db) -> Option<u32> {
         let table = *self.by_db.get(&db)?;
         self.last = Some((db, table));
         Some(table)
     }
 
     #[cold]
-    fn create(&mut self, db: u32) -> u32 {
+    fn create(&mut self, db: Db) -> u32 {
         let for_many = self.tables.len() < KEPT;
         self.put(db, Table::new(for_many))
     }
 
-    fn take(&mut self, db: u32) -> Option<Table> {
+    fn take(&mut self, db: Db) -> Option<Table> {
         let table = self.tables.remove(self.by_db.remove(&db)?)?;
         self.last = None;
         if let Some(look) = table.look {
@@ -156,7 +157,7 @@ impl LeaseTables {
         Some(table)
     }
 
-    fn put(&mut self, db: u32, table: Table) -> u32 {
+    fn put(&mut self, db: Db, table: Table) -> u32 {
         if let Some(look) = table.look {
             self.looks.insert((look, db));
         }
@@ -170,19 +171,18 @@ impl LeaseTables {
     /// answered for it before.
     pub fn follow(
         &mut self,
-        db: u32,
-        name: &[u8],
+        key: KeyRef<'_>,
         listed: Option<Listed>,
         holders: u32,
         deadline: Instant,
         now: Instant,
     ) -> Listed {
-        let table = match self.find(db) {
+        let table = match self.find(key.db) {
             Some(table) => table,
-            None => self.create(db),
+            None => self.create(key.db),
         };
         let table = &mut self.tables[table];
-        let listed = listed.filter(|listed| table.is_of(listed.id, name));
+        let listed = listed.filter(|listed| table.is_of(listed.id, key.name));
         let id = match listed {
             Some(listed) => {
                 table.order.reschedule(listed.id, deadline);
@@ -190,7 +190,7 @@ impl LeaseTables {
             }
             None => {
                 self.locks += 1;
-                table.order.insert(now, deadline, name.into())
+                table.order.insert(now, deadline, key.name.into())
             }
         };
         let counted = table
@@ -200,13 +200,13 @@ impl LeaseTables {
         self.holders = self.holders - counted + u64::from(holders);
         if table.look.is_none_or(|look| deadline < look) {
             let before = table.look.replace(deadline);
-            self.look_earlier(db, before, deadline);
+            self.look_earlier(key.db, before, deadline);
         }
         Listed { id, holders }
     }
 
     #[cold]
-    fn look_earlier(&mut self, db: u32, before: Option<Instant>, at: Instant) {
+    fn look_earlier(&mut self, db: Db, before: Option<Instant>, at: Instant) {
         if let Some(before) = before {
             self.looks.remove(&(before, db));
         }
@@ -214,12 +214,12 @@ impl LeaseTables {
     }
 
     /// The lock has left the key.
-    pub fn forget(&mut self, db: u32, name: &[u8], listed: Listed) {
-        self.drop_entry(db, listed, |table| table.is_of(listed.id, name));
+    pub fn forget(&mut self, key: KeyRef<'_>, listed: Listed) {
+        self.drop_entry(key.db, listed, |table| table.is_of(listed.id, key.name));
     }
 
     /// A lock whose first lease is over: its database and entry, and its name copied into `name`.
-    pub fn due(&mut self, now: Instant, name: &mut Vec<u8>) -> Option<(u32, LeaseId)> {
+    pub fn due(&mut self, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
         while let Some(&(look, db)) = self.looks.first()
             && look <= now
         {
@@ -241,13 +241,13 @@ impl LeaseTables {
 
     /// An entry that was due and has been settled is gone, or has another deadline. One that is due
     /// nevertheless belongs to no key: it goes.
-    pub fn drop_stale(&mut self, db: u32, id: LeaseId, now: Instant) {
+    pub fn drop_stale(&mut self, db: Db, id: LeaseId, now: Instant) {
         self.drop_entry(db, Listed { id, holders: 0 }, |table| {
             table.order.due(now).is_some_and(|(due, _)| due == id)
         });
     }
 
-    fn drop_entry(&mut self, db: u32, listed: Listed, goes: impl FnOnce(&mut Table) -> bool) {
+    fn drop_entry(&mut self, db: Db, listed: Listed, goes: impl FnOnce(&mut Table) -> bool) {
         let Some(table) = self.find(db) else {
             return;
         };

@@ -1,6 +1,6 @@
 //! Letters, and what they are about.
 
-use crate::key::KeyId;
+use crate::key::{Db, KeyId};
 use crate::owner::Owner;
 use crate::queues::{Decided, Verdict, Waiter, WaiterId};
 use crate::request::AcquireError;
@@ -113,7 +113,7 @@ pub struct Numbered<'a> {
     /// Larger than that of every letter before.
     pub number: u64,
     /// The database of its key: of a grant the one where SWAPDB has put the lock since.
-    pub db: u32,
+    pub db: Db,
     /// What it says.
     pub letter: &'a Letter,
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::letter::{BoxId, Letter, Outcome};
 use crate::homes::{Home, Homes};
-use crate::key::KeyId;
+use crate::key::{Db, KeyId};
 use crate::map::Map;
 use crate::owner::Owner;
 use crate::queues::WaiterId;
@@ -54,7 +54,7 @@ pub(super) struct Crowd {
 /// What a letter is about. SWAPDB takes a lock along, and with it the grants of it, but no queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
-    Queue(u32, Rc<[u8]>),
+    Queue(Db, Rc<[u8]>),
     Lock(Home, Rc<[u8]>),
 }
 
@@ -89,7 +89,7 @@ impl Stored {
 }
 
 impl Place {
-    pub(super) fn db(&self, homes: &Homes) -> u32 {
+    pub(super) fn db(&self, homes: &Homes) -> Db {
         match self {
             Self::Queue(db, _) => *db,
             Self::Lock(home, _) => homes.db_of(*home),

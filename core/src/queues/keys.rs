@@ -4,10 +4,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::rc::Rc;
 
 use super::waiter::WaiterId;
-use crate::key::KeyId;
+use crate::key::{Db, KeyId, KeyRef};
 use crate::observed::Observed;
 use crate::owner::Owner;
 use crate::slab::Slab;
@@ -90,7 +89,7 @@ pub(crate) struct Keys {
     by_slot: u32,
     slots: SlotSet,
     /// How often all holders of a database were forgotten, and how often those of all databases.
-    flushes: BTreeMap<u32, u32>,
+    flushes: BTreeMap<Db, u32>,
     flushes_of_all: u32,
 }
 
@@ -126,25 +125,22 @@ impl Keys {
         self.nodes.slab.iter()
     }
 
-    pub(crate) fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
+    pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<u32> {
         if self.len() == 0 {
             return None;
         }
-        let hash = self.nodes.hasher.hash_one((db, name));
-        self.names.find::<Name>(&self.nodes, hash, |key| {
-            let id = &self.node(key).id;
-            id.db == db && *id.name == *name
-        })
+        let hash = self.nodes.hasher.hash_one(key);
+        self.names
+            .find::<Name>(&self.nodes, hash, |slot| self.node(slot).id.as_ref() == key)
     }
 
-    pub(crate) fn find_or_insert(&mut self, db: u32, name: &[u8]) -> u32 {
-        if let Some(key) = self.find(db, name) {
-            return key;
+    pub(crate) fn find_or_insert(&mut self, key: KeyRef<'_>) -> u32 {
+        if let Some(found) = self.find(key) {
+            return found;
         }
-        let slot = slot_of(name);
-        let name = Rc::from(name);
+        let slot = slot_of(key.name);
         let key = self.nodes.slab.insert(KeyNode {
-            id: KeyId { db, name },
+            id: key.to_id(),
             line: NIL,
             len: 0,
             held: Observed::Free,
@@ -237,7 +233,7 @@ impl Keys {
 
     /// The database, or every one, has lost its locks, or has got others. However many there are: their
     /// holders are forgotten at the next look.
-    pub(crate) fn forget_holders(&mut self, db: Option<u32>) {
+    pub(crate) fn forget_holders(&mut self, db: Option<Db>) {
         if self.len() == 0 {
             return;
         }
@@ -248,7 +244,7 @@ impl Keys {
         *flushes = flushes.wrapping_add(1);
     }
 
-    fn flush_of(&self, db: u32) -> u32 {
+    fn flush_of(&self, db: Db) -> u32 {
         let flushes = self.flushes.get(&db).copied().unwrap_or_default();
         flushes.wrapping_add(self.flushes_of_all)
     }
@@ -358,8 +354,7 @@ impl Chained<Name> for Nodes {
     }
 
     fn hash(&self, slot: u32) -> u64 {
-        let KeyId { db, name } = &self.slab[slot].id;
-        self.hasher.hash_one((*db, &**name))
+        self.hasher.hash_one(self.slab[slot].id.as_ref())
     }
 }
 

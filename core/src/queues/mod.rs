@@ -14,8 +14,6 @@ mod settle;
 mod waiter;
 mod waiters;
 
-use std::rc::Rc;
-
 pub use deadlock::Wait;
 pub use keys::WaitingKeys;
 pub use waiter::{Decided, Settled, Verdict, Waiter, WaiterId};
@@ -24,7 +22,7 @@ use crate::tree::NIL;
 use keys::Keys;
 use waiters::{Position, Waiters};
 
-use crate::key::KeyId;
+use crate::key::{Db, KeyId, KeyRef};
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
 use crate::request::Terms;
@@ -56,22 +54,16 @@ impl Queues {
     }
 
     /// The queue of a key, if anybody waits there.
-    pub fn get(&self, db: u32, name: &[u8]) -> Option<Queue<'_>> {
-        let key = self.keys.find(db, name)?;
+    pub fn get(&self, key: KeyRef<'_>) -> Option<Queue<'_>> {
+        let key = self.keys.find(key)?;
         Some(Queue { queues: self, key })
     }
 
     /// Every key with waiters, with its queue.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Rc<[u8]>, Queue<'_>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&KeyId, Queue<'_>)> {
         self.keys
             .iter()
-            .map(|(key, node)| (node.id.db, &node.id.name, Queue { queues: self, key }))
-    }
-
-    /// The keys of database `db` with waiters.
-    pub fn keys_of(&self, db: u32) -> impl Iterator<Item = &Rc<[u8]>> {
-        let ids = self.keys.iter().map(|(_, node)| &node.id);
-        ids.filter(move |id| id.db == db).map(|id| &id.name)
+            .map(|(key, node)| (&node.id, Queue { queues: self, key }))
     }
 
     /// The keys with waiters, to be walked a few at a time.
@@ -91,8 +83,8 @@ impl Queues {
     }
 
     /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
-    pub fn push(&mut self, db: u32, name: &[u8], waiter: Waiter, upgrade: bool) {
-        let key = self.keys.find_or_insert(db, name);
+    pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, upgrade: bool) {
+        let key = self.keys.find_or_insert(key);
         let node = self.keys.node_mut(key);
         node.len += 1;
         self.waiters.insert(&mut node.line, key, waiter, upgrade);
@@ -128,8 +120,8 @@ impl Queues {
     }
 
     /// What `owner` waits for at the key, the first one first.
-    pub fn requests_of(&self, db: u32, name: &[u8], owner: OwnerRef<'_>) -> Vec<WaiterId> {
-        let Some(key) = self.keys.find(db, name) else {
+    pub fn requests_of(&self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Vec<WaiterId> {
+        let Some(key) = self.keys.find(key) else {
             return Vec::new();
         };
         let task = self.waiters.task_of(owner);
@@ -192,8 +184,8 @@ impl Queues {
     /// settle has looked since.
     ///
     /// Nobody needs the lock of another key for it: a search that spans keys goes by this alone.
-    pub fn observe(&mut self, key: &KeyId, held: Observed) {
-        if let Some(key) = self.keys.find(key.db, &key.name) {
+    pub fn observe(&mut self, key: KeyRef<'_>, held: Observed) {
+        if let Some(key) = self.keys.find(key) {
             let deadline = held.next_deadline();
             self.observe_at(key, held);
             self.keys.set_deadline(key, deadline);
@@ -208,14 +200,14 @@ impl Queues {
 
     /// The key has lost its lock, or the lock its key: until the next settle nobody holds as far as
     /// is known.
-    pub fn forget_holders(&mut self, db: u32, name: &[u8]) {
-        if let Some(key) = self.keys.find(db, name) {
+    pub fn forget_holders(&mut self, key: KeyRef<'_>) {
+        if let Some(key) = self.keys.find(key) {
             self.keys.set_free(key);
         }
     }
 
     /// The same for each key of database `db`, or of all. O(1).
-    pub fn forget_all_holders(&mut self, db: Option<u32>) {
+    pub fn forget_all_holders(&mut self, db: Option<Db>) {
         self.keys.forget_holders(db);
     }
 }

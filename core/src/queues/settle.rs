@@ -20,6 +20,7 @@ use super::waiter::{Decided, Settled, Verdict, Waiter};
 use super::waiters::Position;
 use super::{Queues, WaiterId};
 use crate::admission::Turn;
+use crate::key::KeyRef;
 use crate::live::Live;
 use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
@@ -56,22 +57,21 @@ impl Queues {
     #[allow(clippy::too_many_arguments)]
     pub fn settle(
         &mut self,
-        db: u32,
-        name: &[u8],
+        key: KeyRef<'_>,
         live: &mut Live<'_>,
         tokens: &mut TokenClock,
         wall: Micros,
         recheck_holders: bool,
         most: usize,
     ) -> Settled {
-        self.settle_with(db, name, live, most, |settling, live| {
+        self.settle_with(key, live, most, |settling, live| {
             settling.run(live, tokens, wall, recheck_holders)
         })
     }
 
     /// `owner` has come to hold, but not by a grant: the next settle of the key decides its requests first.
-    pub fn came_to_hold(&mut self, db: u32, name: &[u8], owner: OwnerRef<'_>) {
-        let Some(key) = self.keys.find(db, name) else {
+    pub fn came_to_hold(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>) {
+        let Some(key) = self.keys.find(key) else {
             return;
         };
         let unsettled = self.keys.node_mut(key).unsettled.get_or_insert_default();
@@ -83,14 +83,8 @@ impl Queues {
     }
 
     /// While nothing is granted: lets nobody in, but answers the upgrades whose read hold has ended.
-    pub fn settle_lost(
-        &mut self,
-        db: u32,
-        name: &[u8],
-        live: &mut Live<'_>,
-        most: usize,
-    ) -> Settled {
-        self.settle_with(db, name, live, most, |settling, live| {
+    pub fn settle_lost(&mut self, key: KeyRef<'_>, live: &mut Live<'_>, most: usize) -> Settled {
+        self.settle_with(key, live, most, |settling, live| {
             settling.settle_lost(|owner| live.hold(owner).is_some());
         })
     }
@@ -98,14 +92,13 @@ impl Queues {
     /// The same where nothing may be changed, not even a hold that is over dropped.
     pub fn settle_lost_unchanged(
         &mut self,
-        db: u32,
-        name: &[u8],
+        key: KeyRef<'_>,
         lock: &Lock,
         now: Instant,
         most: usize,
     ) -> Settled {
         let holds = |owner: OwnerRef<'_>| lock.hold(owner).is_some_and(|stake| !stake.is_over(now));
-        let Some(mut settling) = self.settling(db, name, most) else {
+        let Some(mut settling) = self.settling(key, most) else {
             return Settled::default();
         };
         settling.settle_lost(holds);
@@ -117,13 +110,12 @@ impl Queues {
 
     fn settle_with(
         &mut self,
-        db: u32,
-        name: &[u8],
+        key: KeyRef<'_>,
         live: &mut Live<'_>,
         most: usize,
         settle: impl FnOnce(&mut Settling<'_>, &mut Live<'_>),
     ) -> Settled {
-        let Some(mut settling) = self.settling(db, name, most) else {
+        let Some(mut settling) = self.settling(key, most) else {
             return Settled::default();
         };
         settle(&mut settling, live);
@@ -134,8 +126,8 @@ impl Queues {
         settled
     }
 
-    fn settling(&mut self, db: u32, name: &[u8], most: usize) -> Option<Settling<'_>> {
-        let key = self.keys.find(db, name)?;
+    fn settling(&mut self, key: KeyRef<'_>, most: usize) -> Option<Settling<'_>> {
+        let key = self.keys.find(key)?;
         Some(Settling {
             queues: self,
             key,

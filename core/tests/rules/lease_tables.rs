@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use allocation_counter::measure;
-use mortise_core::{Instant, LeaseTables, Listed};
+use mortise_core::{Db, Instant, KeyRef, LeaseTables, Listed};
 use proptest::prelude::*;
 
 /// By database and name: how it is listed, and when its first lease ends.
@@ -12,6 +12,10 @@ type Model = BTreeMap<(u32, u8), (Listed, u64)>;
 
 /// So late may a deadline be noticed.
 const WIDTH: u64 = 32;
+
+fn key(db: u32, name: &[u8]) -> KeyRef<'_> {
+    KeyRef { db: Db(db), name }
+}
 
 fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
@@ -78,17 +82,17 @@ fn act(tables: &mut LeaseTables, model: &mut Model, now: &mut u64, step: &Step) 
         } => {
             let deadline = *now + after;
             let before = model.get(&(db, name)).map(|(listed, _)| *listed);
-            let listed = tables.follow(db, &[name], before, holders, at(deadline), at(*now));
+            let listed = tables.follow(key(db, &[name]), before, holders, at(deadline), at(*now));
             model.insert((db, name), (listed, deadline));
         }
         Step::Forget { db, name } => {
             if let Some((listed, _)) = model.remove(&(db, name)) {
-                tables.forget(db, &[name], listed);
-                tables.forget(db, &[name], listed);
+                tables.forget(key(db, &[name]), listed);
+                tables.forget(key(db, &[name]), listed);
             }
         }
         Step::Swap(one, other) => {
-            tables.swap(one, other);
+            tables.swap(Db(one), Db(other));
             let locks = std::mem::take(model).into_iter();
             model.extend(locks.map(|((db, name), lock)| match db {
                 db if db == one => ((other, name), lock),
@@ -97,7 +101,7 @@ fn act(tables: &mut LeaseTables, model: &mut Model, now: &mut u64, step: &Step) 
             }));
         }
         Step::Clear(db) => {
-            let mut gone = tables.clear(db);
+            let mut gone = tables.clear(db.map(Db));
             while gone.drop_some() {}
             model.retain(|(at, _), _| db.is_some_and(|db| db != *at));
         }
@@ -110,11 +114,11 @@ fn act(tables: &mut LeaseTables, model: &mut Model, now: &mut u64, step: &Step) 
 
 fn sweep(tables: &mut LeaseTables, model: &mut Model, now: u64) {
     let mut name = Vec::new();
-    while let Some((db, id)) = tables.due(at(now), &mut name) {
+    while let Some((Db(db), id)) = tables.due(at(now), &mut name) {
         let (listed, deadline) = model.remove(&(db, name[0])).expect("a lock that is there");
         assert_eq!(listed.id, id);
         assert!(deadline <= now, "due before its deadline");
-        tables.forget(db, &name, listed);
+        tables.forget(key(db, &name), listed);
     }
     let late = model.values().find(|(_, deadline)| deadline + WIDTH <= now);
     assert_eq!(late, None, "ended and not due");
@@ -128,12 +132,12 @@ fn a_database_costs_nothing_without_locks_and_little_with_one() {
     const DATABASES: u32 = 100_000;
     let mut tables = LeaseTables::new();
     let one = measure(|| {
-        tables.follow(u32::MAX, b"key", None, 1, at(30_000), at(0));
+        tables.follow(key(u32::MAX, b"key"), None, 1, at(30_000), at(0));
     });
     assert!(one.bytes_current < 64_000, "{one:?}");
     let all = measure(|| {
         for db in 0..DATABASES {
-            let listed = tables.follow(db, b"key", None, 1, at(30_000), at(0));
+            let listed = tables.follow(key(db, b"key"), None, 1, at(30_000), at(0));
             assert_eq!(listed.holders, 1);
         }
     });
@@ -154,9 +158,9 @@ fn a_database_that_has_no_locks_any_more_costs_nothing_again() {
     let mut tables = LeaseTables::new();
     let round = measure(|| {
         for db in 0..10_000 {
-            let listed = tables.follow(db, b"key", None, 1, at(30_000), at(0));
-            let listed = tables.follow(db, b"key", Some(listed), 2, at(40_000), at(10));
-            tables.forget(db, b"key", listed);
+            let listed = tables.follow(key(db, b"key"), None, 1, at(30_000), at(0));
+            let listed = tables.follow(key(db, b"key"), Some(listed), 2, at(40_000), at(10));
+            tables.forget(key(db, b"key"), listed);
         }
     });
     assert_eq!((tables.locks(), tables.holders()), (0, 0));
@@ -167,18 +171,18 @@ fn a_database_that_has_no_locks_any_more_costs_nothing_again() {
 #[test]
 fn an_entry_that_no_key_belongs_to_goes_and_others_stay() {
     let mut tables = LeaseTables::new();
-    let lost = tables.follow(7, b"lost", None, 1, at(1_000), at(0));
-    tables.follow(7, b"kept", None, 1, at(9_000), at(0));
+    let lost = tables.follow(key(7, b"lost"), None, 1, at(1_000), at(0));
+    tables.follow(key(7, b"kept"), None, 1, at(9_000), at(0));
     let mut name = Vec::new();
-    assert_eq!(tables.due(at(2_000), &mut name), Some((7, lost.id)));
+    assert_eq!(tables.due(at(2_000), &mut name), Some((Db(7), lost.id)));
     assert_eq!(name, b"lost");
-    tables.put_off(7, lost.id, at(3_000));
+    tables.put_off(Db(7), lost.id, at(3_000));
     assert_eq!(tables.due(at(2_500), &mut name), None);
-    assert_eq!(tables.due(at(4_000), &mut name), Some((7, lost.id)));
-    tables.drop_stale(7, lost.id, at(4_000));
+    assert_eq!(tables.due(at(4_000), &mut name), Some((Db(7), lost.id)));
+    tables.drop_stale(Db(7), lost.id, at(4_000));
     assert_eq!(tables.locks(), 1);
     assert_eq!(tables.due(at(8_000), &mut name), None);
     let (_, id) = tables.due(at(10_000), &mut name).expect("it has ended");
-    tables.drop_stale(7, id, at(10_000));
+    tables.drop_stale(Db(7), id, at(10_000));
     assert_eq!((tables.locks(), tables.holders()), (0, 0));
 }

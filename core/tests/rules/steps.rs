@@ -3,7 +3,7 @@
 
 use allocation_counter::measure;
 use mortise_core::mail::{BoxId, Letter, Outcome};
-use mortise_core::{Instant, KeyId, Left, Mail, Mode, OwnerRef, WaiterId};
+use mortise_core::{Db, Instant, KeyId, KeyRef, Left, Mail, Mode, OwnerRef, WaiterId};
 
 /// Tables of 16 bytes an entry that double would ask for 8 MB.
 const CROWD: u64 = 300_000;
@@ -32,7 +32,7 @@ fn boxes_requests_and_letters_come_and_go_in_steps() {
         let text = name(number);
         let letter = Letter {
             key: KeyId {
-                db: 0,
+                db: Db(0),
                 name: b"key"[..].into(),
             },
             owner: OwnerRef::new(&text).expect("1 to 255 bytes").to_owner(),
@@ -59,10 +59,14 @@ fn boxes_requests_and_letters_come_and_go_in_steps() {
 #[test]
 fn owners_leave_in_steps() {
     let mut left = Left::new();
+    let key = KeyRef {
+        db: Db(0),
+        name: b"key",
+    };
     let most = most_at_once(|number| {
         let text = name(number);
         let owner = OwnerRef::new(&text).expect("1 to 255 bytes");
-        left.leave(0, b"key", owner, Instant::from_millis(number));
+        left.leave(key, owner, Instant::from_millis(number));
     });
     assert!(most < MOST, "{most} bytes");
     assert_eq!(left.len(), Left::ROOM);

@@ -7,7 +7,7 @@ use mortise_core::{
 
 use super::letters::Call;
 use super::resp::Out;
-use super::{Server, key_id};
+use super::{Server, key_id, key_ref};
 use crate::parts::ConnId;
 
 /// A command, word by word.
@@ -98,7 +98,7 @@ impl Server {
             client: 0,
         };
         let request = Request { owner, terms };
-        if self.left.has_left(0, key, owner, self.instant()) {
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
             return Some(Out::error("LEFT the owner has left this key for good"));
         }
         let wall = self.wall();
@@ -130,7 +130,7 @@ impl Server {
 
     fn try_acquire(&mut self, key: &[u8], request: &Request<'_>) -> Result<Grant, AcquireError> {
         let is_closed = self.forbids_grants();
-        let turn = match self.queues.get(0, key) {
+        let turn = match self.queues.get(key_ref(key)) {
             Some(_) => Turn::Behind,
             None => Turn::First,
         };
@@ -165,7 +165,7 @@ impl Server {
             0 => Instant::NEVER,
             wait => self.instant().after(wait),
         };
-        let there = self.queues.requests_of(0, key, request.owner);
+        let there = self.queues.requests_of(key_ref(key), request.owner);
         let again = there.into_iter().find(|id| {
             let waiter = self.queues.waiter(*id);
             waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == request.terms.mode())
@@ -214,10 +214,11 @@ impl Server {
             since: self.instant(),
             until,
         };
-        self.queues.push(0, &wait.key.name, waiter, wait.upgrade);
+        self.queues.push(wait.key.as_ref(), waiter, wait.upgrade);
         let held = self.locks.get(&*wait.key.name);
         let held = held.map(mortise_core::Lock::observe);
-        self.queues.observe(&wait.key, held.unwrap_or_default());
+        self.queues
+            .observe(wait.key.as_ref(), held.unwrap_or_default());
         id
     }
 
@@ -239,7 +240,7 @@ impl Server {
             (false, Some(holds)) => How::LeaveAt(holds, mode),
             (false, None) => How::One(mode),
         };
-        if self.left.has_left(0, key, owner, self.instant()) {
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
             return Some(Out::null());
         }
         let release = Release { owner, how, token };
@@ -255,11 +256,11 @@ impl Server {
             None => {}
             Some(b"FOR") => {
                 let until = self.instant().after(words.number()?);
-                self.left.leave(0, key, owner, until);
+                self.left.leave(key_ref(key), owner, until);
             }
             Some(_) => return None,
         }
-        let requests = self.queues.requests_of(0, key, owner);
+        let requests = self.queues.requests_of(key_ref(key), owner);
         let mut found = !requests.is_empty();
         for id in requests {
             self.mail.forget_request(id);
@@ -285,7 +286,7 @@ impl Server {
             Some(b"TOKEN") => Some(Token::new(words.number()?)?),
             Some(_) => return None,
         };
-        if self.left.has_left(0, key, owner, self.instant()) {
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
             return Some(Out::null());
         }
         self.settle(key);
@@ -301,7 +302,7 @@ impl Server {
         if self.tokens.check(token, wall).is_err() {
             return Some(Out::error("ERR token is too high"));
         }
-        if self.left.has_left(0, key, owner, self.instant()) {
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
             return Some(Out::null());
         }
         self.settle(key);
@@ -317,7 +318,7 @@ impl Server {
     fn guard(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
         let (key, owner) = words.who()?;
         let token = Token::new(words.number()?)?;
-        if self.left.has_left(0, key, owner, self.instant()) {
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
             return Some(Out::error("NOTHELD the owner does not hold the lock"));
         }
         self.settle(key);

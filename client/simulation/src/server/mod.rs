@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use mortise_core::mail::{BoxId, Letter, Outcome, Untold};
 use mortise_core::{
-    Decided, Instant, KeyId, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Token, TokenClock,
-    Wait, WaiterId,
+    Db, Decided, Instant, KeyId, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Token,
+    TokenClock, Wait, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId};
@@ -146,16 +146,16 @@ impl Server {
     /// Lets in whom the lock admits.
     fn settle(&mut self, key: &[u8]) {
         loop {
-            if self.queues.get(0, key).is_none() {
+            if self.queues.get(key_ref(key)).is_none() {
                 return self.with_live(key, |_, _| {});
             }
             let is_closed = self.forbids_grants();
             let settled = self.with_live(key, |server, live| match is_closed {
-                true => server.queues.settle_lost(0, key, live, MOST),
+                true => server.queues.settle_lost(key_ref(key), live, MOST),
                 false => {
                     let wall = server.wall();
                     let (queues, tokens) = (&mut server.queues, &mut server.tokens);
-                    queues.settle(0, key, live, tokens, wall, false, MOST)
+                    queues.settle(key_ref(key), live, tokens, wall, false, MOST)
                 }
             });
             for decided in settled.decided {
@@ -229,7 +229,11 @@ impl Server {
         let at = self.instant();
         if self.graced && !self.forbids_grants() {
             self.graced = false;
-            let keys: Vec<Vec<u8>> = self.queues.keys_of(0).map(|key| key.to_vec()).collect();
+            let keys: Vec<Vec<u8>> = self
+                .queues
+                .iter()
+                .map(|(key, _)| key.name.to_vec())
+                .collect();
             keys.iter().for_each(|key| self.settle(key));
         }
         while let Some(id) = self.queues.timed_out(at) {
@@ -276,9 +280,12 @@ impl Server {
                 found += &format!("{key} is held by {owner} for {left} ms more; ");
             }
         }
-        for (_, key, queue) in self.queues.iter() {
+        for (key, queue) in self.queues.iter() {
             for waiter in queue.iter() {
-                let (key, owner) = (String::from_utf8_lossy(key), waiter.owner.text().to_vec());
+                let (key, owner) = (
+                    String::from_utf8_lossy(&key.name),
+                    waiter.owner.text().to_vec(),
+                );
                 let owner = String::from_utf8_lossy(&owner).into_owned();
                 found += &format!("{owner} waits for {key}; ");
             }
@@ -291,9 +298,11 @@ impl Server {
     }
 }
 
-fn key_id(key: &[u8]) -> KeyId {
-    KeyId {
-        db: 0,
-        name: key.into(),
-    }
+fn key_ref(name: &[u8]) -> KeyRef<'_> {
+    let db = Db::default();
+    KeyRef { db, name }
+}
+
+fn key_id(name: &[u8]) -> KeyId {
+    key_ref(name).to_id()
 }

@@ -47,7 +47,7 @@ impl<'a> Asking<'a> {
         held: &'a Observed,
         now: Instant,
     ) -> Self {
-        let key = queues.keys.find(wait.key.db, &wait.key.name).unwrap_or(NIL);
+        let key = queues.keys.find(wait.key.as_ref()).unwrap_or(NIL);
         let task = queues.waiters.task_of(wait.owner.as_ref());
         let first = queues.waiters.standing(task, key, wait.owner.as_ref());
         let end = Position::end(wait.upgrade);

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request, Terms,
-    TokenClock, Turn, Wait, Waiter,
+    Db, Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request,
+    Terms, TokenClock, Turn, Wait, Waiter,
 };
 
 /// How many wait. Unoptimized, a tenth tells as much.
@@ -35,7 +35,7 @@ struct Crowd {
 
 fn key(number: usize) -> KeyId {
     KeyId {
-        db: 0,
+        db: Db(0),
         name: Rc::from(format!("key-{number}").into_bytes()),
     }
 }
@@ -106,8 +106,8 @@ impl Crowd {
             since: NOW,
             until: Instant::NEVER,
         };
-        self.queues.push(0, &wait.key.name, waiter, wait.upgrade);
-        self.queues.observe(&wait.key, self.held(&wait.key));
+        self.queues.push(wait.key.as_ref(), waiter, wait.upgrade);
+        self.queues.observe(wait.key.as_ref(), self.held(&wait.key));
     }
 
     /// The key becomes one where somebody waits, or its holders have changed.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Stake, Terms, Token, Touched,
+    Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Stake, Terms, Token, Touched,
     Wait as CoreWait, Waiter, WaiterId,
 };
 
@@ -130,13 +130,15 @@ impl World {
                 lock.put(crowd(number).as_ref(), stake(false, false));
             }
             scene.holds.push((READER, false));
-            self.server.queues.observe(&key_id(key), lock.observe());
+            self.server
+                .queues
+                .observe(key_id(key).as_ref(), lock.observe());
         }
     }
 
     fn add_others(&mut self) {
         let key = KeyId {
-            db: 0,
+            db: Db(0),
             name: Rc::from(&b"elsewhere"[..]),
         };
         let mut lock = Lock::free();
@@ -145,7 +147,7 @@ impl World {
             let other = crowd(READERS + 1 + number);
             push_to(&mut self.server.queues, &key, other, Mode::Write, false);
         }
-        self.server.queues.observe(&key, lock.observe());
+        self.server.queues.observe(key.as_ref(), lock.observe());
     }
 }
 
@@ -209,7 +211,10 @@ impl World {
             assert!(world.server.queues.remove(id).is_some());
         }
         for (key, lock) in &world.server.locks {
-            world.server.queues.observe(&key_id(*key), lock.observe());
+            world
+                .server
+                .queues
+                .observe(key_id(*key).as_ref(), lock.observe());
         }
         world
     }
@@ -300,6 +305,6 @@ fn push_to(queues: &mut Queues, key: &KeyId, owner: Owner, mode: Mode, upgrade: 
         until: Instant::NEVER,
     };
     let id = waiter.id;
-    queues.push(key.db, &key.name, waiter, upgrade);
+    queues.push(key.as_ref(), waiter, upgrade);
     id
 }

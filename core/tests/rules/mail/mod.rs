@@ -6,7 +6,9 @@ mod reference;
 use std::rc::Rc;
 
 use mortise_core::mail::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Undo, Untold};
-use mortise_core::{Instant, KeyId, Lease, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId};
+use mortise_core::{
+    Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId,
+};
 use proptest::prelude::*;
 
 use reference::{Reference, Sent};
@@ -118,7 +120,7 @@ pub(crate) fn owner(number: u8) -> String {
 
 fn key(number: u8) -> KeyId {
     KeyId {
-        db: 0,
+        db: Db(0),
         name: Rc::from([number]),
     }
 }
@@ -354,13 +356,13 @@ fn what_a_swap_of_databases_moved_is_given_back_where_it_is() {
     for (waiter, number) in [(1, 2), (2, 5)] {
         mail.expect(WaiterId(waiter), id);
         mail.post(WaiterId(waiter), number, letter(granted, number));
-        mail.swap(0, 7);
+        mail.swap(Db(0), Db(7));
     }
     mail.close(id);
     let mut dbs = Vec::new();
     while let Some(piece) = mail.next_leaving() {
         if let Leaving::Grant(untold) = piece {
-            dbs.push(untold.key.db);
+            dbs.push(untold.key.db.0);
         }
     }
     // The later one was swapped once, the earlier one there and back.
@@ -388,17 +390,21 @@ fn a_grant_is_withdrawn_where_a_swap_has_put_its_lock_and_a_refusal_where_its_qu
             letter(kind(result), 1 + waiter),
         );
     }
-    let dbs = |mail: &mut Mail| -> Vec<u32> { mail.tell(id, 9, now).map(|sent| sent.db).collect() };
+    let dbs =
+        |mail: &mut Mail| -> Vec<u32> { mail.tell(id, 9, now).map(|sent| sent.db.0).collect() };
     assert_eq!(dbs(&mut mail), [0, 0]);
-    mail.swap(0, 7);
+    mail.swap(Db(0), Db(7));
     assert_eq!(dbs(&mut mail), [7, 0], "as they are sent again");
     let name = owner(0);
     let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-    let at = |db| KeyId { db, ..key(0) };
+    let at = |db| KeyId {
+        db: Db(db),
+        ..key(0)
+    };
     assert!(mail.withdraw(&at(7), name));
     assert_eq!(dbs(&mut mail), [0]);
     assert!(!mail.withdraw(&at(7), name));
-    mail.swap(7, 0);
+    mail.swap(Db(7), Db(0));
     mail.withdraw_refusal(&at(0), name, Mode::Write);
     assert_eq!(dbs(&mut mail), [0], "it was sent");
     assert!(mail.withdraw(&at(0), name));

@@ -7,7 +7,7 @@ use mortise_core::{
 };
 
 use super::reference::{self, Decision, Hold, Kind, Reference};
-use super::server::{DBS, KEYS, PER_DB, Server, key_id, key_number, owner};
+use super::server::{KEYS, Server, key_id, key_number, owner};
 
 pub(crate) fn kind_of(grant: Grant) -> (Kind, u64) {
     let kind = match grant {
@@ -134,7 +134,7 @@ fn holds(server: &Server, model: &Reference, key: usize) {
 fn queue(server: &Server, model: &Reference, key: usize) {
     let id = key_id(key);
     let expected = &model.keys[key].queue;
-    let Some(queue) = server.queues.get(id.db, &id.name) else {
+    let Some(queue) = server.queues.get(id.as_ref()) else {
         assert!(
             expected.is_empty(),
             "key {key} has no queue, but {expected:?}"
@@ -158,7 +158,7 @@ fn queue(server: &Server, model: &Reference, key: usize) {
         let asker = expected.asked.owner;
         let requests = server
             .queues
-            .requests_of(id.db, &id.name, owner(asker).as_ref());
+            .requests_of(id.as_ref(), owner(asker).as_ref());
         let own = model.keys[key]
             .queue
             .iter()
@@ -172,24 +172,12 @@ fn listings(server: &Server, model: &Reference) {
         .map(|key| (key, model.keys[key].queue.len()))
         .filter(|(_, len)| *len > 0)
         .collect();
-    let number = |db: u32, name: &[u8]| {
-        let number = (0..KEYS).find(|key| key_id(*key).db == db && *key_id(*key).name == *name);
-        number.expect("a key of the tests")
-    };
     let all = server.queues.iter();
     let all: Vec<(usize, usize)> = all
-        .map(|(db, name, queue)| (number(db, name), queue.len()))
+        .map(|(key, queue)| (key_number(key), queue.len()))
         .collect();
     assert_eq!(all.len(), expected.len());
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), expected);
-    for db in 0..=DBS as u32 {
-        let keys = server.queues.keys_of(db).map(|name| number(db, name));
-        let keys: BTreeSet<usize> = keys.collect();
-        let expected = expected.iter().map(|(key, _)| *key);
-        let expected: BTreeSet<usize> =
-            expected.filter(|key| key / PER_DB == db as usize).collect();
-        assert_eq!(keys, expected);
-    }
 }
 
 /// Queues in which nobody waits tell of nothing.

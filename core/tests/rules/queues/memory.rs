@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 
 use mortise_core::{
-    Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Request, Terms, TokenClock, Turn,
-    Waiter,
+    Db, Instant, KeyRef, Lease, Lock, Mode, Owner, OwnerRef, Queues, Request, Terms, TokenClock,
+    Turn, Waiter,
 };
 
 const CROWD: usize = 20_000;
@@ -32,7 +32,14 @@ fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) 
         since: NOW,
         until: limit.unwrap_or(Instant::NEVER),
     };
-    queues.push(0, key.as_bytes(), waiter, false);
+    queues.push(key_of(key), waiter, false);
+}
+
+fn key_of(name: &str) -> KeyRef<'_> {
+    KeyRef {
+        db: Db(0),
+        name: name.as_bytes(),
+    }
 }
 
 /// Somebody's lock, as the queues observe it.
@@ -56,11 +63,7 @@ fn observe(queues: &mut Queues, key: &str, holder: usize) {
         mortise_core::Micros(0),
     );
     granted.expect("it is free");
-    let id = KeyId {
-        db: 0,
-        name: key.as_bytes().into(),
-    };
-    queues.observe(&id, lock.observe());
+    queues.observe(key_of(key), lock.observe());
 }
 
 /// Bytes a waiter, where `key` tells its key.

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, How, Instant, KeyId, Lease, Lock, Micros, Mode, Queues, SlotKey, SlotSet, Terms,
-    Token, TokenClock, Turn, Verdict, Waiter, WaiterId, slot_of,
+    AcquireError, Db, How, Instant, KeyId, KeyRef, Lease, Lock, Micros, Mode, Queues, SlotKey,
+    SlotSet, Terms, Token, TokenClock, Turn, Verdict, Waiter, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
@@ -207,7 +207,7 @@ fn when_the_tokens_are_used_up_every_waiter_is_refused() {
 fn the_last_database_costs_no_more_than_the_first() {
     let mut queues = Queues::new();
     let key = KeyId {
-        db: u32::MAX,
+        db: Db(u32::MAX),
         name: Rc::from(*b""),
     };
     let waiter = Waiter {
@@ -225,14 +225,13 @@ fn the_last_database_costs_no_more_than_the_first() {
         until: Instant::NEVER,
     };
     let id = waiter.id;
-    queues.push(key.db, &key.name, waiter, false);
-    assert_eq!(queues.keys_of(u32::MAX).count(), 1);
+    queues.push(key.as_ref(), waiter, false);
+    assert!(queues.get(key.as_ref()).is_some());
     let (found, _) = queues.waiter(id).expect("it waits");
     assert_eq!(*found, key);
     let mut lock = Lock::free();
     let settled = queues.settle(
-        key.db,
-        &key.name,
+        key.as_ref(),
         &mut lock.at(Instant::default(), |_, _| {}),
         &mut TokenClock::new(),
         Micros(0),
@@ -261,7 +260,12 @@ fn a_walk_over_the_keys_goes_on_behind_what_it_has_seen() {
             since: Instant::default(),
             until: Instant::NEVER,
         };
-        queues.push(number % 2, number.to_string().as_bytes(), waiter, false);
+        let name = number.to_string();
+        let key = KeyRef {
+            db: Db(number % 2),
+            name: name.as_bytes(),
+        };
+        queues.push(key, waiter, false);
     }
     let mut seen = 0;
     let mut last: Option<SlotKey> = None;
@@ -269,7 +273,7 @@ fn a_walk_over_the_keys_goes_on_behind_what_it_has_seen() {
         assert!(last.is_none_or(|last| last < next));
         assert_eq!(next.slot, slot_of(&next.key.name));
         assert!(queues.waiting_keys().slots().contains(next.slot));
-        let queue = queues.get(next.key.db, &next.key.name);
+        let queue = queues.get(next.key.as_ref());
         let id = queue.and_then(|queue| queue.iter().next()).map(|it| it.id);
         assert!(queues.remove(id.expect("somebody waits")).is_some());
         let first = queues.waiting_keys().first_of(next.slot);

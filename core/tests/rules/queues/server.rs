@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, Busy, Count, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
+    AcquireError, Busy, Count, Db, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
     Mode, Owner, OwnerRef, Pass, PassError, Passed, Queues, Release, ReleaseError, Released,
     Request, Settled, Sharing, Terms, Token, TokenClock, Touched, Turn, Verdict, Wait, Waiter,
     WaiterId,
@@ -20,7 +20,7 @@ pub(crate) const PER_DB: usize = 3;
 pub(crate) fn key_id(key: usize) -> KeyId {
     let name = format!("key-{}", key % PER_DB);
     KeyId {
-        db: (key / PER_DB) as u32,
+        db: Db((key / PER_DB) as u32),
         name: Rc::from(name.into_bytes()),
     }
 }
@@ -151,7 +151,7 @@ impl Server {
             terms: asked.terms(),
         };
         let (now, wall) = (self.now, self.wall);
-        let is_queue_empty = self.queues.get(id.db, &id.name).is_none();
+        let is_queue_empty = self.queues.get(id.as_ref()).is_none();
         let lock = self.locks.entry(key).or_default();
         let mut live = lock.at(now, |_, _| {});
         let turn = if is_queue_empty {
@@ -196,9 +196,9 @@ impl Server {
             until: limit.unwrap_or(Instant::NEVER),
         };
         let waiter_id = waiter.id;
-        self.queues.push(id.db, &id.name, waiter, wait.upgrade);
+        self.queues.push(id.as_ref(), waiter, wait.upgrade);
         let held = self.locks.get(&key).map(Lock::observe);
-        self.queues.observe(&id, held.unwrap_or_default());
+        self.queues.observe(id.as_ref(), held.unwrap_or_default());
         Answer::Waits {
             id: waiter_id,
             upgrade: wait.upgrade,
@@ -224,18 +224,11 @@ impl Server {
         let mut all = Settled::default();
         loop {
             let settled = if self.grace {
-                self.queues.settle_lost(id.db, &id.name, &mut live, most)
+                self.queues.settle_lost(id.as_ref(), &mut live, most)
             } else {
                 let (tokens, wall) = (&mut self.tokens, self.wall);
-                self.queues.settle(
-                    id.db,
-                    &id.name,
-                    &mut live,
-                    tokens,
-                    wall,
-                    recheck_holders,
-                    most,
-                )
+                self.queues
+                    .settle(id.as_ref(), &mut live, tokens, wall, recheck_holders, most)
             };
             assert!(settled.decided.len() + settled.upgrading.len() <= most);
             all.decided.extend(settled.decided);
@@ -254,7 +247,7 @@ impl Server {
     /// The lock of `key` is gone, or another one is there: callbacks tell the queues at once.
     pub(crate) fn replace(&mut self, key: usize, lock: Option<Lock>) {
         let id = key_id(key);
-        self.queues.forget_holders(id.db, &id.name);
+        self.queues.forget_holders(id.as_ref());
         self.locks.remove(&key);
         self.locks.extend(lock.map(|lock| (key, lock)));
     }
@@ -310,7 +303,7 @@ impl Server {
         let mut live = self.locks.entry(key).or_default().at(self.now, |_, _| {});
         let passed = live.pass(&pass, &mut self.tokens, self.wall)?;
         let id = key_id(key);
-        self.queues.came_to_hold(id.db, &id.name, pass.new_owner);
+        self.queues.came_to_hold(id.as_ref(), pass.new_owner);
         Ok(passed)
     }
 
@@ -318,7 +311,7 @@ impl Server {
     pub(crate) fn revoke(&mut self, key: usize, holder: usize) -> Option<Vec<u64>> {
         let (id, holder) = (key_id(key), owner(holder));
         self.with(key, |live| live.revoke(holder.as_ref(), None))?;
-        let requests = self.queues.requests_of(id.db, &id.name, holder.as_ref());
+        let requests = self.queues.requests_of(id.as_ref(), holder.as_ref());
         Some(requests.into_iter().map(|id| id.0).collect())
     }
 
