@@ -14,6 +14,7 @@ const RUNNERS: [(&str, &[&str]); 13] = [
             "helpers/python/tests/test_guides.py",
         ],
     ),
+    ("ruby", &["helpers/ruby/test/readme_test.rb"]),
     ("js", &["helpers/node/test/examples.test.js"]),
     ("ts", &["helpers/node/test/examples.test.js"]),
     ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
@@ -63,7 +64,7 @@ const NOT_RUN: [(&str, &str, &str); 1] = [(
 )];
 
 /// Lines for a shell that begin otherwise than with `make` or `scripts/`, and why nothing runs them here.
-const IN_A_SHELL: [(&str, &str); 12] = [
+const IN_A_SHELL: [(&str, &str); 14] = [
     ("git clone ", "the reader has a repository to clone"),
     (
         "git apply ",
@@ -81,6 +82,8 @@ const IN_A_SHELL: [(&str, &str); 12] = [
         "pip install ./helpers/python",
         "helpers/python/interop does",
     ),
+    ("gem build ", "helpers/ruby/interop does"),
+    ("gem install --local ", "helpers/ruby/interop does"),
     ("npm install ", "helpers/node/interop does"),
     ("composer ", "helpers/php/tests/ReadmeTest.php does"),
     ("npx tsc ", "helpers/node/test/examples.test.js does"),

@@ -1,0 +1,228 @@
+# frozen_string_literal: true
+
+# Connections of the locks' own, made with the settings of the user's client, and the threads behind them.
+
+require "logger"
+require "socket"
+
+module Mortise
+  BATCH = 1_000 # commands that are sent before their replies are read
+  TIMEOUT = 2.0 # seconds without a reply after which everything in flight on a connection is unknown
+  TICK = 1_000 # ms after which background work checks the clock again at the latest
+  # Clocks that run while the machine sleeps, on Linux and macOS; other systems have the monotonic one.
+  CLOCK = Process.const_get(%i[CLOCK_BOOTTIME CLOCK_MONOTONIC_RAW CLOCK_MONOTONIC].find { |name| Process.const_defined?(name) })
+
+  # A reply that did not come, or that is of no use now. `known`: the request surely changed nothing.
+  Failed = Struct.new(:cause, :known)
+
+  # An error that the server replied.
+  Refusal = Struct.new(:text) do
+    def code
+      text[/\A\S+/]
+    end
+  end
+
+  class << self
+    attr_writer :logger
+
+    def logger
+      @logger ||= Logger.new($stderr, level: Logger::WARN, progname: "mortise")
+    end
+
+    # Milliseconds that do not step with the wall clock.
+    def now
+      Process.clock_gettime(CLOCK, :float_millisecond)
+    end
+
+    # Carries this out whole: a Thread#raise, Thread#kill or Timeout takes effect after it.
+    def uninterrupted(&block)
+      Thread.handle_interrupt(Object => :never, &block)
+    end
+  end
+
+  # Something that happens once, or again after `clear`. Threads wait for it, and fibers if a scheduler runs them.
+  class Event
+    def initialize
+      @mutex, @condition, @set = Mutex.new, ConditionVariable.new, false
+    end
+
+    def set
+      @mutex.synchronize { @set = true and @condition.broadcast }
+    end
+
+    def clear
+      @mutex.synchronize { @set = false }
+    end
+
+    def set?
+      @set
+    end
+
+    # Waits for at most so many milliseconds, and returns whether it has happened.
+    def wait(ms)
+      ends = Mortise.now + ms
+      @mutex.synchronize do
+        while !@set && (left = ends - Mortise.now).positive?
+          @condition.wait(@mutex, [left, TICK].min / 1000)
+        end
+        @set
+      end
+    end
+  end
+
+  # Connections of the locks' own by redis-client, which is also below redis-rb 5 and later.
+  class ByRedisClient
+    def initialize(config)
+      @config = config
+    end
+
+    # Clients of equal settings share a session.
+    def identity
+      return @config if @config.sentinel?
+
+      [@config.server_url, @config.db, @config.username, @config.password, @config.ssl_params, @config.id]
+    end
+
+    def open(extra)
+      limit = [@config.read_timeout || TIMEOUT, TIMEOUT].min
+      ::RedisClient.new(@config, connect_timeout: [@config.connect_timeout || TIMEOUT, TIMEOUT].min,
+                                 write_timeout: limit, read_timeout: limit + extra)
+    end
+
+    def exchange(client, commands)
+      client.pipelined(exception: false) { |pipeline| commands.each { |command| pipeline.call_once_v(command) } }
+    end
+
+    def errors
+      [::RedisClient::Error]
+    end
+
+    # Whether the server said this, be it a reply or raised because it refused the connection.
+    def said?(error)
+      [::RedisClient::CommandError, ::RedisClient::ReadOnlyError, ::RedisClient::MasterDownError].any? { |kind| kind === error }
+    end
+
+    # Whether nothing was sent.
+    def unsent?(error)
+      error.is_a?(::RedisClient::CannotConnectError)
+    end
+  end
+
+  # The same by redis-rb 4. `dup` of its client has the user's options as they were, before Sentinel's answers.
+  class ByRedis4
+    NAMING = %i[scheme host port path db username password ssl ssl_params sentinels role id].freeze
+
+    def initialize(redis)
+      @options = redis.dup._client.options
+    end
+
+    def identity
+      @options.slice(*NAMING)
+    end
+
+    def open(extra)
+      limit = [@options[:read_timeout], TIMEOUT].min
+      ::Redis::Client.new(@options.merge(reconnect_attempts: 0, inherit_socket: false, write_timeout: limit, timeout: limit + extra,
+                                         read_timeout: limit + extra, connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
+    end
+
+    def exchange(client, commands)
+      client.process(commands) { commands.map { client.read } }
+    end
+
+    def errors
+      [::Redis::BaseError]
+    end
+
+    def said?(error)
+      error.is_a?(::Redis::CommandError)
+    end
+
+    def unsent?(error)
+      error.is_a?(::Redis::CannotConnectError)
+    end
+  end
+
+  # One connection that all threads share. Whoever has the turn sends, in one pipeline, what all have put in, and reads the
+  # replies. It never sends anything twice.
+  class Wire
+    Job = Struct.new(:commands, :replies)
+
+    def initialize(driver, extra)
+      @driver, @extra, @turn, @jobs = driver, extra, Mutex.new, Thread::Queue.new
+    end
+
+    # The replies: what the server replied, a `Refusal` for an error, or a `Failed` for each.
+    def call(*commands)
+      job = Job.new(commands)
+      Thread.handle_interrupt(Object => :on_blocking) do
+        @jobs << job
+        @turn.synchronize { exchange until job.replies }
+      end
+      job.replies
+    end
+
+    def hang_up
+      connection, @connection = @connection, nil
+      connection&.close
+    rescue StandardError
+      nil # it is gone either way
+    end
+
+    private
+
+    def exchange
+      batch = Array.new(@jobs.size.clamp(1, BATCH)) { @jobs.pop }
+      failure = Failed.new(nil, false)
+      @connection ||= @driver.open(@extra)
+      replies = @driver.exchange(@connection, batch.flat_map(&:commands)).map { |reply| judge(reply) }
+      batch.each { |job| job.replies = replies.shift(job.commands.size) }
+    rescue *@driver.errors, IOError, SystemCallError, SocketError => error # and no others: a thread may be interrupted by any
+      failure = @driver.said?(error) ? Refusal.new(error.message) : Failed.new(error, @driver.unsent?(error))
+    ensure
+      Mortise.uninterrupted do
+        hang_up unless batch&.all?(&:replies) # another thread's exception, too, leaves replies unread
+        batch&.each { |job| job.replies ||= Array.new(job.commands.size, failure) }
+      end
+    end
+
+    def judge(reply)
+      @driver.said?(reply) ? Refusal.new(reply.message) : reply
+    end
+  end
+
+  # Work in the background: a thread that starts when there is some, and ends a while after there is none.
+  class Worker
+    def initialize(name, work, busy)
+      @name, @work, @busy, @mutex, @event = name, work, busy, Mutex.new, Event.new
+    end
+
+    def wake(urgent: true)
+      @event.set if urgent
+      @mutex.synchronize { @thread = Thread.new { run } unless @thread&.alive? }
+    end
+
+    def wait(ms)
+      @event.wait(ms)
+    end
+
+    private
+
+    def run
+      Thread.current.name = @name
+      Thread.current.report_on_exception = false
+      loop do
+        @event.clear
+        @busy.call ? @work.call : wait(TICK)
+        break if @mutex.synchronize { idle? and (@thread = nil).nil? }
+      rescue StandardError => error
+        Mortise.logger.error("a lock's background work failed and goes on: #{error.full_message}")
+        sleep 1
+      end
+    end
+
+    def idle?
+      !@event.set? && !@busy.call
+    end
+  end
+end

@@ -1,0 +1,14 @@
+# frozen_string_literal: true
+
+Gem::Specification.new do |spec|
+  spec.name = "mortise-lock"
+  spec.version = "0.1.0"
+  spec.summary = "Locks that the Redis or Valkey server knows, for redis-rb, redis-client, Sidekiq, Active Job and Rails' cache"
+  spec.description = "Waiting in a queue in the server without polling, readers and writers, semaphores, fencing tokens, and " \
+                     "reported losses. Needs a server with the module Mortise."
+  spec.authors = ["the Mortise developers"]
+  spec.licenses = ["MIT", "Apache-2.0"]
+  spec.metadata = { "rubygems_mfa_required" => "true" }
+  spec.required_ruby_version = ">= 3.0"
+  spec.files = Dir["lib/**/*.rb", "README.md", "LICENSE-*"]
+end

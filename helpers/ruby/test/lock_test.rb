@@ -1,0 +1,267 @@
+# frozen_string_literal: true
+
+# What a user expects, by every kind of client that is installed.
+
+require_relative "helper"
+
+module LockTests
+  include Served
+
+  def client
+    @client ||= CLIENTS.fetch(self.class::KIND).call(server.port)
+  end
+
+  def lock(key = "stock", **options)
+    Mortise::Lock.new(client, key, **options)
+  end
+
+  def test_a_lock_is_there_while_the_block_runs_and_gone_afterwards
+    answer = lock.synchronize do |hold|
+      assert_equal "mort-lock", server.call("TYPE", "stock")
+      assert hold.held? && lock.locked?
+      42
+    end
+    assert_equal 42, answer
+    refute server.held?("stock")
+    refute lock.locked?
+  end
+
+  def test_the_second_is_refused_at_once_or_after_its_limit
+    lock.synchronize do
+      assert_nil lock.acquire(wait: 0)
+      began = Mortise.now
+      assert_nil lock.acquire(wait: 0.3)
+      assert_operator Mortise.now - began, :>=, 290
+      assert_raises(Mortise::Busy) { lock(wait: 0).synchronize { flunk } }
+    end
+  end
+
+  def test_waiters_are_served_in_the_order_in_which_they_came
+    served, held = Queue.new, lock.acquire
+    threads = Array.new(5) do |number|
+      thread = in_thread { lock.synchronize { served << number } }
+      eventually { server.waiters("stock") == number + 1 }
+      thread
+    end
+    held.release
+    threads.each(&:value)
+    assert_equal [0, 1, 2, 3, 4], Array.new(5) { served.pop }
+  end
+
+  def test_fencing_tokens_only_grow
+    tokens = Array.new(5) { lock.synchronize(&:token) }
+    assert_equal tokens.uniq.sort, tokens
+  end
+
+  def test_readers_share_and_no_reader_overtakes_a_writer_that_waits
+    readers = Array.new(2) { Mortise::ReadLock.new(client, "page").acquire(wait: 0) }
+    writing = in_thread { lock("page").acquire }
+    eventually { server.waiters("page") == 1 }
+    assert_nil Mortise::ReadLock.new(client, "page").acquire(wait: 0)
+    readers.each(&:release)
+    writing.value.release
+  end
+
+  def test_a_lock_outlives_its_lease_unless_it_is_not_to_be_renewed
+    kept, ended = lock(lease: 0.6).acquire, lock("other", lease: 0.6, renew: false).acquire
+    before = server.count("total_renewals")
+    assert ended.wait_lost(30)
+    eventually { server.count("total_renewals") >= before + 4 }
+    refute kept.lost?
+    kept.release
+    assert_raises(Mortise::Lost) { ended.release }
+  end
+
+  def test_a_lock_that_is_not_renewed_can_be_extended
+    hold = lock(lease: 0.8, renew: false).acquire
+    hold.extend(60)
+    assert_operator server.holds("stock").first["lease"], :>, 50_000
+    refute hold.wait_lost(1)
+    hold.release
+  end
+
+  def test_it_is_renewed_no_longer_than_it_may_be_held
+    hold = lock(lease: 0.5, max_hold: 1).acquire
+    assert hold.wait_lost(30)
+    eventually { !server.held?("stock") }
+  end
+
+  def test_a_loss_is_reported_and_a_release_after_it_fails
+    hold = lock(lease: 0.6).acquire
+    server.call("DEL", "stock")
+    assert hold.wait_lost(30)
+    assert hold.lost?
+    assert_raises(Mortise::Lost) { hold.check! }
+    assert_raises(Mortise::Lost) { hold.release }
+    assert_raises(Mortise::Lost) { lock.synchronize { server.call("DEL", "stock") } }
+  end
+
+  def test_an_error_of_the_block_is_not_hidden_by_a_loss
+    error = assert_raises(KeyError) do
+      lock.synchronize do
+        server.call("DEL", "stock")
+        raise KeyError, "mine"
+      end
+    end
+    assert_equal "mine", error.message
+  end
+
+  def test_a_block_that_is_left_early_gives_the_lock_back
+    [1].each { lock.synchronize { break } }
+    catch(:out) { lock.synchronize { throw :out } }
+    refute server.held?("stock")
+  end
+
+  def test_a_guarded_command_runs_while_the_lock_is_held_and_never_after
+    hold = lock.acquire
+    assert_equal "OK", hold.guard("SET", "data", 1)
+    server.call("DEL", "stock")
+    other = lock.acquire
+    assert_raises(Mortise::Lost) { hold.guard("SET", "data", 2) }
+    assert_equal "1", server.call("GET", "data")
+    other.release
+  end
+
+  def test_a_key_that_is_no_lock_is_refused_and_stays
+    server.call("SET", "stock", "bread")
+    assert_raises(Mortise::Refused) { lock.acquire(wait: 5) }
+    assert_equal "bread", server.call("GET", "stock")
+  end
+
+  def test_a_lock_that_was_overwritten_was_not_held_to_the_end
+    hold = lock.acquire
+    server.call("SET", "stock", "bread")
+    assert_raises(Mortise::Lost) { hold.release }
+  end
+
+  def test_a_deadlock_between_tasks_is_reported_to_the_one_that_closes_it
+    one, two = lock("a", task: "one").acquire, lock("b", task: "two").acquire
+    waiting = in_thread { lock("b", task: "one").acquire }
+    eventually { server.waiters("b") == 1 }
+    error = assert_raises(Mortise::Deadlock) { lock("a", task: "two").acquire }
+    assert_match(/DEADLOCK/, error.message)
+    two.release
+    [waiting.value, one].each(&:release)
+  end
+
+  def test_a_lock_stays_taken_for_its_least_time_however_short_the_work
+    lock(at_least: 1.5).synchronize { assert_equal 1, server.holds("stock").size }
+    assert_nil lock.acquire(wait: 0)
+    began = Mortise.now
+    lock.acquire(wait: 30).release
+    assert_operator Mortise.now - began, :>, 500
+  end
+
+  def test_a_lock_that_was_held_for_its_least_time_is_free_at_once
+    hold = lock(at_least: 0.2).acquire
+    sleep 0.25
+    hold.release
+    refute server.held?("stock")
+  end
+
+  def test_threads_share_two_connections_however_many_wait
+    @client = CLIENTS.fetch(self.class::KIND).call(server.port, id: "crowd")
+    held = lock.acquire
+    threads = Array.new(20) { in_thread { lock.synchronize { true } } }
+    eventually { server.waiters("stock") == 20 }
+    assert_equal 2, server.connections("crowd")
+    held.release
+    assert threads.all?(&:value)
+  end
+
+  def test_arguments_that_are_none_are_refused_at_once
+    [{ lease: 0 }, { lease: 0.002 }, { lease: -1 }, { at_least: -1 }, { max_hold: 0 }].each do |options|
+      assert_raises(ArgumentError, options.inspect) { lock(**options) }
+    end
+    [{ lease: "10" }, { lease: nil }, { wait: "5" }].each { |options| assert_raises(TypeError) { lock(**options) } }
+    assert_raises(ArgumentError) { lock(["a", "b"]) }
+    assert_raises(ArgumentError) { Mortise::Lock.new(Object.new, "stock").acquire }
+    assert_raises(ArgumentError) { Mortise::Semaphore.new(client, "pool", 2, permits: 3) }
+  end
+
+  def test_whoever_is_interrupted_leaves_the_queue_and_holds_nobody_up
+    held = lock.acquire
+    assert_raises(Timeout::Error) { Timeout.timeout(0.3) { lock.acquire } }
+    killed = in_thread { lock.acquire }
+    eventually { server.waiters("stock") == 1 }
+    killed.kill
+    raised = in_thread { lock.acquire }
+    eventually { server.waiters("stock") == 1 && !killed.alive? }
+    raised.raise(KeyError, "stop")
+    assert_raises(KeyError) { raised.value }
+    eventually { server.waiters("stock").zero? }
+    held.release
+    lock.acquire(wait: 0).release
+  end
+
+  def test_whoever_is_interrupted_inside_gives_the_lock_back
+    inside = Queue.new
+    thread = in_thread { lock.synchronize { inside << true and sleep } }
+    inside.pop
+    thread.kill
+    lock(wait: 30).synchronize { refute thread.alive? && thread.join(30).nil? }
+  end
+
+  def test_a_child_of_fork_takes_locks_of_its_own_and_leaves_its_parents_alone
+    hold = lock.acquire
+    output = in_child do
+      release = assert_raises(Mortise::Error) { hold.release }
+      [hold.held?, lock.acquire(wait: 0), release.message, lock("own").synchronize { |own| own.owner == hold.owner }].inspect
+    end
+    assert_match(/\A\[false, nil, ".*another process.*", false\]/, output)
+    assert hold.held? && server.held?("stock")
+    hold.release
+  end
+
+  def test_a_child_that_leaves_the_block_of_its_parent_does_nothing
+    lock.synchronize do |hold|
+      child = fork or break
+      assert_predicate Process.wait2(child).last, :success?
+      assert hold.held? && server.held?("stock")
+      @is_parent = true
+    end
+    exit!(0) unless @is_parent
+  rescue Mortise::Error
+    @is_parent ? raise : exit!(1)
+  end
+
+  PROGRAM = <<~RUBY
+    require "mortise/lock"
+    require "redis"
+    Mortise::Lock.new(Redis.new(port: ARGV[0]), ARGV[1], lease: ARGV[2].to_f).acquire
+    puts "held"
+    $stdout.flush
+    $stdin.read
+  RUBY
+
+  def test_a_process_that_ends_leaves_its_locks_and_one_that_is_killed_to_their_leases
+    command = [RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), "-e", PROGRAM, server.port.to_s]
+    IO.popen([*command, "stock", "600"], "r+") do |ending|
+      assert_equal "held\n", ending.gets
+      assert server.held?("stock")
+      ending.close_write
+    end
+    refute server.held?("stock")
+    IO.popen([*command, "stock", "1"], "r+") do |killed|
+      assert_equal "held\n", killed.gets
+      Process.kill(:KILL, killed.pid)
+    end
+    lock(wait: 30).synchronize { assert true }
+  end
+
+  def test_closing_leaves_all_and_tells_those_who_wait
+    @client = CLIENTS.fetch(self.class::KIND).call(server.port, id: "closing")
+    hold, waiting = lock(lease: 600).acquire, in_thread { lock.acquire }
+    eventually { server.waiters("stock") == 1 }
+    assert Mortise.close(client, timeout: 30)
+    refute server.held?("stock")
+    assert hold.lost?
+    assert_raises(Mortise::Unreachable) { waiting.value }
+    lock.acquire(wait: 0).release # it is open again for the next
+  end
+end
+
+CLIENTS.each_key do |kind|
+  name = "By#{kind.to_s.split('_').map(&:capitalize).join}Test"
+  Object.const_set(name, Class.new(Minitest::Test) { include LockTests }).const_set(:KIND, kind)
+end

@@ -1,0 +1,34 @@
+# frozen_string_literal: true
+
+# What the README and the guides show in Ruby runs as it stands there.
+
+require_relative "helper"
+require "open3"
+
+class ReadmeTest < Minitest::Test
+  include Served
+
+  HERE = File.expand_path("..", __dir__)
+  GUIDES = ["#{HERE}/README.md", *Dir["#{ROOT}/docs/migrating/{sidekiq,rails}.md"]].freeze
+  GEMS = "#{ROOT}/target/helpers/ruby/gems" # where the README's own commands have installed the library
+
+  GUIDES.each do |guide|
+    File.read(guide).scan(/^```ruby\n(.*?)^```$/m).flatten.each_with_index do |block, number|
+      define_method("test_block_#{number}_of_#{File.basename(guide, '.md').downcase}_runs") do
+        skip "needs redis-client" if block.include?("redis-client") && !defined?(RedisClient)
+        program = block.gsub(/\b6379\b/, server.port.to_s)
+        gems = [GEMS, *Gem.path].join(File::PATH_SEPARATOR)
+        environment = { "REDIS_URL" => "redis://127.0.0.1:#{server.port}", "GEM_PATH" => gems }
+        output, status = Open3.capture2e(environment, RbConfig.ruby, "-W1", "-", stdin_data: program)
+        assert status.success?, output
+        assert_equal 0, server.count("holders"), output
+      end
+    end
+  end
+
+  def test_what_would_be_published_has_every_file_that_it_needs
+    packed = Dir.chdir(HERE) { Gem::Specification.load("mortise-lock.gemspec").files }
+    %w[README.md LICENSE-MIT LICENSE-APACHE lib/mortise/lock.rb].each { |file| assert_includes packed, file }
+    assert_equal Dir.chdir(HERE) { Dir["lib/**/*.rb"] }.sort, packed.grep(/\.rb\z/).sort
+  end
+end

@@ -1,0 +1,177 @@
+# frozen_string_literal: true
+
+# Connections that break, servers that fall silent, restart or are replaced, and fibers.
+
+require_relative "helper"
+require_relative "scheduler"
+
+class TroubleTest < Minitest::Test
+  include Served
+
+  def client(port = server.port, **options)
+    Redis.new(host: "127.0.0.1", port: port, **options)
+  end
+
+  def with_relay(to = server)
+    relay = Relay.new(to.port)
+    yield relay, client(relay.port)
+  ensure
+    relay.pass_all
+    Mortise.close(timeout: 30)
+    relay.close
+  end
+
+  def with_server(*options, **more)
+    yield own = TestServer.new(*options, **more)
+  ensure
+    Mortise.close(timeout: 30)
+    own.close
+  end
+
+  def test_a_request_that_was_carried_out_but_not_answered_leaves_nothing
+    with_relay do |relay, far|
+      Mortise::Lock.new(far, "other").synchronize { nil } # it is connected
+      relay.hold_back(:replies)
+      asking = in_thread { Mortise::Lock.new(far, "stock", lease: 600).acquire(wait: 0) }
+      eventually { server.held?("stock") }
+      relay.cut
+      relay.pass_all
+      hold = asking.value # the second attempt
+      assert_equal [hold.owner], server.holds("stock").map { |held| held["owner"] }
+      hold.release
+      refute server.held?("stock")
+    end
+  end
+
+  def test_a_server_that_does_not_answer_keeps_nobody_for_long_and_nothing_is_left
+    with_relay do |relay, far|
+      Mortise::Lock.new(far, "other").synchronize { nil }
+      relay.hold_back(:replies)
+      assert_raises(Mortise::Unreachable) { Mortise::Lock.new(far, "stock", lease: 600).acquire(wait: 0.5) }
+      eventually { server.held?("stock") }
+      relay.pass_all
+      eventually { !server.held?("stock") }
+    end
+  end
+
+  def test_a_release_that_was_not_answered_is_left
+    with_relay do |relay, far|
+      hold = Mortise::Lock.new(far, "stock", lease: 600).acquire
+      relay.hold_back(:requests)
+      relay.cut
+      releasing = in_thread { hold.release }
+      releasing.value
+      assert server.held?("stock")
+      relay.pass_all
+      eventually { !server.held?("stock") }
+    end
+  end
+
+  def test_a_least_time_is_kept_where_the_release_was_not_answered
+    with_relay do |relay, far|
+      hold = Mortise::Lock.new(far, "stock", lease: 600, at_least: 60).acquire
+      relay.hold_back(:requests)
+      hold.release
+      relay.pass_all
+      eventually { server.holds("stock").any? { |held| held["owner"] != hold.owner && held["lease"] < 60_000 } }
+    end
+  end
+
+  def test_a_loss_is_reported_at_the_deadline_where_the_server_is_silent
+    with_relay do |relay, far|
+      hold = Mortise::Lock.new(far, "stock", lease: 1).acquire
+      relay.hold_back(:requests)
+      assert hold.wait_lost(30)
+      relay.pass_all
+      assert_raises(Mortise::Lost) { hold.release }
+    end
+  end
+
+  def test_a_waiter_whose_connection_breaks_keeps_its_place
+    with_relay do |relay, far|
+      held = Mortise::Lock.new(client, "stock").acquire
+      waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
+      eventually { server.waiters("stock") == 1 }
+      owner = server.queue("stock").first["owner"]
+      relay.cut
+      held.release
+      assert_equal owner, waiting.value.owner
+    end
+  end
+
+  def test_a_waiter_asks_again_where_the_server_has_restarted
+    with_server do |own|
+      held = Mortise::Lock.new(client(own.port), "stock", lease: 1, renew: false).acquire
+      waiting = in_thread { Mortise::Lock.new(client(own.port, id: "other"), "stock").acquire }
+      eventually { own.waiters("stock") == 1 }
+      own.kill
+      own.start
+      waiting.value.release
+      assert held.wait_lost(30)
+    end
+  end
+
+  def test_a_server_that_cannot_be_reached_is_reported_as_such
+    nowhere = Mortise::Lock.new(client(1), "stock")
+    [0, 0.3].each do |wait|
+      error = assert_raises(Mortise::Unreachable) { nowhere.acquire(wait: wait) }
+      assert_kind_of StandardError, error.cause
+    end
+    assert_raises(Mortise::Unreachable) { nowhere.locked? }
+    assert Mortise.close(client(1))
+  end
+
+  def test_a_wrong_password_is_refused_at_once
+    with_server do |own|
+      own.call("CONFIG", "SET", "requirepass", "right")
+      began = Mortise.now
+      assert_raises(Mortise::Refused) { Mortise::Lock.new(client(own.port, password: "wrong"), "stock").acquire(wait: 60) }
+      assert_operator Mortise.now - began, :<, 30_000
+      Mortise::Lock.new(client(own.port, password: "right"), "stock").synchronize { |hold| assert hold.held? }
+    end
+  end
+
+  def test_a_waiter_gets_its_lock_from_the_server_that_sentinel_promotes
+    with_server do |primary|
+      with_server("--replicaof", "127.0.0.1 #{primary.port}") do |replica|
+        eventually { replica.info("replication")["master_link_status"] == "up" }
+        watch = "sentinel monitor locks 127.0.0.1 #{primary.port} 1\n" \
+                "sentinel down-after-milliseconds locks 500\nsentinel failover-timeout locks 5000\n"
+        with_server(sentinel: watch) do |sentinel|
+          eventually { sentinel.call("SENTINEL", "REPLICAS", "locks").any? }
+          Mortise::Lock.new(client(primary.port), "stock", lease: 4, renew: false).acquire
+          sentinels = [{ host: "127.0.0.1", port: sentinel.port }]
+          watched = Redis::VERSION < "5" ? { url: "redis://locks" } : { name: "locks" }
+          followed = Redis.new(sentinels: sentinels, role: :master, **watched)
+          waiting = in_thread { Mortise::Lock.new(followed, "stock").acquire }
+          eventually { primary.waiters("stock") == 1 }
+          primary.freeze
+          waiting.value.release
+          assert_equal "master", replica.info("replication")["role"]
+          assert Mortise.close(followed, timeout: 30)
+        end
+      end
+    ensure
+      primary.thaw
+    end
+  end
+
+  def test_fibers_of_one_thread_wait_for_each_other
+    order = []
+    in_thread do
+      Fiber.set_scheduler(Scheduler.new)
+      lock = Mortise::Lock.new(client, "stock")
+      3.times do |number|
+        Fiber.schedule do
+          lock.synchronize do
+            order << "in #{number}"
+            sleep 0.02
+            order << "out #{number}"
+          end
+        end
+      end
+    end.value
+    assert_equal 6, order.size
+    order.each_slice(2) { |enter, leave| assert_equal enter.delete_prefix("in"), leave.delete_prefix("out") }
+  end
+end
