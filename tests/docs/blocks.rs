@@ -6,7 +6,7 @@ use crate::pages::{self, Block};
 use crate::typed::PROMPT;
 
 /// Who runs the blocks of a language as they stand on the pages that the runner names.
-const RUNNERS: [(&str, &[&str]); 13] = [
+const RUNNERS: [(&str, &[&str]); 14] = [
     (
         "python",
         &[
