@@ -1,5 +1,6 @@
 //! One reader of many leaves and comes back: a lock with many readers against as many locks with one reader each, so
-//! that both sides keep the same number of holds in memory.
+//! that both sides keep the same number of holds in memory. And the same with a limit: permits of one pool, and of as many
+//! pools, against readers without a limit.
 
 use std::thread;
 
@@ -36,6 +37,12 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
     let mut crowds = [
         crowd("among all", Scheme::mortise_read(), together),
         crowd("alone", Scheme::mortise_read(), key),
+        crowd("of one pool", Scheme::mortise_limit(), |_| {
+            "pool".to_owned()
+        }),
+        crowd("of a pool each", Scheme::mortise_limit(), |n| {
+            format!("pool:{n}")
+        }),
         crowd(
             "scripts, among all",
             Scheme::set_read_scripts(&server),
@@ -66,7 +73,7 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
         }
     }
 
-    let [many, one, scripts] = &crowds;
+    let [many, one, pool, pools, scripts] = &crowds;
     let readers = count(scale.readers);
     report.held(
         format!("release of one reader among {readers} against among 1"),
@@ -90,7 +97,19 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
         &many.pair,
         &scripts.pair,
     );
-    for crowd in [many, one] {
+    for (limited, free) in [(pools, one), (pool, many)] {
+        report.held(
+            format!(
+                "read acquire + release with LIMIT against without, {readers} {}",
+                limited.name
+            ),
+            "µs",
+            &limited.pair,
+            &free.pair,
+            1.1,
+        );
+    }
+    for crowd in [many, one, pool, pools] {
         report.raw(
             &format!("a reader {}", crowd.name),
             &[

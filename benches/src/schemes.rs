@@ -99,6 +99,15 @@ impl Scheme {
         }
     }
 
+    /// This module, permits of a pool that is large enough for all.
+    pub(crate) fn mortise_limit() -> Scheme {
+        Scheme {
+            name: "LOCK.RLOCK with LIMIT + LOCK.RELEASE",
+            acquire: "LOCK.RLOCK $key $owner $lease LIMIT 1000000".to_owned(),
+            ..Scheme::mortise_read()
+        }
+    }
+
     /// What the Redis documentation describes.
     pub(crate) fn set_and_script(server: &Server) -> Scheme {
         let release = load_script(&mut server.connect(), COMPARE_AND_DELETE);

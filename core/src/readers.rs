@@ -20,8 +20,9 @@ pub(crate) struct Readers {
     /// The slot of each hold.
     by_owner: BTreeMap<Owner, u32>,
     holds: Slab<Node>,
-    /// The root of the tree by deadline.
+    /// The root of the tree by deadline, and the first in it.
     root: u32,
+    first: u32,
 }
 
 /// A hold in its slot.
@@ -51,6 +52,7 @@ impl Default for Readers {
             by_owner: BTreeMap::new(),
             holds: Slab::new(),
             root: NIL,
+            first: NIL,
         }
     }
 }
@@ -88,6 +90,24 @@ impl Forest<Deadline> for Slab<Node> {
         (node.len, node.reads) = (len, reads);
         changed
     }
+
+    fn is_sum(&self) -> bool {
+        true
+    }
+
+    fn add(&mut self, above: u32, slot: u32) {
+        let reads = u64::from(self[slot].stake.reads());
+        let above = &mut self[above];
+        above.len += 1;
+        above.reads += reads;
+    }
+
+    fn subtract(&mut self, above: u32, slot: u32) {
+        let reads = u64::from(self[slot].stake.reads());
+        let above = &mut self[above];
+        above.len -= 1;
+        above.reads -= reads;
+    }
 }
 
 impl Readers {
@@ -109,7 +129,21 @@ impl Readers {
             reads: 0,
         });
         self.by_owner.insert(owner, slot);
+        self.link(slot);
+    }
+
+    fn link(&mut self, slot: u32) {
         tree::insert(&mut self.holds, &mut self.root, slot);
+        if self.first == NIL || self.holds.order(slot, self.first) == Ordering::Less {
+            self.first = slot;
+        }
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        if slot == self.first {
+            self.first = tree::next(&self.holds, slot);
+        }
+        tree::remove(&mut self.holds, &mut self.root, slot);
     }
 
     /// Changes the hold of `owner`, which goes if nothing of it is left. Looks it up once.
@@ -127,7 +161,7 @@ impl Readers {
         let outcome = act(&mut stake);
         if stake.total() == 0 {
             entry.remove();
-            tree::remove(&mut self.holds, &mut self.root, slot);
+            self.unlink(slot);
             self.holds.remove(slot);
             return Some(outcome);
         }
@@ -136,9 +170,9 @@ impl Readers {
             self.holds[slot].stake = stake;
             tree::changed(&mut self.holds, slot);
         } else {
-            tree::remove(&mut self.holds, &mut self.root, slot);
+            self.unlink(slot);
             self.holds[slot].stake = stake;
-            tree::insert(&mut self.holds, &mut self.root, slot);
+            self.link(slot);
         }
         Some(outcome)
     }
@@ -150,7 +184,7 @@ impl Readers {
 
     /// Removes the hold in `slot`, which the map does not know any more.
     fn take(&mut self, slot: u32) -> Option<(Owner, Stake)> {
-        tree::remove(&mut self.holds, &mut self.root, slot);
+        self.unlink(slot);
         let node = self.holds.remove(slot)?;
         Some((node.owner, node.stake.unpack()))
     }
@@ -160,7 +194,7 @@ impl Readers {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadline(tree::first(&self.holds, self.root))
+        self.deadline(self.first)
     }
 
     pub(crate) fn last_deadline(&self) -> Option<Instant> {
@@ -201,7 +235,7 @@ impl Readers {
 
     /// Removes the hold whose lease ends first.
     pub(crate) fn pop_next(&mut self) -> Option<(Owner, Stake)> {
-        self.pop(tree::first(&self.holds, self.root))
+        self.pop(self.first)
     }
 
     /// Removes the hold whose lease ends last, if it is not over at `now`.

@@ -45,6 +45,18 @@ pub(crate) trait Forest<K> {
     fn refresh(&mut self, _slot: u32) -> bool {
         false
     }
+
+    /// What a slot tells is a sum, which [`Self::add`] and [`Self::subtract`] keep up to date on the way: cheaper than to
+    /// refresh every slot up to the root.
+    fn is_sum(&self) -> bool {
+        false
+    }
+
+    /// `slot` comes in below `above`.
+    fn add(&mut self, _above: u32, _slot: u32) {}
+
+    /// `slot` has gone from below `above`.
+    fn subtract(&mut self, _above: u32, _slot: u32) {}
 }
 
 static DRAWN: LazyLock<u32> = LazyLock::new(|| RandomState::new().hash_one(0) as u32);
@@ -63,6 +75,7 @@ pub(crate) fn insert<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) 
     let (mut parent, mut at, mut before) = (NIL, *root, false);
     while at != NIL {
         before = forest.order(slot, at) == Ordering::Less;
+        forest.add(at, slot);
         let links = forest.links(at);
         (parent, at) = (at, if before { links.left } else { links.right });
     }
@@ -84,7 +97,9 @@ pub(crate) fn insert<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) 
             break;
         }
     }
-    refresh_above(forest, slot);
+    if !forest.is_sum() {
+        refresh_above(forest, slot);
+    }
 }
 
 /// Takes `slot` out of the tree of `root`.
@@ -106,7 +121,14 @@ pub(crate) fn remove<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) 
         return;
     }
     replace_child(forest, parent, slot, NIL);
-    changed(forest, parent);
+    if !forest.is_sum() {
+        return changed(forest, parent);
+    }
+    let mut above = parent;
+    while above != NIL {
+        forest.subtract(above, slot);
+        above = forest.links(above).parent;
+    }
 }
 
 /// What `slot` tells of itself has changed.
