@@ -7,6 +7,7 @@ use mortise_core::KeyRef;
 use crate::ffi::{self, Context, Source, Value};
 use crate::keys::{arrivals, effect, leases, saved, strays, tokens};
 use crate::turn::unlinked;
+use crate::waiting::queue;
 
 /// The type `mort-lock`.
 pub(crate) struct LockType;
@@ -23,7 +24,9 @@ impl ffi::DataType for LockType {
     }
 
     fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String> {
-        saved::from_bytes(ctx, bytes, source).map_err(|error| error.to_string())
+        let value = saved::from_bytes(ctx, bytes, source).map_err(|error| error.to_string())?;
+        queue::all(ctx).borrow_mut().has_holders(&value.lock);
+        Ok(value)
     }
 
     fn loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source) {
@@ -35,7 +38,8 @@ impl ffi::DataType for LockType {
         }
     }
 
-    fn copied(ctx: &Context<'_>, key: KeyRef<'_>) {
+    fn copied(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
+        queue::all(ctx).borrow_mut().has_holders(&value.lock);
         arrivals::mark(ctx, key);
     }
 

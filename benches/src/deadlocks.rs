@@ -1,4 +1,5 @@
-//! What the search for deadlocks costs one more waiter, where a crowd of owners waits at two keys each.
+//! What the search for deadlocks costs one more waiter, where a crowd of owners waits at two keys each, and where crowds are at both
+//! ends of it.
 
 use std::time::Instant;
 
@@ -19,6 +20,11 @@ const PROBES: usize = 200;
 const MOST: f64 = 500.0;
 
 pub(crate) fn run(scale: &Scale, report: &mut Report) {
+    two_keys_each(scale, report);
+    both_ends(scale, report);
+}
+
+fn two_keys_each(scale: &Scale, report: &mut Report) {
     let server = Server::builder()
         .module_arg("mail-timeout", "60000")
         .module_arg("max-queued", "1000000")
@@ -63,6 +69,58 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
             MOST,
         );
     }
+}
+
+/// Readers of what is asked for, and as many owners that wait elsewhere.
+const READERS: usize = 20_000;
+/// Of the readers so many wait, too: more than are reached.
+const WAITING: usize = 2_000;
+
+/// Everything that the search may do, it does: it reaches as many owners as it may, and then begins at the other end.
+fn both_ends(scale: &Scale, report: &mut Report) {
+    let server = Server::builder()
+        .module_arg("mail-timeout", "60000")
+        .module_arg("max-queued", "1000000")
+        .start();
+    let mut conn = server.connect();
+    for (key, holder) in [
+        ("elsewhere", "holder"),
+        ("there", "holder"),
+        ("mine", "asking"),
+    ] {
+        let holder = name(holder, 0);
+        send(&mut conn, [command!("LOCK.ACQUIRE", key, holder, LEASE)]);
+    }
+    let reads = |n| command!("LOCK.RLOCK", "read", name("reader", n), LEASE);
+    send(&mut conn, (0..READERS).map(reads));
+    for key in ["elsewhere", "there"] {
+        send(&mut conn, (0..READERS).map(|n| waits(key, "other", n)));
+        send(&mut conn, (0..WAITING).map(|n| waits(key, "reader", n)));
+    }
+    send(&mut conn, (0..CROWD).map(|n| waits("mine", "behind", n)));
+    let mut meter = Meter::on(&server);
+    let mut took = Samples::default();
+    for _ in 0..scale.crate_rounds.max(3) {
+        let cost = meter.cost(&["LOCK.ACQUIRE"], || {
+            let began = Instant::now();
+            for _ in 0..PROBES {
+                let leave = command!("LOCK.LEAVE", "read", name("asking", 0));
+                send(&mut conn, [waits("read", "asking", 0), leave]);
+            }
+            began.elapsed()
+        });
+        took.push(cost.usec[0] / PROBES as f64);
+    }
+    let (readers, waiting, behind) = (count(READERS), count(WAITING), count(CROWD));
+    report.bound(
+        format!(
+            "a request whom {behind} others wait for that comes to wait for {readers} readers, of which {waiting} wait elsewhere among \
+             {readers} others"
+        ),
+        "µs",
+        &took,
+        MOST,
+    );
 }
 
 fn name(owner: &str, number: usize) -> String {

@@ -114,6 +114,11 @@ impl Live<'_> {
         }
     }
 
+    /// The lock, with holds that are over and that were not dropped yet.
+    pub fn lock(&self) -> &Lock {
+        self.lock
+    }
+
     pub(crate) fn observe(&self) -> Observed {
         self.lock.observe()
     }

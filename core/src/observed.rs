@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::owner::{Owner, OwnerRef};
 use crate::readers::Readers;
-use crate::stake::Stake;
+use crate::stake::{Packed, Stake};
 use crate::types::{Instant, Mode};
 
 /// The readers as the lock keeps them. A clone is a copy of its own.
@@ -18,7 +18,9 @@ pub(crate) struct Shared(Arc<Mutex<Readers>>);
 
 impl Clone for Shared {
     fn clone(&self) -> Self {
-        Self(Arc::new(Mutex::new(self.with(|readers| readers.clone()))))
+        let mut copy = self.with(|readers| readers.clone());
+        copy.waiting.end();
+        Self(Arc::new(Mutex::new(copy)))
     }
 }
 
@@ -27,7 +29,7 @@ impl Shared {
         with(&self.0, act)
     }
 
-    fn observe(&self) -> ObservedReaders {
+    pub(crate) fn observe(&self) -> ObservedReaders {
         ObservedReaders(Arc::downgrade(&self.0))
     }
 }
@@ -133,9 +135,6 @@ impl Observed {
     }
 }
 
-/// So many owners of one task are looked at, at most, to find one whose lease is not over.
-const MOST_OF_A_TASK: usize = 256;
-
 /// The readers of a lock, for as long as there are several.
 #[derive(Clone, Debug)]
 pub struct ObservedReaders(Weak<Mutex<Readers>>);
@@ -155,20 +154,8 @@ impl ObservedReaders {
         except: Option<OwnerRef<'_>>,
         now: Instant,
     ) -> bool {
-        let task = owner.task();
-        if !task.ends_with(b"##") {
-            return except != Some(owner) && self.holds(owner, now);
-        }
-        let held = self.with(|readers| {
-            let of_task = readers.beginning_with(&task);
-            of_task
-                .into_iter()
-                .take(MOST_OF_A_TASK)
-                .any(|(owner, stake)| {
-                    let owner = owner.as_ref();
-                    !stake.is_over(now) && except != Some(owner) && *owner.task() == *task
-                })
-        });
+        let is_live = |stake: Packed| !stake.is_over(now);
+        let held = self.with(|readers| readers.reads_for_task(owner, except, is_live));
         held.unwrap_or(false)
     }
 
@@ -213,8 +200,24 @@ impl ObservedReaders {
         });
     }
 
+    /// Of a crowd, the tasks that wait among its readers, the first `most` of them by name: each as an owner that belongs
+    /// to it.
+    pub(crate) fn waiting(&self, most: usize) -> Option<Vec<Owner>> {
+        let waiting = self.with(|readers| {
+            let waiting = readers.waiting.tasks()?;
+            Some(waiting.iter().take(most).cloned().collect())
+        });
+        waiting.flatten()
+    }
+
+    /// How many those are.
+    pub(crate) fn waiting_len(&self) -> Option<usize> {
+        self.with(|readers| Some(readers.waiting.tasks()?.len()))
+            .flatten()
+    }
+
     /// `None` if the lock is gone, or has one holder at most by now.
-    fn with<T>(&self, act: impl FnOnce(&mut Readers) -> T) -> Option<T> {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Readers) -> T) -> Option<T> {
         Some(with(&*self.0.upgrade()?, act))
     }
 }

@@ -74,6 +74,12 @@ impl<'a> OwnerRef<'a> {
         Text(text)
     }
 
+    /// The owner that is named like its task: the same for all owners of the task.
+    pub(crate) fn task_owner(self) -> Owner {
+        // A task's name is part of an owner's, and not empty.
+        OwnerRef::new(&self.task()).map_or_else(|| self.to_owner(), OwnerRef::to_owner)
+    }
+
     /// A copy of its own.
     pub fn to_owner(self) -> Owner {
         Owner(match self.0 {

@@ -3,6 +3,11 @@
 //! A map finds a hold by its owner. A tree has them in the order of their deadlines, and each node knows how many holds are
 //! below it and what their read counts add up to. So everything about one of them stays O(log n), and so do questions about
 //! all whose lease is not over. Nothing depends on the order in which they came.
+//!
+//! Of a crowd it is known which tasks wait somewhere. The queues say when a task begins to wait and when one that waits
+//! comes to hold; a task that holds no more is forgotten here.
+
+mod waiting;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,6 +20,8 @@ use crate::stake::{Packed, Stake};
 use crate::tree::{self, Forest, Links, NIL};
 use crate::types::Instant;
 
+use waiting::Waiting;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Readers {
     /// The slot of each hold.
@@ -23,7 +30,12 @@ pub(crate) struct Readers {
     /// The root of the tree by deadline, and the first in it.
     root: u32,
     first: u32,
+    /// Of a crowd, the tasks that wait.
+    pub(crate) waiting: Waiting,
 }
+
+/// To find out whether an owner of a task reads, so many are looked at whose names begin like the task's.
+const MOST_OF_A_TASK: usize = 256;
 
 /// A hold in its slot.
 #[derive(Clone, Debug)]
@@ -53,6 +65,7 @@ impl Default for Readers {
             holds: Slab::new(),
             root: NIL,
             first: NIL,
+            waiting: Waiting::default(),
         }
     }
 }
@@ -161,8 +174,7 @@ impl Readers {
         let outcome = act(&mut stake);
         if stake.total() == 0 {
             entry.remove();
-            self.unlink(slot);
-            self.holds.remove(slot);
+            self.take(slot);
             return Some(outcome);
         }
         let stake = Packed::of(&stake);
@@ -186,6 +198,10 @@ impl Readers {
     fn take(&mut self, slot: u32) -> Option<(Owner, Stake)> {
         self.unlink(slot);
         let node = self.holds.remove(slot)?;
+        let owner = node.owner.as_ref();
+        if !self.waiting.is_empty() && !self.reads_for_task(owner, None, |_| true) {
+            self.waiting.remove(owner);
+        }
         Some((node.owner, node.stake.unpack()))
     }
 
@@ -253,6 +269,7 @@ impl Readers {
 
     /// Removes any of them, and leaves the tree as it was: for holds that count no more.
     pub(crate) fn pop_apart(&mut self) -> Option<(Owner, Stake)> {
+        self.waiting.pop();
         let (_, slot) = self.by_owner.pop_first()?;
         let node = self.holds.remove(slot)?;
         Some((node.owner, node.stake.unpack()))
@@ -310,6 +327,33 @@ impl Readers {
             .flatten()
             .take_while(move |(owner, _)| owner.text().starts_with(prefix))
             .map(|(owner, slot)| (owner, self.holds[*slot].stake))
+    }
+
+    /// An owner of `owner`'s task other than `except` reads by a hold that `counts`.
+    pub(crate) fn reads_for_task(
+        &self,
+        owner: OwnerRef<'_>,
+        except: Option<OwnerRef<'_>>,
+        counts: impl Fn(Packed) -> bool,
+    ) -> bool {
+        let task = owner.task();
+        let of_task = |(reader, stake): (&Owner, Packed)| {
+            let reader = reader.as_ref();
+            counts(stake) && except != Some(reader) && *reader.task() == *task
+        };
+        if task.ends_with(b"##") {
+            let first = self.beginning_with(&task).take(MOST_OF_A_TASK);
+            return first.into_iter().any(of_task);
+        }
+        let found = self.by_owner.get_key_value(&owner.to_owner());
+        found.is_some_and(|(reader, slot)| of_task((reader, self.holds[*slot].stake)))
+    }
+
+    /// The task of `owner` waits. It may read, or not.
+    pub(crate) fn note_waiting(&mut self, owner: OwnerRef<'_>) {
+        if self.waiting.is_known() && self.reads_for_task(owner, None, |_| true) {
+            self.waiting.add(owner);
+        }
     }
 
     /// Bytes allocated, this value itself included.

@@ -177,6 +177,9 @@ fn take(lock: &mut OpenLock<'_>, request: &Request<'_>, wall: Micros) -> Taken {
         Ok(grant) => {
             last_deadline::note(ctx, now.after(request.terms.lease.as_millis()));
             lock.replicate(request.owner);
+            if request.terms.mode() == Mode::Read {
+                lock.note_holder(request.owner);
+            }
             lock.notify(Notice::Acquired);
             totals::get(ctx).count_grant(grant);
             Taken::Granted(grant)

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
 use crate::keys::{effect, leases, remains, subscription, tokens};
 use crate::time::{clock, last_deadline, lateness, role};
+use crate::waiting::queue;
 
 pub(crate) struct Apply;
 
@@ -105,7 +106,12 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         Fact::Put(..) | Fact::Drop(_) | Fact::Clock | Fact::Heartbeat(_) => None,
     };
     match fact {
-        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => value.lock.put(*owner, *stake),
+        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => {
+            value.lock.put(*owner, *stake);
+            if value.lock.is_shared() {
+                queue::all(ctx).borrow_mut().has_holder(&value.lock, *owner);
+            }
+        }
         Fact::Drop(owner) => {
             value.lock.remove(*owner);
         }

@@ -39,7 +39,7 @@ pub(crate) trait DataType: 'static {
     fn loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source);
 
     /// A lock has come to the key by COPY. The same.
-    fn copied(ctx: &Context<'_>, key: KeyRef<'_>);
+    fn copied(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value);
 
     /// The key lost its lock, or the lock its key (RENAME, MOVE). The same.
     fn unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value);
@@ -347,11 +347,12 @@ unsafe extern "C" fn copy<T: DataType>(
         unsafe {
             let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
             let db = db_of(api!(RedisModule_GetToDbIdFromOptCtx, ctx));
+            let copy = Value::new(borrow(value).lock.clone());
             if !name.is_null() {
                 let name = Arg::new(name.cast_mut()).bytes();
-                T::copied(&Context::detached(), KeyRef { db, name });
+                T::copied(&Context::detached(), KeyRef { db, name }, &copy);
             }
-            Value::new(borrow(value).lock.clone())
+            copy
         }
     });
     copy.map_or(ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())

@@ -190,6 +190,16 @@ impl<'c> OpenLock<'c> {
             .map_or(Observed::Free, |value| value.lock.observe())
     }
 
+    /// `owner` has come to hold, and it may be one of very many.
+    pub(crate) fn note_holder(&mut self, owner: OwnerRef<'_>) {
+        let ctx = self.ctx;
+        if let Some(value) = self.value()
+            && value.lock.is_shared()
+        {
+            queue::all(ctx).borrow_mut().has_holder(&value.lock, owner);
+        }
+    }
+
     /// Subscribers are notified of `notice` when the key is closed.
     pub(crate) fn notify(&mut self, notice: Notice) {
         self.notices.add(notice);

@@ -5,6 +5,7 @@ mod closed;
 mod cluster;
 mod databases;
 mod deadlock;
+mod deadlock_crowds;
 mod deadlock_none;
 mod deadlock_tasks;
 mod expiry;

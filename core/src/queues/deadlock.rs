@@ -17,12 +17,12 @@
 //!   writer in the same place waits for. So a walk is told whole by how far it goes, and no queue
 //!   is walked twice over the same stretch.
 //! * A holder matters only if its task waits somewhere itself, and whoever waits in the line of a
-//!   lock does not hold it. So thousands that read a lock cost nothing unless as many wait elsewhere.
+//!   lock does not hold it. Of a lock that very many read it is known who waits (`../crowds.rs`); of others each
+//!   reader is looked up.
 //!
-//! It gives up where it has reached a thousand tasks, or looked at thousands of owners that lead to
-//! none, say at those who read a lock. Then it begins again from the other end: it finds the tasks that
-//! the asking one blocks, of which mostly there are few, and searches among them alone, whatever else is
-//! in the way.
+//! It gives up where it has reached a thousand tasks, or come upon them, and upon readers of locks with a few, thousands of
+//! times. Then it begins again from the other end: it finds the tasks that the asking one blocks, of which mostly there are
+//! few, and searches among them alone, whatever else is in the way.
 //!
 //! An owner's later requests in one queue stand, for this purpose, where its first one does: they
 //! are decided when that is granted, so nobody in between is waited for.

@@ -6,8 +6,10 @@
 //! * `waiters` and `keys` keep who waits and where, in every order that is asked for; they lie in
 //!   `slab`s, linked into `tree`s and `table`s, and know no rules.
 //! * `settle` lets in whom a lock admits.
+//! * `crowds` knows who waits among the readers of a lock that very many read.
 //! * `deadlock` finds out whether a wait would never end.
 
+mod crowds;
 mod deadlock;
 mod keys;
 mod settle;
@@ -19,10 +21,12 @@ pub use keys::WaitingKeys;
 pub use waiter::{Decided, Settled, Verdict, Waiter, WaiterId};
 
 use crate::tree::NIL;
+use crowds::Crowds;
 use keys::Keys;
 use waiters::{Position, Waiters};
 
 use crate::key::{Db, KeyId, KeyRef};
+use crate::lock::Lock;
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
 use crate::request::Terms;
@@ -34,6 +38,8 @@ pub struct Queues {
     /// No key is kept where nobody waits.
     keys: Keys,
     waiters: Waiters,
+    /// Locks with very many readers, whether or not anybody waits for them.
+    crowds: Crowds,
     last_id: u64,
 }
 
@@ -85,6 +91,10 @@ impl Queues {
     /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
     pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, upgrade: bool) {
         let key = self.keys.find_or_insert(key);
+        let owner = waiter.owner.as_ref();
+        if !self.crowds.is_empty() && !self.waiters.waits(owner) {
+            self.crowds.begin_wait(owner);
+        }
         let node = self.keys.node_mut(key);
         node.len += 1;
         self.waiters.insert(&mut node.line, key, waiter, upgrade);
@@ -104,6 +114,10 @@ impl Queues {
         let node = self.keys.node_mut(key);
         let waiter = self.waiters.remove(&mut node.line, slot)?;
         node.len -= 1;
+        let owner = waiter.owner.as_ref();
+        if !self.crowds.is_empty() && !self.waiters.waits(owner) {
+            self.crowds.end_wait(owner);
+        }
         Some(Box::new(waiter))
     }
 
@@ -209,6 +223,19 @@ impl Queues {
     /// The same for each key of database `db`, or of all. O(1).
     pub fn forget_all_holders(&mut self, db: Option<Db>) {
         self.keys.forget_holders(db);
+    }
+}
+
+/// Locks with very many readers, whether or not anybody waits for them.
+impl Queues {
+    /// `owner` has come to hold `lock`.
+    pub fn has_holder(&mut self, lock: &Lock, owner: OwnerRef<'_>) {
+        self.crowds.has_holder(lock, owner, &self.waiters);
+    }
+
+    /// `lock` has come with all its holders, from a file or another key. Looks at each of them, or at each waiter.
+    pub fn has_holders(&mut self, lock: &Lock) {
+        self.crowds.has_holders(lock, &self.waiters);
     }
 }
 

@@ -120,6 +120,11 @@ impl Queues {
         };
         settle(&mut settling, live);
         let Settling { key, settled, .. } = settling;
+        for decided in &settled.decided {
+            if matches!(decided.verdict, Verdict::Granted { .. }) {
+                self.has_holder(live.lock(), decided.waiter.owner.as_ref());
+            }
+        }
         self.observe_at(key, live.observe());
         self.keys.set_deadline(key, live.next_deadline());
         self.drop_if_empty(key);

@@ -54,6 +54,11 @@ impl Waiters {
         &self.nodes.slab[slot]
     }
 
+    /// In no order that means anything.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        self.nodes.slab.iter().map(|(_, node)| &node.waiter)
+    }
+
     pub(crate) fn find(&self, id: WaiterId) -> Option<u32> {
         self.ids.find::<Id>(&self.nodes, hash_of(id), |slot| {
             self.node(slot).waiter.id == id

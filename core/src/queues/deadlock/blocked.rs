@@ -38,7 +38,7 @@ impl<'a> Blocked<'a> {
             covered: BySlot::default(),
             pending: VecDeque::new(),
             may_read: VecDeque::new(),
-            budget: Budget::default(),
+            budget: Budget::back(),
         };
         if asking.key != NIL && asking.position < Position::end(false) {
             blocked.cover(asking.key, asking.position.behind());

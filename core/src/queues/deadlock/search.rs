@@ -112,7 +112,10 @@ impl<'a> Search<'a> {
             pending: VecDeque::new(),
             walked: BySlot::default(),
             upgrades: Slots::default(),
-            budget: Budget::default(),
+            budget: match among {
+                None => Budget::forward(),
+                Some(_) => Budget::among(),
+            },
             passed_by: false,
             closed: None,
         }

@@ -19,9 +19,15 @@ impl Waiters {
         let task = owner.task();
         let hash = self.nodes.hash_task(owner);
         let found = self.tasks.find::<Task>(&self.nodes, hash, |root| {
-            *self.node(root).waiter.owner.as_ref().task() == *task
+            let waiting = self.node(root).waiter.owner.as_ref();
+            waiting == owner || *waiting.task() == *task
         });
         found.unwrap_or(NIL)
+    }
+
+    /// The task of `owner` waits somewhere.
+    pub(crate) fn waits(&self, owner: OwnerRef<'_>) -> bool {
+        self.task_of(owner) != NIL
     }
 
     /// The root of the tree of the task to which the waiter in `slot` belongs.

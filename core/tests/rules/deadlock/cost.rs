@@ -18,7 +18,7 @@ const CROWD: usize = if cfg!(debug_assertions) {
 /// No search looks at more.
 const MOST: usize = 15_000;
 /// So many tasks that wait for the asking one are known to the search from the other end, at least.
-const BLOCKED: usize = 200;
+const BLOCKED: usize = 150;
 const NOW: Instant = Instant::from_millis(1_000);
 
 #[derive(Default)]
@@ -63,6 +63,7 @@ impl Crowd {
         let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
         live.acquire(&request, Turn::First, &mut self.tokens, Micros(0))
             .expect("it is compatible");
+        self.queues.has_holder(live.lock(), owner.as_ref());
     }
 
     fn held(&self, key: &KeyId) -> Observed {
@@ -246,6 +247,46 @@ fn a_cycle_through_one_of_a_crowd_of_readers_is_found_whoever_waits_elsewhere() 
         assert!(crowd.closes(&closing), "{readers} readers, {others} others");
         crowd.print("readers, and as many that wait elsewhere");
     }
+}
+
+#[test]
+fn a_cycle_is_found_where_both_ends_are_crowded() {
+    let mut crowd = Crowd::default();
+    // A crowd reads what the asking owner wants, and another one waits for what that holds.
+    read(&mut crowd, &key(0), 0, 10 * CROWD);
+    crowd.hold(key(1), &owner("holder", 1), Mode::Write);
+    crowd.push_all(&key(1), "other", 10 * CROWD);
+    crowd.hold(key(2), &owner("asking", 0), Mode::Write);
+    crowd.push_all(&key(2), "waiter", CROWD);
+    // So many of the readers wait, too, but not for it: as many as are looked at, but for those in the cycle.
+    crowd.push_all(&key(1), "reader", 990);
+    let closing = wait(key(0), owner("asking", 0), Mode::Write);
+    assert!(!crowd.closes(&closing));
+    // The last one in the order of their names waits for one that waits for the asking owner.
+    let last = (0..10 * CROWD).map(|number| owner("reader", number)).max();
+    let last = last.expect("there are some");
+    crowd.hold(key(3), &owner("holder", 3), Mode::Write);
+    crowd.push(wait(key(2), owner("holder", 3), Mode::Write));
+    crowd.push(wait(key(3), last, Mode::Write));
+    assert!(crowd.closes(&closing));
+    crowd.print("both ends crowded");
+}
+
+#[test]
+fn a_ring_of_locks_that_a_crowd_reads_each_is_found() {
+    const LENGTH: usize = 50;
+    let mut crowd = Crowd::default();
+    for number in 0..LENGTH {
+        read(&mut crowd, &key(number), 0, 200);
+        crowd.hold(key(number), &owner("link", number), Mode::Read);
+    }
+    crowd.hold(key(LENGTH), &owner("asking", 0), Mode::Write);
+    crowd.push_all(&key(LENGTH), "waiter", CROWD);
+    for number in 0..LENGTH {
+        crowd.push(wait(key(number + 1), owner("link", number), Mode::Write));
+    }
+    assert!(crowd.closes(&wait(key(0), owner("asking", 0), Mode::Write)));
+    crowd.print("fifty locks with two hundred readers each");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Random states of a few keys, whether or not requests could lead to them, and every wait that
 //! could begin in them.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use proptest::prelude::*;
@@ -102,12 +103,14 @@ pub(crate) fn check_every_wait(state: &State) {
     World::of(state).check_all(state);
 }
 
-/// The same where each lock that is read has so many more readers, and so many others wait elsewhere, that
-/// the search gives up among them. None of them is in a cycle, so the answers stay what they are.
+/// The same where each lock that is read has very many more readers, some of whom wait elsewhere among others, and where
+/// very many wait for each owner. None of these is in a cycle, so the answers stay what they are.
 pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
     let mut world = World::of(state);
-    world.add_readers();
+    world.add_readers(0..READERS / 2);
     world.add_others();
+    world.add_readers(READERS / 2..READERS);
+    world.add_blocked();
     world.check_all(state);
 }
 
@@ -120,40 +123,65 @@ impl World {
         }
     }
 
-    fn add_readers(&mut self) {
+    fn add_readers(&mut self, numbers: Range<usize>) {
         for (key, scene) in self.scenes.iter_mut().enumerate() {
             if scene.holds.is_empty() || scene.holds.iter().any(|(_, write)| *write) {
                 continue;
             }
             let lock = self.server.locks.get_mut(&key).expect("it is held");
-            for number in 0..READERS {
-                lock.put(crowd(number).as_ref(), stake(false, false));
+            for number in numbers.clone() {
+                let reader = crowd(number);
+                lock.put(reader.as_ref(), stake(false, false));
+                self.server.queues.has_holder(lock, reader.as_ref());
             }
-            scene.holds.push((READER, false));
+            if numbers.start == 0 {
+                scene.holds.push((READER, false));
+            }
             self.server
                 .queues
                 .observe(key_id(key).as_ref(), lock.observe());
         }
     }
 
+    /// Very many wait at another key, some of them readers of those that are read.
     fn add_others(&mut self) {
+        let others = (0..OTHERS).map(|number| crowd(READERS - WAITING + number));
+        self.add_queue("elsewhere", crowd(READERS + OTHERS).as_ref(), others);
+    }
+
+    /// Very many wait for each owner, at a key of its own.
+    fn add_blocked(&mut self) {
+        for holder in OWNERS {
+            let blocked = (0..BLOCKED).map(|number| crowd(10_000 * (holder + 1) + number));
+            self.add_queue(&format!("of-{holder}"), owner(holder).as_ref(), blocked);
+        }
+    }
+
+    fn add_queue(
+        &mut self,
+        name: &str,
+        holder: OwnerRef<'_>,
+        waiters: impl Iterator<Item = Owner>,
+    ) {
         let key = KeyId {
             db: Db(0),
-            name: Rc::from(&b"elsewhere"[..]),
+            name: Rc::from(name.as_bytes()),
         };
         let mut lock = Lock::free();
-        lock.put(crowd(READERS).as_ref(), stake(true, false));
-        for number in 0..OTHERS {
-            let other = crowd(READERS + 1 + number);
-            push_to(&mut self.server.queues, &key, other, Mode::Write, false);
+        lock.put(holder, stake(true, false));
+        for waiter in waiters {
+            push_to(&mut self.server.queues, &key, waiter, Mode::Write, false);
         }
         self.server.queues.observe(key.as_ref(), lock.observe());
     }
 }
 
-/// More than the search looks at.
+/// More than the search looks at from either end.
 const READERS: usize = 2_500;
 const OTHERS: usize = 1_000;
+const BLOCKED: usize = 300;
+/// Others that read.
+const WAITING: usize = 100;
 /// In the graph one stands for them all.
 const READER: usize = 10;
 

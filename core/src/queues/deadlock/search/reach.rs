@@ -4,7 +4,7 @@
 //! that the asking one blocks only those. They are found from whichever side has fewer.
 
 use super::super::super::waiters::{Position, SEVERAL_KEYS};
-use super::super::budget::{FIND_READER, FIND_TASK};
+use super::super::budget::{FIND_READER, FIND_TASK, MOST_TASKS};
 use super::{Exits, Holders, START, Search, Step, Target, Walker};
 use crate::observed::{Observed, ObservedReaders};
 use crate::owner::OwnerRef;
@@ -145,25 +145,50 @@ impl Search<'_> {
             self.closed = Some(step);
             return;
         }
-        let candidates = match self.among {
-            Some(among) => among.tasks().len(),
-            None => asking.queues.len() - asking.len(key),
-        };
-        if readers.len() * FIND_TASK <= candidates * FIND_READER {
-            return self.reach_each_reader(walker, step, readers);
-        }
-        self.reach_upgrades(walker, key, readers);
-        if let Some(among) = self.among {
+        let waiting = readers.waiting_len();
+        let to_find = waiting.unwrap_or_else(|| readers.len());
+        if let Some(among) = self.among
+            && among.tasks().len() * FIND_READER < to_find * FIND_TASK
+        {
+            self.reach_upgrades(walker, key, readers);
             for &task in among.tasks() {
                 self.reach_if_reading(task, walker, step, readers);
             }
             return;
         }
-        for (other, node) in asking.queues.keys.iter() {
-            if other != key && !self.is_done_here() {
-                self.reach_line_if_reading(node.line, walker, step, readers);
+        if waiting.is_some() {
+            self.reach_upgrades(walker, key, readers);
+            self.reach_waiting(walker, step, readers);
+        } else {
+            self.reach_each_reader(walker, step, readers);
+        }
+    }
+
+    /// Reaches the tasks that wait among the readers of a crowd.
+    fn reach_waiting(&mut self, walker: Walker<'_>, step: Step, readers: &ObservedReaders) {
+        let asking = self.asking;
+        let waiters = &asking.queues.waiters;
+        let most = self.budget.tasks_to_find().min(MOST_TASKS + 1);
+        let waiting = readers.waiting(most).unwrap_or_default();
+        self.budget.look(waiting.len() * FIND_TASK);
+        let tasks = waiting.iter().map(|owner| waiters.task_of(owner.as_ref()));
+        let mut tasks: Vec<u32> = tasks.filter(|task| *task != NIL).collect();
+        // Those that came last first: the others' walks are mostly part of theirs.
+        tasks.sort_unstable_by(|one, other| other.cmp(one));
+        let none_is_over = readers.next_deadline() > Some(asking.now);
+        for task in tasks {
+            if self.is_done_here() {
+                return;
+            }
+            if none_is_over && task != walker.task {
+                self.reach(task, step);
+            } else {
+                // It may be the walker itself that reads.
+                self.reach_if_reading(task, walker, step, readers);
             }
         }
+        // Of those that are left, some may be new.
+        self.passed_by |= waiting.len() == most;
     }
 
     fn reach_each_reader(&mut self, walker: Walker<'_>, step: Step, readers: &ObservedReaders) {
@@ -196,22 +221,6 @@ impl Search<'_> {
         }
     }
 
-    /// Reaches those who stand in another `line`, if their tasks are among the `readers`.
-    fn reach_line_if_reading(
-        &mut self,
-        line: u32,
-        walker: Walker<'_>,
-        step: Step,
-        readers: &ObservedReaders,
-    ) {
-        let waiters = &self.asking.queues.waiters;
-        let mut at = waiters.line_from(line, Position::FIRST);
-        while at != NIL && !self.is_done_here() {
-            self.reach_if_reading(waiters.task_at(at), walker, step, readers);
-            at = waiters.next_in_line(at);
-        }
-    }
-
     /// Reaches `task` if it is among the `readers`.
     fn reach_if_reading(
         &mut self,
@@ -223,11 +232,13 @@ impl Search<'_> {
         if self.is_done_here() {
             return;
         }
+        self.budget.look(1);
+        if !self.would_reach(task, step) {
+            return;
+        }
         self.budget.look(FIND_READER);
         let owner = self.asking.queues.waiters.node(task).waiter.owner.as_ref();
-        if self.would_reach(task, step)
-            && readers.holds_for_task(owner, Some(walker.owner), self.asking.now)
-        {
+        if readers.holds_for_task(owner, Some(walker.owner), self.asking.now) {
             self.reach(task, step);
         }
     }

@@ -1,0 +1,132 @@
+//! Cycles among very many readers and very many waiters.
+
+use mortise_harness::redis::Cmd;
+use mortise_harness::{
+    Conn, Server, bytes, cmd, command, eventually, int, is_nil, try_cmd, waiter,
+};
+
+const READERS: usize = 3_000;
+/// They wait for what is in no cycle, and so do some of the readers.
+const ELSEWHERE: usize = 3_000;
+const READERS_ELSEWHERE: usize = 500;
+/// They wait for what the asking owner holds.
+const BLOCKED: usize = 1_000;
+
+const LEASE: u64 = 3_600_000;
+
+fn send(conn: &mut Conn, commands: impl IntoIterator<Item = Cmd>) {
+    let commands: Vec<Cmd> = commands.into_iter().collect();
+    for reply in conn.pipeline(&commands) {
+        reply.expect("no error");
+    }
+}
+
+fn takes(mode: &str, key: &str, owner: &str) -> Cmd {
+    command!(mode, key, owner, LEASE)
+}
+
+/// `owner` waits for `key` by mail.
+fn waits(key: &str, owner: &str) -> Cmd {
+    let mut request = takes("LOCK.WLOCK", key, owner);
+    request
+        .arg("WAIT")
+        .arg(0)
+        .arg("MAIL")
+        .arg(format!("box of {key}"));
+    request.arg("HOLDS").arg(1);
+    request
+}
+
+fn reader(number: usize) -> String {
+    format!("reader:{number}")
+}
+
+/// `a` holds `mine`, for which a crowd waits, and after it `z`, who is one of the crowd that reads `shared`.
+fn crowded() -> (Server, Conn) {
+    let builder = Server::builder().module_arg("mail-timeout", "60000");
+    let server = builder.start();
+    let mut conn = server.connect();
+    send(
+        &mut conn,
+        [
+            takes("LOCK.WLOCK", "mine", "a"),
+            takes("LOCK.WLOCK", "elsewhere", "b"),
+        ],
+    );
+    let half = READERS / 2;
+    let reads = |number: usize| takes("LOCK.RLOCK", "shared", &reader(number));
+    send(&mut conn, (0..half).map(reads));
+    let others = (0..ELSEWHERE).map(|number| format!("other:{number}"));
+    let others = others.chain((half - READERS_ELSEWHERE..half).map(reader));
+    send(&mut conn, others.map(|owner| waits("elsewhere", &owner)));
+    send(
+        &mut conn,
+        (0..BLOCKED).map(|number| waits("mine", &format!("blocked:{number}"))),
+    );
+    send(&mut conn, (half..READERS).map(reads));
+    send(
+        &mut conn,
+        [takes("LOCK.RLOCK", "shared", "z"), waits("mine", "z")],
+    );
+    (server, conn)
+}
+
+/// `a` may not wait for `key`, because `z` reads it.
+#[track_caller]
+fn deadlocks(conn: &mut Conn, key: &str) {
+    let error = try_cmd!(conn, "LOCK.WLOCK", key, "a", LEASE, "WAIT", 0).unwrap_err();
+    let named: Vec<&str> = error.split('\'').skip(1).step_by(2).collect();
+    assert!(
+        error.starts_with("DEADLOCK ") && named == [key, "mine"],
+        "{error}"
+    );
+}
+
+/// Once `z` reads `key` no more, it may.
+#[track_caller]
+fn waits_without_z(server: &Server, conn: &mut Conn, key: &str) {
+    int(&cmd!(conn, "LOCK.RELEASE", key, "z"));
+    let before = server.gauge("waiters");
+    drop(waiter!(server, "LOCK.WLOCK", key, "a", LEASE, "WAIT", 0));
+    eventually("it has left", || server.gauge("waiters") == before);
+}
+
+#[test]
+fn a_cycle_is_found_where_crowds_are_at_both_ends_of_it() {
+    let (server, mut conn) = crowded();
+    deadlocks(&mut conn, "shared");
+    // One more reader waits, and one comes to read while it waits.
+    waits_without_z(&server, &mut conn, "shared");
+    send(&mut conn, [takes("LOCK.RLOCK", "shared", "z")]);
+    deadlocks(&mut conn, "shared");
+    // Its task waits no more.
+    send(&mut conn, [command!("LOCK.LEAVE", "mine", "z")]);
+    waits_without_z(&server, &mut conn, "shared");
+}
+
+#[test]
+fn a_cycle_through_a_crowd_is_found_wherever_its_lock_has_gone() {
+    let (server, mut conn) = crowded();
+    assert!(is_nil(&cmd!(conn, "LOCK.WLOCK", "shared", "a", LEASE)));
+    cmd!(conn, "RENAME", "shared", "renamed");
+    deadlocks(&mut conn, "renamed");
+    cmd!(conn, "COPY", "renamed", "copied");
+    deadlocks(&mut conn, "copied");
+    let payload = bytes(&cmd!(conn, "DUMP", "copied"));
+    cmd!(conn, "RESTORE", "restored", 0, payload);
+    deadlocks(&mut conn, "restored");
+    waits_without_z(&server, &mut conn, "copied");
+    deadlocks(&mut conn, "restored");
+    cmd!(conn, "DEBUG", "RELOAD");
+    deadlocks(&mut conn, "restored");
+    cmd!(conn, "MOVE", "restored", 1);
+    cmd!(conn, "SELECT", 1);
+    deadlocks(&mut conn, "restored");
+    // Passed on, it goes to one that waits for nobody.
+    int(&cmd!(conn, "LOCK.PASS", "restored", "z", "y", LEASE));
+    int(&cmd!(conn, "LOCK.PASS", "restored", "y", "z", LEASE));
+    deadlocks(&mut conn, "restored");
+    cmd!(conn, "MOVE", "restored", 0);
+    cmd!(conn, "SELECT", 0);
+    waits_without_z(&server, &mut conn, "restored");
+}
