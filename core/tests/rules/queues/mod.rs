@@ -3,6 +3,7 @@
 
 mod compare;
 mod cost;
+mod exhaustive;
 mod memory;
 mod program;
 mod reference;
