@@ -1,4 +1,4 @@
-module mortise
+module mortise.example/mortise/helpers/go
 
 go 1.26.0
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mortise"
+	mortise "mortise.example/mortise/helpers/go"
 )
 
 var background = context.Background()

@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"mortise"
-	"mortise/goredisconn"
+	mortise "mortise.example/mortise/helpers/go"
+	"mortise.example/mortise/helpers/go/goredisconn"
 )
 
 // What becomes of a lock whose process is killed or stopped, or closes in the wrong moment.

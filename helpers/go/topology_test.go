@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"mortise"
-	"mortise/goredisconn"
-	"mortise/rueidisconn"
+	mortise "mortise.example/mortise/helpers/go"
+	"mortise.example/mortise/helpers/go/goredisconn"
+	"mortise.example/mortise/helpers/go/rueidisconn"
 )
 
 type cluster []*server

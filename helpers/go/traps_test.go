@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"mortise"
-	"mortise/goredisconn"
+	mortise "mortise.example/mortise/helpers/go"
+	"mortise.example/mortise/helpers/go/goredisconn"
 )
 
 // Each trap of calling the commands by hand is a test here.

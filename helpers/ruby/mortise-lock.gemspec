@@ -8,7 +8,13 @@ Gem::Specification.new do |spec|
                      "reported losses. Needs a server with the module Mortise."
   spec.authors = ["the Mortise developers"]
   spec.licenses = ["MIT", "Apache-2.0"]
-  spec.metadata = { "rubygems_mfa_required" => "true" }
+  spec.homepage = "https://mortise.example/mortise"
+  spec.metadata = {
+    "rubygems_mfa_required" => "true",
+    "source_code_uri" => "https://mortise.example/mortise",
+    "bug_tracker_uri" => "https://mortise.example/mortise/issues",
+    "changelog_uri" => "https://mortise.example/mortise/blob/main/CHANGELOG.md"
+  }
   spec.required_ruby_version = ">= 3.0"
   spec.files = Dir["lib/**/*.rb", "README.md", "LICENSE-*"]
 end

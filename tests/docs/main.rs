@@ -6,6 +6,7 @@ mod guides;
 mod links;
 mod pages;
 mod plots;
+mod project;
 mod python;
 mod reference;
 mod security;

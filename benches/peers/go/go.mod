@@ -2,14 +2,14 @@ module mortise.invalid/peers
 
 go 1.26.0
 
-replace mortise => ../../../helpers/go
+replace mortise.example/mortise/helpers/go => ../../../helpers/go
 
 require (
 	github.com/bsm/redislock v0.9.4
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
-	mortise v0.0.0
+	mortise.example/mortise/helpers/go v0.0.0
 )
 
 require (

@@ -18,9 +18,9 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
-	"mortise"
-	"mortise/goredisconn"
-	"mortise/rueidisconn"
+	mortise "mortise.example/mortise/helpers/go"
+	"mortise.example/mortise/helpers/go/goredisconn"
+	"mortise.example/mortise/helpers/go/rueidisconn"
 )
 
 // acquire takes a lock, or fails, and then is asked again; release gives it back.

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"mortise"
+	mortise "mortise.example/mortise/helpers/go"
 )
 
 // client has connections of its own, with the settings of the program's client: it shares no pool that could be

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"mortise"
+	mortise "mortise.example/mortise/helpers/go"
 )
 
 type client struct {

@@ -21,9 +21,9 @@ import (
 	"github.com/redis/rueidis"
 	"golang.org/x/sys/unix"
 
-	"mortise"
-	"mortise/goredisconn"
-	"mortise/rueidisconn"
+	mortise "mortise.example/mortise/helpers/go"
+	"mortise.example/mortise/helpers/go/goredisconn"
+	"mortise.example/mortise/helpers/go/rueidisconn"
 )
 
 const (
