@@ -134,9 +134,13 @@ deb-test: ## Install, use, upgrade and remove the packages in a Debian of their 
 release: setup ## Pack what was built for those who do not build it: target/release-archive [ARGS=--twice compares two builds]
 	@scripts/release $(ARGS)
 
-.PHONY: package
-package: setup ## Pack the client crate, and build what was packed by itself
-	cargo package --package mortise-client --all-features --allow-dirty
+.PHONY: packages
+packages: setup ## Check that the packages of all languages can be published; none is: make packages [WITHOUT="java go"]
+	@WITHOUT="$(WITHOUT)" scripts/packages
+
+.PHONY: deny
+deny: setup ## Check licences and advisories of all crates that we depend on, with cargo-deny
+	cargo deny --workspace check
 
 .PHONY: fmt
 fmt: ## Format the code
