@@ -28,6 +28,7 @@ def ours(language, client, name):
 
 JAVA, GO_REDIS, RUEIDIS = ours("java", "Jedis", "mortise-jedis"), ours("go", "go-redis", "mortise-go-redis"), ours("go", "rueidis", "mortise-rueidis")
 PYTHON, NODE = ours("python", "redis-py", "mortise"), ours("node", "ioredis", "mortise")
+PHP = ours("php", "Laravel", "mortise")
 LIBRARIES = [
     JAVA, Library("java", "Redisson", "redisson", JAVA, modes=True),
     GO_REDIS, Library("go", "redsync", "redsync", GO_REDIS, polls=True), Library("go", "redislock", "redislock", GO_REDIS, polls=True),
@@ -35,6 +36,7 @@ LIBRARIES = [
     RUEIDIS, Library("go", "rueidislock", "rueidislock", RUEIDIS),
     PYTHON, Library("python", "redis-py Lock", "redis-py", PYTHON, polls=True),
     NODE, Library("node", "redlock", "redlock", NODE, polls=True), Library("node", "redlock-universal", "redlock-universal", NODE, polls=True),
+    PHP, Library("php", "Laravel Cache::lock", "laravel", PHP, polls=True), Library("php", "Symfony RedisStore", "symfony", PHP, polls=True, modes=True),
 ]
 
 VENV = TARGET / "venv"
@@ -44,6 +46,7 @@ COMMANDS = {
     "go": lambda: [str(TARGET / "go-driver")],
     "python": lambda: [str(VENV / "bin/python"), str(HERE / "python/driver.py")],
     "node": lambda: ["node", str(HERE / "node/driver.js")],
+    "php": lambda: ["php", str(HERE / "php/driver.php")],
 }
 
 
@@ -100,7 +103,13 @@ def node():
     return [f"{name} {tree[name]['version']}" for name in ("ioredis", "redlock", "redlock-universal")]
 
 
-BUILDERS = {"java": java, "go": go, "python": python, "node": node}
+def php():
+    """All comes with the distribution's packages."""
+    return [line for line in run(HERE, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n",
+                                 "php-laravel-framework", "php-symfony-lock").split("\n") if line]
+
+
+BUILDERS = {"java": java, "go": go, "python": python, "node": node, "php": php}
 
 
 def build(language):

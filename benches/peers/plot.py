@@ -29,4 +29,4 @@ def draw(libraries, comparisons, titles):
         if name in comparisons and comparisons[name].libraries:
             parts += panel(comparisons[name], titles[name], top)
             top += 40 + svg.ROW * len(comparisons[name].libraries) + 28
-    return svg.picture(WIDTH, max(top, 40), parts, "Lock libraries of Java, Go, Python and Node beside ours")
+    return svg.picture(WIDTH, max(top, 40), parts, "Lock libraries of Java, Go, Python, Node and PHP beside ours")

@@ -64,21 +64,23 @@ final class Clock
     private const BOOT = '/proc/uptime';
     private const STEP = 10;
 
+    private static ?bool $isBoot = null;
+
     /** What may have passed beyond the difference of two times of this clock. */
     public static function error(): int
     {
-        return self::boot() === null ? 0 : self::STEP;
+        return self::$isBoot ? self::STEP : 0;
     }
 
     public static function now(): float
     {
-        return self::boot() ?? hrtime(true) / 1e6;
-    }
-
-    private static function boot(): ?float
-    {
-        $text = @file_get_contents(self::BOOT, length: 32);
-        return $text ? (float) $text * 1000 : null;
+        $text = self::$isBoot === false ? false : @file_get_contents(self::BOOT, length: 32);
+        self::$isBoot ??= (bool) $text;
+        return match (true) {
+            (bool) $text => (float) $text * 1000,
+            self::$isBoot => INF, // it cannot be read any more: all leases are over
+            default => hrtime(true) / 1e6,
+        };
     }
 }
 

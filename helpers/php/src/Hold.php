@@ -58,6 +58,12 @@ final class Hold
         return ($info['token'] ?? null) === $this->token;
     }
 
+    /** @internal Whether at its grant at least half of the lease was left to believe in. */
+    public function isFresh(): bool
+    {
+        return $this->until - $this->since > $this->lease * 500;
+    }
+
     /** @internal Whether this process has it to give back. To a child of fork() a lock of its parent is one that it does not hold. */
     public function isOwn(): bool
     {
@@ -123,7 +129,7 @@ final class Hold
     {
         $this->mine('release');
         $this->givenUp = true;
-        $rest = (int) ceil($this->since + $atLeast * 1000 - Clock::now());
+        $rest = $atLeast > 0 ? (int) ceil($this->since + $atLeast * 1000 - Clock::now()) : 0;
         if ($rest > 0) {
             $this->keepFor($rest);
             return;

@@ -208,11 +208,12 @@ final class Locks
     /** @internal What `Lock::acquire()` does. */
     public function acquire(Lock $lock, float $wait): ?Hold
     {
-        $end = Clock::now() + 1000 * max(0, $wait);
-        for ($silent = null;; usleep(self::PAUSE)) {
-            $left = max(0, $end - Clock::now()) / 1000;
+        $now = Clock::now();
+        $end = $now + 1000 * max(0, $wait);
+        for ($silent = null;; usleep(self::PAUSE), $now = Clock::now()) {
+            $left = max(0, $end - $now) / 1000;
             try {
-                $hold = $this->attempt($lock, min($left, self::SLICE));
+                $hold = $this->attempt($lock, min($left, self::SLICE), $now);
                 if ($hold !== null || $left <= self::SLICE) {
                     return $hold;
                 }
@@ -251,12 +252,11 @@ final class Locks
     }
 
     /** One request, under one name. */
-    private function attempt(Lock $lock, float $wait): ?Hold
+    private function attempt(Lock $lock, float $wait, float $sent): ?Hold
     {
         $this->here();
         $this->sendLeaves();
         $owner = $this->owner($lock->prefix);
-        $sent = Clock::now();
         $waits = (int) ($wait * 1000);
         $hold = null;
         try {
@@ -265,7 +265,7 @@ final class Locks
                 return null;
             }
             $hold = new Hold($this, $lock->name, $owner, $token, $lock->lease, $sent);
-            return $hold->left() < $lock->lease / 2 ? $this->confirm($lock, $hold) : $hold;
+            return $hold->isFresh() ? $hold : $this->confirm($lock, $hold);
         } catch (Unavailable | Refused $trouble) {
             if ($hold !== null || ($trouble instanceof Unavailable && $trouble->sent)) {
                 $this->leave($lock->name, $owner);
