@@ -3,17 +3,18 @@
 use crate::config;
 use crate::ffi::{Context, InfoWriter};
 use crate::keys::{arrivals, dirty, leases, tokens};
+use crate::time;
+use crate::time::clock;
 use crate::time::failover::{self, Leases};
-use crate::time::{clock, grace, lateness};
 use crate::totals;
 use crate::turn::slice;
-use crate::waiting::{self, left, post, queue};
+use crate::waiting::{self, left, mail, queue};
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
     let [locks, holders] = leases::count(ctx);
     let totals = totals::get(ctx);
-    let [boxes, letters, requests] = post::get(ctx).counts();
+    let [boxes, letters, requests] = mail::boxes(ctx).counts();
     for (field, value) in [
         ("locks", locks),
         ("holders", holders),
@@ -40,12 +41,12 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("total_denied", totals.denied.get()),
         ("total_evictions", totals.evictions.get()),
         ("longest_stretch_us", slice::longest_stretch(ctx)),
-        ("grace_left_ms", grace::get(ctx).left(now)),
+        ("grace_left_ms", time::grace(ctx).left(now)),
         (
             "replicas_late",
-            u64::from(grace::get(ctx).heartbeats.are_late(now)),
+            u64::from(time::grace(ctx).heartbeats.are_late(now)),
         ),
-        ("suspect_left_ms", lateness::get(ctx).suspect_ms(now)),
+        ("suspect_left_ms", time::lateness(ctx).suspect_ms(now)),
         ("last_token", tokens::last(ctx)),
     ] {
         info.number(field, value);

@@ -6,11 +6,7 @@ use mortise_core::{Grant, Histogram};
 
 use crate::ffi::{Context, MainThread};
 
-type Times = MainThread<LazyCell<RefCell<Histogram>>>;
-
 static TOTALS: MainThread<Totals> = MainThread::new(Totals::new());
-static WAIT_TIMES: Times = MainThread::new(LazyCell::new(RefCell::default));
-static HOLD_TIMES: Times = MainThread::new(LazyCell::new(RefCell::default));
 
 pub(crate) fn get(ctx: &Context<'_>) -> &'static Totals {
     TOTALS.get(ctx)
@@ -18,12 +14,12 @@ pub(crate) fn get(ctx: &Context<'_>) -> &'static Totals {
 
 /// How long those waited who were granted out of a queue, in milliseconds.
 pub(crate) fn wait_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
-    WAIT_TIMES.get(ctx)
+    &get(ctx).wait_times
 }
 
 /// How long holds lasted, from the first grant to the last release, the pass or the end of the lease.
 pub(crate) fn hold_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
-    HOLD_TIMES.get(ctx)
+    &get(ctx).hold_times
 }
 
 /// How often things happened since the module was loaded.
@@ -40,6 +36,8 @@ pub(crate) struct Totals {
     pub(crate) deadlocks: Total,
     pub(crate) denied: Total,
     pub(crate) evictions: Total,
+    wait_times: LazyCell<RefCell<Histogram>>,
+    hold_times: LazyCell<RefCell<Histogram>>,
 }
 
 impl Totals {
@@ -57,6 +55,8 @@ impl Totals {
             deadlocks: Total::new(),
             denied: Total::new(),
             evictions: Total::new(),
+            wait_times: LazyCell::new(RefCell::default),
+            hold_times: LazyCell::new(RefCell::default),
         }
     }
 

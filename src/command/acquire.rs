@@ -12,8 +12,9 @@ use super::{check_primary, check_token, has_left};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs};
 use crate::keys::tokens;
+use crate::time;
 use crate::time::clock;
-use crate::time::{grace, last_deadline};
+use crate::time::last_deadline;
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::OpenLock;
@@ -250,7 +251,7 @@ fn acquire(
         true => Turn::Behind,
         false => Turn::First,
     };
-    let grace = grace::get(ctx).forbids_grants(lock.now);
+    let grace = time::grace(ctx).forbids_grants(lock.now);
     lock.with_live(|live| match grace {
         true => Err(live.refuse_in_grace(request)),
         false => live.acquire(request, turn, &mut tokens::clock(ctx).borrow_mut(), wall),

@@ -9,7 +9,8 @@ use super::docs;
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
 use crate::keys::{effect, leases, remains, subscription, tokens};
-use crate::time::{clock, last_deadline, lateness, role};
+use crate::time;
+use crate::time::{clock, last_deadline, role};
 use crate::waiting::queue;
 
 pub(crate) struct Apply;
@@ -56,7 +57,7 @@ impl Command for Apply {
 
 /// Remembers how late the effect may have come, for the day when this server is promoted.
 fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arrival, now: Instant) {
-    let lateness = lateness::get(ctx);
+    let lateness = time::lateness(ctx);
     match (fact, arrival) {
         (Fact::Put(_, stake) | Fact::Sole(_, stake), Arrival::ReplicaFile) => {
             lateness.on_file(stake.deadline);
@@ -72,7 +73,7 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arri
         },
         (Fact::Heartbeat(heartbeat), Arrival::Live) => {
             if let Some(stamp) = codec::stamp_of_effect(bytes) {
-                lateness.on_heartbeat(ctx, heartbeat, &stamp, now);
+                lateness.on_heartbeat(ctx, heartbeat, &stamp, last_deadline::get(ctx), now);
             }
         }
         (Fact::Drop(_) | Fact::Free | Fact::Clock, Arrival::Live) => {}

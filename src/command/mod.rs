@@ -35,8 +35,9 @@ use mortise_core::{Instant, Live, Micros, OwnerRef, Stake, Token};
 use crate::error::Error;
 use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
-use crate::time::{clock, lateness};
-use crate::time::{grace, role};
+use crate::time;
+use crate::time::clock;
+use crate::time::role;
 use crate::turn::open_lock::OpenLock;
 use crate::waiting::left;
 
@@ -66,20 +67,20 @@ fn has_left(ctx: &Context<'_>, key: Arg<'_>, owner: OwnerRef<'_>) -> bool {
     !left.is_empty() && left.has_left(ctx.key(key), owner, clock::now())
 }
 
-/// The lock, unless `owner` has nothing there that may be renewed: see [`lateness::may_revive`].
+/// The lock, unless `owner` has nothing there that may be renewed: see [`Lateness::may_revive`](time::lateness::Lateness::may_revive).
 fn revivable<'l>(lock: &'l mut OpenLock<'_>, owner: OwnerRef<'_>) -> Option<Live<'l>> {
     let (ctx, now) = (lock.ctx, lock.now);
     let live = lock.live()?;
-    if lateness::get(ctx).suspect_ms(now) == 0 {
+    if time::lateness(ctx).suspect_ms(now) == 0 {
         return Some(live);
     }
-    let may = |stake: Stake| lateness::may_revive(ctx, &stake, now);
+    let may = |stake: Stake| time::lateness(ctx).may_revive(&stake, now);
     live.hold(owner).is_some_and(may).then_some(live)
 }
 
 /// Refuses to renew while another primary may still be granting.
 fn check_renewable(ctx: &Context<'_>, now: Instant) -> Result<(), Error> {
-    match grace::get(ctx).forbids_renewals(now) {
+    match time::grace(ctx).forbids_renewals(now) {
         0 => Ok(()),
         left => Err(Error::TryAgain(left)),
     }

@@ -7,7 +7,8 @@ use super::parse::Parse;
 use super::{check_primary, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs};
-use crate::time::{clock, grace};
+use crate::time;
+use crate::time::clock;
 use crate::turn::open_lock::OpenLock;
 
 pub(crate) struct Pass;
@@ -61,8 +62,8 @@ fn pass(lock: &mut OpenLock<'_>, call: &Call<'_>) -> Result<Option<Token>, Error
     if held.is_none() {
         return Ok(None);
     }
-    if grace::get(ctx).forbids_grants(now) {
-        return Err(Error::NotGranting(grace::get(ctx).left(now)));
+    if time::grace(ctx).forbids_grants(now) {
+        return Err(Error::NotGranting(time::grace(ctx).left(now)));
     }
     if has_left(ctx, *key, pass.new_owner) {
         return Err(Error::Left);

@@ -5,37 +5,14 @@
 //! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
 //! the command that it is called from: here just what is wanted, see [`retell_ahead`].
 
-use std::cell::{Cell, LazyCell, RefCell};
+use mortise_core::{HomeKey, KeyId, KeyRef};
 
-use mortise_core::{Deque, HomeKey, Homes, KeyId, KeyRef, Map};
-
-use crate::ffi::{Access, Context, MainThread, Swap, Value};
+use crate::ffi::{Access, Context, Swap, Value};
 use crate::keys::effect;
 use crate::keys::leases;
+use crate::keys::state::{self, Arrivals};
 use crate::keys::subscription;
 use crate::time::{alarms, clock, role};
-
-static ARRIVALS: MainThread<LazyCell<RefCell<Arrivals>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
-/// A load has come to its end since the last look at marks.
-static LOADED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
-
-/// The AOF is to be told of what came in the last full sync.
-static RETELLS_SYNCED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
-
-/// The locks that came.
-#[derive(Debug, Default)]
-struct Arrivals {
-    queue: Deque<HomeKey>,
-    /// Those that are in the lease order, and are told of when the server's pause is over.
-    held_back: Deque<HomeKey>,
-    /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
-    /// leases.
-    restored: Map<HomeKey, ()>,
-    /// Where the databases are now: a million names stay as they are when two databases change places.
-    homes: Homes,
-}
 
 impl Arrivals {
     /// The next one, and whether it was held back.
@@ -62,36 +39,36 @@ impl Arrivals {
 
 /// None is waiting to be looked at.
 pub(crate) fn none(ctx: &Context<'_>) -> bool {
-    ARRIVALS.get(ctx).borrow().queue.is_empty()
+    state::get(ctx).arrivals.borrow().queue.is_empty()
 }
 
 /// How many are waiting to be looked at.
 pub(crate) fn len(ctx: &Context<'_>) -> usize {
-    ARRIVALS.get(ctx).borrow().queue.len()
+    state::get(ctx).arrivals.borrow().queue.len()
 }
 
 /// How many have been looked at, and wait until writes are paused no more.
 pub(crate) fn held_back(ctx: &Context<'_>) -> usize {
-    ARRIVALS.get(ctx).borrow().held_back.len()
+    state::get(ctx).arrivals.borrow().held_back.len()
 }
 
 /// There are locks to look at now.
 pub(crate) fn are_due(ctx: &Context<'_>) -> bool {
-    let arrivals = ARRIVALS.get(ctx).borrow();
+    let arrivals = state::get(ctx).arrivals.borrow();
     !arrivals.queue.is_empty()
         || (!arrivals.held_back.is_empty() && !ctx.avoid_replication_traffic())
 }
 
 /// A load is complete.
 pub(crate) fn on_loaded(ctx: &Context<'_>) {
-    LOADED.get(ctx).set(true);
+    state::get(ctx).loaded.set(true);
 }
 
 /// The event loop turns: after a load, does the AOF have to be told of what came?
 pub(crate) fn look_at_load(ctx: &Context<'_>) {
-    if LOADED.get(ctx).take() {
-        RETELLS_SYNCED
-            .get(ctx)
+    if state::get(ctx).loaded.take() {
+        state::get(ctx)
+            .retells_synced
             .set(effect::aof_begins_with_sync(ctx));
     }
 }
@@ -99,7 +76,7 @@ pub(crate) fn look_at_load(ctx: &Context<'_>) {
 /// A lock came to a key by COPY or from a file.
 pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>) {
     // It may be a copy of one that was restored just now.
-    let restored = !ARRIVALS.get(ctx).borrow().restored.is_empty();
+    let restored = !state::get(ctx).arrivals.borrow().restored.is_empty();
     push(ctx, key, restored);
 }
 
@@ -110,7 +87,7 @@ pub(crate) fn mark_restored(ctx: &Context<'_>, key: KeyRef<'_>) {
 
 fn push(ctx: &Context<'_>, key: KeyRef<'_>, restored: bool) {
     subscription::subscribe_once(ctx);
-    let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
+    let mut arrivals = state::get(ctx).arrivals.borrow_mut();
     let key = arrivals.homes.home_key(key);
     if restored {
         arrivals.restored.insert(key.clone(), ());
@@ -123,18 +100,18 @@ fn push(ctx: &Context<'_>, key: KeyRef<'_>, restored: bool) {
 /// Two databases have changed places, and with them what came there.
 pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
     let Swap(one, other) = swap;
-    let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
+    let mut arrivals = state::get(ctx).arrivals.borrow_mut();
     arrivals.homes.swap(one, other);
 }
 
 /// Locks that came by RESTORE or in a full sync are to be told of once more.
 fn retells(ctx: &Context<'_>) -> bool {
-    role::is_primary(ctx) || RETELLS_SYNCED.get(ctx).get()
+    role::is_primary(ctx) || state::get(ctx).retells_synced.get()
 }
 
 /// Tells of a restored lock ahead of the command that takes it from its key: a RENAME then takes the leases along.
 pub(crate) fn retell_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
-    if !ARRIVALS.get(ctx).borrow().is_restored(key) || !retells(ctx) {
+    if !state::get(ctx).arrivals.borrow().is_restored(key) || !retells(ctx) {
         return;
     }
     if ctx.avoid_replication_traffic() {
@@ -160,7 +137,7 @@ pub(crate) enum Entered {
 /// Enters the first lock that came into the lease order.
 pub(crate) fn enter_next(ctx: &Context<'_>) -> Entered {
     let paused = ctx.avoid_replication_traffic();
-    let mut arrivals = ARRIVALS.get(ctx).borrow_mut();
+    let mut arrivals = state::get(ctx).arrivals.borrow_mut();
     let Some((arrival, was_held_back)) = arrivals.next(paused) else {
         return Entered::None;
     };

@@ -10,13 +10,13 @@
 //! the command replicates itself verbatim, which reaches nobody, costs nothing, and keeps the
 //! server's count of changes, on which `save` points live.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
 use mortise_core::codec::{self, Effect, Fact, Heartbeat, Stamp};
 use mortise_core::{Db, Instant, Lock};
 
-use crate::ffi::{Arg, Context, MainThread};
+use crate::ffi::{Arg, Context};
+use crate::keys::state;
 use crate::keys::subscription;
 use crate::keys::tokens;
 use crate::time::alarms;
@@ -29,21 +29,9 @@ pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
 /// How often the server is asked whether it has replicas, in milliseconds.
 const ASK_EVERY: u64 = 1_000;
 
-static BUFFER: MainThread<RefCell<Vec<u8>>> = MainThread::new(RefCell::new(Vec::new()));
-
-/// A replica or the AOF may hear an effect.
-static LISTENING: MainThread<Cell<bool>> = MainThread::new(Cell::new(true));
-
-/// When the server was last asked whether it has replicas.
-static ASKED_FOR_REPLICAS: MainThread<Cell<Instant>> =
-    MainThread::new(Cell::new(Instant::from_millis(0)));
-
-/// Replicas and the AOF are to be told how far the token clock has come.
-static TOKEN_CLOCK_DUE: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
-
 /// From now on a replica or the AOF may listen.
 pub(crate) fn may_be_heard(ctx: &Context<'_>) {
-    LISTENING.get(ctx).set(true);
+    state::get(ctx).listening.set(true);
 }
 
 /// Sends `effect`, decided at `now`, to replicas and the AOF, if they listen; the key counts as changed.
@@ -52,7 +40,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
         return;
     }
     ctx.signal_modified(key);
-    let mut buffer = BUFFER.get(ctx).borrow_mut();
+    let mut buffer = state::get(ctx).buffer.borrow_mut();
     buffer.clear();
     codec::encode_effect(
         effect,
@@ -65,7 +53,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
 
 /// True if nobody listens, so that no effect need be made: the key counts as changed.
 pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
-    if LISTENING.get(ctx).get() {
+    if state::get(ctx).listening.get() {
         return false;
     }
     ctx.signal_modified(key);
@@ -77,11 +65,11 @@ pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
 /// time of the DUMP, but the leases began anew: an AOF that is loaded later would end them early. The same after a full
 /// sync where the AOF begins with what the primary sent and stamped.
 pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
-    if !LISTENING.get(ctx).get() {
+    if !state::get(ctx).listening.get() {
         return;
     }
     let stamp = clock::stamp_at(now);
-    let mut buffer = BUFFER.get(ctx).borrow_mut();
+    let mut buffer = state::get(ctx).buffer.borrow_mut();
     for (owner, stake) in lock.holds() {
         buffer.clear();
         let effect = Effect::Put(owner.as_ref(), stake);
@@ -100,19 +88,19 @@ pub(crate) fn aof_begins_with_sync(ctx: &Context<'_>) -> bool {
 
 /// The token clock is to be told of once the event loop turns.
 pub(crate) fn send_token_clock_later(ctx: &Context<'_>) {
-    TOKEN_CLOCK_DUE.get(ctx).set(true);
+    state::get(ctx).token_clock_due.set(true);
     alarms::at_end_of_turn(ctx);
 }
 
 /// The token clock is to be told of, and may be now.
 pub(crate) fn token_clock_is_due(ctx: &Context<'_>) -> bool {
-    TOKEN_CLOCK_DUE.get(ctx).get() && !ctx.avoid_replication_traffic()
+    state::get(ctx).token_clock_due.get() && !ctx.avoid_replication_traffic()
 }
 
 /// Tells replicas and the AOF how far the token clock has come, if they are to be told now.
 pub(crate) fn send_token_clock_if_due(ctx: &Context<'_>) {
     if token_clock_is_due(ctx) {
-        TOKEN_CLOCK_DUE.get(ctx).set(false);
+        state::get(ctx).token_clock_due.set(false);
         send_token_clock(ctx);
     }
 }
@@ -144,21 +132,21 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
 
 /// From the cron: clears `listening` if nobody does.
 pub(crate) fn look_for_listeners(ctx: &Context<'_>, now: Instant) {
-    let asked = ASKED_FOR_REPLICAS.get(ctx).get();
+    let asked = state::get(ctx).asked_for_replicas.get();
     // Without locks nobody tells of forks.
-    if !LISTENING.get(ctx).get()
+    if !state::get(ctx).listening.get()
         || !subscription::is_subscribed(ctx)
         || now.millis_since(asked) < ASK_EVERY
     {
         return;
     }
-    ASKED_FOR_REPLICAS.get(ctx).set(now);
+    state::get(ctx).asked_for_replicas.set(now);
     if !role::is_primary(ctx) || ctx.has_aof() || ctx.is_cluster() {
         return;
     }
     let fields = [c"connected_slaves", c"repl_backlog_active"];
     if ctx.server_info(c"replication", fields) == [Some(0), Some(0)] {
-        LISTENING.get(ctx).set(false);
+        state::get(ctx).listening.set(false);
     }
 }
 
@@ -170,7 +158,7 @@ pub(crate) fn pass_on(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, last: u
         Fact::Sole(owner, stake) if ctx.has_aof() => Effect::Sole(*owner, *stake),
         _ => return ctx.replicate_verbatim(),
     };
-    let mut buffer = BUFFER.get(ctx).borrow_mut();
+    let mut buffer = state::get(ctx).buffer.borrow_mut();
     buffer.clear();
     codec::encode_effect(&effect, last, here, &mut buffer);
     ctx.replicate(APPLY, name, &buffer);

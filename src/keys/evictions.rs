@@ -6,64 +6,55 @@
 //! is in force. The event comes after the value has gone, and right after the type's `unlink`, which
 //! tells what it was.
 
-use std::cell::{Cell, RefCell};
+use mortise_core::{KeyRef, Lock};
 
-use mortise_core::{KeyId, KeyRef, Lock};
-
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
+use crate::keys::state;
 use crate::time::alarms;
 use crate::totals;
 
-/// The setting that allows evictions is still to be looked at.
-static POLICY_UNKNOWN: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
-
-/// The server tells of evictions.
-static WATCHED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
-
-/// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
-/// evictions are watched.
-static LAST_UNLINKED: MainThread<RefCell<Option<KeyId>>> = MainThread::new(RefCell::new(None));
-
 /// The policy is to be looked at when the event loop turns: callbacks must not ask the server for settings.
 pub(crate) fn look_at_policy_later(ctx: &Context<'_>) {
-    POLICY_UNKNOWN.get(ctx).set(true);
+    state::get(ctx).policy_unknown.set(true);
     alarms::at_end_of_turn(ctx);
 }
 
 /// The event loop turns: looks at the policy if that was put off.
 pub(crate) fn look_at_policy_if_unknown(ctx: &Context<'_>) {
-    if POLICY_UNKNOWN.get(ctx).take() {
+    if state::get(ctx).policy_unknown.take() {
         look_at_policy(ctx);
     }
 }
 
 /// When locks come to this server, and whenever a setting has changed.
 pub(crate) fn look_at_policy(ctx: &Context<'_>) {
-    if WATCHED.get(ctx).get() {
+    if state::get(ctx).watches_evictions.get() {
         return;
     }
     let policy = ctx.setting_text(c"maxmemory-policy");
     if policy.is_some_and(|policy| policy.starts_with(b"allkeys")) {
-        WATCHED.get(ctx).set(ctx.subscribe_to_evictions());
+        state::get(ctx)
+            .watches_evictions
+            .set(ctx.subscribe_to_evictions());
     }
 }
 
 /// A lock has lost its key. A lock that is free has been released, and its key goes with it.
 pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, lock: &Lock) {
-    if WATCHED.get(ctx).get() && !lock.is_free() {
-        *LAST_UNLINKED.get(ctx).borrow_mut() = Some(key.to_id());
+    if state::get(ctx).watches_evictions.get() && !lock.is_free() {
+        *state::get(ctx).last_unlinked.borrow_mut() = Some(key.to_id());
         alarms::at_end_of_turn(ctx);
     }
 }
 
 /// The event loop turns: whatever lost its lock did not lose it to an eviction that is still to be told.
 pub(crate) fn forget_unlinked(ctx: &Context<'_>) {
-    LAST_UNLINKED.get(ctx).take();
+    state::get(ctx).last_unlinked.take();
 }
 
 /// The server has evicted a key, of whatever type.
 pub(crate) fn on_evicted(ctx: &Context<'_>, name: &[u8]) {
-    let unlinked = LAST_UNLINKED.get(ctx).take();
+    let unlinked = state::get(ctx).last_unlinked.take();
     let was_lock = unlinked.is_some_and(|last| last.db == ctx.db() && *last.name == *name);
     if !was_lock {
         return;

@@ -2,33 +2,17 @@
 //! locks by those who change them. Primaries act on it; replicas keep it so that promotion costs
 //! nothing.
 
-use std::cell::{LazyCell, RefCell};
-use std::collections::BTreeSet;
+use mortise_core::{Db, Instant, KeyId, KeyRef, LeaseId, LeaseOrder, ShortBytes};
 
-use mortise_core::{
-    Db, HomeKey, Homes, Instant, KeyId, KeyRef, LeaseId, LeaseOrder, LeaseTables, ShortBytes,
-};
-
-use crate::ffi::{Context, MainThread, Swap, Value};
+use crate::ffi::{Context, Swap, Value};
 use crate::keys::remains;
+use crate::keys::state;
 use crate::keys::strays;
 use crate::time::{clock, last_deadline, role};
 
-static TABLES: MainThread<RefCell<LeaseTables>> = MainThread::new(RefCell::new(LeaseTables::new()));
-
-/// Locks with holds whose lease is over, too many to have been dropped at once. They change places with their database.
-static CROWDED: MainThread<LazyCell<RefCell<Crowded>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
-#[derive(Debug, Default)]
-struct Crowded {
-    keys: BTreeSet<HomeKey>,
-    homes: Homes,
-}
-
 /// How many locks are held, and how many hold them.
 pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
-    let tables = TABLES.get(ctx).borrow();
+    let tables = state::get(ctx).tables.borrow();
     let [locks, holders] = strays::count(ctx);
     [tables.locks() + locks, tables.holders() + holders]
 }
@@ -43,21 +27,21 @@ pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
 
 /// Holds of the lock at the key are still to be dropped whose lease is over.
 pub(crate) fn mark_crowded(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let mut crowded = CROWDED.get(ctx).borrow_mut();
+    let mut crowded = state::get(ctx).crowded.borrow_mut();
     let key = crowded.homes.home_key(key);
     crowded.keys.insert(key);
 }
 
 /// One of the locks of which holds are still to be dropped.
 pub(crate) fn take_crowded(ctx: &Context<'_>) -> Option<KeyId> {
-    let mut crowded = CROWDED.get(ctx).borrow_mut();
+    let mut crowded = state::get(ctx).crowded.borrow_mut();
     let first = crowded.keys.pop_first()?;
     Some(crowded.homes.key_of(&first))
 }
 
 /// There is no such lock.
 pub(crate) fn none_crowded(ctx: &Context<'_>) -> bool {
-    CROWDED.get(ctx).borrow().keys.is_empty()
+    state::get(ctx).crowded.borrow().keys.is_empty()
 }
 
 /// Bytes of an entry whose key has a name of `name_len` bytes.
@@ -79,7 +63,7 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
         deadline = live;
     }
     strays::leave(ctx, value);
-    let mut tables = TABLES.get(ctx).borrow_mut();
+    let mut tables = state::get(ctx).tables.borrow_mut();
     let holders = value.lock.len() as u32;
     let listed = tables.follow(key, value.listed(), holders, deadline, now);
     value.set_listed(listed);
@@ -88,7 +72,7 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
 /// The lock has left the key: takes it out of the table. If it is held, it may live on under another name.
 pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     if let Some(listed) = value.listed() {
-        let mut tables = TABLES.get(ctx).borrow_mut();
+        let mut tables = state::get(ctx).tables.borrow_mut();
         tables.forget(key, listed);
         value.set_stray(None);
     }
@@ -100,18 +84,18 @@ pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
 
 /// A lock whose first lease is over: its database and entry, and its name copied into `name`.
 pub(crate) fn due(ctx: &Context<'_>, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
-    TABLES.get(ctx).borrow_mut().due(now, name)
+    state::get(ctx).tables.borrow_mut().due(now, name)
 }
 
 /// Looks again in `ms` at an entry that could not be settled.
 pub(crate) fn put_off(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant, ms: u64) {
-    let mut tables = TABLES.get(ctx).borrow_mut();
+    let mut tables = state::get(ctx).tables.borrow_mut();
     tables.put_off(db, id, now.after(ms));
 }
 
 /// Drops an entry that was settled and is due nevertheless, so that no key belongs to it.
 pub(crate) fn drop_stale(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant) {
-    TABLES.get(ctx).borrow_mut().drop_stale(db, id, now);
+    state::get(ctx).tables.borrow_mut().drop_stale(db, id, now);
 }
 
 /// The database, or every one, is emptied.
@@ -119,14 +103,14 @@ pub(crate) fn clear(ctx: &Context<'_>, db: Option<Db>) {
     if db.is_none() {
         strays::forget_all(ctx);
     }
-    let gone = TABLES.get(ctx).borrow_mut().clear(db);
+    let gone = state::get(ctx).tables.borrow_mut().clear(db);
     remains::keep_tables(ctx, gone);
 }
 
 /// Two databases have changed places.
 pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    TABLES.get(ctx).borrow_mut().swap(one, other);
-    CROWDED.get(ctx).borrow_mut().homes.swap(one, other);
+    state::get(ctx).tables.borrow_mut().swap(one, other);
+    state::get(ctx).crowded.borrow_mut().homes.swap(one, other);
 }
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.

@@ -2,6 +2,9 @@
 //!
 //! Used by `waiting`, `turn` and `command`; uses `time` and `ffi`. It decides nothing about who may hold: that is the
 //! core's.
+//!
+//! What the room knows is in `state`, and nowhere else but for the list of locks that other threads free (`strays`). A
+//! function borrows one part of it for as long as it looks at it, and drops the borrow before it calls the server.
 
 pub(crate) mod arrivals;
 pub(crate) mod dirty;
@@ -10,6 +13,7 @@ pub(crate) mod evictions;
 pub(crate) mod leases;
 pub(crate) mod remains;
 pub(crate) mod saved;
+mod state;
 pub(crate) mod strays;
 pub(crate) mod subscription;
 pub(crate) mod tokens;

@@ -1,32 +1,11 @@
 //! Crowds of holds that ended together, of locks and tables that are gone: dropped, and told of, a
 //! few at a time. The sweep begins it.
 
-use std::cell::RefCell;
+use mortise_core::{KeyRef, LeaseTables, Remains, Stake};
 
-use mortise_core::{Deque, KeyId, KeyRef, LeaseTables, Remains, Stake};
-
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
+use crate::keys::state::{self, Crowd, Crowds};
 use crate::totals;
-
-static CROWDS: MainThread<RefCell<Crowds>> = MainThread::new(RefCell::new(Crowds {
-    locks: Deque::new(),
-    tables: Vec::new(),
-}));
-
-/// What is still to be dropped.
-#[derive(Debug)]
-struct Crowds {
-    locks: Deque<Crowd>,
-    tables: Vec<LeaseTables>,
-}
-
-#[derive(Debug)]
-struct Crowd {
-    key: KeyId,
-    holds: Box<Remains>,
-    /// Their leases were over, and nobody has been told yet.
-    ended: bool,
-}
 
 /// Holds of the lock at the key whose leases are over.
 pub(crate) fn keep_ended(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>) {
@@ -39,7 +18,7 @@ pub(crate) fn keep_dropped(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remain
 }
 
 fn keep(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>, ended: bool) {
-    CROWDS.get(ctx).borrow_mut().locks.push_back(Crowd {
+    state::get(ctx).crowds.borrow_mut().locks.push_back(Crowd {
         key: key.to_id(),
         holds,
         ended,
@@ -49,13 +28,13 @@ fn keep(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>, ended: bool) {
 /// Tables of databases that were emptied.
 pub(crate) fn keep_tables(ctx: &Context<'_>, tables: LeaseTables) {
     if !tables.is_empty() {
-        CROWDS.get(ctx).borrow_mut().tables.push(tables);
+        state::get(ctx).crowds.borrow_mut().tables.push(tables);
     }
 }
 
 /// Drops one hold, or some entries of a table. False if there is none.
 pub(crate) fn step(ctx: &Context<'_>) -> bool {
-    let mut crowds = CROWDS.get(ctx).borrow_mut();
+    let mut crowds = state::get(ctx).crowds.borrow_mut();
     let Some(first) = crowds.locks.front_mut() else {
         return crowds.drop_some_of_a_table();
     };
@@ -91,7 +70,7 @@ impl Crowds {
 
 /// There is nothing to drop.
 pub(crate) fn is_empty(ctx: &Context<'_>) -> bool {
-    CROWDS.get(ctx).borrow().is_empty()
+    state::get(ctx).crowds.borrow().is_empty()
 }
 
 /// The lease of a hold was over.

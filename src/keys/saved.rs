@@ -5,7 +5,8 @@ use mortise_core::{Instant, Lock, Token};
 
 use crate::ffi::{Context, Source, Value};
 use crate::keys::tokens;
-use crate::time::{clock, last_deadline, lateness};
+use crate::time;
+use crate::time::{clock, last_deadline};
 
 /// For RDB and DUMP.
 pub(crate) fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {
@@ -87,16 +88,16 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], lock: &Lock, source: Source, n
     match source {
         Source::Sync => {
             if let Some(stamp) = codec::stamp_of_lock(bytes) {
-                lateness::get(ctx).on_synced(ctx, &stamp, now);
+                time::lateness(ctx).on_synced(ctx, &stamp, last_deadline::get(ctx), now);
             }
         }
         Source::ReplicaFile => {
             for (_, stake) in lock.holds() {
-                lateness::get(ctx).on_file(stake.deadline);
+                time::lateness(ctx).on_file(stake.deadline);
             }
         }
         // Its stamp tells when it was dumped, by whomever.
-        Source::Primary | Source::Either => lateness::get(ctx).on_unstamped(),
+        Source::Primary | Source::Either => time::lateness(ctx).on_unstamped(),
         Source::File | Source::Client => {}
     }
 }

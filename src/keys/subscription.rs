@@ -1,16 +1,12 @@
 //! Hearing of all that matters to locks, once there are any.
 
-use std::cell::Cell;
-
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::keys::evictions;
-
-/// The server tells of all that matters to locks.
-static SUBSCRIBED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+use crate::keys::state;
 
 /// A lock comes to this server, or a wait, or word of the token clock: from now on it has to know of more.
 pub(crate) fn subscribe_once(ctx: &Context<'_>) {
-    if SUBSCRIBED.get(ctx).replace(true) {
+    if state::get(ctx).subscribed.replace(true) {
         return;
     }
     if !ctx.subscribe_for_locks() {
@@ -23,5 +19,5 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
 }
 
 pub(crate) fn is_subscribed(ctx: &Context<'_>) -> bool {
-    SUBSCRIBED.get(ctx).get()
+    state::get(ctx).subscribed.get()
 }

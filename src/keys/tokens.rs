@@ -4,12 +4,11 @@ use std::cell::RefCell;
 
 use mortise_core::{Token, TokenClock};
 
-use crate::ffi::{Context, MainThread};
-
-static CLOCK: MainThread<RefCell<TokenClock>> = MainThread::new(RefCell::new(TokenClock::new()));
+use crate::ffi::Context;
+use crate::keys::state;
 
 pub(crate) fn clock(ctx: &Context<'_>) -> &'static RefCell<TokenClock> {
-    CLOCK.get(ctx)
+    &state::get(ctx).tokens
 }
 
 /// The last token handed out or seen, 0 for none.

@@ -3,21 +3,16 @@
 //! The server's timers compare wall-clock time, so a step of that clock fires them early or late. The answer
 //! re-checks on the boot-time clock, and the cron event starts them anew where they are late, see [`back_up`].
 
-use std::cell::Cell;
-
 use mortise_core::Instant;
 
-use crate::ffi::{Alarm, Context, MainThread};
+use crate::ffi::{Alarm, Context};
 use crate::time::clock;
-use crate::time::grace;
+use crate::time::state;
 
 /// How often leases are looked at, in milliseconds.
 pub(crate) const SWEEP_EVERY: u64 = 100;
 /// How late a timer may be before the cron starts it anew, in milliseconds.
 const LATE: u64 = 20;
-
-/// When the timer for what is due next comes.
-static DUE: MainThread<Cell<Option<Instant>>> = MainThread::new(Cell::new(None));
 
 /// Sees to it that marks and decided waiters are looked at before the event loop turns.
 pub(crate) fn at_end_of_turn(ctx: &Context<'_>) {
@@ -47,7 +42,7 @@ pub(crate) fn sweep_in(ctx: &Context<'_>, ms: u64) {
 
 /// Something is due at `next`, unless something is due before.
 pub(crate) fn due_at(ctx: &Context<'_>, next: Instant) {
-    let due = DUE.get(ctx);
+    let due = &state::get(ctx).due;
     if due.get().is_some_and(|at| at <= next) {
         return;
     }
@@ -62,7 +57,7 @@ pub(crate) fn end_of_turn_has_come(ctx: &Context<'_>) {
 
 /// What is due is looked at now.
 pub(crate) fn due_has_come(ctx: &Context<'_>) {
-    DUE.get(ctx).set(None);
+    state::get(ctx).due.set(None);
 }
 
 /// One of the timers that come at once, or nearly, is under way.
@@ -72,10 +67,10 @@ pub(crate) fn any_at_once(ctx: &Context<'_>) -> bool {
 
 /// From the cron: a wall clock that stepped back has put the timers off, so start others.
 pub(crate) fn back_up(ctx: &Context<'_>, now: Instant) {
-    if now.millis_since(grace::get(ctx).ticked()) > SWEEP_EVERY + LATE {
+    if now.millis_since(state::get(ctx).grace.ticked()) > SWEEP_EVERY + LATE {
         sweep_in(ctx, 0);
     }
-    if let Some(at) = DUE.get(ctx).get()
+    if let Some(at) = state::get(ctx).due.get()
         && now.millis_since(at) > LATE
     {
         ctx.start_timer(0, Alarm::Due);

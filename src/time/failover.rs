@@ -3,14 +3,13 @@
 //! Every hold that replication lost must have run out before a promoted server grants anything,
 //! and by then the old primary must have stopped. `INFO lock` answers, and names what is missing.
 
-use std::cell::Cell;
-
 use mortise_core::{Instant, Lease};
 
 use crate::config;
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::time::lag::{self, MARGIN};
 use crate::time::role;
+use crate::time::state;
 
 /// The leases that the promise has to outlast.
 #[derive(Clone, Copy, Debug)]
@@ -61,18 +60,15 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
     missing
 }
 
-/// The grace and the longest lease that a warning was last considered for.
-static WARNED_OF: MainThread<Cell<(u64, u64)>> = MainThread::new(Cell::new((0, 0)));
-
 /// The server has become a primary: what was warned of may be new to who reads its log.
 pub(crate) fn forget_warning(ctx: &Context<'_>) {
-    WARNED_OF.get(ctx).take();
+    state::get(ctx).warned_of.take();
 }
 
 /// Says once of a pair of settings that the grace is too short for the leases.
 pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
     let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
-    let known = WARNED_OF.get(ctx).replace((grace, max_lease)) == (grace, max_lease);
+    let known = state::get(ctx).warned_of.replace((grace, max_lease)) == (grace, max_lease);
     if known || grace == 0 || max_lease <= grace {
         return;
     }

@@ -14,27 +14,19 @@
 //!
 //! All of it on the boot-time clock.
 
-use std::cell::{Cell, LazyCell};
+use std::cell::Cell;
 
 use mortise_core::Instant;
 
-use crate::config;
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::time::clock;
 use crate::time::heartbeats::{Heartbeats, NEXT_LOOK};
 use crate::time::lag::{self, DEFAULT_LAG, MARGIN};
-use crate::time::role;
 
 /// How long the event loop may be away before the server mistrusts itself, in milliseconds.
 const STALL: u64 = 1_000;
 /// How often the setting is read, in milliseconds.
 const READ_EVERY: u64 = 1_000;
-
-static GRACE: MainThread<LazyCell<Grace>> = MainThread::new(LazyCell::new(Grace::default));
-
-pub(crate) fn get(ctx: &Context<'_>) -> &'static Grace {
-    GRACE.get(ctx)
-}
 
 /// What forbids granting and renewing.
 #[derive(Debug, Default)]
@@ -48,7 +40,7 @@ pub(crate) struct Grace {
     /// Waiters are to be let in when all of it is over.
     pending: Cell<bool>,
     /// The log says that nothing is granted.
-    logged: Cell<bool>,
+    pub(super) logged: Cell<bool>,
     /// The last tick of the sweep timer.
     ticked: Cell<Instant>,
     /// Wall clock less boot-time clock at the last tick, in milliseconds.
@@ -102,7 +94,7 @@ impl Grace {
         left.max(if late { NEXT_LOOK } else { 0 })
     }
 
-    fn ends(&self) -> Instant {
+    pub(super) fn ends(&self) -> Instant {
         self.until.get().max(self.stalled_until.get())
     }
 
@@ -185,33 +177,4 @@ impl Grace {
 
 fn offset(now: Instant) -> i64 {
     (clock::wall().0 / 1_000) as i64 - now.as_millis() as i64
-}
-
-/// At the entry of a command: the stall guard is only up where a grace is configured.
-pub(crate) fn look_for_stall(ctx: &Context<'_>, now: Instant) {
-    if config::grace(ctx) > 0 && role::is_primary(ctx) {
-        get(ctx).look_for_stall(ctx, now);
-    }
-}
-
-/// Says in the log that a grace begins, and why.
-pub(crate) fn log_begin(ctx: &Context<'_>, grace: u64, why: &str) {
-    if grace > 0 && role::is_primary(ctx) {
-        get(ctx).logged.set(true);
-        ctx.notice(&format!(
-            "{why}: for {grace} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
-             does not know of"
-        ));
-    }
-}
-
-/// Says in the log that it is over, once it is.
-pub(crate) fn log_end(ctx: &Context<'_>, now: Instant) {
-    let grace = get(ctx);
-    if grace.logged.get() && grace.ends() <= now {
-        grace.logged.set(false);
-        if role::is_primary(ctx) {
-            ctx.notice("the grace is over: locks are granted");
-        }
-    }
 }

@@ -21,20 +21,13 @@
 //! suspect. One moment per server says it all: leases are no longer than `lock.max-lease`, so what came from the
 //! predecessor has ended when the grace has, and whatever ends later was granted or renewed here.
 
-use std::cell::{Cell, LazyCell};
+use std::cell::Cell;
 
 use mortise_core::codec::{BootId, Heartbeat, Stamp};
 use mortise_core::{Instant, Stake};
 
 use crate::config;
-use crate::ffi::{Context, MainThread};
-use crate::time::last_deadline;
-
-static LATENESS: MainThread<LazyCell<Lateness>> = MainThread::new(LazyCell::new(Lateness::default));
-
-pub(crate) fn get(ctx: &Context<'_>) -> &'static Lateness {
-    LATENESS.get(ctx)
-}
+use crate::ffi::Context;
 
 /// So late that everything is suspect.
 const UNKNOWN: u64 = u64::MAX;
@@ -134,9 +127,16 @@ impl Lateness {
         }));
     }
 
-    /// A lock came in a full sync, stamped when it was written. Prompt it cannot be.
-    pub(crate) fn on_synced(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant) {
-        self.compare_with(ctx, stamp.boot_id);
+    /// A lock came in a full sync, stamped when it was written. Prompt it cannot be. `last_deadline`: the latest end of a
+    /// lease that came here.
+    pub(crate) fn on_synced(
+        &self,
+        ctx: &Context<'_>,
+        stamp: &Stamp,
+        last_deadline: Instant,
+        now: Instant,
+    ) {
+        self.compare_with(stamp.boot_id, last_deadline);
         self.measure(ctx, stamp, now, false);
     }
 
@@ -158,15 +158,16 @@ impl Lateness {
         self.unmeasured.set(true);
     }
 
-    /// The primary's heartbeat.
+    /// The primary's heartbeat. `last_deadline` as in [`Self::on_synced`].
     pub(crate) fn on_heartbeat(
         &self,
         ctx: &Context<'_>,
         heartbeat: &Heartbeat,
         stamp: &Stamp,
+        last_deadline: Instant,
         now: Instant,
     ) {
-        self.compare_with(ctx, stamp.boot_id);
+        self.compare_with(stamp.boot_id, last_deadline);
         self.measure(ctx, stamp, now, true);
         self.unmeasured.set(false);
         let first = *self.heard.get().get_or_insert(stamp.boot);
@@ -185,10 +186,10 @@ impl Lateness {
     }
 
     /// From here on stamps are of `clock`; what came by another one is remembered as it was.
-    fn compare_with(&self, ctx: &Context<'_>, clock: BootId) {
+    fn compare_with(&self, clock: BootId, last_deadline: Instant) {
         let before = self.clock.replace(Some(clock));
         if before.is_some_and(|before| before != clock) {
-            self.keep_earlier(self.late(false), last_deadline::get(ctx));
+            self.keep_earlier(self.late(false), last_deadline);
             self.windows.set([Window::EMPTY; 2]);
             self.heard.set(None);
         }
@@ -267,12 +268,11 @@ impl Lateness {
     pub(crate) fn suspect_ms(&self, now: Instant) -> u64 {
         self.suspect_until.get().millis_since(now)
     }
-}
-
-/// Whether RENEW, FENCE and GUARD may touch a hold. One from before a promotion that the old primary may have ended, and
-/// granted on, they take for no hold at all; it keeps others out all the same until its lease is over here. RELEASE may
-/// always have it. Re-entry need not ask: nothing is granted before the grace is over, and then nothing is suspect.
-pub(crate) fn may_revive(ctx: &Context<'_>, stake: &Stake, now: Instant) -> bool {
-    let suspect_until = get(ctx).suspect_until.get();
-    suspect_until <= now || stake.deadline > suspect_until
+    /// Whether RENEW, FENCE and GUARD may touch a hold. One from before a promotion that the old primary may have ended, and
+    /// granted on, they take for no hold at all; it keeps others out all the same until its lease is over here. RELEASE may
+    /// always have it. Re-entry need not ask: nothing is granted before the grace is over, and then nothing is suspect.
+    pub(crate) fn may_revive(&self, stake: &Stake, now: Instant) -> bool {
+        let suspect_until = self.suspect_until.get();
+        suspect_until <= now || stake.deadline > suspect_until
+    }
 }

@@ -1,6 +1,8 @@
 //! Clocks and timers, and when this server may not grant or renew because another one may have.
 //!
 //! Used by every room above; uses `ffi` alone. It touches no key and answers no client.
+//!
+//! What the room knows is in `state`. A part (`grace`, `lateness`) gets what it needs of the others as arguments.
 
 pub(crate) mod alarms;
 pub(crate) mod clock;
@@ -11,3 +13,35 @@ pub(crate) mod lag;
 pub(crate) mod last_deadline;
 pub(crate) mod lateness;
 pub(crate) mod role;
+mod state;
+
+use mortise_core::Instant;
+
+use crate::ffi::Context;
+use grace::Grace;
+use lateness::Lateness;
+
+/// What forbids granting and renewing.
+pub(crate) fn grace(ctx: &Context<'_>) -> &'static Grace {
+    &state::get(ctx).grace
+}
+
+/// How late the data of this replica may have been.
+pub(crate) fn lateness(ctx: &Context<'_>) -> &'static Lateness {
+    &state::get(ctx).lateness
+}
+
+/// At the entry of a command: has the event loop been away? Only where a grace is configured.
+pub(crate) fn look_for_stall(ctx: &Context<'_>, now: Instant) {
+    state::get(ctx).look_for_stall(ctx, now);
+}
+
+/// Logs that a grace begins, and why.
+pub(crate) fn log_grace_begin(ctx: &Context<'_>, grace: u64, why: &str) {
+    state::get(ctx).log_grace_begin(ctx, grace, why);
+}
+
+/// Logs that it is over, once it is.
+pub(crate) fn log_grace_end(ctx: &Context<'_>, now: Instant) {
+    state::get(ctx).log_grace_end(ctx, now);
+}

@@ -1,35 +1,20 @@
 //! Keys that cannot be settled although the server accepts writes. Each is set aside, so that it holds up no other key, and
 //! is tried again after a pause that doubles from failure to failure.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use mortise_core::{Instant, KeyRef};
 
-use mortise_core::{Instant, KeyId, KeyRef};
-
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::keys::dirty::{self, DirtyKey};
+use crate::turn::state;
 
 /// The first pause and the longest one, in milliseconds.
 const PAUSES: std::ops::RangeInclusive<u64> = 1_000..=60_000;
 /// How many are tried again in one tick.
 const PER_TICK: usize = 100;
 
-static ASIDE: MainThread<RefCell<Aside>> = MainThread::new(RefCell::new(Aside {
-    pauses: BTreeMap::new(),
-    due: BTreeSet::new(),
-}));
-
-#[derive(Debug)]
-struct Aside {
-    /// By key, the pause after its last failure, in milliseconds.
-    pauses: BTreeMap<KeyId, u64>,
-    /// When which of them is tried again: those with waiters. The sweep tries the others.
-    due: BTreeSet<(Instant, KeyId)>,
-}
-
 /// The key could not be settled because of `why`, which is logged once. After how many milliseconds to try again.
 pub(crate) fn pause(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) -> u64 {
-    let mut aside = ASIDE.get(ctx).borrow_mut();
+    let mut aside = state::get(ctx).aside.borrow_mut();
     if let Some(pause) = aside.pauses.get_mut(&key.to_id()) {
         *pause = (*pause * 2).min(*PAUSES.end());
         return *pause;
@@ -47,12 +32,12 @@ pub(crate) fn pause(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) -> u64 {
 
 /// The key has waiters and is tried again at `at`.
 pub(crate) fn retry_at(ctx: &Context<'_>, at: Instant, key: DirtyKey) {
-    ASIDE.get(ctx).borrow_mut().due.insert((at, key.key));
+    state::get(ctx).aside.borrow_mut().due.insert((at, key.key));
 }
 
 /// The key has been settled, or need not be.
 pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let mut aside = ASIDE.get(ctx).borrow_mut();
+    let mut aside = state::get(ctx).aside.borrow_mut();
     if !aside.pauses.is_empty() {
         aside.pauses.remove(&key.to_id());
     }
@@ -61,7 +46,7 @@ pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>) {
 /// From the sweep timer: marks the keys that are to be tried again now.
 pub(crate) fn mark_due(ctx: &Context<'_>, now: Instant) {
     for _ in 0..PER_TICK {
-        let mut aside = ASIDE.get(ctx).borrow_mut();
+        let mut aside = state::get(ctx).aside.borrow_mut();
         if aside.due.first().is_none_or(|(at, _)| *at > now) {
             return;
         }

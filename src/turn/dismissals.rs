@@ -4,35 +4,16 @@
 //!
 //! Who comes to wait after a dismissal was announced is not meant by it.
 
-use std::cell::RefCell;
-
-use mortise_core::{Deque, KeyId, KeyRef, WaiterId};
+use mortise_core::{KeyId, KeyRef};
 
 use crate::error::Error;
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::keys::dirty;
 use crate::time::alarms;
+use crate::turn::state::{self, Dismissal};
 use crate::waiting::queue;
 use crate::waiting::waiters;
 use crate::waiting::walk::{Scope, Step, Walk};
-
-/// The dismissals that are under way.
-static DISMISSALS: MainThread<RefCell<Deque<Dismissal>>> =
-    MainThread::new(RefCell::new(Deque::new()));
-
-/// A dismissal that is under way.
-#[derive(Debug)]
-struct Dismissal {
-    /// The key whose waiters are being answered.
-    key: Option<KeyId>,
-    /// Where the keys behind it come from.
-    walk: Option<Walk>,
-    /// The slot that it is for.
-    slot: Option<u16>,
-    /// The last waiter that it is for.
-    last: WaiterId,
-    error: Error,
-}
 
 /// Answers everybody who waits at the key with `error`.
 pub(crate) fn refuse_all(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
@@ -49,7 +30,7 @@ pub(crate) fn send_away(ctx: &Context<'_>, key: KeyRef<'_>) {
 
 /// The slot has left this server.
 pub(crate) fn send_slot_away(ctx: &Context<'_>, slot: u16) {
-    let dismissals = DISMISSALS.get(ctx).borrow();
+    let dismissals = state::get(ctx).dismissals.borrow();
     let known = dismissals.iter().any(|known| known.slot == Some(slot));
     drop(dismissals);
     if !known {
@@ -71,7 +52,7 @@ fn announce(ctx: &Context<'_>, key: Option<KeyId>, scope: Option<Scope>, error: 
         }
         queues.last_id()
     };
-    let mut dismissals = DISMISSALS.get(ctx).borrow_mut();
+    let mut dismissals = state::get(ctx).dismissals.borrow_mut();
     // Of a key that is looked at again before all of its waiters have been answered.
     if let Some(known) = dismissals.back_mut()
         && known.walk.is_none()
@@ -96,12 +77,12 @@ fn announce(ctx: &Context<'_>, key: Option<KeyId>, scope: Option<Scope>, error: 
 
 /// None is under way.
 pub(crate) fn none(ctx: &Context<'_>) -> bool {
-    DISMISSALS.get(ctx).borrow().is_empty()
+    state::get(ctx).dismissals.borrow().is_empty()
 }
 
 /// Answers one waiter. False if there is none.
 pub(crate) fn step(ctx: &Context<'_>) -> bool {
-    let mut dismissals = DISMISSALS.get(ctx).borrow_mut();
+    let mut dismissals = state::get(ctx).dismissals.borrow_mut();
     let Some(first) = dismissals.front_mut() else {
         return false;
     };

@@ -6,21 +6,22 @@
 use crate::config;
 use crate::ffi::{Context, Event};
 use crate::keys::{arrivals, effect, evictions, leases, subscription, tokens};
+use crate::time;
 use crate::time::lag::MARGIN;
-use crate::time::lateness::{self, Promotion};
-use crate::time::{alarms, clock, failover, grace, role};
+use crate::time::lateness::Promotion;
+use crate::time::{alarms, clock, failover, role};
 use crate::turn::dismissals;
 use crate::turn::slice::measured;
 use crate::waiting::walk::{self, Scope};
-use crate::waiting::{mail, post, queue, undelivered};
+use crate::waiting::{mail, queue, undelivered};
 
 /// The module has been registered.
 pub(crate) fn on_load(ctx: &Context<'_>) {
     role::set_primary(ctx, !ctx.is_replica());
     let now = clock::now();
-    grace::get(ctx).on_start(now, config::grace(ctx));
-    grace::log_begin(ctx, config::grace(ctx), "the server has started");
-    post::get(ctx).on_start(now);
+    time::grace(ctx).on_start(now, config::grace(ctx));
+    time::log_grace_begin(ctx, config::grace(ctx), "the server has started");
+    mail::boxes(ctx).on_start(now);
     failover::warn_of_short_grace(ctx);
     alarms::sweep_in(ctx, alarms::SWEEP_EVERY);
 }
@@ -52,11 +53,11 @@ fn on_change(ctx: &Context<'_>, event: Event) {
                 walk::begin(ctx, Scope::Database(db));
             }
         }
-        Event::Syncing => lateness::get(ctx).on_sync(),
+        Event::Syncing => time::lateness(ctx).on_sync(),
         Event::Loaded => {
             effect::may_be_heard(ctx);
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
-            grace::get(ctx).on_tick(clock::now());
+            time::grace(ctx).on_tick(clock::now());
             arrivals::on_loaded(ctx);
             if tokens::last(ctx) > 0 {
                 subscription::subscribe_once(ctx);
@@ -69,22 +70,22 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             alarms::back_up(ctx, now);
             effect::look_for_listeners(ctx, now);
             if config::grace(ctx) > 0 {
-                grace::get(ctx).read_lag(ctx, now);
+                time::grace(ctx).read_lag(ctx, now);
                 if role::is_primary(ctx) {
-                    grace::get(ctx).watch(ctx, now);
+                    time::grace(ctx).watch(ctx, now);
                 }
             }
         }
         Event::Forked => {
             effect::may_be_heard(ctx);
-            grace::get(ctx).heartbeats.on_fork();
+            time::grace(ctx).heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
                 effect::send_token_clock_later(ctx);
             }
         }
         Event::Config => {
-            grace::get(ctx).heartbeats.on_settings();
+            time::grace(ctx).heartbeats.on_settings();
             evictions::look_at_policy(ctx);
         }
     }
@@ -97,13 +98,13 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
         let now = clock::now();
-        grace::get(ctx).on_promotion(now, grace, max_lease);
-        grace::log_begin(ctx, grace, "the server has become a primary");
-        lateness::get(ctx).on_promotion(&Promotion {
+        time::grace(ctx).on_promotion(now, grace, max_lease);
+        time::log_grace_begin(ctx, grace, "the server has become a primary");
+        time::lateness(ctx).on_promotion(&Promotion {
             now,
             grace,
             max_lease,
-            safe: grace >= max_lease.saturating_add(grace::get(ctx).known_lag() + MARGIN),
+            safe: grace >= max_lease.saturating_add(time::grace(ctx).known_lag() + MARGIN),
             cluster: ctx.is_cluster(),
         });
         failover::forget_warning(ctx);

@@ -2,6 +2,8 @@
 //!
 //! Used by `command`, and called by the server's events and timers; uses all rooms but `command`. Callbacks only mark
 //! keys as dirty; the timer at the end of the turn settles them. What has no hurry comes behind that, a slice at a time.
+//!
+//! What the room has to remember from one turn to the next is in `state`, and nowhere else.
 
 mod aside;
 pub(crate) mod dismissals;
@@ -15,5 +17,6 @@ pub(crate) mod settle;
 pub(crate) mod settle_call;
 pub(crate) mod slice;
 mod slots;
+mod state;
 pub(crate) mod timers;
 pub(crate) mod unlinked;

@@ -13,7 +13,8 @@ use crate::keys::effect;
 use crate::keys::leases;
 use crate::keys::remains;
 use crate::keys::subscription;
-use crate::time::{clock, grace, last_deadline};
+use crate::time;
+use crate::time::{clock, last_deadline};
 use crate::turn::notices::{Notice, Notices};
 use crate::waiting::queue;
 use crate::waiting::walk;
@@ -71,7 +72,7 @@ impl<'c> OpenLock<'c> {
         }
         let now = clock::now();
         subscription::subscribe_once(ctx);
-        grace::look_for_stall(ctx, now);
+        time::look_for_stall(ctx, now);
         let mut lock = Self {
             ctx,
             name,

@@ -1,18 +1,14 @@
 //! Looking at the keys of walks (see `waiting::walk`) and at locks that came to their keys (see `keys::arrivals`): a few
 //! at a time, and behind everything that is urgent.
 
-use std::cell::RefCell;
-
 use mortise_core::KeyId;
 
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::keys::arrivals::{self, Entered};
 use crate::keys::dirty::{self, DirtyKey};
 use crate::turn::look;
+use crate::turn::state;
 use crate::waiting::walk::{self, Scope, Step, Walk};
-
-/// The walk of a time in which nothing is granted.
-static PATROL: MainThread<RefCell<Walk>> = MainThread::new(RefCell::new(Walk::over(Scope::All)));
 
 /// Looks at one key of the first walk. False if there is nothing to do now.
 pub(crate) fn step(ctx: &Context<'_>) -> bool {
@@ -29,12 +25,12 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
 ///
 /// Where nobody holds there is no lock that could be lost, so a key of another type comes unnoticed.
 pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
-    let step = PATROL.get(ctx).borrow_mut().step(ctx);
+    let step = state::get(ctx).patrol.borrow_mut().step(ctx);
     match step {
         Step::Key(key) => look_at(ctx, key),
         Step::Passed => {}
         Step::End => {
-            *PATROL.get(ctx).borrow_mut() = Walk::over(Scope::All);
+            *state::get(ctx).patrol.borrow_mut() = Walk::over(Scope::All);
             return false;
         }
     }

@@ -8,7 +8,8 @@ use mortise_core::{Decided, Settled, Verdict, Wait, WaiterId};
 
 use crate::keys::dirty;
 use crate::keys::tokens;
-use crate::time::{clock, grace};
+use crate::time;
+use crate::time::clock;
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::{self, OpenLock};
@@ -27,7 +28,7 @@ impl OpenLock<'_> {
         if self.more || !self.has_waiters() {
             return;
         }
-        if grace::get(self.ctx).forbids_grants(self.now) {
+        if time::grace(self.ctx).forbids_grants(self.now) {
             self.settle_lost();
         } else {
             while !self.settle_once(recheck_holders) {}

@@ -1,18 +1,15 @@
 //! Work in stretches that end before others notice, and how long they were.
 
-use std::cell::Cell;
-
 use mortise_core::Micros;
 
-use crate::ffi::{self, Context, MainThread};
+use crate::ffi::{self, Context};
 use crate::time::clock;
+use crate::turn::state;
 
 /// How long a slice may take before other clients get their turn, in microseconds.
 const SLICE: u64 = 1_000;
 /// How often the clock is looked at within a slice: once every so many steps.
 const STEPS_PER_LOOK: usize = 4;
-
-static LONGEST_STRETCH: MainThread<Cell<u64>> = MainThread::new(Cell::new(0));
 
 /// A stretch of work that ends before others notice.
 pub(crate) struct Slice {
@@ -41,11 +38,11 @@ pub(crate) fn measured(ctx: &Context<'_>, work: impl FnOnce()) {
     let began = ffi::cpu_micros();
     work();
     let took = ffi::cpu_micros().saturating_sub(began);
-    let longest = LONGEST_STRETCH.get(ctx);
+    let longest = &state::get(ctx).longest_stretch;
     longest.set(longest.get().max(took));
 }
 
 /// The longest that the module was at work by itself, in microseconds of processor time.
 pub(crate) fn longest_stretch(ctx: &Context<'_>) -> u64 {
-    LONGEST_STRETCH.get(ctx).get()
+    state::get(ctx).longest_stretch.get()
 }

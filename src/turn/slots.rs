@@ -3,33 +3,17 @@
 //! No event tells of that on all servers. So the server is asked, while anybody waits, for its own
 //! line of CLUSTER NODES: one look for all slots, however many keys have waiters.
 
-use std::cell::{LazyCell, RefCell};
+use mortise_core::{Instant, KeyRef, slot_of};
 
-use mortise_core::{Instant, KeyRef, SlotSet, slot_of};
-
-use crate::ffi::{Access, Context, MainThread};
+use crate::ffi::{Access, Context};
 use crate::time::clock;
 use crate::turn::dismissals;
+use crate::turn::state::{self, Slots};
 use crate::waiting::queue;
 use crate::waiting::walk::{self, Scope};
 
-static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;
-
-/// The slots of this server.
-#[derive(Debug, Default)]
-pub(crate) struct Slots {
-    /// Those that a request is served in: the server's own, and those that come to it.
-    here: SlotSet,
-    /// Those that come to it: it serves who was sent by ASK.
-    importing: Vec<u16>,
-    /// Those that leave it: it serves the keys that are still here.
-    migrating: Vec<u16>,
-    asked: Instant,
-}
 
 /// From the sweep: sends the waiters away whose slot is not here any more.
 pub(crate) fn look(ctx: &Context<'_>, now: Instant) {
@@ -37,7 +21,7 @@ pub(crate) fn look(ctx: &Context<'_>, now: Instant) {
         return;
     }
     let gone: Vec<u16> = {
-        let (queues, slots) = (queue::all(ctx).borrow(), SLOTS.get(ctx).borrow());
+        let (queues, slots) = (queue::all(ctx).borrow(), state::get(ctx).slots.borrow());
         queues.waiting_keys().slots().without(&slots.here).collect()
     };
     for slot in gone {
@@ -51,8 +35,8 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
         return false;
     };
     slots.asked = now;
-    let before = SLOTS.get(ctx).replace(slots);
-    let after = SLOTS.get(ctx).borrow();
+    let before = state::get(ctx).slots.replace(slots);
+    let after = state::get(ctx).slots.borrow();
     let new = |slot: &&u16| !before.migrating.contains(slot);
     let leaving = after.migrating.iter().filter(new);
     let settled = before
@@ -70,12 +54,12 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
 /// the waiters wait for a holder.
 pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let now = clock::now();
-    let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;
+    let stale = now.millis_since(state::get(ctx).slots.borrow().asked) > FRESH;
     if stale && !refresh(ctx, now) {
         return false;
     }
-    let comes = SLOTS
-        .get(ctx)
+    let comes = state::get(ctx)
+        .slots
         .borrow()
         .importing
         .contains(&slot_of(key.name));

@@ -8,15 +8,14 @@
 //! Every callback re-checks on the boot-time clock, and the cron event starts them anew where they
 //! are late.
 
-use std::cell::Cell;
-
 use mortise_core::{Instant, KeyRef};
 
 use crate::config;
-use crate::ffi::{Alarm, Context, MainThread, Refusal};
+use crate::ffi::{Alarm, Context, Refusal};
 use crate::keys::{arrivals, dirty, effect, evictions, leases, remains, strays};
+use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
-use crate::time::{clock, failover, grace, lateness, role};
+use crate::time::{clock, failover, role};
 use crate::turn::aside;
 use crate::turn::dismissals;
 use crate::turn::look;
@@ -24,8 +23,9 @@ use crate::turn::relook;
 use crate::turn::settle_call;
 use crate::turn::slice::{Slice, measured};
 use crate::turn::slots;
+use crate::turn::state;
 use crate::waiting::walk::{self, Scope};
-use crate::waiting::{due, mail, post, readers, waiters, wake, watched};
+use crate::waiting::{due, mail, readers, waiters, wake, watched};
 
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;
@@ -38,13 +38,6 @@ const LOOK_AROUND_EVERY: u64 = 90;
 const WATCHED_TICKS: u64 = 100;
 /// When a key in another server's slot is looked at again, in milliseconds.
 const PUT_OFF: u64 = 1_000;
-
-/// When the module looked last at what no event tells of.
-static LOOKED_AROUND: MainThread<Cell<Instant>> =
-    MainThread::new(Cell::new(Instant::from_millis(0)));
-
-/// How often the sweep timer has come.
-static TICKS: MainThread<Cell<u64>> = MainThread::new(Cell::new(0));
 
 /// A timer has come.
 pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
@@ -78,7 +71,7 @@ fn work_off(ctx: &Context<'_>) {
     effect::send_token_clock_if_due(ctx);
     arrivals::look_at_load(ctx);
     let now = clock::now();
-    if grace::get(ctx).is_newly_over(now) {
+    if time::grace(ctx).is_newly_over(now) {
         walk::begin(ctx, Scope::All);
     }
     let mut slice = Slice::begin();
@@ -144,7 +137,7 @@ const BACKGROUND: [Job; 6] = [
     // Closes boxes that nobody asks for, and empties them.
     Job {
         step: |ctx, _| mail::close_one_overdue(ctx) || mail::let_one_leave(ctx),
-        is_pending: |ctx| post::get(ctx).boxes_leave(),
+        is_pending: |ctx| mail::boxes(ctx).boxes_leave(),
     },
     // Answers waiters that have to ask elsewhere, or never get what they ask for.
     Job {
@@ -228,9 +221,9 @@ fn on_due(ctx: &Context<'_>) {
 
 fn tick(ctx: &Context<'_>) {
     let now = clock::now();
-    grace::look_for_stall(ctx, now);
-    grace::get(ctx).on_tick(now);
-    grace::log_end(ctx, now);
+    time::look_for_stall(ctx, now);
+    time::grace(ctx).on_tick(now);
+    time::log_grace_end(ctx, now);
     failover::warn_of_short_grace(ctx);
     // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
     if alarms::any_at_once(ctx) {
@@ -250,15 +243,15 @@ fn tick(ctx: &Context<'_>) {
     if role::is_primary(ctx) {
         look_at_replicas(ctx, now);
         // More often than that, it is the leases that the timer comes for.
-        if now.millis_since(LOOKED_AROUND.get(ctx).get()) >= LOOK_AROUND_EVERY {
-            LOOKED_AROUND.get(ctx).set(now);
+        if now.millis_since(state::get(ctx).looked_around.get()) >= LOOK_AROUND_EVERY {
+            state::get(ctx).looked_around.set(now);
             look_around(ctx, now);
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, now);
     }
     more = more || look_at_strays(ctx, now);
-    let ticks = TICKS.get(ctx).get().wrapping_add(1);
-    TICKS.get(ctx).set(ticks);
+    let ticks = state::get(ctx).ticks.get().wrapping_add(1);
+    state::get(ctx).ticks.set(ticks);
     if ticks.is_multiple_of(WATCHED_TICKS) {
         watched::stop_watching(ctx);
     }
@@ -275,7 +268,7 @@ fn look_around(ctx: &Context<'_>, now: Instant) {
     if ctx.is_cluster() {
         slots::look(ctx, now);
     }
-    if grace::get(ctx).forbids_grants(now) {
+    if time::grace(ctx).forbids_grants(now) {
         let mut slice = Slice::begin();
         while relook::patrol(ctx) && !slice.is_over() {}
     }
@@ -283,8 +276,8 @@ fn look_around(ctx: &Context<'_>, now: Instant) {
 
 /// Have enough replicas acknowledged recent data?
 fn look_at_replicas(ctx: &Context<'_>, now: Instant) {
-    let (grace, suspect) = (config::grace(ctx), lateness::get(ctx).suspect_ms(now));
-    let found = grace::get(ctx).heartbeats.look(ctx, grace, suspect, now);
+    let (grace, suspect) = (config::grace(ctx), time::lateness(ctx).suspect_ms(now));
+    let found = time::grace(ctx).heartbeats.look(ctx, grace, suspect, now);
     if let Some(due) = found.due {
         effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);
     }

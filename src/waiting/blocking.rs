@@ -9,16 +9,16 @@ use crate::error::Error;
 use crate::ffi::{Context, Viewer};
 use crate::keys::dirty;
 use crate::totals;
-use crate::waiting::clients;
 use crate::waiting::due;
 use crate::waiting::mail::{self, Mailbox};
 use crate::waiting::queue;
 use crate::waiting::readers;
+use crate::waiting::state;
 use crate::waiting::waiters;
 
 /// How many clients are blocked and not answered yet.
 pub(crate) fn blocked(ctx: &Context<'_>) -> u64 {
-    (clients::all(ctx).borrow().waiters() + readers::len(ctx)) as u64
+    (state::get(ctx).clients.borrow().waiters() + readers::len(ctx)) as u64
 }
 
 /// Where a request that has to wait is to wait.

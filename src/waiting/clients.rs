@@ -1,21 +1,13 @@
 //! Every blocked client, and what it waits for: a lock, or letters.
 
-use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeMap;
 
 use mortise_core::WaiterId;
 use mortise_core::mail::BoxId;
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context, MainThread};
+use crate::ffi::Blocked;
 use crate::waiting::answer::Answer;
-
-static CLIENTS: MainThread<LazyCell<RefCell<Clients>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
-pub(super) fn all(ctx: &Context<'_>) -> &'static RefCell<Clients> {
-    CLIENTS.get(ctx)
-}
 
 /// What a blocked client waits for. It stays blocked for a moment after it has been answered.
 #[derive(Clone, Debug)]

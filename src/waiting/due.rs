@@ -3,8 +3,8 @@
 use mortise_core::Instant;
 
 use crate::ffi::Context;
+use crate::time;
 use crate::time::alarms;
-use crate::time::grace;
 use crate::waiting::queue;
 use crate::waiting::readers;
 
@@ -25,7 +25,7 @@ fn next_due(ctx: &Context<'_>) -> Option<Instant> {
     let dues = [
         queues.next_limit(),
         queues.next_deadline(),
-        grace::get(ctx).next_due(),
+        time::grace(ctx).next_due(),
         limit,
     ];
     dues.into_iter().flatten().min()

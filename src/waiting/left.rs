@@ -1,13 +1,12 @@
 //! Owners that have left a key for good.
 
-use std::cell::{LazyCell, RefCell};
+use std::cell::RefCell;
 
 use mortise_core::Left;
 
-use crate::ffi::{Context, MainThread};
-
-static LEFT: MainThread<LazyCell<RefCell<Left>>> = MainThread::new(LazyCell::new(RefCell::default));
+use crate::ffi::Context;
+use crate::waiting::state;
 
 pub(crate) fn all(ctx: &Context<'_>) -> &'static RefCell<Left> {
-    LEFT.get(ctx)
+    &state::get(ctx).left
 }

@@ -13,9 +13,10 @@ use crate::ffi::{Context, Swap};
 use crate::time::{alarms, clock};
 use crate::waiting::answer::Answer;
 use crate::waiting::left;
-use crate::waiting::post;
+use crate::waiting::post::Post;
 use crate::waiting::queue;
 use crate::waiting::readers;
+use crate::waiting::state;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 
 /// Letters that are told for so many times `lock.mail-timeout` and not forgotten: their box goes.
@@ -29,12 +30,17 @@ pub(crate) struct Mailbox<'c> {
     pub(crate) id: Option<BoxId>,
 }
 
+/// The boxes of this server.
+pub(crate) fn boxes(ctx: &Context<'_>) -> &'static Post {
+    &state::get(ctx).post
+}
+
 /// The box `name`. It is not made yet: what the command is refused for must not leave one.
 ///
 /// # Errors
 /// [`Error::NotYourBox`].
 pub(crate) fn find<'c>(ctx: &Context<'_>, name: &'c [u8]) -> Result<Mailbox<'c>, Error> {
-    let mail = post::get(ctx).mail.borrow();
+    let mail = state::get(ctx).post.mail.borrow();
     let found = mail.find(name, &ctx.user_name());
     let id = found.map_err(|_| Error::NotYourBox)?;
     Ok(Mailbox { name, id })
@@ -44,7 +50,7 @@ impl Mailbox<'_> {
     /// The box, which is made if it is not there. Room for it has been checked.
     pub(crate) fn open(self, ctx: &Context<'_>, now: Instant) -> BoxId {
         self.id.unwrap_or_else(|| {
-            let post = post::get(ctx);
+            let post = &state::get(ctx).post;
             let since = post.next_number(ctx);
             let mut mail = post.mail.borrow_mut();
             mail.make(self.name, &ctx.user_name(), since, post.listened(now))
@@ -56,7 +62,10 @@ impl Mailbox<'_> {
     /// # Errors
     /// [`Error::MaxQueued`].
     pub(crate) fn check_room(self, ctx: &Context<'_>, requests: u64) -> Result<(), Error> {
-        let (max, there) = (config::max_queued(ctx), post::get(ctx).mail.borrow().len());
+        let (max, there) = (
+            config::max_queued(ctx),
+            state::get(ctx).post.mail.borrow().len(),
+        );
         let more = requests + u64::from(self.id.is_none());
         if more > 0 && there as u64 + more > max {
             return Err(Error::MaxQueued(max));
@@ -72,7 +81,7 @@ impl Mailbox<'_> {
         let most = (config::max_queued(ctx) / 10).max(1);
         let there = self
             .id
-            .map_or(0, |id| post::get(ctx).mail.borrow().box_len(id));
+            .map_or(0, |id| state::get(ctx).post.mail.borrow().box_len(id));
         if there as u64 >= most {
             return Err(Error::BoxFull(most));
         }
@@ -86,7 +95,7 @@ pub(crate) fn queued_already(
     key: KeyRef<'_>,
     request: &Request<'_>,
 ) -> Option<WaiterId> {
-    let (queues, mail) = (queue::all(ctx).borrow(), post::get(ctx).mail.borrow());
+    let (queues, mail) = (queue::all(ctx).borrow(), state::get(ctx).post.mail.borrow());
     let requests = queues.requests_of(key, request.owner);
     requests.into_iter().find(|id| {
         let same = queues
@@ -115,7 +124,7 @@ pub(crate) fn check_move(
     mailbox: Mailbox<'_>,
 ) -> Result<(), Error> {
     mailbox.check_room(ctx, 0)?;
-    let from = post::get(ctx).mail.borrow().box_of(waiter);
+    let from = state::get(ctx).post.mail.borrow().box_of(waiter);
     match from == mailbox.id {
         true => Ok(()),
         false => mailbox.check_share(ctx),
@@ -124,12 +133,12 @@ pub(crate) fn check_move(
 
 /// The answer of `waiter` goes to the box.
 pub(crate) fn expect(ctx: &Context<'_>, waiter: WaiterId, id: BoxId) {
-    post::get(ctx).mail.borrow_mut().expect(waiter, id);
+    state::get(ctx).post.mail.borrow_mut().expect(waiter, id);
 }
 
 /// A request is made again: what refused or denied it before and was told to nobody is taken out.
 pub(crate) fn withdraw_refusal(ctx: &Context<'_>, key: KeyRef<'_>, request: &Request<'_>) {
-    let mut mail = post::get(ctx).mail.borrow_mut();
+    let mut mail = state::get(ctx).post.mail.borrow_mut();
     if mail.letters() > 0 {
         mail.withdraw_refusal(&key.to_id(), request.owner, request.terms.mode());
     }
@@ -137,13 +146,17 @@ pub(crate) fn withdraw_refusal(ctx: &Context<'_>, key: KeyRef<'_>, request: &Req
 
 /// Takes out the letters for requests of `owner` at the key. True if there was one.
 pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut mail = post::get(ctx).mail.borrow_mut();
+    let mut mail = state::get(ctx).post.mail.borrow_mut();
     mail.letters() > 0 && mail.withdraw(&key.to_id(), owner)
 }
 
 /// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
 pub(crate) fn forget(ctx: &Context<'_>, waiter: WaiterId) -> bool {
-    post::get(ctx).mail.borrow_mut().forget_request(waiter)
+    state::get(ctx)
+        .post
+        .mail
+        .borrow_mut()
+        .forget_request(waiter)
 }
 
 /// A settle has decided a waiter of the key. False if it does not wait by mail.
@@ -173,12 +186,12 @@ fn post(
     waiter: &Waiter,
     outcome: impl FnOnce() -> Outcome,
 ) -> bool {
-    let mut mail = post::get(ctx).mail.borrow_mut();
+    let mut mail = state::get(ctx).post.mail.borrow_mut();
     if !mail.is_expected(waiter.id) {
         return false;
     }
     let letter = Letter::of(key.clone(), waiter, outcome());
-    let posted = mail.post(waiter.id, post::get(ctx).next_number(ctx), letter);
+    let posted = mail.post(waiter.id, state::get(ctx).post.next_number(ctx), letter);
     drop(mail);
     match posted {
         Posted::In(id) => readers::on_letter(ctx, id),
@@ -209,20 +222,20 @@ pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
         token: grant.token,
         before: grant.before.map(Box::new),
     };
-    let mut mail = post::get(ctx).mail.borrow_mut();
+    let mut mail = state::get(ctx).post.mail.borrow_mut();
     mail.hand_on(&grant.key, grant.owner.as_ref(), &undo);
 }
 
 /// Two databases have changed places, and with them the locks of which letters tell.
 pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    let mut mail = post::get(ctx).mail.borrow_mut();
+    let mut mail = state::get(ctx).post.mail.borrow_mut();
     mail.swap(one, other);
 }
 
 /// Every 100 ms: boxes that nobody asks for go, and owners that left long ago are forgotten. `paused`: the server may
 /// have held commands back.
 pub(crate) fn on_tick(ctx: &Context<'_>, now: Instant, paused: bool) {
-    let post = post::get(ctx);
+    let post = &state::get(ctx).post;
     post.on_tick(now, paused);
     post.overdue.set(first_overdue(ctx, now).is_some());
     left::all(ctx)
@@ -235,16 +248,16 @@ const FORGOTTEN_A_TICK: usize = 1_000;
 
 /// A box that nobody has asked for in time, or that has not forgotten what it was told.
 fn first_overdue(ctx: &Context<'_>, now: Instant) -> Option<BoxId> {
-    let listened = post::get(ctx).listened(now).as_millis();
+    let listened = state::get(ctx).post.listened(now).as_millis();
     let timeout = config::mail_timeout(ctx);
     let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
     let (asked, told) = (before(timeout), before(timeout * UNFORGOTTEN));
-    post::get(ctx).mail.borrow().overdue(asked, told)
+    state::get(ctx).post.mail.borrow().overdue(asked, told)
 }
 
 /// Closes the next box that is overdue. False if there is none.
 pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
-    let post = post::get(ctx);
+    let post = &state::get(ctx).post;
     if !post.overdue.get() {
         return false;
     }
@@ -262,7 +275,7 @@ pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
     if readers::send_one_away(ctx) || undelivered::drop_one_forgotten(ctx) {
         return true;
     }
-    let leaving = post::get(ctx).mail.borrow_mut().next_leaving();
+    let leaving = state::get(ctx).post.mail.borrow_mut().next_leaving();
     match leaving {
         None => return false,
         Some(Leaving::Letter) => {}
@@ -275,6 +288,6 @@ pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
 /// This server is no primary any more: its boxes go.
 pub(crate) fn close_all(ctx: &Context<'_>) {
     readers::send_all_away(ctx);
-    post::get(ctx).mail.borrow_mut().close_all();
+    state::get(ctx).post.mail.borrow_mut().close_all();
     alarms::at_end_of_turn(ctx);
 }

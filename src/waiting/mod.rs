@@ -1,6 +1,9 @@
 //! Who waits, and how a waiter is answered.
 //!
 //! Used by `turn` and `command`; uses `keys`, `time` and `ffi`. It grants nothing: only `turn::settle` does.
+//!
+//! What the room knows is in `state`, and nowhere else. A function borrows one part of it for as long as it looks at it,
+//! and drops the borrow before it calls the server or another part: either may come back here.
 
 mod answer;
 pub(crate) mod blocking;
@@ -11,6 +14,7 @@ pub(crate) mod mail;
 pub(crate) mod post;
 pub(crate) mod queue;
 pub(crate) mod readers;
+mod state;
 mod tellings;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;
@@ -26,12 +30,12 @@ use clients::Wanted;
 
 /// How many clients are blocked or about to be unblocked.
 pub(crate) fn blocked_clients(ctx: &Context<'_>) -> usize {
-    clients::all(ctx).borrow().len()
+    state::get(ctx).clients.borrow().len()
 }
 
 /// The server asks for the reply of a client that has been unblocked.
 pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
-    let wanted = clients::all(ctx).borrow().get(blocked);
+    let wanted = state::get(ctx).clients.borrow().get(blocked);
     match wanted {
         Some(Wanted::Lock(wanted)) => waiters::deliver(ctx, blocked, &wanted),
         Some(Wanted::Letters(wanted)) => readers::deliver(ctx, &wanted),
@@ -47,7 +51,7 @@ pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
 
 /// The client is gone.
 pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
-    let wanted = clients::all(ctx).borrow().get(blocked);
+    let wanted = state::get(ctx).clients.borrow().get(blocked);
     match wanted {
         Some(Wanted::Lock(wanted)) => waiters::leave(ctx, &wanted),
         Some(Wanted::Letters(wanted)) => readers::leave(ctx, blocked, &wanted),
@@ -57,7 +61,7 @@ pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
 
 /// The server has done with the handle.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
-    let wanted = clients::all(ctx).borrow_mut().remove(blocked);
+    let wanted = state::get(ctx).clients.borrow_mut().remove(blocked);
     if let Some(Wanted::Lock(wanted)) = wanted {
         waiters::on_freed(ctx, &wanted);
     }

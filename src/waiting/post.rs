@@ -3,22 +3,16 @@
 //! A box lives on time in which the server reads commands, see [`Post::listened`]: a stall, a pause or a long
 //! script must not cost a client its box.
 
-use std::cell::{Cell, LazyCell, RefCell};
+use std::cell::{Cell, RefCell};
 
 use mortise_core::{Instant, Mail, Token, TokenClock};
 
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::keys::tokens;
 use crate::time::clock;
 
 /// How much later than planned a tick may be before the server counts as having read nothing meanwhile, in milliseconds.
 const LATE: u64 = 200;
-static POST: MainThread<LazyCell<Post>> = MainThread::new(LazyCell::new(Post::default));
-
-pub(crate) fn get(ctx: &Context<'_>) -> &'static Post {
-    POST.get(ctx)
-}
-
 /// The boxes.
 #[derive(Debug, Default)]
 pub(crate) struct Post {

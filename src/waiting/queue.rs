@@ -1,17 +1,15 @@
 //! The queues of this server.
 
-use std::cell::{LazyCell, RefCell};
+use std::cell::RefCell;
 
 use mortise_core::{KeyId, KeyRef, Queues, WaiterId};
 
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::keys::dirty;
-
-static QUEUES: MainThread<LazyCell<RefCell<Queues>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
+use crate::waiting::state;
 
 pub(crate) fn all(ctx: &Context<'_>) -> &'static RefCell<Queues> {
-    QUEUES.get(ctx)
+    &state::get(ctx).queues
 }
 
 /// Some wait at the key.

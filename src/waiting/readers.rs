@@ -1,61 +1,49 @@
 //! LOCK.MAILs that wait for the letters of a box.
 
-use std::cell::{LazyCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
-
 use mortise_core::mail::{self, BoxId, Numbered, Outcome};
 use mortise_core::{Instant, Mode};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context, MainThread};
+use crate::ffi::{Blocked, Context};
 use crate::time::{alarms, clock};
-use crate::waiting::clients::{self, MailCall, WantedLetters};
-use crate::waiting::post;
+use crate::waiting::clients::{MailCall, WantedLetters};
+use crate::waiting::state;
 use crate::waiting::tellings;
 use crate::waiting::wake;
 use crate::waiting::watched;
-
-static READERS: MainThread<LazyCell<RefCell<Readers>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
-#[derive(Debug, Default)]
-struct Readers {
-    waiting: BTreeMap<BoxId, (Blocked, Instant)>,
-    limits: BTreeSet<(Instant, BoxId)>,
-    /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
-    with_letters: BTreeSet<BoxId>,
-    /// Whoever waits for a box up to this one is answered that this server is no primary any more.
-    sent_away: Option<BoxId>,
-}
 
 /// A LOCK.MAIL has come for the box, whose letters up to `after` are forgotten. One that waits for it ends.
 pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant) {
     let newer = Error::Unblocked("a newer LOCK.MAIL waits for this box");
     let_go(ctx, id, Some(newer));
-    let post = post::get(ctx);
+    let post = &state::get(ctx).post;
     let mut mail = post.mail.borrow_mut();
     mail.ask(id, after, post.listened(now));
 }
 
 /// How many LOCK.MAILs wait.
 pub(crate) fn len(ctx: &Context<'_>) -> usize {
-    READERS.get(ctx).borrow().waiting.len()
+    state::get(ctx).readers.borrow().waiting.len()
 }
 
 /// When the first LOCK.MAIL that waits is answered, whatever there is.
 pub(super) fn next_limit(ctx: &Context<'_>) -> Option<Instant> {
-    let readers = READERS.get(ctx).borrow();
+    let readers = state::get(ctx).readers.borrow();
     readers.limits.first().map(|(limit, _)| *limit)
 }
 
 /// The box has letters behind `after`.
 pub(crate) fn has_letters_after(ctx: &Context<'_>, id: BoxId, after: Option<u64>) -> bool {
-    post::get(ctx).mail.borrow().has_letters_after(id, after)
+    state::get(ctx)
+        .post
+        .mail
+        .borrow()
+        .has_letters_after(id, after)
 }
 
 /// A LOCK.MAIL waits for the box already.
 pub(crate) fn is_read(ctx: &Context<'_>, id: BoxId) -> bool {
-    READERS.get(ctx).borrow().waiting.contains_key(&id)
+    state::get(ctx).readers.borrow().waiting.contains_key(&id)
 }
 
 /// Blocks the client until the box has letters, but no longer than to `limit`: the caller arms what is due.
@@ -63,15 +51,18 @@ pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: MailCall, limit: Instant)
     let Some(blocked) = ctx.block() else {
         return reply(ctx, id, call);
     };
-    clients::all(ctx).borrow_mut().add_reader(blocked, id, call);
-    let mut readers = READERS.get(ctx).borrow_mut();
+    state::get(ctx)
+        .clients
+        .borrow_mut()
+        .add_reader(blocked, id, call);
+    let mut readers = state::get(ctx).readers.borrow_mut();
     readers.waiting.insert(id, (blocked, limit));
     readers.limits.insert((limit, id));
 }
 
 /// Replies `[since, waited, letters]`. The letters are told from now on.
 pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
-    let post = post::get(ctx);
+    let post = &state::get(ctx).post;
     let now = clock::now_micros();
     let listened = post.listened(Instant::from_millis(now / 1_000));
     let mut mail = post.mail.borrow_mut();
@@ -137,7 +128,7 @@ fn reply_letter(ctx: &Context<'_>, numbered: Numbered<'_>, now: u64) {
 
 /// The box has a letter: who waits for it is answered at the end of the turn.
 pub(super) fn on_letter(ctx: &Context<'_>, id: BoxId) {
-    let mut readers = READERS.get(ctx).borrow_mut();
+    let mut readers = state::get(ctx).readers.borrow_mut();
     if readers.waiting.contains_key(&id) {
         readers.with_letters.insert(id);
         alarms::at_end_of_turn(ctx);
@@ -146,7 +137,11 @@ pub(super) fn on_letter(ctx: &Context<'_>, id: BoxId) {
 
 /// Answers the LOCK.MAIL of the next box that got letters, unless they have gone. False if there is none.
 pub(crate) fn answer_next(ctx: &Context<'_>) -> bool {
-    let next = READERS.get(ctx).borrow_mut().with_letters.pop_first();
+    let next = state::get(ctx)
+        .readers
+        .borrow_mut()
+        .with_letters
+        .pop_first();
     let Some(id) = next else {
         return false;
     };
@@ -158,12 +153,12 @@ pub(crate) fn answer_next(ctx: &Context<'_>) -> bool {
 
 /// A LOCK.MAIL is still to be answered.
 pub(crate) fn some_to_answer(ctx: &Context<'_>) -> bool {
-    !READERS.get(ctx).borrow().with_letters.is_empty()
+    !state::get(ctx).readers.borrow().with_letters.is_empty()
 }
 
 /// The LOCK.MAIL that waits for the box is answered: with letters, or with `refusal`.
 pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
-    let mut readers = READERS.get(ctx).borrow_mut();
+    let mut readers = state::get(ctx).readers.borrow_mut();
     let Some((blocked, limit)) = readers.waiting.remove(&id) else {
         return;
     };
@@ -172,7 +167,8 @@ pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
     let away = (readers.sent_away >= Some(id)).then_some(NO_PRIMARY);
     drop(readers);
     let refusal = away.or(refusal);
-    clients::all(ctx)
+    state::get(ctx)
+        .clients
         .borrow_mut()
         .answer_reader(blocked, refusal);
     wake::wake(ctx, blocked);
@@ -180,7 +176,7 @@ pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
 
 /// Answers one LOCK.MAIL whose time is up. False if there is none.
 pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
-    let Some((limit, id)) = READERS.get(ctx).borrow().limits.first().copied() else {
+    let Some((limit, id)) = state::get(ctx).readers.borrow().limits.first().copied() else {
         return false;
     };
     if limit > now {
@@ -200,7 +196,7 @@ pub(super) fn deliver(ctx: &Context<'_>, wanted: &WantedLetters) {
 
 /// CLIENT UNBLOCK, or the client is gone: a LOCK.MAIL that has not been answered yet waits no more.
 pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) {
-    let readers = READERS.get(ctx).borrow();
+    let readers = state::get(ctx).readers.borrow();
     let waiting = readers.waiting.get(&wanted.id);
     let waits = waiting.is_some_and(|(handle, _)| *handle == blocked);
     drop(readers);
@@ -213,14 +209,14 @@ const NO_PRIMARY: Error = Error::Unblocked("this server is not the primary any m
 
 /// This server is no primary any more: every LOCK.MAIL that waits is to be answered so, see [`send_one_away`].
 pub(super) fn send_all_away(ctx: &Context<'_>) {
-    let mut readers = READERS.get(ctx).borrow_mut();
+    let mut readers = state::get(ctx).readers.borrow_mut();
     let last = readers.waiting.last_key_value().map(|(id, _)| *id);
     readers.sent_away = readers.sent_away.max(last);
 }
 
 /// Answers one of those. False if there is none.
 pub(super) fn send_one_away(ctx: &Context<'_>) -> bool {
-    let readers = READERS.get(ctx).borrow();
+    let readers = state::get(ctx).readers.borrow();
     let first = readers.waiting.first_key_value().map(|(id, _)| *id);
     let first = first.filter(|id| readers.sent_away >= Some(*id));
     drop(readers);

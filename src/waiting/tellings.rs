@@ -4,32 +4,10 @@
 //! `undelivered`, which has the same question for blocked requests). Its letters count as not told, unless another client
 //! was told them.
 
-use std::cell::{LazyCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
-
 use mortise_core::mail::{BoxId, Mail, Told};
 
-use crate::ffi::{Context, MainThread};
-use crate::waiting::post;
-
-static TELLINGS: MainThread<LazyCell<RefCell<Tellings>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
-/// What the boxes were told since the event loop slept.
-#[derive(Debug, Default)]
-struct Tellings {
-    by_box: BTreeMap<BoxId, Telling>,
-    /// The id of a client, and a box that it was told of.
-    by_client: BTreeSet<(u64, BoxId)>,
-}
-
-#[derive(Debug)]
-struct Telling {
-    /// What was told before this turn.
-    before: Told,
-    /// Clients, and up to where each was told.
-    to: Vec<(u64, Told)>,
-}
+use crate::ffi::Context;
+use crate::waiting::state::{self, Telling, Tellings};
 
 impl Tellings {
     fn boxes_of(&self, client: u64) -> impl Iterator<Item = BoxId> {
@@ -41,7 +19,7 @@ impl Tellings {
 /// The client of `ctx` was told letters of the box, of which `before` had been told.
 pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Told) {
     let client = ctx.client_id();
-    let mut tellings = TELLINGS.get(ctx).borrow_mut();
+    let mut tellings = state::get(ctx).tellings.borrow_mut();
     let telling = tellings.by_box.entry(id).or_insert(Telling {
         before,
         to: Vec::new(),
@@ -53,13 +31,13 @@ pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Told) {
 
 /// `client` was told letters since the event loop slept.
 pub(super) fn knows(ctx: &Context<'_>, client: u64) -> bool {
-    let tellings = TELLINGS.get(ctx).borrow();
+    let tellings = state::get(ctx).tellings.borrow();
     tellings.boxes_of(client).next().is_some()
 }
 
 /// The event loop slept: replies have been written.
 pub(super) fn on_slept(ctx: &Context<'_>) {
-    let mut tellings = TELLINGS.get(ctx).borrow_mut();
+    let mut tellings = state::get(ctx).tellings.borrow_mut();
     if tellings.by_box.is_empty() {
         return;
     }
@@ -69,7 +47,7 @@ pub(super) fn on_slept(ctx: &Context<'_>) {
 
 /// `client` is being closed, and has not read what it was told since the event loop slept.
 pub(super) fn on_closed(ctx: &Context<'_>, client: u64) {
-    let mut tellings = TELLINGS.get(ctx).borrow_mut();
+    let mut tellings = state::get(ctx).tellings.borrow_mut();
     let boxes: Vec<BoxId> = tellings.boxes_of(client).collect();
     for id in boxes {
         tellings.by_client.remove(&(client, id));
@@ -79,6 +57,6 @@ pub(super) fn on_closed(ctx: &Context<'_>, client: u64) {
         telling.to.retain(|(other, _)| *other != client);
         let last = telling.to.iter().map(|(_, told)| *told).max();
         let told = last.unwrap_or(telling.before);
-        post::get(ctx).mail.borrow_mut().untell(id, told);
+        state::get(ctx).post.mail.borrow_mut().untell(id, told);
     }
 }

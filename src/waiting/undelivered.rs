@@ -11,51 +11,15 @@
 //! closed before the event loop sleeps, for until then nobody's reply has been read. Not so if it
 //! closes by itself behind a reply that was written (QUIT in the same pipeline).
 
-use std::cell::{LazyCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use mortise_core::{KeyRef, Owner, OwnerRef, WaiterId};
 
-use mortise_core::{
-    Deque, HomeKey, Homes, KeyId, KeyRef, Owner, OwnerRef, Stake, Token, Touched, WaiterId,
-};
-
-use crate::ffi::{Context, MainThread, Swap};
+use crate::ffi::{Context, Swap};
 use crate::keys::dirty;
 use crate::time::role;
+pub(crate) use crate::waiting::state::UndeliveredGrant;
+use crate::waiting::state::{self, Undelivered};
 use crate::waiting::tellings;
 use crate::waiting::watched;
-
-static UNDELIVERED: MainThread<LazyCell<RefCell<Undelivered>>> =
-    MainThread::new(LazyCell::new(RefCell::default));
-
-/// A grant that has to be undone if nobody can be told of it.
-#[derive(Clone, Debug)]
-pub(crate) struct UndeliveredGrant {
-    pub(crate) key: KeyId,
-    pub(crate) owner: Owner,
-    pub(crate) granted: Touched,
-    /// The hold's token then: one that is made anew has another.
-    pub(crate) token: Token,
-    pub(crate) before: Option<Stake>,
-    /// Its client was replied to. If that was closed for the memory that it took, the reply was written.
-    pub(crate) told: bool,
-}
-
-/// Every grant whose client may not have heard of it.
-#[derive(Debug, Default)]
-struct Undelivered {
-    in_flight: BTreeMap<WaiterId, UndeliveredGrant>,
-    by_owner: BTreeSet<(Owner, WaiterId)>,
-    /// By the id of its client, the grant in flight whose reply was written since the event loop slept.
-    told: BTreeMap<u64, WaiterId>,
-    /// By key, the grants to be undone when it is settled.
-    to_undo: ToUndo,
-    /// Where the databases of those keys are now.
-    homes: Homes,
-    /// Those that need not be undone any more.
-    forgotten: Vec<btree_map::IntoIter<HomeKey, Deque<UndeliveredGrant>>>,
-}
-
-type ToUndo = BTreeMap<HomeKey, Deque<UndeliveredGrant>>;
 
 impl Undelivered {
     fn land(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
@@ -73,7 +37,7 @@ impl Undelivered {
 
 /// A settle has granted the request of `id`.
 pub(crate) fn granted(ctx: &Context<'_>, id: WaiterId, grant: UndeliveredGrant) {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     undelivered.by_owner.insert((grant.owner.clone(), id));
     undelivered.in_flight.insert(id, grant);
 }
@@ -81,7 +45,7 @@ pub(crate) fn granted(ctx: &Context<'_>, id: WaiterId, grant: UndeliveredGrant) 
 /// `client` is told of the grant of `id` now; false if that was withdrawn. The server has to tell of clients that close,
 /// and of the event loop, from now on.
 pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if !undelivered.in_flight.contains_key(&id) {
         return false;
     }
@@ -99,7 +63,7 @@ pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
 
 /// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
 pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if undelivered.in_flight.is_empty() {
         return false;
     }
@@ -119,7 +83,7 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
 /// The event loop slept: what clients were told has been written.
 pub(crate) fn on_slept(ctx: &Context<'_>) {
     tellings::on_slept(ctx);
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if undelivered.told.is_empty() {
         return;
     }
@@ -131,7 +95,11 @@ pub(crate) fn on_slept(ctx: &Context<'_>) {
 
 /// A client is being closed.
 pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
-    let told = UNDELIVERED.get(ctx).borrow_mut().told.remove(&client);
+    let told = state::get(ctx)
+        .undelivered
+        .borrow_mut()
+        .told
+        .remove(&client);
     if told.is_none() && !tellings::knows(ctx, client) {
         return;
     }
@@ -141,7 +109,7 @@ pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
     }
     let Some(id) = told else { return };
     if reads_replies {
-        UNDELIVERED.get(ctx).borrow_mut().land(id);
+        state::get(ctx).undelivered.borrow_mut().land(id);
     } else {
         lost(ctx, id);
     }
@@ -153,7 +121,7 @@ pub(crate) fn untold(ctx: &Context<'_>, id: WaiterId) {
 }
 
 fn lost(ctx: &Context<'_>, id: WaiterId) {
-    let grant = UNDELIVERED.get(ctx).borrow_mut().land(id);
+    let grant = state::get(ctx).undelivered.borrow_mut().land(id);
     if let Some(grant) = grant {
         give_back(ctx, grant);
     }
@@ -164,7 +132,7 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
     if !role::is_primary(ctx) {
         return;
     }
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     let key = grant.key.clone();
     let place = undelivered.homes.home_key(key.as_ref());
     let grants = undelivered.to_undo.entry(place).or_default();
@@ -175,7 +143,7 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
 
 /// A grant at the key has to be undone.
 pub(crate) fn any_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
-    let undelivered = UNDELIVERED.get(ctx).borrow();
+    let undelivered = state::get(ctx).undelivered.borrow();
     !undelivered.to_undo.is_empty()
         && undelivered
             .to_undo
@@ -185,7 +153,7 @@ pub(crate) fn any_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
 /// Up to `most` of the grants at the key that have to be undone, the last one first. The key is looked at again for the
 /// others.
 pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<UndeliveredGrant> {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if undelivered.to_undo.is_empty() {
         return Vec::new();
     }
@@ -222,21 +190,21 @@ pub(crate) fn not_received(
 
 /// The grants at the key need not be undone.
 pub(crate) fn forget_at(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     let place = undelivered.homes.home_key(key);
     undelivered.to_undo.remove(&place);
 }
 
 /// Nothing is undone on a server that is no primary any more.
 pub(crate) fn forget_all(ctx: &Context<'_>) {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     let forgotten = std::mem::take(&mut undelivered.to_undo);
     undelivered.forgotten.push(forgotten.into_iter());
 }
 
 /// Drops what is to be undone at one key no more. False if there is none.
 pub(super) fn drop_one_forgotten(ctx: &Context<'_>) -> bool {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     let Some(forgotten) = undelivered.forgotten.last_mut() else {
         return false;
     };
@@ -249,7 +217,7 @@ pub(super) fn drop_one_forgotten(ctx: &Context<'_>) -> bool {
 /// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
 /// undoing that one undoes both.
 pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     let ids: Vec<WaiterId> = undelivered.in_flight_of(&grant.owner).collect();
     for id in ids {
         let Some(later) = undelivered.in_flight.get_mut(&id) else {
@@ -267,7 +235,7 @@ pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
 
 /// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
 pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
-    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     for grant in undelivered.in_flight.values_mut() {
         grant.key.db = swap.of(grant.key.db);
     }

@@ -18,16 +18,19 @@ use crate::error::Error;
 use crate::ffi::{Blocked, Context, Viewer};
 use crate::totals;
 use crate::waiting::answer::Answer;
-use crate::waiting::clients::{self, WantedLock};
+use crate::waiting::clients::WantedLock;
 use crate::waiting::mail;
-use crate::waiting::post;
 use crate::waiting::queue;
+use crate::waiting::state;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::wake;
 
 /// A client that was blocked just now.
 pub(super) fn add(ctx: &Context<'_>, waiter: WaiterId, blocked: Blocked) {
-    clients::all(ctx).borrow_mut().add_waiter(blocked, waiter);
+    state::get(ctx)
+        .clients
+        .borrow_mut()
+        .add_waiter(blocked, waiter);
 }
 
 /// A settle has decided a waiter of the key.
@@ -62,7 +65,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
 
 /// The ACL user who is to hear the answer of a waiter.
 pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
-    let mail = post::get(ctx).mail.borrow();
+    let mail = state::get(ctx).post.mail.borrow();
     if let Some(user) = mail.user_of(id) {
         return Viewer::named(user);
     }
@@ -96,7 +99,10 @@ pub(crate) fn answer_null(ctx: &Context<'_>, id: WaiterId) {
 }
 
 fn answer_waiter(ctx: &Context<'_>, id: WaiterId, answer: Answer) {
-    let blocked = clients::all(ctx).borrow_mut().answer_waiter(id, answer);
+    let blocked = state::get(ctx)
+        .clients
+        .borrow_mut()
+        .answer_waiter(id, answer);
     if let Some(blocked) = blocked {
         wake::wake(ctx, blocked);
     }
@@ -125,7 +131,7 @@ pub(super) fn leave(ctx: &Context<'_>, wanted: &WantedLock) {
 
 /// The server asks for the reply of a client.
 pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) {
-    clients::all(ctx).borrow_mut().set_delivered(blocked);
+    state::get(ctx).clients.borrow_mut().set_delivered(blocked);
     match &wanted.answer {
         // Not if its owner has left the key meanwhile.
         Some(Answer::Token(token)) if undelivered::told(ctx, wanted.waiter, ctx.client_id()) => {

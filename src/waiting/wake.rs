@@ -3,23 +3,19 @@
 //! Nothing else unblocks a client, and so nothing can come between the decision and its delivery but the client's going
 //! away.
 
-use mortise_core::Deque;
-use std::cell::RefCell;
-
-use crate::ffi::{Blocked, Context, MainThread};
+use crate::ffi::{Blocked, Context};
 use crate::time::alarms;
-
-static WAKE: MainThread<RefCell<Deque<Blocked>>> = MainThread::new(RefCell::new(Deque::new()));
+use crate::waiting::state;
 
 /// Lets a client go before the event loop turns.
 pub(super) fn wake(ctx: &Context<'_>, blocked: Blocked) {
-    WAKE.get(ctx).borrow_mut().push_back(blocked);
+    state::get(ctx).wake_list.borrow_mut().push_back(blocked);
     alarms::at_end_of_turn(ctx);
 }
 
 /// Lets the next client go. False if there is none.
 pub(crate) fn wake_next(ctx: &Context<'_>) -> bool {
-    let next = WAKE.get(ctx).borrow_mut().pop_front();
+    let next = state::get(ctx).wake_list.borrow_mut().pop_front();
     match next {
         Some(blocked) => blocked.unblock(),
         None => return false,
@@ -29,5 +25,5 @@ pub(crate) fn wake_next(ctx: &Context<'_>) -> bool {
 
 /// A client is still to be let go.
 pub(crate) fn some_to_wake(ctx: &Context<'_>) -> bool {
-    !WAKE.get(ctx).borrow().is_empty()
+    !state::get(ctx).wake_list.borrow().is_empty()
 }

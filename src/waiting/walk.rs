@@ -1,22 +1,13 @@
 //! Walks over the keys where clients wait, for changes that no single key tells of: a flush, a swap, the end of a load or
 //! of the grace, a slot that changes hands. Begun here, taken a few keys at a time by `turn::relook`.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use mortise_core::{KeyId, SlotKey};
 
-use mortise_core::{Db, KeyId, SlotKey};
-
-use crate::ffi::{Context, MainThread};
+use crate::ffi::Context;
 use crate::time::alarms;
 use crate::waiting::queue;
-
-/// Which keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    All,
-    Database(Db),
-    Slot(u16),
-}
+use crate::waiting::state;
+pub(crate) use crate::waiting::state::{Scope, Walk};
 
 impl Scope {
     fn covers(self, other: Self) -> bool {
@@ -43,14 +34,6 @@ impl Scope {
             Self::All | Self::Slot(_) => true,
         }
     }
-}
-
-/// A walk that is under way.
-#[derive(Debug)]
-pub(crate) struct Walk {
-    scope: Scope,
-    /// The last key that was looked at.
-    last: Option<SlotKey>,
 }
 
 impl Walk {
@@ -82,15 +65,12 @@ pub(crate) enum Step {
     End,
 }
 
-/// The walks that are under way.
-static WALKS: MainThread<RefCell<VecDeque<Walk>>> = MainThread::new(RefCell::new(VecDeque::new()));
-
 /// Begins a walk.
 pub(crate) fn begin(ctx: &Context<'_>, scope: Scope) {
     if queue::all(ctx).borrow().is_empty() {
         return;
     }
-    let mut walks = WALKS.get(ctx).borrow_mut();
+    let mut walks = state::get(ctx).walks.borrow_mut();
     walks.retain(|walk| !scope.covers(walk.scope));
     walks.push_back(Walk::over(scope));
     drop(walks);
@@ -99,12 +79,12 @@ pub(crate) fn begin(ctx: &Context<'_>, scope: Scope) {
 
 /// No walk is under way.
 pub(crate) fn none(ctx: &Context<'_>) -> bool {
-    WALKS.get(ctx).borrow().is_empty()
+    state::get(ctx).walks.borrow().is_empty()
 }
 
 /// Takes one step of the first walk, which is over at its [`Step::End`].
 pub(crate) fn step(ctx: &Context<'_>) -> Step {
-    let mut walks = WALKS.get(ctx).borrow_mut();
+    let mut walks = state::get(ctx).walks.borrow_mut();
     let step = match walks.front_mut() {
         Some(walk) => walk.step(ctx),
         None => return Step::End,

@@ -1,0 +1,136 @@
+//! What this room knows, besides the locks that were freed on other threads (`strays`).
+//!
+//! Each field has a cell of its own, so that a borrow of one part is in nobody's way. Whoever borrows one copies out what
+//! it needs, drops the borrow, and only then calls the server or another part, which may come back here.
+
+use std::cell::{Cell, LazyCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::{
+    Deque, HomeKey, Homes, Instant, KeyId, LeaseTables, Map, Remains, Strays, TokenClock,
+};
+
+use crate::ffi::{Context, MainThread};
+
+static KEYS: MainThread<Keys> = MainThread::new(Keys {
+    strays: RefCell::new(Strays::new()),
+    arrivals: LazyCell::new(RefCell::default),
+    loaded: Cell::new(false),
+    retells_synced: Cell::new(false),
+    policy_unknown: Cell::new(false),
+    watches_evictions: Cell::new(false),
+    last_unlinked: RefCell::new(None),
+    crowds: RefCell::new(Crowds {
+        locks: Deque::new(),
+        tables: Vec::new(),
+    }),
+    buffer: RefCell::new(Vec::new()),
+    listening: Cell::new(true),
+    asked_for_replicas: Cell::new(Instant::from_millis(0)),
+    token_clock_due: Cell::new(false),
+    tokens: RefCell::new(TokenClock::new()),
+    subscribed: Cell::new(false),
+    tables: RefCell::new(LeaseTables::new()),
+    crowded: LazyCell::new(RefCell::default),
+    dirty: RefCell::new(Dirty {
+        now: Deque::new(),
+        held_back: BTreeMap::new(),
+        gate_closed: false,
+    }),
+});
+
+pub(super) fn get(ctx: &Context<'_>) -> &'static Keys {
+    KEYS.get(ctx)
+}
+
+/// What is known of the keys that hold locks.
+pub(super) struct Keys {
+    /// Locks that lost their keys while they were held.
+    pub(super) strays: RefCell<Strays>,
+    /// Locks that came to their keys by COPY, RESTORE or a load.
+    pub(super) arrivals: LazyCell<RefCell<Arrivals>>,
+    /// A load has come to its end since the last look at marks.
+    pub(super) loaded: Cell<bool>,
+    /// The AOF is to be told of what came in the last full sync.
+    pub(super) retells_synced: Cell<bool>,
+    /// The setting that allows evictions is still to be looked at.
+    pub(super) policy_unknown: Cell<bool>,
+    /// The server tells of evictions.
+    pub(super) watches_evictions: Cell<bool>,
+    /// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
+    /// evictions are watched.
+    pub(super) last_unlinked: RefCell<Option<KeyId>>,
+    /// Holds that ended together, and tables of emptied databases: both are dropped a few at a time.
+    pub(super) crowds: RefCell<Crowds>,
+    /// Where effects are encoded.
+    pub(super) buffer: RefCell<Vec<u8>>,
+    /// A replica or the AOF may hear an effect.
+    pub(super) listening: Cell<bool>,
+    /// When the server was last asked whether it has replicas.
+    pub(super) asked_for_replicas: Cell<Instant>,
+    /// Replicas and the AOF are to be told how far the token clock has come.
+    pub(super) token_clock_due: Cell<bool>,
+    /// Where fencing tokens come from.
+    pub(super) tokens: RefCell<TokenClock>,
+    /// The server tells of all that matters to locks.
+    pub(super) subscribed: Cell<bool>,
+    /// Which lock of each database loses its first hold next, and how many hold.
+    pub(super) tables: RefCell<LeaseTables>,
+    /// Locks with holds whose lease is over, too many to have been dropped at once. They change places with their database.
+    pub(super) crowded: LazyCell<RefCell<Crowded>>,
+    /// Keys that have to be settled.
+    pub(super) dirty: RefCell<Dirty>,
+}
+
+/// The locks that came.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    pub(super) queue: Deque<HomeKey>,
+    /// Those that are in the lease order, and are told of when the server's pause is over.
+    pub(super) held_back: Deque<HomeKey>,
+    /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
+    /// leases.
+    pub(super) restored: Map<HomeKey, ()>,
+    /// Where the databases are now: a million names stay as they are when two databases change places.
+    pub(super) homes: Homes,
+}
+
+/// What is still to be dropped.
+#[derive(Debug)]
+pub(super) struct Crowds {
+    pub(super) locks: Deque<Crowd>,
+    pub(super) tables: Vec<LeaseTables>,
+}
+
+#[derive(Debug)]
+pub(super) struct Crowd {
+    pub(super) key: KeyId,
+    pub(super) holds: Box<Remains>,
+    /// Their leases were over, and nobody has been told yet.
+    pub(super) ended: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Crowded {
+    pub(super) keys: BTreeSet<HomeKey>,
+    pub(super) homes: Homes,
+}
+
+/// A key that a callback or a timer wants to have settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DirtyKey {
+    pub(crate) key: KeyId,
+    /// The key's value may have changed other than by a command of ours, so that its lock may
+    /// have owners who neither came through the queue nor by a command.
+    pub(crate) recheck_holders: bool,
+}
+
+/// The keys that are marked.
+#[derive(Debug)]
+pub(super) struct Dirty {
+    pub(super) now: Deque<DirtyKey>,
+    /// Those that the server refused to have written just now, each once, with whether its holders are to be rechecked.
+    pub(super) held_back: BTreeMap<KeyId, bool>,
+    /// The server refused a write that a timer tried.
+    pub(super) gate_closed: bool,
+}

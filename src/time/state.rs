@@ -1,0 +1,71 @@
+//! What this room knows, on the boot-time clock.
+//!
+//! Each field has cells of its own, so that a borrow of one part is in nobody's way.
+
+use std::cell::{Cell, LazyCell};
+
+use mortise_core::Instant;
+
+use crate::config;
+use crate::ffi::{Context, MainThread};
+use crate::time::grace::Grace;
+use crate::time::lateness::Lateness;
+
+static TIME: MainThread<Time> = MainThread::new(Time {
+    primary: Cell::new(true),
+    last_deadline: Cell::new(Instant::from_millis(0)),
+    due: Cell::new(None),
+    warned_of: Cell::new((0, 0)),
+    grace: LazyCell::new(Grace::default),
+    lateness: LazyCell::new(Lateness::default),
+});
+
+pub(super) fn get(ctx: &Context<'_>) -> &'static Time {
+    TIME.get(ctx)
+}
+
+/// What may be granted now, and when something is due.
+pub(super) struct Time {
+    /// This server is no replica.
+    pub(super) primary: Cell<bool>,
+    /// The latest end of a lease that was granted here or came here.
+    pub(super) last_deadline: Cell<Instant>,
+    /// When the timer for what is due next comes.
+    pub(super) due: Cell<Option<Instant>>,
+    /// The grace and the longest lease that a warning was last considered for.
+    pub(super) warned_of: Cell<(u64, u64)>,
+    /// What forbids granting and renewing.
+    pub(super) grace: LazyCell<Grace>,
+    /// How late the data of this replica may have been.
+    pub(super) lateness: LazyCell<Lateness>,
+}
+
+impl Time {
+    /// At the entry of a command: the stall guard is only up where a grace is configured.
+    pub(super) fn look_for_stall(&self, ctx: &Context<'_>, now: Instant) {
+        if config::grace(ctx) > 0 && self.primary.get() {
+            self.grace.look_for_stall(ctx, now);
+        }
+    }
+
+    /// Logs that a grace begins, and why.
+    pub(super) fn log_grace_begin(&self, ctx: &Context<'_>, grace: u64, why: &str) {
+        if grace > 0 && self.primary.get() {
+            self.grace.logged.set(true);
+            ctx.notice(&format!(
+                "{why}: for {grace} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
+                 does not know of"
+            ));
+        }
+    }
+
+    /// Logs that it is over, once it is.
+    pub(super) fn log_grace_end(&self, ctx: &Context<'_>, now: Instant) {
+        if self.grace.logged.get() && self.grace.ends() <= now {
+            self.grace.logged.set(false);
+            if self.primary.get() {
+                ctx.notice("the grace is over: locks are granted");
+            }
+        }
+    }
+}

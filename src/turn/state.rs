@@ -1,0 +1,92 @@
+//! What this room knows, from one turn of the event loop to the next.
+//!
+//! Each field has a cell of its own, so that a borrow of one part is in nobody's way. Whoever borrows one copies out what
+//! it needs, drops the borrow, and only then calls the server or another part, which may come back here.
+
+use std::cell::{Cell, LazyCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::{Deque, Instant, KeyId, SlotSet, WaiterId};
+
+use crate::error::Error;
+use crate::ffi::{Context, MainThread};
+use crate::waiting::walk::{Scope, Walk};
+
+static TURN: MainThread<Turn> = MainThread::new(Turn {
+    slots: LazyCell::new(RefCell::default),
+    dismissals: RefCell::new(Deque::new()),
+    aside: RefCell::new(Aside {
+        pauses: BTreeMap::new(),
+        due: BTreeSet::new(),
+    }),
+    longest_stretch: Cell::new(0),
+    patrol: RefCell::new(Walk::over(Scope::All)),
+    looked_around: Cell::new(Instant::from_millis(0)),
+    ticks: Cell::new(0),
+    settle_call: Cell::new(None),
+});
+
+pub(super) fn get(ctx: &Context<'_>) -> &'static Turn {
+    TURN.get(ctx)
+}
+
+/// What the module's own work has to remember.
+pub(super) struct Turn {
+    /// The cluster's slots that this server has.
+    pub(super) slots: LazyCell<RefCell<Slots>>,
+    /// The dismissals that are under way.
+    pub(super) dismissals: RefCell<Deque<Dismissal>>,
+    /// Keys that cannot be settled just now.
+    pub(super) aside: RefCell<Aside>,
+    /// The longest that the module was at work by itself, in microseconds of processor time.
+    pub(super) longest_stretch: Cell<u64>,
+    /// The walk of a time in which nothing is granted.
+    pub(super) patrol: RefCell<Walk>,
+    /// When the module looked last at what no event tells of.
+    pub(super) looked_around: Cell<Instant>,
+    /// How often the sweep timer has come.
+    pub(super) ticks: Cell<u64>,
+    /// The call that is under way. The command takes it, so that whatever else calls the command is refused.
+    pub(super) settle_call: Cell<Option<SettleCall>>,
+}
+
+/// The slots of this server.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    /// Those that a request is served in: the server's own, and those that come to it.
+    pub(super) here: SlotSet,
+    /// Those that come to it: it serves who was sent by ASK.
+    pub(super) importing: Vec<u16>,
+    /// Those that leave it: it serves the keys that are still here.
+    pub(super) migrating: Vec<u16>,
+    pub(super) asked: Instant,
+}
+
+/// A dismissal that is under way.
+#[derive(Debug)]
+pub(super) struct Dismissal {
+    /// The key whose waiters are being answered.
+    pub(super) key: Option<KeyId>,
+    /// Where the keys behind it come from.
+    pub(super) walk: Option<Walk>,
+    /// The slot that it is for.
+    pub(super) slot: Option<u16>,
+    /// The last waiter that it is for.
+    pub(super) last: WaiterId,
+    pub(super) error: Error,
+}
+
+#[derive(Debug)]
+pub(super) struct Aside {
+    /// By key, the pause after its last failure, in milliseconds.
+    pub(super) pauses: BTreeMap<KeyId, u64>,
+    /// When which of them is tried again: those with waiters. The sweep tries the others.
+    pub(super) due: BTreeSet<(Instant, KeyId)>,
+}
+
+/// A call of the module's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SettleCall {
+    /// The lock may hold owners that neither came through the queue nor by a command.
+    pub(crate) recheck_holders: bool,
+}

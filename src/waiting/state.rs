@@ -1,0 +1,133 @@
+//! What this room knows, all of it gone with the process.
+//!
+//! Each field has a cell of its own, so that a borrow of one part is in nobody's way. Whoever borrows one copies out what
+//! it needs, drops the borrow, and only then calls the server or another part, which may come back here.
+
+use std::cell::{Cell, LazyCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
+
+use mortise_core::mail::{BoxId, Told};
+use mortise_core::{
+    Db, Deque, HomeKey, Homes, Instant, KeyId, Left, Owner, Queues, SlotKey, Stake, Token, Touched,
+    WaiterId,
+};
+
+use crate::ffi::{Blocked, Context, MainThread};
+use crate::waiting::clients::Clients;
+use crate::waiting::post::Post;
+
+static WAITING: MainThread<Waiting> = MainThread::new(Waiting {
+    post: LazyCell::new(Post::default),
+    watches_clients: Cell::new(false),
+    watching_was_of_use: Cell::new(false),
+    queues: LazyCell::new(RefCell::default),
+    left: LazyCell::new(RefCell::default),
+    clients: LazyCell::new(RefCell::default),
+    tellings: LazyCell::new(RefCell::default),
+    wake_list: RefCell::new(Deque::new()),
+    readers: LazyCell::new(RefCell::default),
+    walks: RefCell::new(VecDeque::new()),
+    undelivered: LazyCell::new(RefCell::default),
+});
+
+pub(super) fn get(ctx: &Context<'_>) -> &'static Waiting {
+    WAITING.get(ctx)
+}
+
+/// Who waits, for what, and what they have not heard yet.
+pub(super) struct Waiting {
+    /// The boxes, and the requests by mail.
+    pub(super) post: LazyCell<Post>,
+    /// The server notifies this module of clients that close.
+    pub(super) watches_clients: Cell<bool>,
+    /// A client was sent something since `stop_watching` last checked, so that those notices were of use.
+    pub(super) watching_was_of_use: Cell<bool>,
+    /// The queue of each key.
+    pub(super) queues: LazyCell<RefCell<Queues>>,
+    /// Owners that have left a key for good.
+    pub(super) left: LazyCell<RefCell<Left>>,
+    /// Every blocked client, and what it waits for.
+    pub(super) clients: LazyCell<RefCell<Clients>>,
+    /// Letters that clients were sent in this turn and may never read.
+    pub(super) tellings: LazyCell<RefCell<Tellings>>,
+    /// Clients that have been answered, to be unblocked by a timer.
+    pub(super) wake_list: RefCell<Deque<Blocked>>,
+    /// LOCK.MAILs that wait for letters.
+    pub(super) readers: LazyCell<RefCell<Readers>>,
+    /// The walks that are under way.
+    pub(super) walks: RefCell<VecDeque<Walk>>,
+    /// Grants whose client may not have heard of them.
+    pub(super) undelivered: LazyCell<RefCell<Undelivered>>,
+}
+
+/// What the boxes were told since the event loop slept.
+#[derive(Debug, Default)]
+pub(super) struct Tellings {
+    pub(super) by_box: BTreeMap<BoxId, Telling>,
+    /// The id of a client, and a box that it was told of.
+    pub(super) by_client: BTreeSet<(u64, BoxId)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Telling {
+    /// What was told before this turn.
+    pub(super) before: Told,
+    /// Clients, and up to where each was told.
+    pub(super) to: Vec<(u64, Told)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    pub(super) waiting: BTreeMap<BoxId, (Blocked, Instant)>,
+    pub(super) limits: BTreeSet<(Instant, BoxId)>,
+    /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
+    pub(super) with_letters: BTreeSet<BoxId>,
+    /// Whoever waits for a box up to this one is answered that this server is no primary any more.
+    pub(super) sent_away: Option<BoxId>,
+}
+
+/// Which keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    All,
+    Database(Db),
+    Slot(u16),
+}
+
+/// A walk that is under way.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    pub(super) scope: Scope,
+    /// The last key that was looked at.
+    pub(super) last: Option<SlotKey>,
+}
+
+/// A grant that has to be undone if nobody can be told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct UndeliveredGrant {
+    pub(crate) key: KeyId,
+    pub(crate) owner: Owner,
+    pub(crate) granted: Touched,
+    /// The hold's token then: one that is made anew has another.
+    pub(crate) token: Token,
+    pub(crate) before: Option<Stake>,
+    /// Its client was replied to. If that was closed for the memory that it took, the reply was written.
+    pub(crate) told: bool,
+}
+
+/// Every grant whose client may not have heard of it.
+#[derive(Debug, Default)]
+pub(super) struct Undelivered {
+    pub(super) in_flight: BTreeMap<WaiterId, UndeliveredGrant>,
+    pub(super) by_owner: BTreeSet<(Owner, WaiterId)>,
+    /// By the id of its client, the grant in flight whose reply was written since the event loop slept.
+    pub(super) told: BTreeMap<u64, WaiterId>,
+    /// By key, the grants to be undone when it is settled.
+    pub(super) to_undo: ToUndo,
+    /// Where the databases of those keys are now.
+    pub(super) homes: Homes,
+    /// Those that need not be undone any more.
+    pub(super) forgotten: Vec<btree_map::IntoIter<HomeKey, Deque<UndeliveredGrant>>>,
+}
+
+pub(super) type ToUndo = BTreeMap<HomeKey, Deque<UndeliveredGrant>>;
