@@ -3,9 +3,8 @@
 use crate::config;
 use crate::ffi::{Context, InfoWriter};
 use crate::keys::{arrivals, dirty, leases, tokens};
-use crate::time;
-use crate::time::clock;
 use crate::time::failover::{self, Leases};
+use crate::time::{self, clock};
 use crate::totals;
 use crate::turn::slice;
 use crate::waiting::{self, left, mail, queue};

@@ -9,8 +9,7 @@ use super::docs;
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
 use crate::keys::{effect, leases, remains, subscription, tokens};
-use crate::time;
-use crate::time::{clock, last_deadline, role};
+use crate::time::{self, clock, last_deadline, role};
 use crate::waiting::queue;
 
 pub(crate) struct Apply;

@@ -35,9 +35,8 @@ use mortise_core::{Instant, Live, Micros, OwnerRef, Stake, Token};
 use crate::error::Error;
 use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
-use crate::time;
-use crate::time::clock;
 use crate::time::role;
+use crate::time::{self, clock};
 use crate::turn::open_lock::OpenLock;
 use crate::waiting::left;
 

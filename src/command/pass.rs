@@ -7,8 +7,7 @@ use super::parse::Parse;
 use super::{check_primary, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs};
-use crate::time;
-use crate::time::clock;
+use crate::time::{self, clock};
 use crate::turn::open_lock::OpenLock;
 
 pub(crate) struct Pass;

@@ -5,8 +5,7 @@ use mortise_core::{Instant, Lock, Token};
 
 use crate::ffi::{Context, Source, Value};
 use crate::keys::tokens;
-use crate::time;
-use crate::time::{clock, last_deadline};
+use crate::time::{self, clock, last_deadline};
 
 /// For RDB and DUMP.
 pub(crate) fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {

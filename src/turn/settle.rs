@@ -8,8 +8,7 @@ use mortise_core::{Decided, Settled, Verdict, Wait, WaiterId};
 
 use crate::keys::dirty;
 use crate::keys::tokens;
-use crate::time;
-use crate::time::clock;
+use crate::time::{self, clock};
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::{self, OpenLock};

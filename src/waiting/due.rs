@@ -3,8 +3,7 @@
 use mortise_core::Instant;
 
 use crate::ffi::Context;
-use crate::time;
-use crate::time::alarms;
+use crate::time::{self, alarms};
 use crate::waiting::queue;
 use crate::waiting::readers;
 
