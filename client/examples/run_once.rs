@@ -24,9 +24,8 @@ async fn main() -> Result<(), Error> {
             };
             println!("instance {instance}: running");
             tokio::time::sleep(Duration::from_millis(200)).await;
-            if guard.release().await?.was_held() {
-                println!("instance {instance}: done");
-            }
+            guard.release().await?;
+            println!("instance {instance}: done");
             Ok(())
         }
     });

@@ -38,7 +38,8 @@
 //! | take a lock on one server | [`Client`], [`Client::lock`], [`Lock`], [`Guard`] |
 //! | take it over several independent servers | [`Quorum`], with the same [`Lock`] and [`Guard`] |
 //! | write code for either | [`Locks`] |
-//! | share it between readers | [`Lock::read`], [`Lock::write`], [`Guard::upgrade`], [`Guard::downgrade`] |
+//! | share it between readers | [`Lock::read`], [`Lock::write`]; on one server [`Guard::upgrade`], [`Guard::downgrade`] |
+//! | have somebody's hold end | [`Client::revoke`] |
 //! | run something under a lock, cancelled when the lock is lost | [`Lock::run`] |
 //! | have the server look at the lock when it writes | [`Client::guarded`], [`Held::check`] |
 //! | take it twice, or have deadlocks found | [`Owner`], [`Lock::reentrant`] |
@@ -70,11 +71,11 @@
 //! leaves neither a lock nor a place in the queue behind: each has a name of its own on the server, and a name whose request
 //! nobody knows the outcome of is *left* (`LOCK.LEAVE`), again and again until the server has said so, and never used again.
 //! A guard that is dropped releases its lock in the background: nothing blocks or panics, inside a runtime or not.
-//! [`Guard::release`] waits for it and says whether the lock was held to the end ([`Released`]).
+//! [`Guard::release`] waits for it, and fails if the lock was not held to the end.
 //!
 //! **Before the process ends, or its runtime, call [`Client::close`]**: it gives back what is held and waits until everything
-//! is said. A guard that lives to the end of `main` leaves its lock taken otherwise, until its lease is over. (The blocking
-//! API waits for that by itself.)
+//! is said. A guard that lives to the end of `main` leaves its lock taken otherwise, until its lease is over. (A guard of
+//! the module `blocking` waits for its release by itself.)
 //!
 //! # Fencing: a lease is no fence
 //!
@@ -113,9 +114,11 @@
 //! | [`Refused`](Error::Refused) | the server's own error: its code and message | read it |
 //! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | later |
 //! | [`Invalid`](Error::Invalid) | an argument out of range | a bug |
-//! | [`NoThread`](Error::NoThread) | the blocking client's background thread cannot be started | raise the limit on threads |
 //! | [`NoRuntime`](Error::NoRuntime) | the client was built outside of a runtime | build it inside, or name one |
-//! | [`Closed`](Error::Closed) | the client was closed, or its runtime is gone | keep it running |
+//! | [`RuntimeGone`](Error::RuntimeGone) | the runtime that the client was built in is gone | build it in one that lasts |
+//! | [`Closed`](Error::Closed) | the client was closed | close it last |
+//! | [`Forked`](Error::Forked) | this process was forked from the one that built the client | build another one after the fork |
+//! | [`NotOverQuorum`](Error::NotOverQuorum) | what was asked for works on one server only | read why |
 //!
 //! [`Error::is_transient`] says whether trying again may help.
 //!
@@ -137,7 +140,7 @@
 //!
 //! | feature | gives |
 //! | --- | --- |
-//! | `blocking` | the module `blocking`: the same for threads |
+//! | `blocking` | the module `blocking`: waits for the same futures on a thread |
 //! | `tls` | `rediss://`, through rustls |
 //! | `sentinel` | a `redis::sentinel::SentinelClient` as a server |
 //! | `cluster` | `Server::cluster` |
@@ -157,34 +160,34 @@
 // Each uses only what stands above it.
 mod value;
 
-mod proto;
+mod wire;
 
 mod net;
 
-mod run;
+mod lock;
 
-mod api;
+mod quorum;
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
-pub use api::builder::Builder;
-pub use api::client::{Answers, Client, Guarded, Locks};
-pub use api::lock::Lock;
-pub use api::quorum::{Quorum, QuorumBuilder};
-pub use api::server::{IntoServer, Server};
-pub use proto::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
-pub use proto::reply::Reply;
+pub use lock::builder::Builder;
+pub use lock::client::{Answers, Client, Guarded, Locks};
+pub use lock::guard::Guard;
+pub use lock::held::Held;
+pub use lock::lock::Lock;
+pub use lock::owner::Owner;
+pub use net::address::{IntoServer, Server};
+pub use quorum::builder::QuorumBuilder;
+pub use quorum::quorum::Quorum;
 /// The crate that connections can come from, in the version this one uses.
 pub use redis;
-pub use run::guard::Guard;
-pub use run::held::Held;
-pub use run::owner::Owner;
 pub use value::clock::BootInstant;
 pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};
 pub use value::mode::Mode;
-pub use value::released::Released;
 pub use value::token::Token;
+pub use wire::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
+pub use wire::reply::Reply;
 
 /// The code in the README compiles.
 #[cfg(all(doctest, feature = "blocking"))]

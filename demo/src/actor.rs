@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::process;
 use std::thread;
 
-use mortise_client::Owner;
-use mortise_client::blocking::{Client, Guard};
+use mortise_client::blocking::{Guard, Wait};
 use mortise_client::redis::{self, Connection};
+use mortise_client::{Client, Error, Owner};
 
 use crate::ledger::{LEDGER, LOCK, Sale};
 use crate::options::Actor;
@@ -23,7 +23,7 @@ pub(crate) fn play(part: &Actor) -> Result<(), String> {
 }
 
 fn try_play(part: &Actor) -> Result<(), Box<dyn std::error::Error>> {
-    let client = Client::connect(&part.url)?;
+    let client = Client::connect(&part.url).wait()?;
     let mut data = redis::Client::open(&*part.url)?.get_connection()?;
     let lock = client
         .lock(LOCK)
@@ -32,11 +32,14 @@ fn try_play(part: &Actor) -> Result<(), Box<dyn std::error::Error>> {
         .wait_forever();
     loop {
         say("waits")?;
-        let guard = lock.acquire()?;
+        let guard = lock.acquire().wait_guard()?;
         say(&format!("holds {}", guard.token()))?;
         sell(part, &guard, &mut data)?;
         // Whether it was still held has been told already, by who was asked to write.
-        guard.release()?;
+        match guard.release() {
+            Ok(()) | Err(Error::Lost(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         thread::sleep(part.work / 4);
     }
 }

@@ -3,13 +3,11 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use crate::proto::hold::Belief;
-use crate::proto::round::Held;
-use crate::proto::{Round, Vote};
 use crate::value::clock::BootInstant;
-use crate::value::error::Error;
 use crate::value::lease::Lease;
 use crate::value::token::Token;
+use crate::votes::{Tally, believed_until};
+use crate::wire::belief::{Belief, Grant};
 use crate::{LEASE, NODES};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,37 +64,38 @@ pub(crate) fn lease() -> Lease {
     Lease::new(Duration::from_secs(u64::from(LEASE))).expect("a lease")
 }
 
-/// The client's belief in a hold that is known to be of these shares.
-pub(crate) fn belief(token: u8, shares: &[Share; NODES]) -> Belief {
-    let vote = |share: &Share| match *share {
-        Share::Held { token, sent } => Vote::Held(Held {
-            token: Token::new(token.into()),
-            made: at(sent),
-            until: lease().believed_until(at(sent)),
-            late: false,
-        }),
-        Share::Unknown => Vote::Unknown(Error::Closed),
-    };
-    let mut round = Round::new(NODES);
-    for (n, share) in shares.iter().enumerate() {
-        round[n] = vote(share);
+/// The client's belief in what a server has granted, or confirmed, by what was sent then.
+fn belief(token: u8, sent: u8) -> Belief {
+    Belief::new(grant(token, sent), lease(), None)
+}
+
+fn grant(token: u8, sent: u8) -> Grant {
+    Grant {
+        token: Token::new(token.into()),
+        since: at(sent),
+        until: lease().believed_until(at(sent)),
     }
-    Belief::new(Token::new(token.into()), round, lease(), None)
+}
+
+/// Until when a client may believe in a hold of these shares, of those that are not over by now.
+fn until(shares: &[Share; NODES], now: u8) -> Option<BootInstant> {
+    let deadline = |share: &Share| match *share {
+        Share::Held { token, sent } => {
+            let mut belief = belief(token, sent);
+            belief.loss(at(now)).is_none().then(|| belief.deadline())
+        }
+        Share::Unknown => None,
+    };
+    believed_until(shares.iter().filter_map(deadline), NODES)
 }
 
 /// The client's votes where these servers have granted, by these tokens, what was sent then.
-pub(crate) fn round(sent: u8, tokens: &[Option<u8>; NODES]) -> Round {
-    let mut round = Round::new(NODES);
-    for (n, token) in tokens.iter().enumerate() {
-        round[n] = match token {
-            Some(token) => {
-                let until = lease().believed_until(at(sent));
-                Vote::granted(Token::new((*token).into()), (at(sent), until))
-            }
-            None => Vote::Pending,
-        };
+pub(crate) fn tally(sent: u8, tokens: &[Option<u8>; NODES]) -> Tally {
+    let grants = tokens.iter().map(|token| token.map(|it| grant(it, sent)));
+    Tally {
+        grants: grants.collect(),
+        pending: tokens.iter().filter(|token| token.is_none()).count(),
     }
-    round
 }
 
 /// Requests in order. Without memory of its own: millions of states are copied.
@@ -120,11 +119,10 @@ impl Client {
     pub(crate) fn believes(&self, now: u8) -> bool {
         match &self.phase {
             Phase::Holding {
-                token,
                 shares,
                 is_lost: false,
                 ..
-            } => belief(*token, shares).loss(at(now)).is_none(),
+            } => until(shares, now).is_some_and(|until| at(now) < until),
             _ => false,
         }
     }

@@ -10,8 +10,9 @@
 //! over the length of a lease, are 9.0 million states; three clients, without time passing, 2.7 million. Three with more
 //! rounds, time and restarts are too many to look at all, and are run at random.
 //!
-//! What a client makes of the answers is not modelled but run: the round of votes, the one token of a majority and the belief
-//! in a hold are those of `client/src/proto`, with a tick for a second.
+//! What a client makes of the answers is not modelled but run: the one token and the one deadline of a majority are those of
+//! `client/src/quorum/votes.rs`, and the belief in each server's hold is that of `client/src/wire/belief.rs`, with a tick for a
+//! second.
 //!
 //! What the model leaves out: read mode, queueing (which only decides when a client asks), servers so far ahead that they
 //! count as failed, and clocks that run at different speeds (which the drift is for).
@@ -21,11 +22,14 @@
 
 // The client's own code: its votes, tokens and beliefs are what is checked.
 #[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../src/proto/mod.rs"]
-mod proto;
-#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
 #[path = "../../src/value/mod.rs"]
 mod value;
+#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
+#[path = "../../src/quorum/votes.rs"]
+mod votes;
+#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
+#[path = "../../src/wire/mod.rs"]
+mod wire;
 
 mod checks;
 mod client;

@@ -1,8 +1,8 @@
 //! Everything at one moment, and what a client does with it.
 
-use crate::client::{Client, Phase, Request, Share, at, round};
-use crate::proto::round::Outcome;
+use crate::client::{Client, Phase, Request, Share, at, tally};
 use crate::server::Node;
+use crate::votes::Outcome;
 use crate::{MAJORITY, NODES, TOKENS_PER_TICK};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,7 +140,7 @@ impl State {
 
     /// What the client's code makes of the votes.
     fn decide(&mut self, c: usize, sent: u8, tokens: [Option<u8>; NODES]) {
-        match round(sent, &tokens).outcome(at(self.now)) {
+        match tally(sent, &tokens).outcome(at(self.now)) {
             Outcome::Open => {}
             Outcome::Lost => self.give_up(c),
             Outcome::Won(token) => self.settle(c, sent, token.get() as u8, tokens),

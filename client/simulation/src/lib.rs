@@ -8,7 +8,7 @@
 //! # What happens
 //!
 //! Two to four processes with one to three tasks each take one or two locks of one server, or of three or five by Redlock: for
-//! reading and writing, with and without waiting, limits, renewal, caps and names; they renew, upgrade, downgrade, enter
+//! reading and writing, with and without waiting, limits, renewal, caps and names; they renew, upgrade and downgrade on one server, enter
 //! again, write under `LOCK.GUARD`, release, drop, wait for the loss, drop futures in the middle, and close their clients
 //! early or at the end. Meanwhile
 //!
@@ -36,14 +36,14 @@
 //!
 //! | broken | found |
 //! | --- | --- |
-//! | a name whose request was not answered is not left (`Drop for Ballot`) | after 1 seed of three servers, 12 of one: something is left |
-//! | a grant counts from its reply instead of its request (`Vote::of`) | after 158 seeds of one server: two are inside, a belief that no server bears out |
-//! | the token of a majority is its smallest (`Round::outcome`) | after 2 seeds of three servers: a token after a larger one |
-//! | too few servers are known to hold it, and it is believed in all the same (`Belief::count`) | after 7 seeds of three servers: two are inside |
+//! | a name whose request was not answered is not left (`Drop for Armed`) | after 1 seed of three servers, 12 of one: something is left |
+//! | a grant counts from its reply instead of its request (`Request::outcome`) | after 158 seeds of one server: two are inside, a belief that no server bears out |
+//! | the token of a majority is its smallest (`Tally::outcome`) | after 2 seeds of three servers: a token after a larger one |
+//! | too few servers are known to hold it, and it is believed in all the same (`believed_until`) | after 7 seeds of three servers: two are inside |
 //!
 //! # What is left out
 //!
-//! Sentinel, clusters, TLS, given connections and the blocking API; replicas and failover; clocks that jump; servers so far
+//! Sentinel, clusters, TLS, supplied connections and the blocking API; replicas and failover; clocks that jump; servers so far
 //! ahead of the others that they count as failed; refusals (`OOM`, `MAXWAITERS`, …); the thread that watches deadlines on a
 //! machine, instead of which a task does here; and more than 60 s of lateness, for which no name stays away.
 
@@ -53,20 +53,21 @@
 
 // The client's own code, all of it; its lints are told of where it belongs.
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/api/mod.rs"]
-mod api;
+#[path = "../../src/lock/mod.rs"]
+mod lock;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../src/net/mod.rs"]
 mod net;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/proto/mod.rs"]
-mod proto;
+#[path = "../../src/quorum/mod.rs"]
+mod quorum;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/run/mod.rs"]
-mod run;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../src/value/mod.rs"]
 mod value;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../src/wire/mod.rs"]
+mod wire;
 
 mod dice;
 mod network;

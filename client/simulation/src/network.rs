@@ -2,7 +2,7 @@
 //! them on the way. Either way of a connection keeps its order.
 
 use crate::parts::{Conn, ConnId, Event, Life, Micros, NodeId, ProcessId, Words, ms};
-use crate::proto::reply::{Reply, parse};
+use crate::wire::reply::{Reply, parse};
 use crate::world::World;
 
 /// What happens to a request. The connection goes with it, unless it comes through.

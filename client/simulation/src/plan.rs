@@ -10,7 +10,7 @@ use crate::world::World;
 /// One server, or several and Redlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A [`Client`](crate::api::client::Client).
+    /// A [`Client`](crate::lock::client::Client).
     One,
     /// Redlock over so many.
     Quorum(usize),

@@ -7,8 +7,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use crate::lock::Held;
 use crate::parts::{Micros, ProcessId};
-use crate::run::Held;
 use crate::value::clock::BootInstant;
 use crate::value::mode::Mode;
 use crate::world::{self, micros, with};

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use crate::api::client::{Client, Locks};
-use crate::api::lock::Lock;
-use crate::api::quorum::Quorum;
 use crate::dice::Dice;
+use crate::lock::client::{Client, Locks};
+use crate::lock::{Guard, Lock, Owner};
 use crate::parts::{Micros, ms};
 use crate::plan::{Kind, Plan};
+use crate::quorum::quorum::Quorum;
 use crate::referee::{self, Ticket};
-use crate::run::Guard;
-use crate::run::Owner;
 use crate::simulated::OfProcess;
 use crate::value::clock::BootInstant;
 use crate::value::error::Error;
@@ -233,7 +231,7 @@ impl Task {
                         world::fail("a guard whose time is over is fine".to_owned());
                     }
                 }
-                8 if guard.mode() == Mode::Read => {
+                8 if guard.mode() == Mode::Read && self.plan.kind == Kind::One => {
                     let limit = Duration::from_millis(self.dice.within(0..=300));
                     let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));
                     let changed = within(patience, guard.upgrade_within(limit)).await;
@@ -241,7 +239,10 @@ impl Task {
                         ticket = again(&guard, &ticket);
                     }
                 }
-                9 if guard.mode() == Mode::Write && self.owner.is_none() => {
+                9 if guard.mode() == Mode::Write
+                    && self.owner.is_none()
+                    && self.plan.kind == Kind::One =>
+                {
                     referee::leave(&ticket);
                     ticket = referee::enter(guard.held(), Mode::Read);
                     let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));

@@ -79,14 +79,26 @@ impl<F> Drop for OfProcess<F> {
     }
 }
 
-/// Wakes it then. On a machine a thread does that, whatever becomes of runtimes.
-pub(crate) fn wake_at(when: BootInstant, waker: Waker) {
-    tokio::spawn(of_this_process(async move {
-        while !when.remaining().is_zero() {
-            tokio::time::sleep(when.remaining().max(Duration::from_millis(1))).await;
-        }
-        waker.wake();
-    }));
+/// Wakes its task then. On a machine a thread does that, whatever becomes of runtimes.
+#[derive(Debug)]
+pub(crate) struct Alarm(tokio::task::AbortHandle);
+
+impl Alarm {
+    pub(crate) fn at(when: BootInstant, waker: Waker) -> Alarm {
+        let task = tokio::spawn(of_this_process(async move {
+            while !when.remaining().is_zero() {
+                tokio::time::sleep(when.remaining().max(Duration::from_millis(1))).await;
+            }
+            waker.wake();
+        }));
+        Alarm(task.abort_handle())
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A connection to a server in memory: `node0`, `node1`, …

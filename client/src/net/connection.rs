@@ -1,11 +1,10 @@
-//! One connection that many share. Requests are answered in the order in which they were sent, so a request is a place in a
-//! row, and needs neither a channel nor an allocation. What moves the bytes is in `drive`.
+//! One connection that many share. The server answers requests in the order in which they were sent, so a request is known
+//! by its number, and needs neither a channel nor an allocation. What moves the bytes is in `drive`.
 //!
-//! Where one request is not answered in time the connection is given up, and with it everything that is in flight.
+//! When one request is not answered in time the connection is given up, and with it everything that is in flight.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::iter;
 use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,46 +13,69 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::proto::{Answer, Command, Failure, Reply};
 use crate::value::{BootInstant, ConnectionError, lock};
+use crate::wire::{Answer, Command, Failure, Reply};
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct Timeouts {
     /// Connecting, handshake included.
     pub(crate) connect: Duration,
     /// An answer.
     pub(crate) answer: Duration,
-    /// Whether a request waits no longer than for an answer while the connection is opened, which is tried again and again;
-    /// and not at all once that has failed. (Other servers are there to answer.)
-    pub(crate) impatient: bool,
+    /// What happens to requests while there is no connection.
+    pub(crate) while_closed: WhileClosed,
+}
+
+/// What happens to requests while there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhileClosed {
+    /// They wait until connecting has succeeded or failed.
+    Wait,
+    /// They wait no longer than for an answer, and not at all once connecting has failed: other servers can answer.
+    FailFast,
 }
 
 /// What the users of a connection share with what drives it.
 pub(super) struct Connection {
     state: Mutex<State>,
-    /// Something is to be written.
-    more: Notify,
+    /// Something was sent, or refused.
+    sent: Notify,
+    /// A request is overdue before those that were sent before it.
+    earlier: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// What everybody who sends is told now.
+    /// Why requests are refused now, if they are.
     refusal: Option<Failure>,
+    /// Something was refused since the last attempt to connect.
+    was_refused: bool,
     is_open: bool,
+    is_driven: bool,
     /// What is to be written.
     out: Vec<u8>,
-    /// The requests in their order; the first has this number.
-    row: VecDeque<Request>,
+    /// The requests that are not answered, in their order; the first has the number `first`.
+    in_flight: VecDeque<Request>,
     first: u64,
-    /// How many of the row are answered.
-    answered: usize,
-    /// When it was last given up because its server is no primary, and how long the next one is kept though its is none.
-    left: Option<(BootInstant, Duration)>,
+    /// The answers that were not taken yet, by the number of their requests.
+    answers: HashMap<u64, Answer>,
+    /// When requests in flight are overdue: of each run of them the one that is due first, so the first is due first of all.
+    overdue: VecDeque<Overdue>,
+    /// When it was last given up because its server is no primary, and how long the next one is kept even so.
+    given_up: Option<(BootInstant, Duration)>,
 }
 
-/// A server that is no primary any more is left, because the primary may be behind the same address now: the first time at
-/// once, and then less and less often, down to this.
+/// When a request is overdue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Overdue {
+    number: u64,
+    pub(super) at: BootInstant,
+    pub(super) limit: Duration,
+}
+
+/// A server that is no primary any more is given up, because the primary may be behind the same address now: the first time
+/// at once, and then less and less often, down to this.
 const SHORTEST_STAY: Duration = Duration::from_millis(100);
 const LONGEST_STAY: Duration = Duration::from_secs(5);
 
@@ -61,32 +83,29 @@ struct Request {
     /// When it was sent, or the connection opened.
     since: BootInstant,
     limit: Duration,
+    /// How many bytes it has.
     length: usize,
-    place: Place,
-}
-
-enum Place {
-    Waiting(Waker),
-    Answered(Answer),
-    /// Its caller is gone, or has the answer.
-    Unwanted,
+    /// Whom to wake; nobody, if nobody wants the answer.
+    waker: Option<Waker>,
 }
 
 /// A request that was sent; resolves to its answer. Dropped, the answer is thrown away.
 #[derive(Debug)]
-pub(crate) struct Pending {
-    /// Where its answer comes from until it has resolved, or why it was not sent.
-    connection: Result<Arc<Connection>, Failure>,
-    number: u64,
-    /// It was sent before its connection was open.
-    pub(crate) is_early: bool,
+pub(crate) struct Pending(Sent);
+
+enum Sent {
+    InFlight(Arc<Connection>, u64),
+    /// It was not sent.
+    Refused(Failure),
+    Answered,
 }
 
 impl Connection {
     pub(super) fn new() -> Arc<Connection> {
         Arc::new(Connection {
             state: Mutex::default(),
-            more: Notify::new(),
+            sent: Notify::new(),
+            earlier: Notify::new(),
         })
     }
 
@@ -99,81 +118,118 @@ impl Connection {
     ) -> Pending {
         let mut state = lock(&self.state);
         if let Some(refusal) = &state.refusal {
-            return Pending::refused(refusal.clone());
+            let refused = Pending::refused(refusal.clone());
+            state.was_refused = true;
+            drop(state);
+            self.sent.notify_one();
+            return refused;
         }
-        let is_first = state.out.is_empty();
+        let (is_first, first) = (state.out.is_empty(), state.next_number());
         for command in commands {
             let before = state.out.len();
             command.encode(&mut state.out);
             let length = state.out.len() - before;
-            state.row.push_back(Request {
+            state.push(Request {
                 since: now,
                 limit,
                 length,
-                place: Place::Unwanted,
+                waker: None,
             });
         }
-        if let Some(last) = state.row.back_mut() {
-            last.place = Place::Waiting(Waker::noop().clone());
+        if let Some(last) = state.in_flight.back_mut() {
+            last.waker = Some(Waker::noop().clone());
         }
-        let number = state.first + state.row.len() as u64 - 1;
-        let is_early = !state.is_open;
+        let number = state.next_number() - 1;
+        let is_due_first = state.overdue.front().map(|it| it.number) >= Some(first);
         drop(state);
         if is_first {
-            self.more.notify_one();
+            self.sent.notify_one();
         }
-        Pending {
-            connection: Ok(self.clone()),
-            number,
-            is_early,
+        if is_due_first {
+            self.earlier.notify_one();
         }
+        Pending(Sent::InFlight(self.clone(), number))
     }
 
-    /// Resolves while somebody waits for an answer.
+    pub(super) fn is_open(&self) -> bool {
+        lock(&self.state).is_open
+    }
+
+    /// Whether a task has to be started that drives it; `true` only once, until `undriven`.
+    pub(super) fn needs_driver(&self) -> bool {
+        !mem::replace(&mut lock(&self.state).is_driven, true)
+    }
+
+    /// The task that drove it is gone.
+    pub(super) fn undriven(&self, failure: &Failure) {
+        lock(&self.state).is_driven = false;
+        self.allow();
+        self.fail(failure);
+    }
+
+    /// Resolves once somebody waits for an answer, or was refused since the last attempt.
     pub(super) async fn wanted(&self) {
-        while self.oldest().is_none() {
-            self.more.notified().await;
+        let is_wanted = || {
+            let mut state = lock(&self.state);
+            mem::take(&mut state.was_refused) || !state.in_flight.is_empty()
+        };
+        while !is_wanted() {
+            self.sent.notified().await;
         }
     }
 
-    /// It is open: what waits is timed from now.
+    /// It is open: what was sent before is timed from now.
     pub(super) fn opened(&self) {
         let now = BootInstant::now();
         let mut state = lock(&self.state);
         (state.refusal, state.is_open) = (None, true);
-        for request in &mut state.row {
+        for request in &mut state.in_flight {
             request.since = now;
+        }
+        state.overdue.clear();
+        for at in 0..state.in_flight.len() {
+            state.note_overdue(at);
         }
     }
 
-    /// Tells those who wait, all of them or those who sent by some moment before it was open; `refuses`: and from now on
-    /// everybody who sends.
-    pub(super) fn fail(&self, told: &Failure, refuses: bool, sent_by: Option<BootInstant>) {
+    /// It is closed: everything in flight has failed.
+    pub(super) fn fail(&self, failure: &Failure) {
         let mut state = lock(&self.state);
         state.is_open = false;
-        state.refusal = refuses.then(|| match told {
-            Failure::Unknown(error) => Failure::NotSent(error.clone()),
-            other => other.clone(),
-        });
-        let waiting = state.row.range(state.answered..);
-        let ended = waiting.take_while(|it| sent_by.is_none_or(|by| it.since <= by));
-        let (count, length) = ended.fold((0, 0), |(n, length), it| (n + 1, length + it.length));
-        // Some of it may be written.
-        let unsent = state.out.len().min(length);
-        state.out.drain(..unsent);
-        answer(state, iter::repeat_n(Err(told.clone()), count));
+        state.out.clear();
+        let count = state.in_flight.len();
+        answer(state, (0..count).map(|_| Err(failure.clone())));
+    }
+
+    /// It was not opened: what was sent by then has failed. What was sent later waits for the next attempt.
+    pub(super) fn fail_sent_by(&self, moment: BootInstant, failure: &Failure) {
+        let mut state = lock(&self.state);
+        let old = state.in_flight.iter().take_while(|it| it.since <= moment);
+        let (count, length) = old.fold((0, 0), |(n, length), it| (n + 1, length + it.length));
+        state.out.drain(..length);
+        answer(state, (0..count).map(|_| Err(failure.clone())));
+    }
+
+    /// Refuses what is sent from now on.
+    pub(super) fn refuse(&self, failure: Failure) {
+        lock(&self.state).refusal = Some(failure);
+    }
+
+    /// Refuses nothing any more.
+    pub(super) fn allow(&self) {
+        lock(&self.state).refusal = None;
     }
 
     /// What is to be written, once there is something; `spare` is used for what comes next.
     pub(super) async fn next_batch(&self, mut spare: Vec<u8>) -> Vec<u8> {
         while lock(&self.state).out.is_empty() {
-            self.more.notified().await;
+            self.sent.notified().await;
         }
         // The tasks that are ready send theirs first, so that one call of the system takes what all have sent. (tokio's own
         // way to yield would have the system asked for events first.)
-        let mut was_put_off = false;
+        let mut has_yielded = false;
         std::future::poll_fn(|context| {
-            if mem::replace(&mut was_put_off, true) {
+            if mem::replace(&mut has_yielded, true) {
                 return Poll::Ready(());
             }
             context.waker().wake_by_ref();
@@ -184,24 +240,27 @@ impl Connection {
         mem::replace(&mut lock(&self.state).out, spare)
     }
 
-    /// Delivers replies to the first who wait.
+    /// Delivers replies to the requests that were sent first.
     pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<(), ConnectionError> {
         let is_demoted =
             |it: &Reply| matches!(it, Reply::Error(line) if line.starts_with("READONLY"));
-        let is_left =
-            replies.iter().any(is_demoted) && lock(&self.state).leaves(BootInstant::now());
+        let is_given_up =
+            replies.iter().any(is_demoted) && lock(&self.state).gives_up(BootInstant::now());
         match answer(lock(&self.state), replies.drain(..).map(Ok)) {
-            true if is_left => Err(ConnectionError::new("the server is no primary any more")),
+            true if is_given_up => Err(ConnectionError::new("the server is no primary any more")),
             true => Ok(()),
             false => Err(ConnectionError::new("more replies than requests")),
         }
     }
 
-    /// When the oldest request should be answered, and within how long of its sending.
-    pub(super) fn oldest(&self) -> Option<(BootInstant, Duration)> {
-        let state = lock(&self.state);
-        let oldest = state.row.get(state.answered)?;
-        Some((oldest.since + oldest.limit, oldest.limit))
+    /// When the first request is overdue, of all that are in flight.
+    pub(super) fn first_overdue(&self) -> Option<Overdue> {
+        lock(&self.state).overdue.front().copied()
+    }
+
+    /// Resolves when a request was sent that is overdue before the others.
+    pub(super) async fn is_due_earlier(&self) {
+        self.earlier.notified().await;
     }
 }
 
@@ -210,59 +269,68 @@ fn answer(mut state: MutexGuard<'_, State>, answers: impl Iterator<Item = Answer
     let mut wakers = Vec::new();
     let mut are_expected = true;
     for answer in answers {
-        let oldest = state.answered;
-        let Some(request) = state.row.get_mut(oldest) else {
+        let Some(request) = state.in_flight.pop_front() else {
             are_expected = false;
             break;
         };
-        if let Place::Waiting(waker) = &mut request.place {
-            wakers.push(mem::replace(waker, Waker::noop().clone()));
-            request.place = Place::Answered(answer);
+        let number = state.first;
+        state.first += 1;
+        if let Some(waker) = request.waker {
+            state.answers.insert(number, answer);
+            wakers.push(waker);
         }
-        state.answered += 1;
     }
-    state.shorten();
+    let first = state.first;
+    while state.overdue.front().is_some_and(|it| it.number < first) {
+        state.overdue.pop_front();
+    }
     drop(state);
     wakers.into_iter().for_each(Waker::wake);
     are_expected
 }
 
 impl State {
-    /// Whether a server that is no primary is left now.
-    fn leaves(&mut self, now: BootInstant) -> bool {
-        let since = self.left.map(|(left, stay)| (now.since(left), stay));
-        let stay = match since {
+    fn next_number(&self) -> u64 {
+        self.first + self.in_flight.len() as u64
+    }
+
+    fn push(&mut self, request: Request) {
+        self.in_flight.push_back(request);
+        self.note_overdue(self.in_flight.len() - 1);
+    }
+
+    /// Takes in when the request at this index is overdue. Those before it that are due later do not matter: an answer to
+    /// this one needs theirs.
+    fn note_overdue(&mut self, index: usize) {
+        let request = &self.in_flight[index];
+        let (at, limit) = (request.since + request.limit, request.limit);
+        let number = self.first + index as u64;
+        while self.overdue.back().is_some_and(|last| last.at >= at) {
+            self.overdue.pop_back();
+        }
+        self.overdue.push_back(Overdue { number, at, limit });
+    }
+
+    /// Whether a server that is no primary is given up now.
+    fn gives_up(&mut self, now: BootInstant) -> bool {
+        let last = self
+            .given_up
+            .map(|(given_up, stay)| (now.since(given_up), stay));
+        let stay = match last {
             Some((since, stay)) if since < stay => return false,
             // It is the same failover, or a replica for good.
             Some((since, stay)) if since < 2 * LONGEST_STAY => (2 * stay).min(LONGEST_STAY),
             _ => SHORTEST_STAY,
         };
-        self.left = Some((now, stay));
+        self.given_up = Some((now, stay));
         true
-    }
-
-    /// Drops what nobody wants at the front of the row.
-    fn shorten(&mut self) {
-        while self.answered > 0 && matches!(self.row[0].place, Place::Unwanted) {
-            self.row.pop_front();
-            self.first += 1;
-            self.answered -= 1;
-        }
-    }
-
-    fn place(&mut self, number: u64) -> &mut Place {
-        &mut self.row[(number - self.first) as usize].place
     }
 }
 
 impl Pending {
     /// What was not sent.
-    pub(super) fn refused(failure: Failure) -> Pending {
-        Pending {
-            connection: Err(failure),
-            number: 0,
-            is_early: false,
-        }
+    pub(crate) fn refused(failure: Failure) -> Pending {
+        Pending(Sent::Refused(failure))
     }
 }
 
@@ -270,34 +338,45 @@ impl Future for Pending {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        let connection = match &self.connection {
-            Ok(connection) => connection,
-            Err(failure) => return Poll::Ready(Err(failure.clone())),
+        let (connection, number) = match &self.0 {
+            Sent::InFlight(connection, number) => (connection, *number),
+            Sent::Refused(failure) => return Poll::Ready(Err(failure.clone())),
+            Sent::Answered => panic!("an answer is taken once"),
         };
         let mut state = lock(&connection.state);
-        let place = state.place(self.number);
-        if let Place::Waiting(waker) = place {
-            waker.clone_from(context.waker());
+        if let Some(index) = number.checked_sub(state.first) {
+            let waker = &mut state.in_flight[index as usize].waker;
+            waker
+                .get_or_insert(Waker::noop().clone())
+                .clone_from(context.waker());
             return Poll::Pending;
         }
-        let taken = mem::replace(place, Place::Unwanted);
-        state.shorten();
+        let answer = state.answers.remove(&number);
         drop(state);
-        self.connection = Err(Failure::Gone);
-        match taken {
-            Place::Answered(answer) => Poll::Ready(answer),
-            _ => Poll::Ready(Err(Failure::Gone)),
-        }
+        self.0 = Sent::Answered;
+        Poll::Ready(answer.unwrap_or(Err(Failure::RuntimeGone)))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Ok(connection) = &self.connection {
+        if let Sent::InFlight(connection, number) = &self.0 {
             let mut state = lock(&connection.state);
-            *state.place(self.number) = Place::Unwanted;
-            state.shorten();
+            match number.checked_sub(state.first) {
+                Some(index) => state.in_flight[index as usize].waker = None,
+                None => drop(state.answers.remove(number)),
+            }
         }
+    }
+}
+
+impl fmt::Debug for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sent::InFlight(..) => "InFlight",
+            Sent::Refused(_) => "Refused",
+            Sent::Answered => "Answered",
+        })
     }
 }
 
@@ -305,8 +384,8 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = lock(&self.state);
         f.debug_struct("Connection")
-            .field("in_flight", &(state.row.len() - state.answered))
-            .field("refusal", &state.refusal)
+            .field("is_open", &state.is_open)
+            .field("in_flight", &state.in_flight.len())
             .finish_non_exhaustive()
     }
 }
@@ -316,17 +395,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_no_primary_is_left_at_once_and_then_less_and_less_often() {
+    fn a_server_that_is_no_primary_is_given_up_at_once_and_then_less_and_less_often() {
         let (mut state, start) = (State::default(), BootInstant::now());
-        let mut left = |from: u64, to: u64| {
+        let mut given_up = |from: u64, to: u64| {
             let at = |ms| start + Duration::from_millis(ms);
-            let is_left = |ms: &u64| state.leaves(at(*ms));
-            (from..to).filter(is_left).collect::<Vec<_>>()
+            let is_given_up = |ms: &u64| state.gives_up(at(*ms));
+            (from..to).filter(is_given_up).collect::<Vec<_>>()
         };
         let first = [0, 100, 300, 700, 1_500, 3_100, 6_300];
-        assert_eq!(left(0, 10_000), first);
-        assert_eq!(left(10_000, 30_000), [11_300, 16_300, 21_300, 26_300]);
+        assert_eq!(given_up(0, 10_000), first);
+        assert_eq!(given_up(10_000, 30_000), [11_300, 16_300, 21_300, 26_300]);
         // The next failover.
-        assert_eq!(left(90_000, 90_150), [90_000, 90_100]);
+        assert_eq!(given_up(90_000, 90_150), [90_000, 90_100]);
+    }
+
+    fn send(connection: &Arc<Connection>, limit: u64, now: BootInstant) -> Pending {
+        let ping = Command::Plain(&[b"PING"]);
+        connection.send(&[&ping], Duration::from_millis(limit), now)
+    }
+
+    #[test]
+    fn the_request_that_is_due_first_counts_and_not_the_one_that_was_sent_first() {
+        let (connection, now) = (Connection::new(), BootInstant::now());
+        let sent: Vec<_> = [900, 300, 500, 400]
+            .map(|limit| send(&connection, limit, now))
+            .into();
+        let mut due = Vec::new();
+        for _ in &sent {
+            due.extend(connection.first_overdue().map(|it| it.limit.as_millis()));
+            connection.deliver(&mut vec![Reply::Nil]).unwrap();
+        }
+        assert_eq!(due, [300, 300, 400, 400]);
+        assert!(connection.first_overdue().is_none());
+    }
+
+    #[test]
+    fn an_answer_that_nobody_takes_keeps_no_other_request() {
+        let (connection, now) = (Connection::new(), BootInstant::now());
+        let untaken = send(&connection, 1, now);
+        connection.deliver(&mut vec![Reply::Nil]).unwrap();
+        for _ in 0..1_000 {
+            let taken = send(&connection, 1, now);
+            connection.deliver(&mut vec![Reply::Nil]).unwrap();
+            drop(taken);
+        }
+        let kept = |of: &State| (of.in_flight.len(), of.answers.len());
+        assert_eq!(kept(&lock(&connection.state)), (0, 1));
+        drop(untaken);
+        assert_eq!(kept(&lock(&connection.state)), (0, 0));
     }
 }

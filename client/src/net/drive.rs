@@ -1,11 +1,10 @@
-//! What moves a connection's bytes: opens it, writes what was sent, delivers what is answered, and gives it up where an
-//! answer is overdue. One task for each connection, on the client's runtime.
+//! Moves a connection's bytes: opens it, writes what was sent, delivers what is answered, and gives it up where an answer is
+//! overdue. One task for each connection, on the client's runtime.
 
 use std::convert::Infallible;
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, select, try_join, try_join3};
@@ -14,43 +13,48 @@ use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::connection::{Connection, Limits, Pending};
-use super::dial::{Dial, Link, ask, receive};
+use super::connect::{Connector, Link, ask, receive};
+use super::connection::{Connection, Pending, Timeouts, WhileClosed};
 use super::task;
-use crate::proto::{Command, Failure};
-use crate::value::{BootInstant, ConnectionError, LOOK};
+use crate::value::{BootInstant, ConnectionError, LOOK, lock, random};
+use crate::wire::{Command, Failure};
 
-/// What one look at the socket takes in.
+/// How many bytes one read takes in.
 const CHUNK: usize = 16 * 1024;
-/// Between attempts to open a connection again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Between attempts to open a connection again: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// So many batches are on their way at once over a connection of the `redis` crate.
 const BATCHES: usize = 1024;
 
 /// A connection, which a task opens when it is first used, and again after it was lost.
 #[derive(Debug)]
 pub(super) struct Driven {
-    pub(super) dial: Arc<Dial>,
-    pub(super) limits: Limits,
+    pub(super) connector: Arc<Connector>,
+    pub(super) timeouts: Timeouts,
     pub(super) runtime: Handle,
     connection: Arc<Connection>,
-    driver: OnceLock<AbortHandle>,
+    driver: Mutex<Option<AbortHandle>>,
     /// Its socket is this process's alone. A child that was forked has the same one, and must not write to it.
     process: u32,
 }
 
 impl Driven {
-    pub(super) fn new(dial: Arc<Dial>, limits: Limits, runtime: Handle) -> Driven {
+    pub(super) fn new(connector: Arc<Connector>, timeouts: Timeouts, runtime: Handle) -> Driven {
         Driven {
             connection: Connection::new(),
-            driver: OnceLock::new(),
-            dial,
-            limits,
+            driver: Mutex::new(None),
+            connector,
+            timeouts,
             runtime,
             process: std::process::id(),
         }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.connection.is_open()
     }
 
     /// As [`Connection::send`].
@@ -61,57 +65,68 @@ impl Driven {
         now: BootInstant,
     ) -> Pending {
         if self.process != std::process::id() {
-            return Pending::refused(Failure::Gone);
+            return Pending::refused(Failure::Forked);
         }
         let pending = self.connection.send(commands, limit, now);
-        self.driver.get_or_init(|| {
+        if self.connection.needs_driver() {
             let end = End(self.connection.clone());
-            let driving = drive(end, self.dial.clone(), self.limits);
-            task::spawn(&self.runtime, driving).abort_handle()
-        });
+            let driving = drive(end, self.connector.clone(), self.timeouts);
+            let driver = task::spawn(&self.runtime, driving).abort_handle();
+            *lock(&self.driver) = Some(driver);
+        }
         pending
     }
 }
 
 impl Drop for Driven {
     fn drop(&mut self) {
-        if let Some(driver) = self.driver.get() {
+        if let Some(driver) = lock(&self.driver).take() {
             driver.abort();
         }
     }
 }
 
-/// However the driving ends, with its runtime too, nobody waits on for an answer.
+/// However the task ends, nobody waits on for an answer, and the next request starts another task.
 struct End(Arc<Connection>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.fail(&Failure::Gone, true, None);
+        let panic = || ConnectionError::new("the task that moves its bytes has panicked");
+        self.0.undriven(&match std::thread::panicking() {
+            true => Failure::Unknown(panic()),
+            false => Failure::RuntimeGone,
+        });
     }
 }
 
-/// Opens a connection again and again, and passes on what there is.
-async fn drive(end: End, dial: Arc<Dial>, limits: Limits) {
+/// Opens a connection again and again, as long as somebody wants something of it, and passes on what there is.
+async fn drive(end: End, connector: Arc<Connector>, timeouts: Timeouts) {
     let connection = &end.0;
+    let fails_fast = timeouts.while_closed == WhileClosed::FailFast;
+    let mut pause = FIRST_PAUSE;
     loop {
-        if !limits.impatient {
-            connection.wanted().await;
-        }
+        connection.wanted().await;
         let began = BootInstant::now();
-        match open(connection, &dial, limits).await {
+        match open(connection, &connector, timeouts).await {
             Ok(link) => {
+                pause = FIRST_PAUSE;
                 connection.opened();
                 let error = pass(connection, link).await;
-                // One that is silent is not waited for until it is open again, where others are there to answer.
-                let refuses = limits.impatient && error.is_timeout();
-                connection.fail(&Failure::Unknown(error), refuses, None);
+                if fails_fast && error.is_timeout() {
+                    // A silent server is not waited for until it is open again.
+                    connection.refuse(Failure::NotSent(error.clone()));
+                }
+                connection.fail(&Failure::Unknown(error));
             }
             Err(error) => {
-                // Whoever has asked meanwhile has the next attempt.
-                connection.fail(&Failure::NotSent(error), limits.impatient, Some(began));
-                if limits.impatient {
-                    sleep(PAUSE).await;
+                let failure = Failure::NotSent(error);
+                if fails_fast {
+                    connection.refuse(failure.clone());
                 }
+                // What was sent meanwhile has the next attempt.
+                connection.fail_sent_by(began, &failure);
+                sleep(pause.mul_f64(0.5 + random::fraction() / 2.0)).await;
+                pause = (2 * pause).min(LONGEST_PAUSE);
             }
         }
     }
@@ -119,21 +134,23 @@ async fn drive(end: End, dial: Arc<Dial>, limits: Limits) {
 
 async fn open(
     connection: &Connection,
-    dial: &Dial,
-    limits: Limits,
+    connector: &Connector,
+    timeouts: Timeouts,
 ) -> Result<Link, ConnectionError> {
-    let refusing = pin!(async {
-        if limits.impatient {
-            sleep(limits.answer).await;
-            let silence = ConnectionError::silence("not connected", limits.answer);
-            connection.fail(&Failure::NotSent(silence), true, None);
+    let failing = pin!(async {
+        if timeouts.while_closed == WhileClosed::FailFast {
+            sleep(timeouts.answer).await;
+            let silence = ConnectionError::silence("not connected", timeouts.answer);
+            let failure = Failure::NotSent(silence);
+            connection.refuse(failure.clone());
+            connection.fail_sent_by(BootInstant::now(), &failure);
         }
         pending::<Infallible>().await
     });
-    let opening = pin!(timeout(limits.connect, dial.open()));
-    match select(opening, refusing).await {
-        Either::Left((Ok(opened), _)) => opened,
-        _ => Err(ConnectionError::silence("no connection", limits.connect)),
+    let opening = pin!(connector.open(timeouts.connect));
+    match select(opening, failing).await {
+        Either::Left((opened, _)) => opened,
+        Either::Right((never, _)) => match never {},
     }
 }
 
@@ -175,7 +192,7 @@ async fn read(
     }
 }
 
-/// Over a connection of the `redis` crate: one that the application gave, or one with TLS.
+/// Over a connection of the `redis` crate: one that the application supplied, or one with TLS.
 async fn relay(
     connection: &Connection,
     other: MultiplexedConnection,
@@ -191,17 +208,19 @@ async fn relay(
     }
 }
 
-/// Ends with the oldest request that is overdue.
+/// Ends with the first request that is overdue.
 async fn watch(connection: &Connection) -> Result<Infallible, ConnectionError> {
     loop {
-        // Whatever is sent wakes this task.
-        let oldest = poll_fn(|_| connection.oldest().map_or(Poll::Pending, Poll::Ready));
-        let (due, limit) = oldest.await;
-        let left = due.remaining();
+        let Some(first) = connection.first_overdue() else {
+            connection.is_due_earlier().await;
+            continue;
+        };
+        let left = first.at.remaining();
         if left.is_zero() {
-            return Err(ConnectionError::silence("no reply", limit));
+            return Err(ConnectionError::silence("no reply", first.limit));
         }
         // Timers stand still in suspend, where the boot-time clock goes on.
-        sleep(left.min(LOOK)).await;
+        let pause = pin!(sleep(left.min(LOOK)));
+        select(pause, pin!(connection.is_due_earlier())).await;
     }
 }

@@ -1,11 +1,19 @@
 //! Connections: one server, a primary that Sentinel names, or the nodes of a cluster. Sending never waits: a request is
 //! written into its connection's buffer, and the caller awaits the answer. Nothing here knows what a lock is.
 
+pub(crate) mod address;
+pub(crate) mod alarm;
+pub(crate) mod connect;
 pub(crate) mod connection;
-pub(crate) mod dial;
 mod drive;
+pub(crate) mod endpoint;
 pub(crate) mod peer;
-pub(crate) mod server;
+pub(crate) mod schedule;
 pub(crate) mod task;
 
-pub(crate) use connection::Pending;
+pub(crate) use address::{IntoServer, Server};
+pub(crate) use alarm::{Alarm, sleep_until};
+pub(crate) use connect::Identities;
+pub(crate) use connection::{Pending, Timeouts, WhileClosed};
+pub(crate) use endpoint::Endpoint;
+pub(crate) use peer::{Peer, Route};

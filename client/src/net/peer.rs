@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::connection::{Limits, Pending};
-use super::dial::Dial;
+use super::connect::Connector;
+use super::connection::{Pending, Timeouts, WhileClosed};
 use super::drive::Driven;
-use crate::proto::Command;
 use crate::value::BootInstant;
+use crate::wire::Command;
 
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -23,30 +23,34 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(dial: Dial, limits: Limits, runtime: Handle) -> Arc<Peer> {
+    pub(super) fn new(connector: Connector, timeouts: Timeouts, runtime: Handle) -> Arc<Peer> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (name, dial) = (dial.way.to_string(), Arc::new(dial));
-        let patient = Limits {
-            impatient: false,
-            ..limits
+        let (name, connector) = (connector.target.to_string(), Arc::new(connector));
+        let patient = Timeouts {
+            while_closed: WhileClosed::Wait,
+            ..timeouts
         };
         Arc::new(Peer {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             name,
-            shared: Driven::new(dial.clone(), limits, runtime.clone()),
-            mail: Driven::new(dial, patient, runtime),
+            shared: Driven::new(connector.clone(), timeouts, runtime.clone()),
+            mail: Driven::new(connector, patient, runtime),
         })
     }
 
     /// Another node of the same cluster.
     pub(super) fn other(&self, node: &str) -> Option<Arc<Peer>> {
         let it = &self.shared;
-        let dial = it.dial.to_node(node)?;
-        Some(Peer::new(dial, it.limits, it.runtime.clone()))
+        let connector = it.connector.to_node(node)?;
+        Some(Peer::new(connector, it.timeouts, it.runtime.clone()))
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.shared.is_open()
     }
 
     pub(super) fn fails_over(&self) -> bool {
-        self.shared.dial.way.fails_over()
+        self.shared.connector.target.fails_over()
     }
 
     /// Sends what may wait for `wait` on a connection of its own.
@@ -56,7 +60,7 @@ impl Peer {
         wait: Duration,
         now: BootInstant,
     ) -> Pending {
-        let limit = self.mail.limits.answer.saturating_add(wait);
+        let limit = self.mail.timeouts.answer.saturating_add(wait);
         self.mail.send(&[command], limit, now)
     }
 }
@@ -66,13 +70,13 @@ impl Peer {
 pub(crate) struct Route {
     pub(crate) peer: Arc<Peer>,
     /// The key's slot is on its way there.
-    pub(super) asking: bool,
+    pub(super) is_asking: bool,
 }
 
 impl Route {
     pub(crate) fn to(peer: Arc<Peer>) -> Route {
-        let asking = false;
-        Route { peer, asking }
+        let is_asking = false;
+        Route { peer, is_asking }
     }
 
     /// Sends a command whose answer is of no use after `limit`. Those to one peer arrive in the order in which they were
@@ -84,9 +88,9 @@ impl Route {
         now: BootInstant,
     ) -> Pending {
         let shared = &self.peer.shared;
-        let limit = limit.min(shared.limits.answer);
+        let limit = limit.min(shared.timeouts.answer);
         let both = [&Command::Plain(&[b"ASKING"]), command];
-        let commands = if self.asking { &both } else { &both[1..] };
+        let commands = if self.is_asking { &both } else { &both[1..] };
         shared.send(commands, limit, now)
     }
 

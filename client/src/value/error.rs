@@ -91,20 +91,28 @@ pub enum Error {
         #[source]
         error: ConnectionError,
     },
-    /// The background thread of the blocking client cannot be started.
-    #[error("the background thread of the blocking client cannot be started: {0}")]
-    NoThread(String),
     /// The client was built outside of a tokio runtime, and none was named.
     #[error(
         "there is no tokio runtime here: build the client inside of one, or name one with `runtime(…)`"
     )]
     NoRuntime,
-    /// The client was closed, the runtime that it was built in is gone, or this process was forked from the one that built
-    /// it. Build a new one.
+    /// The runtime that the client was built in is gone, and with it the tasks that renew and release.
     #[error(
-        "the client was closed, the runtime that it was built in is gone, or this process is a fork of the one that built it: build a new one"
+        "the tokio runtime that the client was built in is gone: build a new client in one that lasts"
     )]
+    RuntimeGone,
+    /// The client was closed.
+    #[error("the client was closed: build a new one")]
     Closed,
+    /// This process was forked from the one that built the client. The locks, the connections and the background tasks are
+    /// that one's.
+    #[error(
+        "this process was forked from the one that built the client: build a new client after the fork"
+    )]
+    Forked,
+    /// What was asked for is not possible over a quorum. The text says why.
+    #[error("not possible over a quorum: {0}")]
+    NotOverQuorum(&'static str),
 }
 
 /// What went wrong with a connection; in [`Error::Connection`].
@@ -124,22 +132,47 @@ pub enum Error {
 #[error("{text}")]
 pub struct ConnectionError {
     text: Arc<str>,
-    timeout: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Refused, reset, closed: the server may be restarting.
+    Broken,
+    TimedOut,
+    /// The server let the client in no further, and will not until something is changed: a wrong password.
+    Denied,
 }
 
 impl ConnectionError {
-    pub(crate) fn of(text: impl Into<Arc<str>>, timeout: bool) -> ConnectionError {
-        let text = text.into();
-        ConnectionError { text, timeout }
+    pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
+        let (text, kind) = (text.into(), Kind::Broken);
+        ConnectionError { text, kind }
     }
 
-    pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
-        ConnectionError::of(text, false)
+    pub(crate) fn timed_out(text: impl Into<Arc<str>>) -> ConnectionError {
+        let (text, kind) = (text.into(), Kind::TimedOut);
+        ConnectionError { text, kind }
+    }
+
+    pub(crate) fn denied(text: impl Into<Arc<str>>) -> ConnectionError {
+        let (text, kind) = (text.into(), Kind::Denied);
+        ConnectionError { text, kind }
     }
 
     /// No answer, or no connection, within `limit`.
     pub(crate) fn silence(what: &str, limit: Duration) -> ConnectionError {
-        ConnectionError::of(format!("{what} within {limit:?}"), true)
+        ConnectionError::timed_out(format!("{what} within {limit:?}"))
+    }
+
+    /// Whether the connection was refused or broken, as by a server that restarts.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.kind == Kind::Broken
+    }
+
+    /// Whether the server will not let the client in as long as nothing is changed.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.kind == Kind::Denied
     }
 
     /// Whether there was no answer in time, rather than a refusal or a broken connection.
@@ -151,13 +184,16 @@ impl ConnectionError {
     /// # }
     /// ```
     pub fn is_timeout(&self) -> bool {
-        self.timeout
+        self.kind == Kind::TimedOut
     }
 }
 
 impl From<io::Error> for ConnectionError {
     fn from(error: io::Error) -> ConnectionError {
-        ConnectionError::of(error.to_string(), error.kind() == io::ErrorKind::TimedOut)
+        match error.kind() {
+            io::ErrorKind::TimedOut => ConnectionError::timed_out(error.to_string()),
+            _ => ConnectionError::new(error.to_string()),
+        }
     }
 }
 
@@ -231,9 +267,9 @@ pub enum Loss {
     /// The guard was given back, so there is nothing left to lose.
     #[error("it was released")]
     Released,
-    /// What became of a change of it, an upgrade, is not known: it was not answered, or cancelled. A hold whose state is
-    /// unknown is not kept.
-    #[error("what became of a change of it is not known")]
+    /// The outcome of a request that changes it (an upgrade, a downgrade, a release) is not known: it was not answered, or
+    /// cancelled. A hold whose state is unknown is not kept.
+    #[error("the outcome of a change of it, or of its release, is not known")]
     Unknown,
 }
 
@@ -319,10 +355,8 @@ impl Error {
     /// ```
     pub fn is_transient(&self) -> bool {
         match self {
-            Error::Busy { .. }
-            | Error::Deadlock(_)
-            | Error::NoQuorum { .. }
-            | Error::Connection { .. } => true,
+            Error::Busy { .. } | Error::Deadlock(_) | Error::NoQuorum { .. } => true,
+            Error::Connection { error, .. } => !error.is_denied(),
             Error::Refused { code, .. } => is_passing(code),
             _ => false,
         }

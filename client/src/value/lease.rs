@@ -21,6 +21,17 @@ impl Lease {
         }
     }
 
+    /// One that a hold can live by: longer than what clocks may differ by.
+    pub(crate) fn of_a_hold(duration: Duration) -> Result<Lease, Error> {
+        match Lease::new(duration) {
+            Ok(lease) if lease.duration() <= lease.drift() => Err(Error::Invalid(format!(
+                "a lease of {duration:?} is over before anybody knows of it: clocks may differ by {:?}",
+                lease.drift()
+            ))),
+            other => other,
+        }
+    }
+
     pub(crate) fn as_millis(self) -> u64 {
         self.0
     }
@@ -73,6 +84,12 @@ mod tests {
     fn a_lease_shorter_than_its_drift_is_never_believed_in() {
         let sent = BootInstant::now();
         assert_eq!(lease(1).believed_until(sent), sent);
+    }
+
+    #[test]
+    fn a_lease_that_nobody_could_believe_in_is_refused() {
+        assert!(Lease::of_a_hold(Duration::from_millis(2)).is_err());
+        assert!(Lease::of_a_hold(Duration::from_millis(3)).is_ok());
     }
 
     #[test]

@@ -6,7 +6,6 @@ pub(crate) mod lease;
 pub(crate) mod mode;
 pub(crate) mod name;
 pub(crate) mod random;
-pub(crate) mod released;
 pub(crate) mod sync;
 pub(crate) mod token;
 
@@ -16,7 +15,6 @@ pub(crate) use error::{
 };
 pub(crate) use lease::Lease;
 pub(crate) use mode::Mode;
-pub(crate) use name::{LONGEST_TASK, Names};
-pub(crate) use released::Released;
+pub(crate) use name::{LONGEST_CLIENT, LONGEST_TASK, Names};
 pub(crate) use sync::lock;
 pub(crate) use token::Token;

@@ -33,14 +33,6 @@ impl Mode {
             Mode::Read => "LOCK.RLOCK",
         }
     }
-
-    /// The option that names this mode in `LOCK.RELEASE`.
-    pub(crate) fn option(self) -> &'static str {
-        match self {
-            Mode::Write => "WRITE",
-            Mode::Read => "READ",
-        }
-    }
 }
 
 impl fmt::Display for Mode {

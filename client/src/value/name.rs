@@ -9,6 +9,8 @@ use crate::value::random;
 const LONGEST: usize = 255;
 /// What `##`, a random part and a counter may take of it.
 const SUFFIX: usize = 25;
+/// The longest name of a client.
+pub(crate) const LONGEST_CLIENT: usize = 100;
 /// The longest name of a task.
 pub(crate) const LONGEST_TASK: usize = LONGEST - SUFFIX;
 
@@ -26,7 +28,7 @@ pub(crate) struct Names {
 
 #[derive(Debug)]
 enum Whose {
-    Client,
+    Client(Option<Box<str>>),
     UniqueTask,
     Task(Box<[u8]>),
 }
@@ -42,9 +44,9 @@ struct Series {
 }
 
 impl Names {
-    /// Of a client: `<uuid>:<counter>`, each an owner by itself.
-    pub(crate) fn of_client() -> Names {
-        Names::of(Whose::Client)
+    /// Of a client: `<uuid>:<counter>`, each an owner by itself; `<name>:<uuid>:<counter>` if it has a name.
+    pub(crate) fn of_client(name: Option<&str>) -> Names {
+        Names::of(Whose::Client(name.map(Box::from)))
     }
 
     /// Of a task that nobody has named: `<uuid>##<counter>`. The server takes them for one when it looks for deadlocks.
@@ -100,7 +102,8 @@ impl Series {
     fn new(whose: &Whose, process: u32) -> Series {
         let uuid = random::uuid();
         let prefix = match whose {
-            Whose::Client => format!("{uuid}:").into_bytes(),
+            Whose::Client(None) => format!("{uuid}:").into_bytes(),
+            Whose::Client(Some(name)) => format!("{name}:{uuid}:").into_bytes(),
             Whose::UniqueTask => [uuid.to_string().as_bytes(), MARK].concat(),
             Whose::Task(name) => {
                 let mut prefix = [name, MARK].concat();

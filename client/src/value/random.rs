@@ -9,3 +9,8 @@ pub(crate) fn uuid() -> Uuid {
     let uuid = Uuid::new_v4();
     uuid
 }
+
+/// A number from 0 to 1.
+pub(crate) fn fraction() -> f64 {
+    f64::from(uuid().as_u128() as u32) / f64::from(u32::MAX)
+}

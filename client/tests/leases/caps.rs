@@ -85,9 +85,9 @@ async fn the_servers_of_a_quorum_are_asked_for_no_more_than_the_limit() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(500)).await;
     let lock = quorum.lock("k").lease(ms(60_000)).max_hold(ms(4000));
-    let mut guard = lock.read().await.unwrap();
+    let guard = lock.read().await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
-    guard.upgrade().await.unwrap();
+    guard.renew_for(ms(60_000)).await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
     // As for a lease: one server may take a quarter of it.
     let brief = quorum.lock("b").max_hold(ms(1000)).acquire().await;

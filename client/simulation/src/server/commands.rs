@@ -52,6 +52,7 @@ impl Server {
             b"INFO" => Some(Out::bulk(
                 format!("run_id:{:x}\r\n", self.run_id).as_bytes(),
             )),
+            b"CLIENT" => Some(Out::bulk(b"OK")),
             b"LOCK.ACQUIRE" | b"LOCK.WLOCK" => self.acquire(&mut words, Mode::Write),
             b"LOCK.RLOCK" => self.acquire(&mut words, Mode::Read),
             b"LOCK.RELEASE" => self.release(&mut words),

@@ -1,0 +1,89 @@
+//! One attempt to take a lock on one server, under a name that nobody has had.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lock::{Ask, Core, Guard, Outcome, Request, ServerHold, Share};
+use crate::value::Error;
+use crate::wire::{Name, Verb};
+
+/// What has become of it.
+#[derive(Debug)]
+pub(crate) struct Attempted {
+    pub(crate) result: Result<Guard, Failed>,
+    /// It waited in a queue.
+    pub(crate) was_queued: bool,
+}
+
+/// Why there is no guard. Whatever may be left of the name is left.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// Others hold the lock.
+    Busy,
+    /// The server refused it, or was not reached.
+    Refused(Error),
+    /// Nobody knows what has become of it.
+    Unknown(Error),
+}
+
+/// The name while it is unknown what the server has of it. Dropped, the name is left.
+struct Armed<'a> {
+    core: &'a Arc<Core>,
+    name: &'a Name,
+    lease: Duration,
+    is_settled: bool,
+    /// Dropped after the name was left: until then its box knows it, and `close` with it.
+    request: Option<Request>,
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.core.leave(self.name, self.lease);
+        }
+    }
+}
+
+/// Asks for a lock under this name. Dropped, the name is left.
+pub(crate) async fn attempt(core: &Arc<Core>, name: &Name, ask: Ask) -> Attempted {
+    let mut armed = Armed {
+        core,
+        name,
+        lease: ask.acquire.lease.duration(),
+        is_settled: false,
+        request: None,
+    };
+    let verb = Verb::Acquire(ask.acquire);
+    let request = match Request::acquiring(core, name, verb, ask.wait) {
+        Ok(request) => armed.request.insert(request),
+        Err(error) => {
+            armed.is_settled = true;
+            return Attempted {
+                result: Err(Failed::Refused(error)),
+                was_queued: false,
+            };
+        }
+    };
+    let outcome = request.settled().await;
+    let (was_queued, was_repeated) = (request.was_queued(), request.was_repeated());
+    let result = match outcome {
+        Outcome::Granted(grant) => {
+            let hold = ServerHold::new(core, name, grant, &ask);
+            let share = Share {
+                mode: ask.acquire.mode,
+                renews: ask.renews,
+            };
+            hold.and_then(|hold| Guard::of(hold, share, None))
+                .map_err(Failed::Unknown)
+        }
+        Outcome::Denied => Err(Failed::Busy),
+        Outcome::Refused(error) => Err(Failed::Refused(error)),
+        Outcome::Unknown(error) => Err(Failed::Unknown(error)),
+    };
+    armed.is_settled = match &result {
+        Ok(_) => true,
+        Err(Failed::Busy | Failed::Refused(_)) => !was_repeated,
+        Err(Failed::Unknown(_)) => false,
+    };
+    Attempted { result, was_queued }
+}

@@ -1,0 +1,113 @@
+//! Renews holds, and finds them lost: one task for each client, on its runtime, which is there while there is a hold.
+
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, pending, select};
+use futures_util::stream::FuturesUnordered;
+
+use crate::lock::holds::{Holds, Scheduled};
+use crate::lock::{Core, trace};
+use crate::net::schedule::Due;
+use crate::net::task;
+use crate::value::{BootInstant, Error, LOOK, lock};
+
+impl Core {
+    /// Has a new hold taken up then. An error once the client is closed.
+    pub(super) fn schedule(
+        self: &Arc<Self>,
+        hold: Arc<dyn Scheduled>,
+        due: BootInstant,
+    ) -> Result<Due, Error> {
+        let mut holds = lock(&self.holds);
+        match holds.is_closed {
+            true => Err(Error::Closed),
+            false => {
+                let added = holds.schedule.add(due, hold);
+                self.wake_by(&mut holds, due);
+                Ok(added)
+            }
+        }
+    }
+
+    /// Has a hold taken up then, and not when it was to be; `None` if it is taken up now, or the client is closed.
+    pub(super) fn reschedule(
+        self: &Arc<Self>,
+        hold: Arc<dyn Scheduled>,
+        scheduled: Option<Due>,
+        due: BootInstant,
+    ) -> Option<Due> {
+        let mut holds = lock(&self.holds);
+        if scheduled.is_some_and(|scheduled| holds.remove(scheduled).is_none()) {
+            return None;
+        }
+        let added = holds.schedule.add(due, hold);
+        self.wake_by(&mut holds, due);
+        Some(added)
+    }
+
+    fn wake_by(self: &Arc<Self>, holds: &mut Holds, due: BootInstant) {
+        match holds.goes_on {
+            None => {
+                holds.goes_on = Some(due);
+                drop(task::spawn(&self.runtime, run(self.clone())));
+            }
+            Some(goes_on) if due < goes_on => {
+                holds.goes_on = Some(due);
+                self.earlier.notify_one();
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+async fn run(core: Arc<Core>) {
+    let mut renewing = FuturesUnordered::<BoxFuture<'static, Result<(), Error>>>::new();
+    let mut failures = Failures::default();
+    loop {
+        let next = lock(&core.holds).next();
+        let goes_on = match next {
+            Ok(hold) => {
+                renewing.extend(hold.take_up());
+                continue;
+            }
+            Err(Some(goes_on)) => goes_on,
+            Err(None) => return,
+        };
+        mem::take(&mut failures).report(&core);
+        // Timers stand still in suspend.
+        let pause = pin!(tokio::time::sleep(goes_on.remaining().min(LOOK)));
+        let earlier = pin!(core.earlier.notified());
+        let answers = pin!(async {
+            while let Some(renewed) = renewing.next().await {
+                failures.note(renewed);
+            }
+            pending::<()>().await;
+        });
+        select(select(pause, earlier), answers).await;
+    }
+}
+
+/// The renewals that have failed since they were reported.
+#[derive(Default)]
+struct Failures {
+    holds: usize,
+    first: Option<Error>,
+}
+
+impl Failures {
+    fn note(&mut self, renewed: Result<(), Error>) {
+        if let Err(error) = renewed {
+            self.holds += 1;
+            self.first.get_or_insert(error);
+        }
+    }
+
+    fn report(self, core: &Core) {
+        if let Some(error) = &self.first {
+            trace::renewal_failed(&core.endpoint.name, self.holds, error);
+        }
+    }
+}

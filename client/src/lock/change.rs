@@ -1,0 +1,195 @@
+//! Upgrades and downgrades of a hold on one server. They only ever change a hold that is there; one whose outcome is unknown
+//! ends it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use crate::lock::hold::Lost;
+use crate::lock::retry::{Next, Retries, WaitLimit};
+use crate::lock::{Hold, Outcome, Request, ServerHold};
+use crate::net::{sleep_until, task};
+use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Token};
+use crate::wire::Verb;
+use crate::wire::command::Acquire;
+
+/// An upgrade on its way: the hold is renewed meanwhile. Dropped before it is decided, it has an unknown outcome.
+struct Upgrading<'a> {
+    hold: &'a Arc<ServerHold>,
+    is_decided: bool,
+}
+
+impl Upgrading<'_> {
+    fn begin(hold: &Arc<ServerHold>) -> Upgrading<'_> {
+        hold.with(|state| {
+            state.belief.set_upgrading(true);
+            // Even with `auto_renew(false)`: the wait may be longer than the lease.
+            state.shares.renewing += 1;
+        });
+        Upgrading {
+            hold,
+            is_decided: false,
+        }
+    }
+}
+
+impl Drop for Upgrading<'_> {
+    fn drop(&mut self) {
+        self.hold.with(|state| {
+            state.belief.set_upgrading(false);
+            state.shares.renewing -= 1;
+            if !self.is_decided {
+                state.belief.lose(Loss::Unknown);
+            }
+        });
+    }
+}
+
+impl ServerHold {
+    /// Makes a hold that reads one that writes, unless it does. A wait of zero does not wait for others.
+    pub(crate) async fn upgrade(
+        self: &Arc<Self>,
+        wait: Option<Duration>,
+    ) -> Result<(), ChangeFailed> {
+        let limit = WaitLimit::new(wait, BootInstant::now());
+        let Some(_change) = limit.wait_for(pin!(self.changes.lock())).await else {
+            let error = limit.busy(BootInstant::now());
+            let left = self.loss().is_none().then_some(Mode::Read);
+            return Err(ChangeFailed { error, left });
+        };
+        self.check()?;
+        if self.mode() == Mode::Write {
+            return Ok(());
+        }
+        // A hold that is lost is left, and its requests with it: then no letter comes.
+        let lost = Lost::of(self.clone());
+        let failed = match select(lost, pin!(self.ask_to_write(limit))).await {
+            Either::Left((loss, _)) => Error::Lost(loss),
+            Either::Right((Ok(()), _)) => return Ok(self.check().map(drop)?),
+            Either::Right((Err(error), _)) => error,
+        };
+        if let Error::Busy { .. } = failed {
+            // Null may also mean that nothing is held any more.
+            let _ = self.renew(None).await;
+        }
+        let left = self.loss().is_none().then_some(Mode::Read);
+        let error = self.explain(failed);
+        Err(ChangeFailed { error, left })
+    }
+
+    async fn ask_to_write(self: &Arc<Self>, limit: WaitLimit) -> Result<(), Error> {
+        let mut retries = Retries::new(limit, false);
+        let mut upgrading = Upgrading::begin(self);
+        loop {
+            let now = BootInstant::now();
+            let verb = self.with(|state| {
+                Ok::<_, Error>(acquire(
+                    Mode::Write,
+                    state.belief.lease_to_ask(None, now)?,
+                    state.belief.token(),
+                ))
+            })?;
+            let wait = limit.to_queue(now);
+            upgrading.is_decided = false;
+            let mut request = Request::acquiring(&self.core, &self.name, verb, wait)?;
+            let outcome = request.settled().await;
+            upgrading.is_decided = !matches!(outcome, Outcome::Unknown(_));
+            if request.was_queued() {
+                retries.on_queued();
+            }
+            let error = match outcome {
+                Outcome::Granted(grant) => {
+                    self.with(|state| {
+                        state.belief.upgrade(grant);
+                        state.mode = Mode::Write;
+                    });
+                    return Ok(());
+                }
+                Outcome::Denied => return Err(limit.busy(BootInstant::now())),
+                Outcome::Unknown(error) => return Err(error),
+                Outcome::Refused(error) => error,
+            };
+            match retries.after_refusal(error, BootInstant::now()) {
+                Next::Again(pause) => self.core.pause(pause).await,
+                Next::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes a hold that writes, and whose guards only read, one that reads: in the background, whether or not that is
+    /// waited for.
+    pub(crate) fn downgrade(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let is_due = self.with(|state| state.is_to_read());
+        let hold = self.clone();
+        let task = is_due.then(|| {
+            let runtime = &self.core.runtime;
+            task::spawn(runtime, async move { hold.downgrade_in_turn().await })
+        });
+        async move {
+            match task {
+                Some(task) => task.await.unwrap_or(Err(Error::RuntimeGone)),
+                None => Ok(()),
+            }
+        }
+    }
+
+    async fn downgrade_in_turn(self: &Arc<Self>) -> Result<(), Error> {
+        let _change = self.changes.lock().await;
+        let asked = self.with(|state| {
+            let is_to_read = state.is_to_read();
+            let lease = state.belief.lease_to_ask(None, BootInstant::now());
+            is_to_read.then_some(lease.map(|lease| (lease, state.belief.token())))
+        });
+        let Some(asked) = asked else {
+            return Ok(());
+        };
+        let (lease, token) = asked?;
+        for verb in [acquire(Mode::Read, lease, token), Verb::ReleaseWrite(token)] {
+            let mut request = Request::new(&self.core, &self.name, verb);
+            let error = match request.settled().await {
+                Outcome::Granted(_) => continue,
+                Outcome::Denied => {
+                    self.lose(Loss::Denied);
+                    Error::NotHeld
+                }
+                // It writes as before.
+                Outcome::Refused(error) => error,
+                Outcome::Unknown(error) => {
+                    self.lose(Loss::Unknown);
+                    error
+                }
+            };
+            return Err(self.explain(error));
+        }
+        self.with(|state| state.mode = Mode::Read);
+        Ok(())
+    }
+}
+
+fn acquire(mode: Mode, lease: Lease, token: Token) -> Verb {
+    Verb::Acquire(Acquire {
+        mode,
+        lease,
+        permits: None,
+        fence: None,
+        upgrades: Some(token),
+    })
+}
+
+impl WaitLimit {
+    /// Waits for something else than the server, which must not take longer either.
+    pub(crate) async fn wait_for<T>(self, future: impl Future<Output = T> + Unpin) -> Option<T> {
+        let Some(end) = self.end() else {
+            return Some(future.await);
+        };
+        let end = pin!(sleep_until(end));
+        match select(future, end).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(_) => None,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Locks on one server: acquire, hold, renew, wait by mail, leave. An acquisition runs in its caller's future. What goes on
+//! without one (letters, renewals, what is left to undo) has tasks of its own.
+
+mod acquire;
+mod ask;
+mod attempt;
+mod background;
+pub(crate) mod builder;
+mod change;
+pub(crate) mod client;
+pub(crate) mod core;
+pub(crate) mod guard;
+pub(crate) mod held;
+pub(crate) mod hold;
+mod holds;
+mod leave;
+#[expect(clippy::module_inception, reason = "it is the lock itself")]
+pub(crate) mod lock;
+mod mail;
+mod mailboxes;
+pub(crate) mod owner;
+pub(crate) mod request;
+pub(crate) mod retry;
+pub(crate) mod server_hold;
+mod take;
+mod terms;
+pub(crate) mod trace;
+
+pub(crate) use ask::Ask;
+pub(crate) use attempt::{Attempted, Failed, attempt};
+pub(crate) use core::Core;
+pub(crate) use guard::Guard;
+pub(crate) use held::Held;
+pub(crate) use hold::{Hold, Share, Shares, Watchers};
+pub(crate) use lock::Lock;
+pub(crate) use owner::Owner;
+pub(crate) use request::{Outcome, Request};
+pub(crate) use server_hold::ServerHold;
+pub(crate) use terms::{Source, Terms};

@@ -1,0 +1,267 @@
+//! One request about a name: sent at once, so that nothing that is sent after it arrives before it. It resolves to its
+//! answer, wherever the key is by then, also if it has to wait in a queue for that.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::lock::Core;
+use crate::lock::mail::Entry;
+use crate::net::{Alarm, Pending, Route};
+use crate::value::{BootInstant, ConnectionError, Error, Loss};
+use crate::wire::{Answer, Command, Failure, Grant, Name, Reply, Verb, WaitByMail, checked, token};
+
+/// So often a request is sent elsewhere.
+const REDIRECTIONS: u32 = 8;
+
+/// A request that was sent; resolves to its answer.
+pub(crate) struct Request {
+    core: Arc<Core>,
+    name: Name,
+    verb: Verb,
+    route: Route,
+    pending: Pending,
+    /// How long an answer is of use.
+    answer_limit: Duration,
+    /// It may wait in a queue, for so many milliseconds, 0 without limit.
+    wait: Option<u64>,
+    /// The letter that may answer it.
+    entry: Option<Entry>,
+    queued: Option<Queued>,
+    /// When it was sent, for the last time; later if it is known that it was granted later.
+    sent: BootInstant,
+    redirections: u32,
+    loss: OnConnectionLoss,
+}
+
+/// It waits in a queue.
+struct Queued {
+    /// When the server has not answered in time.
+    overdue: Option<BootInstant>,
+    alarm: Option<Alarm>,
+}
+
+/// What happens to a request that a broken connection has lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnConnectionLoss {
+    Fails,
+    /// Doing it twice changes nothing.
+    Resends,
+    HasResent,
+}
+
+/// What the answer says of the name.
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// Null: others hold the lock, or the name holds nothing.
+    Denied,
+    /// The server refused it, or it was never sent: it has changed nothing.
+    Refused(Error),
+    /// Nobody knows whether it was carried out.
+    Unknown(Error),
+}
+
+impl Request {
+    pub(crate) fn new(core: &Arc<Core>, name: &Name, verb: Verb) -> Request {
+        Request::send(core, name, verb, None, Duration::MAX)
+    }
+
+    /// One whose answer is of no use after `limit`.
+    pub(crate) fn within(limit: Duration, core: &Arc<Core>, name: &Name, verb: Verb) -> Request {
+        Request::send(core, name, verb, None, limit)
+    }
+
+    /// One that asks for a lock, and may wait for it.
+    pub(crate) fn acquiring(
+        core: &Arc<Core>,
+        name: &Name,
+        verb: Verb,
+        wait: Option<u64>,
+    ) -> Result<Request, Error> {
+        let route = core.endpoint.route(&name.key);
+        // Before the request is sent: a letter may overtake the reply.
+        let entry = core.enter(name, &route)?;
+        let mut request = Request::unsent(core, name, verb, route);
+        (request.wait, request.entry) = (wait, Some(entry));
+        request.transmit();
+        Ok(request)
+    }
+
+    fn send(
+        core: &Arc<Core>,
+        name: &Name,
+        verb: Verb,
+        wait: Option<u64>,
+        answer_limit: Duration,
+    ) -> Request {
+        let route = core.endpoint.route(&name.key);
+        let mut request = Request::unsent(core, name, verb, route);
+        (request.wait, request.answer_limit) = (wait, answer_limit);
+        request.transmit();
+        request
+    }
+
+    fn unsent(core: &Arc<Core>, name: &Name, verb: Verb, route: Route) -> Request {
+        Request {
+            core: core.clone(),
+            name: name.clone(),
+            verb,
+            route,
+            pending: Pending::refused(Failure::Closed),
+            answer_limit: Duration::MAX,
+            wait: None,
+            entry: None,
+            queued: None,
+            sent: BootInstant::default(),
+            redirections: 0,
+            loss: OnConnectionLoss::Fails,
+        }
+    }
+
+    fn transmit(&mut self) {
+        self.sent = BootInstant::now();
+        let wait = self.wait.zip(self.entry.as_ref());
+        let wait = wait.map(|(limit, entry)| WaitByMail {
+            limit,
+            mailbox: &entry.mailbox.name,
+        });
+        let command = Command::Lock {
+            name: &self.name,
+            verb: &self.verb,
+            wait,
+        };
+        let limit = self.answer_limit;
+        self.pending = self.route.send_within(limit, &command, self.sent);
+    }
+
+    /// It is sent again, once, if a broken connection has lost it.
+    pub(crate) fn resent_once(mut self) -> Request {
+        self.loss = OnConnectionLoss::Resends;
+        self
+    }
+
+    pub(crate) fn was_resent(&self) -> bool {
+        self.loss == OnConnectionLoss::HasResent
+    }
+
+    /// Whether it was sent more than once, so that one of them may arrive late.
+    pub(crate) fn was_repeated(&self) -> bool {
+        self.was_resent() || self.redirections > 0
+    }
+
+    pub(crate) fn was_queued(&self) -> bool {
+        self.queued.is_some()
+    }
+
+    /// Sends it elsewhere, or again, if this answer asks for that; `false` if it is the answer.
+    fn is_sent_again(&mut self, answer: &Answer) -> Result<bool, Error> {
+        let redirected = self.core.endpoint.redirected(&self.route, answer);
+        let is_lost = matches!(answer, Err(Failure::Unknown(error)) if !error.is_timeout());
+        let route = match redirected {
+            _ if is_lost && self.loss == OnConnectionLoss::Resends => {
+                self.loss = OnConnectionLoss::HasResent;
+                self.core.endpoint.route(&self.name.key)
+            }
+            Some(route) if self.redirections < REDIRECTIONS => {
+                self.redirections += 1;
+                route
+            }
+            _ => return Ok(false),
+        };
+        if self.entry.take().is_some() {
+            self.entry = Some(self.core.enter(&self.name, &route)?);
+        }
+        self.route = route;
+        self.transmit();
+        Ok(true)
+    }
+
+    fn poll_letter(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
+        let (Some(entry), Some(queued)) = (&self.entry, &mut self.queued) else {
+            return Poll::Ready(Err(Failure::Closed));
+        };
+        if let Poll::Ready((answer, since)) = entry.poll(context.waker()) {
+            self.sent = self.sent.max(since);
+            return Poll::Ready(answer);
+        }
+        let Some(overdue) = queued.overdue else {
+            return Poll::Pending;
+        };
+        if overdue.remaining().is_zero() {
+            let silence = ConnectionError::silence("no answer", self.core.timeouts.answer);
+            return Poll::Ready(Err(Failure::Unknown(silence)));
+        }
+        queued.alarm = Some(Alarm::at(overdue, context.waker().clone()));
+        Poll::Pending
+    }
+
+    /// What the answer says of the name.
+    pub(crate) fn outcome(&self, answer: Answer) -> Outcome {
+        let server = &self.core.endpoint.name;
+        let is_settled = matches!(
+            answer,
+            Ok(Reply::Error(_)) | Err(Failure::NotSent(_) | Failure::Forked)
+        );
+        match checked(answer, server).and_then(token) {
+            Ok(Some(token)) => self.granted(Grant {
+                token,
+                since: self.sent,
+                until: self.verb.believed_until(self.sent),
+            }),
+            Ok(None) => Outcome::Denied,
+            Err(error) if is_settled => Outcome::Refused(error),
+            Err(error) => Outcome::Unknown(error),
+        }
+    }
+
+    fn granted(&self, grant: Grant) -> Outcome {
+        // What has expired in the letter is not resumed.
+        match self.was_queued() && grant.until.remaining().is_zero() {
+            true => Outcome::Unknown(Error::Lost(Loss::Expired)),
+            false => Outcome::Granted(grant),
+        }
+    }
+
+    /// Waits for the answer, and says what it means.
+    pub(crate) async fn settled(&mut self) -> Outcome {
+        let answer = (&mut *self).await;
+        self.outcome(answer)
+    }
+
+    /// The reply.
+    pub(crate) async fn reply(&mut self) -> Result<Reply, Error> {
+        let answer = (&mut *self).await;
+        checked(answer, &self.core.endpoint.name)
+    }
+}
+
+impl Future for Request {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let request = &mut *self;
+        loop {
+            if request.queued.is_some() {
+                return request.poll_letter(context);
+            }
+            let answer = ready!(Pin::new(&mut request.pending).poll(context));
+            match request.is_sent_again(&answer) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(_) => return Poll::Ready(Err(Failure::Closed)),
+            }
+            match (&answer, &request.entry, request.wait) {
+                (Ok(queued @ Reply::Array(_)), Some(entry), Some(wait)) => {
+                    entry.queued(&request.core, queued);
+                    let limit = Duration::from_millis(wait);
+                    let latest = request.core.timeouts.answer;
+                    let overdue = (wait > 0).then(|| request.sent + limit + latest);
+                    let alarm = None;
+                    request.queued = Some(Queued { overdue, alarm });
+                }
+                _ => return Poll::Ready(answer),
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What is next after an attempt that has failed. Every attempt has a name of its own; where the outcome is unknown the name
+//! is left, and the lock asked for again under a new one.
+
+use std::time::Duration;
+
+use crate::lock::Failed;
+use crate::value::{BootInstant, Error, Loss, is_passing};
+
+/// How long to wait for others to leave.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitLimit {
+    started: BootInstant,
+    /// When it has waited for as long as it may; `None` without limit.
+    end: Option<BootInstant>,
+    waits: bool,
+}
+
+impl WaitLimit {
+    /// Zero does not wait, and nothing waits without limit.
+    pub(crate) fn new(wait: Option<Duration>, now: BootInstant) -> WaitLimit {
+        WaitLimit {
+            started: now,
+            end: wait.map(|limit| now + limit),
+            waits: wait != Some(Duration::ZERO),
+        }
+    }
+
+    pub(crate) fn waits(self) -> bool {
+        self.waits
+    }
+
+    pub(crate) fn end(self) -> Option<BootInstant> {
+        self.end
+    }
+
+    pub(crate) fn is_over(self, now: BootInstant) -> bool {
+        self.end.is_some_and(|end| end <= now)
+    }
+
+    /// How many milliseconds a request may wait in a queue now, 0 without limit; `None`: it does not queue.
+    pub(crate) fn to_queue(self, now: BootInstant) -> Option<u64> {
+        const LONGEST: u128 = 1 << 53;
+        let limit = self.end.map_or(0, |end| {
+            let left = end.since(now).as_micros().div_ceil(1000);
+            left.clamp(1, LONGEST) as u64
+        });
+        self.waits.then_some(limit)
+    }
+
+    pub(crate) fn busy(self, now: BootInstant) -> Error {
+        let waited = now.since(self.started);
+        Error::Busy { waited }
+    }
+}
+
+/// What is done next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Asks again, after a pause.
+    Again(Duration),
+    Failed(Error),
+}
+
+/// So often in a row a request without limit is refused for a reason that passes by itself.
+const TRIES: u32 = 20;
+/// So often a request that a broken connection has lost is sent again, even if it does not wait.
+const LOST_TRIES: u32 = 2;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often an acquisition has failed, and why.
+#[derive(Debug)]
+pub(crate) struct Retries {
+    limit: WaitLimit,
+    /// Another server may take the place of one that is not there.
+    fails_over: bool,
+    failures: u32,
+    lost: u32,
+}
+
+impl Retries {
+    pub(crate) fn new(limit: WaitLimit, fails_over: bool) -> Retries {
+        Retries {
+            limit,
+            fails_over,
+            failures: 0,
+            lost: 0,
+        }
+    }
+
+    /// It stands in a queue: what had failed has passed.
+    pub(crate) fn on_queued(&mut self) {
+        (self.failures, self.lost) = (0, 0);
+    }
+
+    pub(crate) fn after(&mut self, failed: Failed, now: BootInstant) -> Next {
+        match failed {
+            Failed::Busy => Next::Failed(self.limit.busy(now)),
+            // What had waited was granted for too short a time.
+            Failed::Unknown(Error::Lost(_)) if self.limit.waits() => {
+                self.again(Duration::ZERO, self.limit.busy(now), now)
+            }
+            // It took longer than the lease until the grant was known: nothing was won.
+            Failed::Unknown(Error::Lost(_)) => Next::Failed(Error::Lost(Loss::Expired)),
+            Failed::Unknown(error @ Error::Connection { .. })
+                if is_broken(&error) && self.lost < LOST_TRIES =>
+            {
+                self.lost += 1;
+                self.again(Duration::ZERO, error, now)
+            }
+            Failed::Unknown(error) | Failed::Refused(error) => self.after_refusal(error, now),
+        }
+    }
+
+    /// The same after an error, whatever became of the request.
+    pub(crate) fn after_refusal(&mut self, error: Error, now: BootInstant) -> Next {
+        if !self.limit.waits() || !self.may_pass(&error) {
+            return Next::Failed(error);
+        }
+        self.failures += 1;
+        let may_last = self.limit.end().is_some() || self.failures <= TRIES;
+        let pause = FIRST_PAUSE * (1 << self.failures.min(7));
+        match may_last {
+            true => self.again(pause.min(LONGEST_PAUSE), error, now),
+            false => Next::Failed(error),
+        }
+    }
+
+    fn may_pass(&mut self, error: &Error) -> bool {
+        match error {
+            Error::Refused { code, .. } if code == "READONLY" => {
+                // Another server takes its place, whatever leads there.
+                self.fails_over = true;
+                true
+            }
+            Error::Refused { code, .. } => is_passing(code),
+            // The server may be restarting. One that is silent is waited for only where another one may take its place.
+            Error::Connection { error: broken, .. } => {
+                !broken.is_denied() && (broken.is_broken() || self.fails_over)
+            }
+            _ => false,
+        }
+    }
+
+    /// Asks again after a pause, unless that is too late. What did not wait yet is sent once more all the same.
+    fn again(&self, pause: Duration, error: Error, now: BootInstant) -> Next {
+        match self.limit.waits() && self.limit.is_over(now + pause) {
+            true => Next::Failed(error),
+            false => Next::Again(pause),
+        }
+    }
+}
+
+fn is_broken(error: &Error) -> bool {
+    matches!(error, Error::Connection { error, .. } if error.is_broken())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::ConnectionError;
+    use crate::wire::reply::refusal;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn begin(wait: Option<Duration>, fails_over: bool) -> (Retries, BootInstant) {
+        let now = BootInstant::now();
+        (Retries::new(WaitLimit::new(wait, now), fails_over), now)
+    }
+
+    fn connection(error: ConnectionError) -> Error {
+        let server = String::new();
+        Error::Connection { server, error }
+    }
+
+    fn broken() -> Failed {
+        Failed::Unknown(connection(ConnectionError::new("reset")))
+    }
+
+    fn silent() -> Failed {
+        Failed::Unknown(connection(ConnectionError::silence("no answer", ms(1))))
+    }
+
+    fn missing() -> Failed {
+        Failed::Refused(connection(ConnectionError::new("refused")))
+    }
+
+    fn refused(line: &str) -> Failed {
+        Failed::Refused(refusal(line.to_owned(), ""))
+    }
+
+    fn is_again(next: &Next) -> bool {
+        matches!(next, Next::Again(_))
+    }
+
+    #[test]
+    fn a_wait_is_as_long_as_what_is_left_of_the_limit() {
+        let now = BootInstant::now();
+        assert_eq!(
+            WaitLimit::new(Some(Duration::ZERO), now).to_queue(now),
+            None
+        );
+        assert_eq!(WaitLimit::new(None, now).to_queue(now), Some(0));
+        let limit = WaitLimit::new(Some(ms(100)), now);
+        assert_eq!(limit.to_queue(now + ms(40)), Some(60));
+        let late = limit.to_queue(now + ms(140));
+        assert_eq!(late, Some(1), "0 is without limit");
+    }
+
+    #[test]
+    fn a_grant_that_came_too_late_is_none_and_what_waits_asks_again() {
+        let lost = || Failed::Unknown(Error::Lost(Loss::Expired));
+        let (mut at_once, now) = begin(Some(Duration::ZERO), false);
+        let next = at_once.after(lost(), now);
+        assert!(matches!(next, Next::Failed(Error::Lost(_))), "{next:?}");
+        let (mut waiting, now) = begin(None, false);
+        let next = waiting.after(lost(), now);
+        assert!(is_again(&next), "{next:?}");
+    }
+
+    #[test]
+    fn what_a_broken_connection_has_lost_is_asked_for_again_and_a_silent_server_is_reported() {
+        let (mut it, start) = begin(Some(Duration::ZERO), false);
+        for _ in 0..LOST_TRIES {
+            let next = it.after(broken(), start);
+            assert!(is_again(&next), "{next:?}");
+        }
+        for failed in [broken(), silent()] {
+            let next = it.after(failed, start);
+            assert!(matches!(next, Next::Failed(Error::Connection { .. })));
+        }
+        let (mut it, start) = begin(Some(ms(100)), true);
+        let next = it.after(silent(), start);
+        assert!(is_again(&next), "{next:?}");
+        let next = it.after(silent(), start + ms(100));
+        assert!(!is_again(&next), "{next:?}");
+    }
+
+    #[test]
+    fn a_request_that_waits_outlives_a_restart_and_one_that_does_not_fails() {
+        for limit in [None, Some(ms(30_000))] {
+            let (mut it, start) = begin(limit, false);
+            for _ in 0..10 {
+                let next = it.after(missing(), start);
+                assert!(is_again(&next), "{next:?}");
+            }
+        }
+        let (mut it, start) = begin(Some(Duration::ZERO), false);
+        assert!(!is_again(&it.after(missing(), start)));
+        let (mut it, start) = begin(None, false);
+        let denied = Failed::Refused(connection(ConnectionError::denied("WRONGPASS")));
+        assert!(!is_again(&it.after(denied, start)), "it will not pass");
+    }
+
+    #[test]
+    fn a_request_that_is_turned_away_is_repeated_until_its_limit() {
+        let (mut it, start) = begin(Some(ms(10_000)), false);
+        let unblocked = || refused("UNBLOCKED the server is no primary");
+        for _ in 0..2 * TRIES {
+            let next = it.after(unblocked(), start);
+            assert!(is_again(&next), "{next:?}");
+        }
+        let next = it.after(unblocked(), start + ms(9_500));
+        assert!(!is_again(&next), "{next:?}");
+        let (mut it, start) = begin(None, false);
+        let mut again = |_: &u32| is_again(&it.after(unblocked(), start));
+        let tries = (0..2 * TRIES).take_while(&mut again).count();
+        assert_eq!(tries, TRIES as usize);
+        it.on_queued();
+        let next = it.after(refused("DEADLOCK a"), start);
+        assert!(matches!(next, Next::Failed(Error::Deadlock(_))), "{next:?}");
+    }
+
+    #[test]
+    fn where_a_server_was_no_primary_it_may_be_silent_until_another_one_is() {
+        let (mut it, start) = begin(Some(ms(10_000)), false);
+        for failed in [refused("READONLY a replica"), silent(), silent()] {
+            let next = it.after(failed, start);
+            assert!(is_again(&next), "{next:?}");
+        }
+        let (mut it, start) = begin(Some(ms(10_000)), false);
+        let next = it.after(silent(), start);
+        assert!(!is_again(&next), "{next:?}");
+    }
+}

@@ -1,0 +1,404 @@
+//! A hold on one server: what is believed of it, who shares it, and when it is renewed.
+
+use std::any::Any;
+use std::mem;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+
+use crate::lock::holds::Scheduled;
+use crate::lock::leave::Releasing;
+use crate::lock::{Ask, Core, Hold, Outcome, Request, Share, Shares, Watchers, trace};
+use crate::net::schedule::Due;
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, Token, lock};
+use crate::wire::{Belief, Denial, Grant, Name, Verb};
+
+/// A renewal in the background may take a third of the lease, so that a dead connection is found out while there is time for
+/// another; and that at least.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(250);
+
+pub(crate) struct ServerHold {
+    this: Weak<ServerHold>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) name: Name,
+    /// Locked by an upgrade or a downgrade, so that one follows the other.
+    pub(super) changes: tokio::sync::Mutex<()>,
+    granted: BootInstant,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) belief: Belief,
+    pub(super) shares: Shares,
+    /// How the server has it.
+    pub(super) mode: Mode,
+    /// How long the lock stays taken after its grant, however early it is given back.
+    at_least: Duration,
+    watchers: Watchers,
+    /// When the background task takes it up next.
+    due: Option<Due>,
+    renewal: Renewal,
+    has_ended: bool,
+}
+
+/// The last renewal in the background.
+#[derive(Default)]
+struct Renewal {
+    sent: BootInstant,
+    is_in_flight: bool,
+}
+
+impl ServerHold {
+    /// A hold that was granted, and has no guard yet. An error if the client was closed meanwhile.
+    pub(super) fn new(
+        core: &Arc<Core>,
+        name: &Name,
+        grant: Grant,
+        ask: &Ask,
+    ) -> Result<Arc<ServerHold>, Error> {
+        let state = State {
+            belief: Belief::new(grant, ask.acquire.lease, ask.max_hold),
+            shares: Shares::default(),
+            mode: ask.acquire.mode,
+            at_least: ask.at_least,
+            watchers: Watchers::default(),
+            due: None,
+            renewal: Renewal::default(),
+            has_ended: false,
+        };
+        let hold = Arc::new_cyclic(|this| ServerHold {
+            this: this.clone(),
+            core: core.clone(),
+            name: name.clone(),
+            changes: tokio::sync::Mutex::const_new(()),
+            granted: grant.since,
+            state: Mutex::new(state),
+        });
+        let mut state = lock(&hold.state);
+        let due = state.next_due();
+        state.due = Some(core.schedule(hold.clone(), due)?);
+        drop(state);
+        Ok(hold)
+    }
+
+    /// Reads or changes the state, and draws the consequences: a hold that is lost ends, another is renewed in time.
+    pub(super) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = lock(&self.state);
+        let result = change(&mut state);
+        match state.belief.loss(BootInstant::now()) {
+            None => self.reschedule(&mut state),
+            Some(loss) => self.end(state, loss),
+        }
+        result
+    }
+
+    /// Has it taken up earlier, if something is due earlier.
+    fn reschedule(&self, state: &mut State) {
+        let due = state.next_due();
+        if let Some(this) = self.this.upgrade()
+            && state.due.is_none_or(|(scheduled, _)| due < scheduled)
+        {
+            // Refused once the client is closed, and the hold about to end.
+            state.due = self.core.reschedule(this, state.due, due).or(state.due);
+        }
+    }
+
+    /// It is over: whatever is left of it keeps nobody out, and whoever watches it is woken.
+    fn end(&self, mut state: std::sync::MutexGuard<'_, State>, loss: Loss) {
+        if mem::replace(&mut state.has_ended, true) {
+            return;
+        }
+        let (watchers, due) = (state.watchers.take(), state.due.take());
+        let (token, lease) = (state.belief.token(), state.belief.longest_lease());
+        drop(state);
+        // Not under the lock: subscribers and wakers may ask whether the lock is held.
+        let scheduled = due.and_then(|due| lock(&self.core.holds).remove(due));
+        match loss {
+            Loss::Released => {}
+            Loss::Unknown => self.core.leave(&self.name, lease),
+            _ => self.core.leave_known(&self.name, lease),
+        }
+        trace::ended(&self.name.key, token, loss);
+        watchers.for_each(Waker::wake);
+        drop(scheduled);
+    }
+
+    /// An error once it is lost.
+    pub(super) fn check(&self) -> Result<Token, Error> {
+        self.with(|state| {
+            state.belief.check(BootInstant::now())?;
+            Ok(state.belief.token())
+        })
+    }
+
+    /// When the last confirmed request was sent.
+    pub(super) fn confirmed(&self) -> BootInstant {
+        self.with(|state| state.belief.confirmed())
+    }
+
+    /// What the server has granted, while that may be believed.
+    pub(crate) fn grant(&self) -> Option<Grant> {
+        let since = self.granted;
+        self.with(|state| {
+            let loss = state.belief.loss(BootInstant::now());
+            loss.is_none().then(|| Grant {
+                token: state.belief.token(),
+                since,
+                until: state.belief.deadline(),
+            })
+        })
+    }
+
+    /// One more wants it to be renewed, or one less.
+    pub(crate) fn want_renewal(&self, is_wanted: bool) {
+        self.with(|state| match is_wanted {
+            true => state.shares.renewing += 1,
+            false => state.shares.renewing -= 1,
+        });
+    }
+
+    /// It ends at `cap` at the latest.
+    pub(crate) fn limit(&self, cap: BootInstant) {
+        self.with(|state| state.belief.limit(cap));
+    }
+
+    /// However early it is given back, the lock stays taken for so long after its grant.
+    pub(crate) fn keep_at_least(&self, at_least: Duration) {
+        self.with(|state| state.at_least = at_least);
+    }
+
+    pub(crate) fn lose(&self, loss: Loss) {
+        self.with(|state| state.belief.lose(loss));
+    }
+
+    /// Sends its release, whoever shares it. Dropped, the rest goes on in the background.
+    fn release(&self) -> BoxFuture<'static, Result<(), Error>> {
+        let releasing = self.with(|state| {
+            if let Some(loss) = state.belief.loss(BootInstant::now()) {
+                return Err(Error::Lost(loss));
+            }
+            let lease = state.belief.longest_lease();
+            let verb = self.last_verb(state);
+            state.belief.lose(Loss::Released);
+            Ok(Releasing::send(&self.core, &self.name, verb, lease))
+        });
+        match releasing {
+            Ok(releasing) => releasing.finish().boxed(),
+            Err(error) => ready(Err(error)).boxed(),
+        }
+    }
+
+    /// What ends it: a release, or a pass to a name that nobody uses, where the lock is to stay taken for a while.
+    fn last_verb(&self, state: &State) -> Verb {
+        let token = state.belief.token();
+        let rest = state.at_least.saturating_sub(self.granted.elapsed());
+        match Lease::new(rest) {
+            Ok(lease) => Verb::Pass {
+                new_owner: self.core.names.next(),
+                lease,
+                token,
+            },
+            Err(_) => Verb::Release,
+        }
+    }
+
+    /// Renews it by its own lease or another, with a limit for the answer.
+    async fn renew_within(&self, limit: Duration, lease: Option<Lease>) -> Result<(), Error> {
+        loop {
+            let (lease, token) = self.with(|state| {
+                let lease = state.belief.lease_to_ask(lease, BootInstant::now())?;
+                Ok::<_, Error>((lease, state.belief.token_to_renew()))
+            })?;
+            let verb = Verb::Renew(lease, token);
+            let request = Request::within(limit, &self.core, &self.name, verb);
+            return match request.resent_once().settled().await {
+                Outcome::Granted(grant) => {
+                    self.with(|state| state.belief.confirm(grant));
+                    self.check().map(drop)
+                }
+                Outcome::Denied => match self.with(|state| state.belief.deny(token)) {
+                    // By the new token it is there.
+                    Denial::Stale => continue,
+                    Denial::Lost => Err(Error::NotHeld),
+                },
+                Outcome::Refused(error) => {
+                    self.with(|state| state.belief.forget_longest_lease());
+                    Err(self.explain(error))
+                }
+                Outcome::Unknown(error) => Err(self.explain(error)),
+            };
+        }
+    }
+
+    /// The error of something that has failed, by what is known of the hold since.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        match self.loss() {
+            None | Some(Loss::Unknown) => error,
+            Some(Loss::Denied) => Error::NotHeld,
+            Some(loss) => Error::Lost(loss),
+        }
+    }
+
+    /// Raises its token. Fails, and the hold is lost, if nobody knows by which token the server has it.
+    pub(crate) async fn fence(&self, token: Token) -> Result<(), Error> {
+        let mut request = Request::new(&self.core, &self.name, Verb::Fence(token));
+        match request.settled().await {
+            Outcome::Granted(grant) => {
+                self.with(|state| state.belief.raise(grant.token));
+                self.check().map(drop)
+            }
+            Outcome::Denied => {
+                self.lose(Loss::Denied);
+                Err(Error::NotHeld)
+            }
+            Outcome::Refused(error) => Err(error),
+            Outcome::Unknown(error) => {
+                self.lose(Loss::Unknown);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl State {
+    /// Servers have it for writing, and all who share it only read.
+    pub(super) fn is_to_read(&self) -> bool {
+        self.shares.guards > 0 && self.shares.writers == 0 && self.mode == Mode::Write
+    }
+
+    /// When the next renewal is due; `None` if there is none, or it is on its way.
+    fn renewal_due(&self) -> Option<BootInstant> {
+        let next = self.belief.next_renewal()?;
+        let again = self.renewal.sent + self.belief.retry_pause();
+        let is_wanted = self.shares.renewing > 0 && !self.renewal.is_in_flight;
+        is_wanted.then_some(next.max(again))
+    }
+
+    fn next_due(&self) -> BootInstant {
+        let deadline = self.belief.deadline();
+        self.renewal_due().map_or(deadline, |due| due.min(deadline))
+    }
+}
+
+impl Scheduled for ServerHold {
+    fn take_up(self: Arc<Self>) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        let limit = self.with(|state| {
+            state.due = None;
+            let now = BootInstant::now();
+            let is_due = state.renewal_due().is_some_and(|due| due <= now);
+            is_due.then(|| {
+                state.renewal.sent = now;
+                state.renewal.is_in_flight = true;
+                state.belief.renewal_period().max(SHORTEST_LIMIT)
+            })
+        });
+        let (hold, limit) = (self, limit?);
+        let renewing = async move {
+            let renewed = hold.renew_within(limit, None).await;
+            hold.with(|state| state.renewal.is_in_flight = false);
+            match renewed {
+                // That is reported otherwise.
+                Err(Error::NotHeld | Error::Lost(_)) => Ok(()),
+                other => other,
+            }
+        };
+        Some(renewing.boxed())
+    }
+
+    fn close(&self) {
+        drop(self.release());
+    }
+}
+
+/// The hold, if it is on one server. Otherwise an error that says why this is not possible.
+pub(crate) fn on_one_server(hold: &Arc<dyn Hold>) -> Result<Arc<ServerHold>, Error> {
+    let hold = hold.clone().on_one_server()?.downcast();
+    Ok(hold.expect("no other hold is on one server"))
+}
+
+impl Hold for ServerHold {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn mode(&self) -> Mode {
+        self.with(|state| state.mode)
+    }
+
+    fn token(&self) -> Token {
+        self.with(|state| state.belief.token())
+    }
+
+    fn deadline(&self) -> BootInstant {
+        self.with(|state| state.belief.deadline())
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        self.with(|state| state.belief.loss(BootInstant::now()))
+    }
+
+    fn share(&self, share: Share, cap: Option<BootInstant>) -> Result<(), Error> {
+        self.with(|state| {
+            state.belief.check(BootInstant::now())?;
+            state.shares.add(share);
+            if let Some(cap) = cap {
+                state.belief.limit(cap);
+            }
+            Ok(())
+        })
+    }
+
+    fn reshare(&self, from: Share, to: Share) {
+        self.with(|state| {
+            state.shares.add(to);
+            state.shares.remove(from);
+        });
+    }
+
+    fn unshare(self: Arc<Self>, share: Share) -> BoxFuture<'static, Result<(), Error>> {
+        let is_last = self.with(|state| {
+            state.shares.remove(share);
+            state.shares.guards == 0
+        });
+        if is_last {
+            return self.release();
+        }
+        let downgrading = self.downgrade();
+        async move {
+            downgrading.await?;
+            self.check().map(drop)
+        }
+        .boxed()
+    }
+
+    fn renew(&self, lease: Option<Lease>) -> BoxFuture<'_, Result<(), Error>> {
+        self.renew_within(Duration::MAX, lease).boxed()
+    }
+
+    fn watch(&self, id: &mut Option<u64>, waker: &Waker) -> Result<BootInstant, Loss> {
+        self.with(|state| match state.belief.loss(BootInstant::now()) {
+            Some(loss) => Err(loss),
+            None => {
+                state.watchers.add(id, waker);
+                Ok(state.belief.deadline())
+            }
+        })
+    }
+
+    fn unwatch(&self, id: u64) {
+        // The waker may hold a task, whose end may ask for this hold.
+        let waker = lock(&self.state).watchers.remove(id);
+        drop(waker);
+    }
+
+    fn answer_limit(&self) -> Duration {
+        self.core.timeouts.answer
+    }
+
+    fn on_one_server(self: Arc<Self>) -> Result<Arc<dyn Any + Send + Sync>, Error> {
+        Ok(self)
+    }
+}

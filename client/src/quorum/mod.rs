@@ -1,0 +1,19 @@
+//! Redlock: votes, rounds and tokens over several servers. Each server's part of a lock is a guard of that server's, as any
+//! caller has one. Nothing below knows of this.
+
+mod acquire;
+mod ballot;
+pub(crate) mod builder;
+mod member;
+pub(crate) mod proposal;
+mod quorum_hold;
+pub(crate) mod servers;
+pub(crate) mod votes;
+
+#[expect(clippy::module_inception, reason = "it is the quorum itself")]
+pub(crate) mod quorum;
+
+pub(crate) use ballot::Ballot;
+pub(crate) use member::Member;
+pub(crate) use quorum_hold::QuorumHold;
+pub(crate) use servers::Servers;

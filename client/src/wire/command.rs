@@ -1,0 +1,396 @@
+//! Commands as they are sent. Each says what it means, so that sending it twice changes nothing.
+
+use std::sync::Arc;
+
+use crate::value::{BootInstant, Lease, Mode, Token};
+
+/// How long a name that may still be used by something late is barred, in milliseconds.
+pub(crate) const STAY_AWAY: u64 = 60_000;
+
+/// A key, and the name of one acquisition of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Name {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) owner: Arc<[u8]>,
+}
+
+impl Name {
+    /// A key, for commands that concern no owner.
+    pub(crate) fn of_key(key: &[u8]) -> Name {
+        let (key, owner) = (key.into(), Arc::default());
+        Name { key, owner }
+    }
+}
+
+/// What to take a lock by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acquire {
+    pub(crate) mode: Mode,
+    pub(crate) lease: Lease,
+    /// How many permits, and of how many in all; otherwise the lock itself.
+    pub(crate) permits: Option<Permits>,
+    /// The token granted is to be at least that.
+    pub(crate) fence: Option<Token>,
+    /// Only upgrades a hold of this token, and never makes a new one.
+    pub(crate) upgrades: Option<Token>,
+}
+
+/// A share of a lock that is read by a limited number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Permits {
+    pub(crate) count: u32,
+    pub(crate) limit: u32,
+}
+
+/// What is asked for a name.
+#[derive(Debug, Clone)]
+pub(crate) enum Verb {
+    Acquire(Acquire),
+    /// Gives back the whole hold.
+    Release,
+    /// Makes a writer of this token a reader.
+    ReleaseWrite(Token),
+    /// Removes whatever the name has or wants.
+    Leave,
+    /// The same, and bars what arrives late.
+    LeaveForGood,
+    Renew(Lease, Option<Token>),
+    Fence(Token),
+    /// Runs a command if the hold is there, by this token.
+    Guard(Token, Arc<[Vec<u8>]>),
+    /// Transfers the hold of this token to another name, for this lease.
+    Pass {
+        new_owner: Arc<[u8]>,
+        lease: Lease,
+        token: Token,
+    },
+    /// Lets the hold of the name end with its lease.
+    Revoke,
+    /// Who holds the key, and who waits.
+    Info,
+}
+
+impl Verb {
+    /// Until when a hold may be believed in that was granted, or renewed, by what was sent then.
+    pub(crate) fn believed_until(&self, sent: BootInstant) -> BootInstant {
+        match self {
+            Verb::Acquire(Acquire { lease, .. })
+            | Verb::Renew(lease, _)
+            | Verb::Pass { lease, .. } => lease.believed_until(sent),
+            _ => sent,
+        }
+    }
+}
+
+/// Where and how long a request waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitByMail<'a> {
+    /// In milliseconds, 0 without limit.
+    pub(crate) limit: u64,
+    pub(crate) mailbox: &'a [u8],
+}
+
+/// A command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Command<'a> {
+    Lock {
+        name: &'a Name,
+        verb: &'a Verb,
+        wait: Option<WaitByMail<'a>>,
+    },
+    /// Collects letters, and forgets those that were read.
+    Mail {
+        mailbox: &'a [u8],
+        read: Option<LastRead>,
+        /// In milliseconds.
+        wait: u64,
+    },
+    Top(usize),
+    /// Any other.
+    Plain(&'a [&'a [u8]]),
+}
+
+/// The last letter that was read, of the box that was made with this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastRead {
+    pub(crate) since: u64,
+    pub(crate) number: u64,
+}
+
+impl Command<'_> {
+    /// Appends it as it goes over the wire.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut args = Args { out, count: 0 };
+        match *self {
+            Command::Lock { name, verb, wait } => {
+                args.verb(name, verb);
+                if let Some(wait) = wait {
+                    args.option("WAIT", wait.limit)
+                        .text("MAIL")
+                        .bytes(wait.mailbox);
+                }
+            }
+            Command::Mail {
+                mailbox,
+                read,
+                wait,
+            } => {
+                args.text("LOCK.MAIL").bytes(mailbox);
+                if let Some(read) = read {
+                    args.option("AFTER", read.since).number(read.number);
+                }
+                args.option("WAIT", wait);
+            }
+            Command::Top(count) => _ = args.text("LOCK.TOP").option("COUNT", count as u64),
+            Command::Plain(words) => args.all(words),
+        }
+        // The count comes first, and is known last.
+        let (count, end) = (args.count, out.len());
+        line(out, b'*', count);
+        let length = out.len() - end;
+        out[start..].rotate_right(length);
+    }
+}
+
+/// The arguments of a command, as they are written.
+struct Args<'a> {
+    out: &'a mut Vec<u8>,
+    count: usize,
+}
+
+impl Args<'_> {
+    fn verb(&mut self, name: &Name, verb: &Verb) {
+        match *verb {
+            Verb::Acquire(acquire) => self.acquire(name, &acquire),
+            Verb::Release => _ = self.text("LOCK.RELEASE").name(name).text("ALL"),
+            Verb::ReleaseWrite(token) => {
+                self.text("LOCK.RELEASE").name(name).text("WRITE");
+                self.option("HOLDS", 0).token("TOKEN", Some(token));
+            }
+            Verb::Leave => _ = self.text("LOCK.LEAVE").name(name),
+            Verb::LeaveForGood => {
+                self.text("LOCK.LEAVE").name(name).option("FOR", STAY_AWAY);
+            }
+            Verb::Renew(lease, token) => {
+                self.text("LOCK.RENEW").name(name);
+                self.number(lease.as_millis()).token("TOKEN", token);
+            }
+            Verb::Fence(token) => _ = self.text("LOCK.FENCE").name(name).number(token.get()),
+            Verb::Guard(token, ref command) => {
+                self.text("LOCK.GUARD").name(name).number(token.get());
+                self.all(command);
+            }
+            Verb::Pass {
+                ref new_owner,
+                lease,
+                token,
+            } => {
+                self.text("LOCK.PASS").name(name).bytes(new_owner);
+                self.number(lease.as_millis()).token("TOKEN", Some(token));
+            }
+            Verb::Revoke => _ = self.text("LOCK.REVOKE").name(name),
+            Verb::Info => _ = self.text("LOCK.INFO").bytes(&name.key),
+        }
+    }
+
+    fn acquire(&mut self, name: &Name, acquire: &Acquire) {
+        let holds = acquire.permits.map_or(1, |permits| permits.count);
+        self.text(acquire.mode.command()).name(name);
+        self.number(acquire.lease.as_millis());
+        self.option("HOLDS", holds.into());
+        if let Some(permits) = acquire.permits {
+            self.option("LIMIT", permits.limit.into());
+        }
+        self.token("FENCE", acquire.fence);
+        self.token("TOKEN", acquire.upgrades);
+    }
+
+    fn all(&mut self, words: &[impl AsRef<[u8]>]) {
+        words.iter().for_each(|word| _ = self.bytes(word.as_ref()));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.count += 1;
+        line(self.out, b'$', bytes.len());
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        let (digits, first) = decimal(number);
+        self.bytes(&digits[first..])
+    }
+
+    fn name(&mut self, name: &Name) -> &mut Self {
+        self.bytes(&name.key).bytes(&name.owner)
+    }
+
+    fn option(&mut self, name: &str, number: u64) -> &mut Self {
+        self.text(name).number(number)
+    }
+
+    fn token(&mut self, name: &str, token: Option<Token>) -> &mut Self {
+        if let Some(token) = token {
+            self.option(name, token.get());
+        }
+        self
+    }
+}
+
+fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
+    let digit = |n: usize| b'0' + n as u8;
+    match (number / 10, number % 10) {
+        // Most are that short; digit by digit they were a tenth of what an acquisition computes.
+        (0, one) => out.extend_from_slice(&[kind, digit(one), b'\r', b'\n']),
+        (ten @ 1..10, one) => {
+            out.extend_from_slice(&[kind, digit(ten), digit(one), b'\r', b'\n']);
+        }
+        _ => {
+            let (digits, first) = decimal(number as u64);
+            out.push(kind);
+            out.extend_from_slice(&digits[first..]);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// The digits of a number, and where in the array they begin.
+fn decimal(mut number: u64) -> ([u8; 20], usize) {
+    let mut digits = [b'0'; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return (digits, first);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::wire::reply::{Reply, parse};
+
+    /// A command as a person would type it.
+    fn text(command: Command<'_>) -> String {
+        let mut out = Vec::new();
+        command.encode(&mut out);
+        let Ok(Some((Reply::Array(args), used))) = parse(&out) else {
+            panic!("{out:?}");
+        };
+        assert_eq!(used, out.len());
+        let words = args.into_iter().map(|arg| match arg {
+            Reply::Text(bytes) => String::from_utf8(bytes).unwrap(),
+            other => panic!("{other:?}"),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn every_command_says_what_it_means_so_that_sending_it_twice_changes_nothing() {
+        let name = Name {
+            key: b"k".as_slice().into(),
+            owner: b"o".as_slice().into(),
+        };
+        let lease = Lease::new(Duration::from_secs(1)).unwrap();
+        let token = Token::new(7);
+        let some = Some(token);
+        let plain = Acquire {
+            mode: Mode::Write,
+            lease,
+            permits: None,
+            fence: None,
+            upgrades: None,
+        };
+        let sent = |verb: &Verb, wait| {
+            text(Command::Lock {
+                name: &name,
+                verb,
+                wait,
+            })
+        };
+        let of = |verb| sent(&verb, None);
+        assert_eq!(of(Verb::Acquire(plain)), "LOCK.ACQUIRE k o 1000 HOLDS 1");
+        let queued = Acquire {
+            mode: Mode::Read,
+            fence: some,
+            upgrades: some,
+            ..plain
+        };
+        let wait = WaitByMail {
+            limit: 0,
+            mailbox: b"box",
+        };
+        assert_eq!(
+            sent(&Verb::Acquire(queued), Some(wait)),
+            "LOCK.RLOCK k o 1000 HOLDS 1 FENCE 7 TOKEN 7 WAIT 0 MAIL box"
+        );
+        let permits = Some(Permits { count: 3, limit: 9 });
+        let shared = Acquire {
+            mode: Mode::Read,
+            permits,
+            ..plain
+        };
+        assert_eq!(
+            of(Verb::Acquire(shared)),
+            "LOCK.RLOCK k o 1000 HOLDS 3 LIMIT 9"
+        );
+        assert_eq!(of(Verb::Release), "LOCK.RELEASE k o ALL");
+        assert_eq!(
+            of(Verb::ReleaseWrite(token)),
+            "LOCK.RELEASE k o WRITE HOLDS 0 TOKEN 7"
+        );
+        assert_eq!(of(Verb::Leave), "LOCK.LEAVE k o");
+        assert_eq!(of(Verb::LeaveForGood), "LOCK.LEAVE k o FOR 60000");
+        assert_eq!(of(Verb::Renew(lease, some)), "LOCK.RENEW k o 1000 TOKEN 7");
+        assert_eq!(of(Verb::Fence(token)), "LOCK.FENCE k o 7");
+        let new_owner = b"p".as_slice().into();
+        let pass = Verb::Pass {
+            new_owner,
+            lease,
+            token,
+        };
+        assert_eq!(of(pass), "LOCK.PASS k o p 1000 TOKEN 7");
+        assert_eq!(of(Verb::Revoke), "LOCK.REVOKE k o");
+        let mail = Command::Mail {
+            mailbox: b"box",
+            read: Some(LastRead {
+                since: 3,
+                number: 4,
+            }),
+            wait: 9,
+        };
+        assert_eq!(text(mail), "LOCK.MAIL box AFTER 3 4 WAIT 9");
+        let command = [b"SET".to_vec(), b"x".to_vec(), b"1".to_vec()];
+        let guard = Verb::Guard(token, command.into());
+        assert_eq!(of(guard), "LOCK.GUARD k o 7 SET x 1");
+        assert_eq!(of(Verb::Info), "LOCK.INFO k");
+        assert_eq!(text(Command::Top(5)), "LOCK.TOP COUNT 5");
+        assert_eq!(text(Command::Plain(&[b"PING"])), "PING");
+        let long = [b"x".as_slice(); 12];
+        assert_eq!(text(Command::Plain(&long)), ["x"; 12].join(" "));
+    }
+
+    #[test]
+    fn numbers_are_decimal_to_their_bounds() {
+        for number in [0, 9, 10, u64::MAX] {
+            let (digits, first) = decimal(number);
+            assert_eq!(digits[first..], *number.to_string().as_bytes());
+        }
+        for number in [0, 9, 10, 99, 100, 12_345] {
+            let mut out = Vec::new();
+            line(&mut out, b'$', number);
+            assert_eq!(out, format!("${number}\r\n").into_bytes());
+        }
+    }
+}

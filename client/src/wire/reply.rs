@@ -1,0 +1,214 @@
+//! Replies: as they come over the wire (RESP2), and what they mean.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::value::{ConnectionError, Error, Token};
+
+/// What a server has answered. Maps are arrays of names and values in turn.
+///
+/// ```no_run
+/// # async fn example(client: mortise_client::Client, guard: mortise_client::Guard) -> Result<(), mortise_client::Error> {
+/// use mortise_client::Reply;
+///
+/// let reply = client.guarded(&guard).run(["GET", "{stock:42}:count"]).await?;
+/// if let Reply::Text(count) = reply {
+///     println!("{}", String::from_utf8_lossy(&count));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// Null.
+    Nil,
+    /// An integer.
+    Int(i64),
+    /// A string, simple or bulk.
+    Text(Vec<u8>),
+    /// An array.
+    Array(Vec<Reply>),
+    /// An error line inside of an array; elsewhere it is an [`Error`].
+    Error(String),
+}
+
+/// Why there is no reply.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// The request never left: the server was not reached.
+    NotSent(ConnectionError),
+    /// What became of it is not known.
+    Unknown(ConnectionError),
+    /// The runtime that moves the bytes is gone. Whether it was sent is not known.
+    RuntimeGone,
+    /// The client was closed meanwhile.
+    Closed,
+    /// This process is a fork of the one whose connection it is. It was not sent.
+    Forked,
+}
+
+/// A reply, or why there is none.
+pub(crate) type Answer = Result<Reply, Failure>;
+
+impl Failure {
+    /// What to tell the caller.
+    pub(crate) fn error(self, server: &str) -> Error {
+        match self {
+            Failure::NotSent(error) | Failure::Unknown(error) => Error::Connection {
+                server: server.to_owned(),
+                error,
+            },
+            Failure::RuntimeGone => Error::RuntimeGone,
+            Failure::Closed => Error::Closed,
+            Failure::Forked => Error::Forked,
+        }
+    }
+}
+
+/// The errors of an answer, sorted; from a server of this name.
+pub(crate) fn checked(answer: Answer, server: &str) -> Result<Reply, Error> {
+    match answer {
+        Ok(Reply::Error(line)) => Err(refusal(line, server)),
+        Ok(reply) => Ok(reply),
+        Err(failure) => Err(failure.error(server)),
+    }
+}
+
+/// The token of an answer, or `None` where nothing is there.
+pub(crate) fn token(reply: Reply) -> Result<Option<Token>, Error> {
+    match reply {
+        Reply::Nil | Reply::Int(0) => Ok(None),
+        Reply::Int(n) if n > 0 => Ok(Some(Token::new(n.unsigned_abs()))),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(crate) fn unexpected(reply: &Reply) -> Error {
+    Error::Refused {
+        code: "ERR".to_owned(),
+        message: format!("an unexpected reply: {reply:?}"),
+    }
+}
+
+/// What an error line says.
+pub(crate) fn refusal(line: String, server: &str) -> Error {
+    let (code, message) = line.split_once(' ').unwrap_or((&line, ""));
+    if code == "DEADLOCK" {
+        return Error::Deadlock(message.to_owned());
+    }
+    let lower = message.to_ascii_lowercase();
+    if lower.contains("unknown command") && lower.contains("lock.") {
+        return Error::NoModule {
+            server: server.to_owned(),
+        };
+    }
+    Error::Refused {
+        code: code.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// What the server sends is no RESP2.
+#[derive(Debug)]
+pub(crate) struct Malformed;
+
+/// No reply to a command of this crate is nested deeper.
+const DEEPEST: u32 = 32;
+
+/// The first reply in `bytes` and how many of them it takes; `None` where it has not come in full.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, Malformed> {
+    let mut rest = bytes;
+    match read(&mut rest, DEEPEST) {
+        Ok(reply) => Ok(Some((reply, bytes.len() - rest.len()))),
+        Err(None) => Ok(None),
+        Err(Some(malformed)) => Err(malformed),
+    }
+}
+
+/// Takes a reply off; an error of nothing where there is more to come.
+fn read(rest: &mut &[u8], depth: u32) -> Result<Reply, Option<Malformed>> {
+    let end = rest.windows(2).position(|two| two == b"\r\n");
+    let line = take(rest, end.ok_or(None)?)?;
+    let (kind, line) = line.split_first().ok_or(Malformed)?;
+    Ok(match (kind, line) {
+        (b'$' | b'*', b"-1") => Reply::Nil,
+        (b'+', text) => Reply::Text(text.to_vec()),
+        (b'-', text) => Reply::Error(String::from_utf8_lossy(text).into_owned()),
+        (b':', digits) => Reply::Int(number(digits)?),
+        (b'$', digits) => Reply::Text(take(rest, number(digits)?)?.to_vec()),
+        (b'*', digits) if depth > 0 => {
+            let items = (0..number::<usize>(digits)?).map(|_| read(rest, depth - 1));
+            Reply::Array(items.collect::<Result<_, _>>()?)
+        }
+        _ => return Err(Some(Malformed)),
+    })
+}
+
+/// Takes so many bytes off, and the end of a line.
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Option<Malformed>> {
+    let end = length.checked_add(2).ok_or(Malformed)?;
+    let taken = rest.get(..end).ok_or(None)?;
+    *rest = &rest[end..];
+    Ok(&taken[..length])
+}
+
+fn number<T: FromStr>(digits: &[u8]) -> Result<T, Malformed> {
+    let text = std::str::from_utf8(digits).map_err(|_| Malformed)?;
+    text.parse().map_err(|_| Malformed)
+}
+
+/// Text is shown as text.
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Nil => f.write_str("nil"),
+            Reply::Int(n) => n.fmt(f),
+            Reply::Text(text) => String::from_utf8_lossy(text).fmt(f),
+            Reply::Array(items) => items.fmt(f),
+            Reply::Error(line) => write!(f, "({line})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_understood_once_all_of_it_is_there() {
+        let wire = b"*5\r\n:-3\r\n$2\r\n\r\n\r\n+OK\r\n*-1\r\n-ERR no\r\n";
+        for end in 0..wire.len() {
+            assert!(parse(&wire[..end]).unwrap().is_none(), "{end}");
+        }
+        let (reply, used) = parse(wire).unwrap().unwrap();
+        let items = vec![
+            Reply::Int(-3),
+            Reply::Text(b"\r\n".to_vec()),
+            Reply::Text(b"OK".to_vec()),
+            Reply::Nil,
+            Reply::Error("ERR no".to_owned()),
+        ];
+        assert_eq!((reply, used), (Reply::Array(items), wire.len()));
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused_and_never_a_panic() {
+        for wire in [&b"\r\n"[..], b"?\r\n", b":x\r\n", b"$-2\r\n", b"*-2\r\n"] {
+            assert!(parse(wire).is_err(), "{wire:?}");
+        }
+        let deep = b"*1\r\n".repeat(100_000);
+        assert!(parse(&deep).is_err());
+    }
+
+    #[test]
+    fn an_error_line_is_a_code_and_a_message() {
+        let told = |line: &str| format!("{:?}", refusal(line.to_owned(), "here"));
+        assert!(told("DEADLOCK a b").ends_with("a deadlock: a b"));
+        assert!(told("ERR unknown command 'LOCK.ACQUIRE', with …").contains("loadmodule"));
+        let refused = refusal("WRONGTYPE it is a list".to_owned(), "here");
+        assert!(
+            matches!(refused, Error::Refused { code, message } if code == "WRONGTYPE" && message == "it is a list")
+        );
+    }
+}
