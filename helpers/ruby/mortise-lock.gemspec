@@ -6,10 +6,11 @@ Gem::Specification.new do |spec|
   spec.summary = "Locks that the Redis or Valkey server knows, for redis-rb, redis-client, Sidekiq, Active Job and Rails' cache"
   spec.description = "Waiting in a queue in the server without polling, readers and writers, semaphores, fencing tokens, and " \
                      "reported losses. Needs a server with the module Mortise."
-  spec.authors = ["the Mortise developers"]
+  spec.authors = ["The Mortise authors"]
   spec.licenses = ["MIT", "Apache-2.0"]
   spec.homepage = "https://mortise.example/mortise"
-  spec.metadata = {
+  spec.homepage = "https://mortise.example/mortise"
+  spec.metadata = { "rubygems_mfa_required" => "true", "source_code_uri" => "https://mortise.example/mortise.git" }
     "rubygems_mfa_required" => "true",
     "source_code_uri" => "https://mortise.example/mortise",
     "bug_tracker_uri" => "https://mortise.example/mortise/issues",

@@ -22,6 +22,7 @@ const RUNNERS: [(&str, &[&str]); 14] = [
         "java",
         &[
             "helpers/java/src/test/java/mortise/ReadmeTest.java",
+            "helpers/java/src/test/java/mortise/ShedLockTest.java",
             "benches/peers/pages",
         ],
     ),

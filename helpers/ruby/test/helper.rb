@@ -9,6 +9,7 @@ require "mortise/lock"
 require_relative "servers"
 
 Mortise.logger.level = Logger::FATAL
+Redis.silence_deprecations = true if Redis.respond_to?(:silence_deprecations=)
 
 # A server that tests share, empty for each.
 module Served

@@ -159,6 +159,25 @@ module LockTests
     refute server.held?("stock")
   end
 
+  def test_permits_are_taken_up_to_the_limit_and_given_back
+    pool = Mortise::Semaphore.new(client, "pool", 3)
+    two, one = Mortise::Semaphore.new(client, "pool", 3, permits: 2).acquire, pool.acquire
+    assert_nil pool.acquire(wait: 0)
+    waiting = in_thread { pool.acquire }
+    eventually { server.waiters("pool") == 1 }
+    two.release
+    [waiting.value, one].each(&:release)
+    refute server.held?("pool")
+  end
+
+  def test_a_lock_is_passed_to_another_name
+    hold = lock.acquire
+    hold.pass("somebody", 60)
+    assert_equal ["somebody"], server.holds("stock").map { |held| held["owner"] }
+    refute hold.held?
+    refute hold.lost?
+  end
+
   def test_threads_share_two_connections_however_many_wait
     @client = CLIENTS.fetch(self.class::KIND).call(server.port, id: "crowd")
     held = lock.acquire

@@ -49,20 +49,35 @@ module Mortise
     # Takes the lock for as long as the block runs. Returns what the block returns.
     #
     # Raises Busy where others held it for all of `wait`, and Lost where it ended before the block did.
-    def synchronize(wait: @wait)
+    def synchronize(wait: @wait, &block)
+      take = -> { acquire(wait: wait) or raise Busy, "the lock #{@key.inspect} was held by others for #{wait} s" }
+      Lock.during(take, &block)
+    end
+
+    # Takes a hold, runs the block, and gives the hold back however the block ends.
+    def self.during(take)
       Thread.handle_interrupt(Object => :on_blocking) do
-        hold = acquire(wait: wait) or raise Busy, "the lock #{@key.inspect} was held by others for #{wait} s"
-        failed = false
+        hold, failed = take.call, false
         begin
           Thread.handle_interrupt(Object => :immediate) { yield hold }
         rescue Exception
           failed = true
           raise
         ensure
-          leave(hold, failed)
+          give_back(hold, failed)
         end
       end
     end
+
+    # The block's own error, if it failed, is the one to raise.
+    def self.give_back(hold, failed)
+      hold.release unless hold.inherited?
+    rescue Error => error
+      raise unless failed
+
+      Mortise.logger.warn(error.message)
+    end
+    private_class_method :give_back
 
     # A Hold, or nil where others held it for all of `wait`.
     #
@@ -154,14 +169,6 @@ module Mortise
     def drop(session, grant)
       session.stop_renewing(grant)
       session.later(grant.leaving)
-    end
-
-    def leave(hold, failed)
-      hold.release unless hold.inherited?
-    rescue Error => error
-      raise unless failed # else the block's own error is the one to raise
-
-      Mortise.logger.warn(error.message)
     end
   end
 
@@ -259,6 +266,24 @@ module Mortise
 
     # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused.
     def release
+      left = @taken + @at_least - Mortise.now
+      end_with(left.positive? ? passing(@session.name(nil), left) : nil)
+    end
+
+    # Hands the lock over to `owner`, for so many seconds. Raises as `release`.
+    def pass(owner, seconds)
+      end_with(passing(owner, seconds * 1000))
+    end
+
+    private
+
+    # A PASS that is sent again changes nothing, and the time of a later one is that much shorter.
+    def passing(owner, ms)
+      ends = Mortise.now + ms
+      Leaving.new(key, owner) { ["LOCK.PASS", key, self.owner, owner, [1, (ends - Mortise.now).ceil].max, "TOKEN", token] }
+    end
+
+    def end_with(passing)
       raise Error, "the lock #{key.inspect} was taken by another process, and is its own to release" if inherited?
       raise Error, "the lock #{key.inspect} is released already" if @released
 
@@ -266,28 +291,13 @@ module Mortise
       @released = true
       @session.stop_renewing(@grant)
       @grant.over.set
-      staying = staying_taken
-      reply = gone(@session.ask(*(staying&.command || ["LOCK.RELEASE", key, owner, "ALL", "TOKEN", token])))
-      known = !reply.is_a?(Failed) && !(reply.is_a?(Refusal) && reply.code != "NOPERM")
+      reply = @session.ask(*(passing&.command || ["LOCK.RELEASE", key, owner, "ALL", "TOKEN", token]))
+      reply = nil if reply.is_a?(Refusal) && reply.code == "WRONGTYPE" # such a key has no hold
+      known = reply.nil? || reply.is_a?(Integer) || (reply.is_a?(Refusal) && reply.code == "NOPERM")
       raise Refused, reply.text if known && reply.is_a?(Refusal)
       raise Lost, "the lock #{key.inspect} was lost before it was released" unless held && !(known && reply.nil?)
     ensure
-      Mortise.uninterrupted { @session.later(staying || @grant.leaving) } if known == false
-    end
-
-    private
-
-    # A key of another type has no hold.
-    def gone(reply)
-      reply.is_a?(Refusal) && reply.code == "WRONGTYPE" ? nil : reply
-    end
-
-    # Passes the lock to a name that nobody uses, for the rest of its least time. Sent again it changes nothing.
-    def staying_taken
-      ends, name = @taken + @at_least, @session.name(nil)
-      return if ends <= Mortise.now
-
-      Leaving.new(key, owner) { ["LOCK.PASS", key, owner, name, [1, (ends - Mortise.now).ceil].max, "TOKEN", token] }
+      Mortise.uninterrupted { @session.later(passing || @grant.leaving) } if known == false
     end
   end
 

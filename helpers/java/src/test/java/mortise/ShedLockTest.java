@@ -1,0 +1,163 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Clock;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Optional;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.tools.ToolProvider;
+import mortise.jedis.JedisClient;
+import mortise.shedlock.MortiseLockProvider;
+import net.javacrumbs.shedlock.core.DefaultLockingTaskExecutor;
+import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.SimpleLock;
+import net.javacrumbs.shedlock.support.LockException;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** ShedLock's own executor on our provider. */
+@Timeout(60)
+class ShedLockTest {
+    private static final TestServer server = new TestServer();
+    private static final MortiseLockProvider provider = new MortiseLockProvider(JedisClient.of("127.0.0.1", server.port));
+    private static final Duration HOUR = Duration.ofHours(1);
+
+    @AfterAll
+    static void close() {
+        provider.close();
+        server.close();
+    }
+
+    @BeforeEach
+    void empty() {
+        server.run("FLUSHALL");
+    }
+
+    private static LockConfiguration configuration(Duration atMost, Duration atLeast) {
+        return new LockConfiguration(Instant.now(), "report", atMost, atLeast);
+    }
+
+    private static Optional<SimpleLock> lock(Duration atMost, Duration atLeast) {
+        return provider.lock(configuration(atMost, atLeast));
+    }
+
+    private static boolean isFree() {
+        return server.isFree("shedlock:report");
+    }
+
+    @Test
+    void one_node_gets_the_lock_and_gives_it_back() {
+        SimpleLock lock = lock(HOUR, Duration.ZERO).orElseThrow();
+        assertTrue(lock(HOUR, Duration.ZERO).isEmpty());
+        lock.unlock();
+        assertTrue(isFree());
+        lock(HOUR, Duration.ZERO).orElseThrow().unlock();
+    }
+
+    @Test
+    void a_job_that_ends_early_keeps_its_lock_for_the_least_time() {
+        SimpleLock lock = lock(HOUR, Duration.ofMillis(1500)).orElseThrow();
+        lock.unlock();
+        assertTrue(lock(HOUR, Duration.ZERO).isEmpty());
+        eventually("the lock is free", ShedLockTest::isFree);
+        lock(HOUR, Duration.ZERO).orElseThrow().unlock();
+    }
+
+    @Test
+    void a_node_that_dies_keeps_the_lock_no_longer_than_it_may() {
+        assertTrue(lock(Duration.ofMillis(300), Duration.ZERO).isPresent());
+        eventually("another node gets it", () -> lock(HOUR, Duration.ZERO).isPresent());
+    }
+
+    @Test
+    void a_job_that_took_too_long_ends_nothing_of_the_next_ones() {
+        SimpleLock late = lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
+        eventually("the lock is free", ShedLockTest::isFree);
+        SimpleLock next = lock(HOUR, Duration.ZERO).orElseThrow();
+        late.unlock();
+        assertFalse(isFree());
+        next.unlock();
+    }
+
+    @Test
+    void a_lock_is_extended_while_it_lasts_and_only_once() {
+        SimpleLock lock = lock(Duration.ofSeconds(1), Duration.ZERO).orElseThrow();
+        SimpleLock extended = lock.extend(HOUR, Duration.ZERO).orElseThrow();
+        assertThrows(IllegalStateException.class, lock::unlock);
+        assertThrows(IllegalStateException.class, () -> lock.extend(HOUR, Duration.ZERO));
+        extended.unlock();
+        assertTrue(isFree());
+        SimpleLock over = lock(Duration.ofMillis(20), Duration.ZERO).orElseThrow();
+        eventually("the lock is free", ShedLockTest::isFree);
+        assertTrue(over.extend(HOUR, Duration.ZERO).isEmpty());
+    }
+
+    @Test
+    void a_scheduled_job_on_fifty_nodes_whose_clocks_differ_by_half_a_minute_runs_once_a_period() throws Exception {
+        // Half a minute is 300 ms here, and the period six minutes. Each node's schedule strikes by its own clock.
+        Duration halfMinute = Duration.ofMillis(300), period = halfMinute.multipliedBy(12), least = Duration.ofMillis(2_000);
+        var runs = new AtomicInteger();
+        int periods = 3, nodes = 50;
+        var pool = Executors.newFixedThreadPool(nodes);
+        long begin = System.nanoTime();
+        var all = new ArrayList<Future<?>>();
+        for (int node = 0; node < nodes; node++) {
+            Duration ahead = halfMinute.multipliedBy(node).dividedBy(nodes);
+            Clock wall = Clock.offset(Clock.systemUTC(), ahead);
+            all.add(pool.submit(() -> {
+                for (int number = 0; number < periods; number++) {
+                    long strikes = begin + halfMinute.plus(period.multipliedBy(number)).minus(ahead).toNanos();
+                    Thread.sleep(Math.max(0, (strikes - System.nanoTime()) / 1_000_000));
+                    Runnable job = runs::incrementAndGet;
+                    new DefaultLockingTaskExecutor(provider).executeWithLock(job, new LockConfiguration(wall.instant(), "report", HOUR, least));
+                }
+                return null;
+            }));
+        }
+        for (Future<?> node : all) {
+            node.get();
+        }
+        pool.shutdown();
+        assertEquals(periods, runs.get());
+    }
+
+    @Test
+    void the_program_of_the_guide_runs_and_its_job_runs_once() throws Exception {
+        String page = Files.readString(Path.of("../../docs/migrating/shedlock.md"));
+        String program = page.substring(page.indexOf("```java\n") + 8).split("```")[0].replace("6379", "" + server.port);
+        Path folder = Files.createTempDirectory("shedlock");
+        Path source = Files.writeString(folder.resolve("Report.java"), program);
+        String path = System.getProperty("java.class.path");
+        assertEquals(0, ToolProvider.getSystemJavaCompiler().run(null, null, null, "-cp", path, "-d", folder.toString(), source.toString()));
+        var run = new ProcessBuilder("java", "-cp", folder + File.pathSeparator + path, "Report").start();
+        assertEquals("the report\n", new String(run.getInputStream().readAllBytes()));
+    }
+
+    @Test
+    void a_server_that_cannot_be_asked_is_an_error_and_nothing_is_left() throws Exception {
+        try (var own = new TestServer()) {
+            var far = new MortiseLockProvider(JedisClient.of("127.0.0.1", own.port));
+            SimpleLock lock = far.lock(configuration(HOUR, Duration.ZERO)).orElseThrow();
+            try (var silence = own.freeze()) {
+                assertThrows(LockException.class, () -> far.lock(new LockConfiguration(Instant.now(), "other", HOUR, Duration.ZERO)));
+                lock.unlock(); // sent again until it is answered
+            }
+            eventually("nothing is left", () -> own.isFree("shedlock:report") && own.isFree("shedlock:other"));
+            far.close();
+        }
+    }
+}

@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+# Active Job: unique until executed, one at a time while executed, or at most so many at a time.
+#
+#   class Report < ApplicationJob
+#     include Mortise::ActiveJob
+#     lock :until_executed                      # from being queued until it has run
+#     lock :while_executing, limit: 5           # at most five at a time
+#   end
+
+require "active_job"
+require "digest"
+require_relative "job_lock"
+
+module Mortise
+  module ActiveJob
+    class << self
+      # The server of the locks: a Redis, a RedisClient, or a ConnectionPool of these.
+      attr_accessor :redis
+    end
+
+    def self.included(job)
+      job.extend(Options)
+    end
+
+    module Options
+      # key: a block that says what is locked, by default the class and its arguments (with a limit: the class). ttl: seconds for
+      # which a job may wait to be run. wait: seconds for which a worker waits for the lock. again: seconds after which a job whose
+      # lock is held by another comes back.
+      def lock(kind, ttl: 3600, wait: 0, limit: nil, again: 5, lease: JobLock::LEASE, &key)
+        raise ArgumentError, "a lock is :until_executed or :while_executing, not #{kind.inspect}" unless %i[until_executed while_executing].include?(kind)
+
+        key ||= -> { limit ? nil : ::ActiveJob::Arguments.serialize(arguments) }
+        made = lambda do |job|
+          parts = ["activejob", job.class.name, Digest::SHA256.hexdigest(job.instance_exec(&key).inspect)[0, 32]]
+          JobLock.new(Mortise::ActiveJob.redis, parts.join(":"), job.job_id, ttl: ttl, wait: wait, limit: limit, lease: lease)
+        end
+        before_enqueue { throw :abort unless @lock_again || made.call(self).queue } if kind == :until_executed
+        around_perform { |job, block| job.send(:under_lock, made.call(job), again, block) }
+      end
+    end
+
+    private
+
+    def under_lock(lock, again, block)
+      began = false
+      lock.run do
+        began = true
+        block.call
+      end
+    rescue Busy
+      raise if began
+
+      @lock_again = true # it holds no lock of its own meanwhile
+      enqueue(wait: again)
+    end
+  end
+end

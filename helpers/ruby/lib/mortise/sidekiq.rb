@@ -1,0 +1,105 @@
+# frozen_string_literal: true
+
+# Sidekiq's jobs: unique until executed, one at a time while executed, or at most so many at a time. The options have the names
+# that sidekiq-unique-jobs gives them.
+#
+#   sidekiq_options lock: :until_executed    # from being queued until it has run
+#   sidekiq_options lock: :while_executing   # queued as often as you like, run one at a time
+#   sidekiq_options lock: :while_executing, lock_limit: 5
+
+require "digest"
+require "json"
+require "sidekiq"
+require_relative "job_lock"
+
+module Mortise
+  module Sidekiq
+    class << self
+      attr_writer :redis
+
+      # The server of the locks; by default Sidekiq's own.
+      def redis
+        @redis || ::Sidekiq.redis_pool
+      end
+
+      # Adds both middlewares. For the initializer.
+      def install
+        ::Sidekiq.configure_client { |config| config.client_middleware { |chain| chain.add(Client) } }
+        ::Sidekiq.configure_server do |config|
+          config.client_middleware { |chain| chain.add(Client) }
+          config.server_middleware { |chain| chain.add(Server) }
+        end
+      end
+
+      # The lock of a job. It waits for `lock_ttl` seconds at most (an hour), after the time at which it is due.
+      def lock_of(job)
+        delay = [job["at"].to_f - Time.now.to_f, 0].max
+        JobLock.new(redis, key_of(job), job["jid"], ttl: (job["lock_ttl"] || 3600) + delay, wait: job["lock_timeout"] || 0,
+                                                    limit: job["lock_limit"], lease: job["lock_lease"] || JobLock::LEASE)
+      end
+
+      private
+
+      # A limit is one for all jobs of a class, a lock one for each of their arguments, unless `lock_args_method` says what it is for.
+      def key_of(job)
+        chosen = job["lock_args_method"]
+        args = chosen ? Object.const_get(job["class"]).public_send(chosen, job["args"]) : job["args"]
+        parts = job["lock_limit"] && !chosen ? [] : [Digest::SHA256.hexdigest(JSON.generate(args))[0, 32]]
+        ["sidekiq", job["class"], *parts].join(":")
+      end
+    end
+
+    # Keeps a job out of the queue while another one with its lock waits or runs.
+    class Client
+      include ::Sidekiq::ClientMiddleware if defined?(::Sidekiq::ClientMiddleware)
+
+      def call(_class, job, _queue, _pool)
+        return yield unless job["lock"].to_s == "until_executed" && !job["lock_again"]
+        return yield if queued?(job)
+
+        ::Sidekiq.logger.info("job #{job["jid"]} is not queued: one with its lock waits or runs")
+        false
+      end
+
+      private
+
+      # If nobody can be asked, the job is queued without its lock, for a scheduled one is on no other list by now. Whoever runs it
+      # needs the lock in any case.
+      def queued?(job)
+        Sidekiq.lock_of(job).queue
+      rescue Unreachable => error
+        ::Sidekiq.logger.warn("job #{job["jid"]} is queued without its lock: #{error.message}")
+        true
+      end
+    end
+
+    # Runs a job under its lock. If another one has it, the job comes back later, or `on_conflict` says otherwise.
+    class Server
+      include ::Sidekiq::ServerMiddleware if defined?(::Sidekiq::ServerMiddleware)
+
+      def call(_instance, job, _queue, &block)
+        return yield unless %w[until_executed while_executing].include?(job["lock"].to_s)
+
+        began = false
+        Sidekiq.lock_of(job).run do
+          began = true
+          block.call
+        end
+      rescue Busy
+        raise if began
+
+        conflict(job)
+      end
+
+      private
+
+      def conflict(job)
+        case job["on_conflict"].to_s
+        when "raise" then raise Busy, "another job holds the lock of #{job["jid"]}" # Sidekiq retries it
+        when "log" then ::Sidekiq.logger.info("job #{job["jid"]} is dropped: another one holds its lock")
+        else ::Sidekiq::Client.push(job.merge("lock_again" => true, "at" => Time.now.to_f + (job["lock_again_in"] || 5)))
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+# Active Job and Rails' cache, with the frameworks themselves.
+
+require_relative "helper"
+
+begin
+  require "logger"
+  require "mortise/active_job"
+  require "mortise/rails_cache"
+rescue LoadError => error
+  warn "Rails' parts are not there: #{error.message}"
+end
+
+class RailsTest < Minitest::Test
+  include Served
+
+  if defined?(Mortise::ActiveJob) && defined?(Mortise::RailsCache)
+    ActiveJob::Base.queue_adapter = :async
+    ActiveJob::Base.logger = Logger.new(File::NULL)
+    RUNS = Queue.new
+
+    class Job < ActiveJob::Base
+      include Mortise::ActiveJob
+
+      def perform(number, seconds)
+        RUNS << [:enter, number]
+        sleep seconds
+        RUNS << [:leave, number]
+        raise KeyError, "this fails" if number == :fails
+      end
+    end
+
+    class Once < Job
+      lock :until_executed, again: 0.1, lease: 1
+    end
+
+    class OneAtATime < Job
+      lock(:while_executing, again: 0.1, lease: 1) { nil }
+    end
+  end
+
+  def setup
+    skip "Rails' parts are not there" unless defined?(RUNS)
+    super
+    Mortise::ActiveJob.redis = Redis.new(port: server.port)
+    RUNS.clear
+  end
+
+  def runs(count)
+    Array.new(count) { Timeout.timeout(60) { RUNS.pop } }
+  end
+
+  def test_a_job_is_queued_once_until_it_has_run
+    assert Once.perform_later(1, 0.3)
+    refute Once.perform_later(1, 0.3)
+    assert Once.perform_later(2, 0)
+    assert_equal [1, 2], runs(4).map(&:last).uniq.sort
+    eventually { Once.perform_later(1, 0) }
+  end
+
+  def test_a_job_that_fails_gives_its_lock_back
+    assert Once.perform_later(:fails, 0)
+    runs(2)
+    eventually { !server.count("holders").positive? }
+  end
+
+  def test_a_job_that_is_delivered_three_times_runs_once_at_a_time_for_longer_than_its_lease
+    job = Once.new(1, 1.5)
+    assert job.enqueue
+    2.times { Thread.new { ActiveJob::Base.execute(job.serialize) } }
+    assert_equal %i[enter leave] * 3, runs(6).map(&:first)
+  end
+
+  def test_jobs_that_are_unique_while_executed_run_one_after_the_other
+    4.times { |number| assert OneAtATime.perform_later(number, 0.05) }
+    assert_equal %i[enter leave] * 4, runs(8).map(&:first)
+  end
+
+  def cache
+    @cache ||= ActiveSupport::Cache::RedisCacheStore.new(url: "redis://127.0.0.1:#{server.port}", namespace: "shop")
+  end
+
+  def test_what_is_not_cached_is_computed_by_one_while_the_others_wait
+    computed = Queue.new
+    threads = Array.new(8) do
+      in_thread do
+        cache.fetch_once("report") do
+          computed << true
+          sleep 0.1
+          "the report"
+        end
+      end
+    end
+    assert_equal ["the report"], threads.map(&:value).uniq
+    assert_equal 1, computed.size
+  end
+
+  def test_a_lock_of_the_cache_is_beside_what_is_cached
+    cache.lock("report").synchronize do
+      assert_equal "mort-lock", server.call("TYPE", "shop:lock:report")
+      cache.write("report", 1)
+    end
+    assert_equal 1, cache.read("report")
+  end
+end

@@ -1,0 +1,112 @@
+# frozen_string_literal: true
+
+# Sidekiq's own processes with the middlewares: killed workers, jobs that are delivered more than once, limits.
+
+require_relative "helper"
+
+class SidekiqTest < Minitest::Test
+  include Served
+
+  CLI = 'require "sidekiq/cli"; cli = Sidekiq::CLI.instance; cli.parse(ARGV); cli.run'
+  JOBS = File.expand_path("sidekiq_jobs.rb", __dir__)
+
+  def setup
+    super
+    ENV["REDIS_URL"] = "redis://127.0.0.1:#{server.port}"
+    begin
+      require_relative "sidekiq_jobs"
+    rescue LoadError => error
+      skip "Sidekiq is not there: #{error.message}"
+    end
+    Mortise::Sidekiq.redis = @locks = Redis.new(port: server.port)
+    Sidekiq.logger.level = Logger::ERROR
+    @workers, @ledger = [], "#{Dir.mktmpdir('mortise-sidekiq-')}/ledger"
+  end
+
+  def teardown
+    @workers&.each { |pid| stop(pid, :KILL) }
+    FileUtils.rm_rf(File.dirname(@ledger)) if @ledger
+    super
+  end
+
+  def work
+    log = { out: File::NULL, err: File::NULL }
+    @workers << spawn(ENV.to_h, RbConfig.ruby, "-e", CLI, "--", "-q", "default", "-r", JOBS, "-c", "5", "-t", "1", **log)
+    @workers.last
+  end
+
+  def stop(pid, signal)
+    Process.kill(signal, pid)
+    Process.wait(pid)
+  rescue Errno::ESRCH, Errno::ECHILD
+    nil
+  end
+
+  # [word, who, when] of each line.
+  def notes
+    File.exist?(@ledger) ? File.readlines(@ledger).map(&:split) : []
+  end
+
+  def count(word)
+    notes.count { |said, *| said == word }
+  end
+
+  # How many ran at once at most.
+  def most_at_once
+    notes.map { |word, _, at| [at.to_f, word == "enter" ? 1 : -1] }.sort.reduce([0, 0]) do |(now, most), (_, change)|
+      [now + change, [most, now + change].max]
+    end.last
+  end
+
+  def deliver_again(times)
+    job = server.call("LRANGE", "queue:default", 0, 0).first
+    times.times { server.call("LPUSH", "queue:default", job) }
+    job
+  end
+
+  def test_a_job_is_queued_once_until_it_has_run
+    assert Once.perform_async(@ledger, 0)
+    refute Once.perform_async(@ledger, 0)
+    assert Once.perform_async(@ledger, 0.1), "other arguments are another job"
+    assert_equal 2, server.call("LLEN", "queue:default")
+    work
+    eventually { count("leave") == 2 }
+    eventually { Once.perform_async(@ledger, 0) }
+  end
+
+  def test_a_job_that_is_delivered_three_times_runs_once_at_a_time_for_longer_than_its_lease
+    Once.perform_async(@ledger, 1.5)
+    deliver_again(2)
+    2.times { work }
+    # Those that find it running come back later, as one: Sidekiq keeps equal jobs for later once.
+    eventually { count("leave") >= 2 && server.call("ZCARD", "schedule").zero? && server.count("holders").zero? }
+    assert_equal 1, most_at_once
+  end
+
+  def test_a_worker_that_is_killed_in_the_midst_of_its_job_keeps_nothing_longer_than_its_lease
+    Once.perform_async(@ledger, 600)
+    job = server.call("LRANGE", "queue:default", 0, 0).first
+    killed = work
+    eventually { count("enter") == 1 }
+    stop(killed, :KILL)
+    eventually(10) { server.count("holders").zero? } # its lease is 1 s
+    server.call("LPUSH", "queue:default", job)
+    work
+    eventually { count("enter") == 2 }
+    refute Once.perform_async(@ledger, 600), "what runs is not freed"
+  end
+
+  def test_jobs_that_are_unique_while_executed_run_one_after_the_other
+    4.times { assert OneAtATime.perform_async(@ledger, 0.1) }
+    work
+    eventually { count("leave") == 4 }
+    assert_equal 1, most_at_once
+  end
+
+  def test_a_limit_is_reached_and_never_passed
+    8.times { |number| TwoAtATime.perform_async(@ledger, 0.3 + (number * 0.01)) }
+    2.times { work }
+    eventually { count("leave") == 8 }
+    assert_equal 2, most_at_once
+  end
+end
