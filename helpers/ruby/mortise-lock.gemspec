@@ -6,11 +6,10 @@ Gem::Specification.new do |spec|
   spec.summary = "Locks that the Redis or Valkey server knows, for redis-rb, redis-client, Sidekiq, Active Job and Rails' cache"
   spec.description = "Waiting in a queue in the server without polling, readers and writers, semaphores, fencing tokens, and " \
                      "reported losses. Needs a server with the module Mortise."
-  spec.authors = ["The Mortise authors"]
+  spec.authors = ["the Mortise developers"]
   spec.licenses = ["MIT", "Apache-2.0"]
   spec.homepage = "https://mortise.example/mortise"
-  spec.homepage = "https://mortise.example/mortise"
-  spec.metadata = { "rubygems_mfa_required" => "true", "source_code_uri" => "https://mortise.example/mortise.git" }
+  spec.metadata = {
     "rubygems_mfa_required" => "true",
     "source_code_uri" => "https://mortise.example/mortise",
     "bug_tracker_uri" => "https://mortise.example/mortise/issues",
