@@ -1,7 +1,7 @@
 //! The one rule of locking: who may hold beside whom, and whether a request is admitted.
 //!
-//! The live lock, a replica that applies effects, the decoder, and code that guesses whether a hand-off is possible ask
-//! here. The search for deadlocks still compares modes by itself.
+//! The live lock, a replica that applies effects, the decoder, code that guesses whether a hand-off is possible, and the
+//! search for deadlocks ask here.
 //!
 //! A limit is a matter between one request and the holds that it meets. The lock keeps none.
 
@@ -37,6 +37,24 @@ impl Holders {
     }
 }
 
+/// How many permits a new hold takes.
+const fn permits(terms: &Terms) -> Count {
+    match terms.holds {
+        Some(count) => count,
+        None => Count::ONE,
+    }
+}
+
+/// The request of an owner that holds nothing here waits for its limit, beside others whose read counts add up to `reads`.
+pub(crate) fn waits_for_limit(terms: &Terms, reads: u64) -> bool {
+    let holders = Holders {
+        mode: Some(Mode::Read),
+        no_other: false,
+        room: (terms.sharing.limit()).map(|limit| Holders::room_beside(reads, limit)),
+    };
+    !holders.have_room(permits(terms).get())
+}
+
 /// How a request stands to the lock's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -51,7 +69,7 @@ pub enum Turn {
 /// # Errors
 /// Why it has to wait.
 pub(crate) fn admit_new(terms: &Terms, holders: Holders, turn: Turn) -> Result<Count, Busy> {
-    let count = terms.holds.unwrap_or(Count::ONE);
+    let count = permits(terms);
     let beside_holders = holders
         .mode
         .is_none_or(|mode| compatible(mode, terms.mode()));

@@ -51,6 +51,8 @@ pub enum Observed {
         owner: Owner,
         /// Write if it held that, too.
         mode: Mode,
+        /// Its read count.
+        reads: u32,
         /// When its lease was to end.
         deadline: Instant,
     },
@@ -63,6 +65,7 @@ impl Observed {
         Self::One {
             owner: owner.clone(),
             mode: stake.mode(),
+            reads: stake.read,
             deadline: stake.deadline,
         }
     }
@@ -104,6 +107,20 @@ impl Observed {
                 counts && *holder.task() == *owner.task()
             }
             Self::Many(readers) => readers.holds_for_task(owner, except, now),
+        }
+    }
+
+    /// The only one that holds at `now`, to read, and its read count.
+    pub(crate) fn only_reader(&self, now: Instant) -> Option<(Owner, u32)> {
+        match self {
+            Self::One {
+                owner,
+                mode: Mode::Read,
+                reads,
+                deadline,
+            } if *deadline > now => Some((owner.clone(), *reads)),
+            Self::Free | Self::One { .. } => None,
+            Self::Many(readers) => readers.only_one(now),
         }
     }
 
@@ -157,6 +174,12 @@ impl ObservedReaders {
         let is_live = |stake: Packed| !stake.is_over(now);
         let held = self.with(|readers| readers.reads_for_task(owner, except, is_live));
         held.unwrap_or(false)
+    }
+
+    /// The only one whose lease is not over at `now`, and its read count.
+    fn only_one(&self, now: Instant) -> Option<(Owner, u32)> {
+        let last = self.with(|readers| readers.last_if_alone(now)).flatten();
+        last.map(|(owner, stake)| (owner, stake.reads()))
     }
 
     /// How many there are, those included whose lease is over.

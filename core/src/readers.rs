@@ -249,6 +249,13 @@ impl Readers {
         sum
     }
 
+    /// The only hold whose lease is not over at `now`.
+    pub(crate) fn last_if_alone(&self, now: Instant) -> Option<(Owner, Packed)> {
+        let first = self.first_live(now);
+        let is_alone = first != NIL && tree::next(&self.holds, first) == NIL;
+        is_alone.then(|| (self.holds[first].owner.clone(), self.holds[first].stake))
+    }
+
     /// Removes the hold whose lease ends first.
     pub(crate) fn pop_next(&mut self) -> Option<(Owner, Stake)> {
         self.pop(self.first)

@@ -121,7 +121,7 @@ impl OpenLock<'_> {
             Wait {
                 key: key.clone(),
                 owner: waiter.owner.clone(),
-                mode: waiter.terms.mode(),
+                terms: waiter.terms,
                 upgrade: true,
             }
         };

@@ -103,7 +103,7 @@ fn check_cycle(
     let closing = Wait {
         key: key.to_id(),
         owner: request.owner.to_owner(),
-        mode: request.terms.mode(),
+        terms: request.terms,
         upgrade: place.upgrade,
     };
     let queues = queue::all(ctx).borrow();

@@ -6,6 +6,7 @@ mod cluster;
 mod databases;
 mod deadlock;
 mod deadlock_crowds;
+mod deadlock_limits;
 mod deadlock_none;
 mod deadlock_tasks;
 mod expiry;

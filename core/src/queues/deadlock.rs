@@ -6,6 +6,9 @@
 //! for what that owner of it waits for, and for what the task waits for elsewhere. The task may have
 //! other names at the key, and a request that waits for those simply waits.
 //!
+//! A request that waits for its limit waits for the owner that reads, if there is only one; of several it waits for some, and that
+//! wait is not followed. Whoever stands behind it waits for the same owner, but not for what its own owner waits for elsewhere.
+//!
 //! Mostly nobody waits for the task at all, and a look at what it holds and where it stands tells.
 //! Else the search walks from the request that is about to wait, breadth first, to a shortest
 //! cycle. It is kept small by these observations.
@@ -98,7 +101,7 @@ impl Outcome {
                 task: START,
                 owner: wait.owner.as_ref(),
             };
-            search.walk(walker, asking.key, wait.mode, asking.position);
+            search.walk(walker, asking.key, wait.terms.mode(), asking.position);
             search.run();
         }
         let (mut looks, mut gave_up) = (search.looks(), search.gave_up());

@@ -18,7 +18,7 @@ use crate::types::{Instant, Lease};
 
 use node::{Flags, Id, Limit, Line, Nodes, hash_of};
 
-pub(crate) use node::{Node, SEVERAL_KEYS, WRITES};
+pub(crate) use node::{LIMITED, Node, SEVERAL_KEYS, WRITES};
 pub(crate) use position::Position;
 
 /// All who wait.
@@ -112,9 +112,11 @@ impl Waiters {
     /// terms before.
     pub(crate) fn take_over(&mut self, slot: u32, terms: Terms, until: Instant) -> Terms {
         self.leave_limits(slot);
+        self.leave_task(slot);
         let waiter = &mut self.nodes.slab[slot].waiter;
         let before = std::mem::replace(&mut waiter.terms, terms);
         waiter.until = until;
+        self.enter_task(slot);
         self.enter_limits(slot);
         *self.leases.entry(terms.lease).or_default() += 1;
         self.forget_lease(before.lease);
@@ -166,6 +168,21 @@ impl Waiters {
 
     pub(crate) fn next_in_line(&self, slot: u32) -> u32 {
         tree::next::<Line>(&self.nodes, slot)
+    }
+
+    /// The first one with any of `flags`, or [`NIL`].
+    pub(crate) fn first_flagged(&self, root: u32, flags: Flags) -> u32 {
+        let first = self.line_from(root, Position::FIRST);
+        if first == NIL || self.has(first, flags) {
+            return first;
+        }
+        self.next_flagged(first, flags)
+    }
+
+    /// The first one with any of `flags` behind `slot`, or [`NIL`].
+    pub(crate) fn next_flagged(&self, slot: u32, flags: Flags) -> u32 {
+        let below = |slot: u32| self.node(slot).flags_below & flags != 0;
+        tree::next_with::<Line>(&self.nodes, slot, |slot| self.has(slot, flags), below)
     }
 
     /// The last one with any of `flags` ahead of `position`, or [`NIL`].

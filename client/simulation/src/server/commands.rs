@@ -181,7 +181,7 @@ impl Server {
                 let wait = Wait {
                     key: key_id(key),
                     owner: request.owner.to_owner(),
-                    mode: request.terms.mode(),
+                    terms: request.terms,
                     upgrade: busy == Busy::Upgrade,
                 };
                 if self.closes_cycle(&wait) {

@@ -188,7 +188,7 @@ impl Server {
         let wait = Wait {
             key: key.clone(),
             owner: waiter.owner.clone(),
-            mode: waiter.terms.mode(),
+            terms: waiter.terms,
             upgrade: true,
         };
         let is_closed = self.closes_cycle(&wait);

@@ -1,10 +1,13 @@
 //! The wait that a search is about, and what is known without one.
 
 use super::super::Queues;
-use super::super::waiters::{Position, WRITES};
+use super::super::waiters::{LIMITED, Position, WRITES};
+use super::budget::Budget;
+use crate::admission::{self, compatible};
 use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
+use crate::request::Terms;
 use crate::tree::NIL;
 use crate::types::{Instant, Mode};
 
@@ -19,7 +22,7 @@ pub struct Wait {
     /// Whose.
     pub owner: Owner,
     /// For what.
-    pub mode: Mode,
+    pub terms: Terms,
     /// It stands ahead of the line.
     pub upgrade: bool,
 }
@@ -142,17 +145,52 @@ impl<'a> Asking<'a> {
         let waiters = &self.queues.waiters;
         let queued = waiters.last_flagged_before(self.line(key), position, WRITES);
         let queued = (queued != NIL).then(|| waiters.node(queued).position());
-        let is_own = self.wait.mode == Mode::Write && self.position < position && key == self.key;
+        let is_own =
+            self.wait.terms.mode() == Mode::Write && self.position < position && key == self.key;
         queued.max(is_own.then_some(self.position))
     }
 
     /// How far ahead all are waited for at `key` by a request for `mode` that stands at `position`: it,
-    /// or somebody whom it waits for, waits there for all holders, too. `None` if it waits for a
-    /// writer that holds, and nobody else.
+    /// or somebody whom it waits for, waits there for all holders, too. `None` if it stands behind no writer, so that it is
+    /// compatible with all who wait ahead.
     pub(super) fn waits_up_to(&self, key: u32, mode: Mode, position: Position) -> Option<Position> {
-        match mode {
-            Mode::Write => Some(position),
-            Mode::Read => self.writer_ahead_of(key, position).map(Position::behind),
+        if !compatible(mode, Mode::Read) {
+            return Some(position);
         }
+        self.writer_ahead_of(key, position).map(Position::behind)
+    }
+
+    /// A reader at `position` of `key`, which stands behind no writer, waits for its limit, or stands behind one that does: so
+    /// it waits for the only owner that reads, if there is only one. `own` is what it asks for where it does not stand there yet.
+    pub(super) fn waits_for_only_reader(
+        &self,
+        key: u32,
+        position: Position,
+        own: Option<&Terms>,
+        budget: &mut Budget,
+    ) -> bool {
+        let waiters = &self.queues.waiters;
+        let own = own.filter(|terms| terms.sharing.limit().is_some());
+        let mut at = waiters.first_flagged(self.line(key), LIMITED);
+        if at == NIL && own.is_none() {
+            return false;
+        }
+        let Some((reader, reads)) = self.held(key).only_reader(self.now) else {
+            return false;
+        };
+        let waits = |terms: &Terms| admission::waits_for_limit(terms, u64::from(reads));
+        if own.is_some_and(waits) {
+            return true;
+        }
+        while at != NIL && waiters.node(at).position() <= position && !budget.is_spent() {
+            budget.look(1);
+            let waiter = &waiters.node(at).waiter;
+            // The reader itself waits for the end of a grace alone.
+            if waits(&waiter.terms) && waiter.owner != reader {
+                return true;
+            }
+            at = waiters.next_flagged(at, LIMITED);
+        }
+        false
     }
 }

@@ -95,6 +95,8 @@ enum Holders {
     None,
     /// The one that holds write, if one does.
     Writer,
+    /// The only one that holds, if there is only one.
+    Only,
     All,
 }
 
@@ -188,7 +190,11 @@ impl<'a> Search<'a> {
         let ahead_of = self.asking.waits_up_to(key, mode, position);
         let wanted = Walked {
             ahead_of: ahead_of.unwrap_or(Position::FIRST),
-            holders: ahead_of.map_or(Holders::Writer, |_| Holders::All),
+            holders: match ahead_of {
+                Some(_) => Holders::All,
+                None if self.waits_for_only_reader(walker, key, position) => Holders::Only,
+                None => Holders::Writer,
+            },
         };
         let walked = self.walked.get(&key).copied().unwrap_or(Walked {
             ahead_of: Position::FIRST,
@@ -214,6 +220,15 @@ impl<'a> Search<'a> {
         };
         let ahead_of = wanted.ahead_of.max(walked.ahead_of);
         self.walked.insert(key, Walked { ahead_of, holders });
+    }
+
+    /// A reader behind no writer waits for its limit, or behind one that does.
+    fn waits_for_only_reader(&mut self, walker: Walker<'_>, key: u32, position: Position) -> bool {
+        let asking = self.asking;
+        // Of one that stands in the line, the line tells.
+        let begins = walker.task == START && !asking.stands;
+        let own = begins.then_some(&asking.wait.terms);
+        asking.waits_for_only_reader(key, position, own, &mut self.budget)
     }
 
     /// It is news that `task` is waited for by `step`.

@@ -18,6 +18,8 @@ pub(super) type Flags = u8;
 pub(crate) const WRITES: Flags = 1;
 /// The first request in the line of a task that waits in other lines, too.
 pub(crate) const SEVERAL_KEYS: Flags = 2;
+/// The first request of an owner in the line, which has a limit. (Later ones never wait for theirs: the owner holds by then.)
+pub(crate) const LIMITED: Flags = 4;
 
 #[derive(Debug)]
 pub(crate) struct Node {

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use super::Waiters;
-use super::node::{Flags, Line, SEVERAL_KEYS, Task, WRITES};
+use super::node::{Flags, LIMITED, Line, SEVERAL_KEYS, Task, WRITES};
 use super::position::Position;
 use crate::owner::OwnerRef;
 use crate::tree::{self, NIL};
@@ -188,8 +188,11 @@ impl Waiters {
     /// What `owner` waits for at `key` has changed.
     fn mark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>, waited_at_several: bool) {
         let first = self.standing(task, key, owner);
-        if first != NIL && self.asks_for_write(first, key, owner) {
-            self.set_flags(first, WRITES);
+        if first != NIL {
+            let writes = self.asks_for_write(first, key, owner);
+            let limited = self.node(first).waiter.terms.sharing.limit().is_some();
+            let flag = |is: bool, flag: Flags| if is { flag } else { 0 };
+            self.set_flags(first, flag(writes, WRITES) | flag(limited, LIMITED));
         }
         let waits_at_several = self.waits_at_several(task);
         if waits_at_several == waited_at_several {

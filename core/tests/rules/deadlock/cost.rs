@@ -51,14 +51,7 @@ impl Crowd {
     fn hold(&mut self, key: KeyId, owner: &Owner, mode: Mode) {
         let request = Request {
             owner: owner.as_ref(),
-            terms: Terms {
-                sharing: mode.into(),
-                lease: Lease::from_millis(1_000).expect("at least 1"),
-                holds: None,
-                fence: None,
-                token: None,
-                client: 0,
-            },
+            terms: terms(mode),
         };
         let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
         live.acquire(&request, Turn::First, &mut self.tokens, Micros(0))
@@ -96,14 +89,7 @@ impl Crowd {
         let waiter = Waiter {
             id: self.queues.next_id(),
             owner: wait.owner,
-            terms: Terms {
-                sharing: wait.mode.into(),
-                lease: Lease::from_millis(1_000).expect("at least 1"),
-                holds: None,
-                fence: None,
-                token: None,
-                client: 0,
-            },
+            terms: wait.terms,
             since: NOW,
             until: Instant::NEVER,
         };
@@ -130,8 +116,19 @@ fn wait(key: KeyId, owner: Owner, mode: Mode) -> Wait {
     Wait {
         key,
         owner,
-        mode,
+        terms: terms(mode),
         upgrade: false,
+    }
+}
+
+fn terms(mode: Mode) -> Terms {
+    Terms {
+        sharing: mode.into(),
+        lease: Lease::from_millis(1_000).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 0,
     }
 }
 

@@ -12,6 +12,9 @@ pub(crate) struct Ask {
     pub(crate) write: bool,
     /// It stands among the upgrades, ahead of the line.
     pub(crate) upgrade: bool,
+    /// How many permits it takes, and what its limit is.
+    pub(crate) permits: u32,
+    pub(crate) limit: Option<u32>,
 }
 
 /// A key at one moment: who holds with a lease that runs, and who waits, the next one first.
@@ -19,6 +22,8 @@ pub(crate) struct Ask {
 pub(crate) struct Scene {
     /// Owners, and whether each holds write.
     pub(crate) holds: Vec<(usize, bool)>,
+    /// The read count of each.
+    pub(crate) reads: Vec<u64>,
     pub(crate) queue: Vec<Ask>,
 }
 
@@ -43,8 +48,9 @@ impl Scene {
         ask.upgrade && !self.is_held_by(ask.owner)
     }
 
-    /// "It waits for every other owner that holds incompatibly, and for every other owner that
-    /// stands ahead of it in the queue with an incompatible request."
+    /// "A request waits for every other owner that holds incompatibly, and for every other owner ahead of it in the queue with an
+    /// incompatible request. Behind a compatible request that waits for its limit, it waits for whatever owners the compatible
+    /// one waits for, but not for the other waits of that one's owner."
     fn waited_for(&self, ask: Ask) -> BTreeSet<usize> {
         if self.is_reentry(ask) {
             return BTreeSet::new();
@@ -61,8 +67,36 @@ impl Scene {
             .filter(|other| ask.write || other.write)
             .map(|other| other.owner);
         let mut all: BTreeSet<usize> = holders.chain(ahead).collect();
+        all.extend(self.only_reader().filter(|_| self.waits_for_limit(ask)));
+        for other in &self.queue {
+            // Its own first request is ahead, too.
+            let is_ahead = self.place(other.owner) <= self.place(ask.owner) && *other != ask;
+            let is_compatible = !ask.write && !other.write;
+            if is_ahead && is_compatible && self.waits_for_limit(*other) {
+                all.extend(self.waited_for(*other));
+            }
+        }
         all.remove(&ask.owner);
         all
+    }
+
+    /// "A request that waits for a limit waits for the reading owner if there is only one."
+    fn only_reader(&self) -> Option<usize> {
+        match self.holds[..] {
+            [(reader, false)] => Some(reader),
+            _ => None,
+        }
+    }
+
+    /// It is the first request of an owner that holds nothing, and the holds there are leave no room for it. (Later ones are
+    /// decided when the first one is granted, and a holder never waits for a limit.)
+    fn waits_for_limit(&self, ask: Ask) -> bool {
+        let first = self.queue.iter().find(|other| other.owner == ask.owner);
+        let reads: u64 = self.reads.iter().sum();
+        let is_past = ask
+            .limit
+            .is_some_and(|limit| reads + u64::from(ask.permits) > u64::from(limit));
+        is_past && first == Some(&ask) && !self.is_held_by(ask.owner)
     }
 
     /// `ask` begins to wait: behind the other upgrades, or behind all.

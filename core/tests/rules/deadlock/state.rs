@@ -7,12 +7,12 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use mortise_core::{
-    Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Stake, Terms, Token, Touched,
-    Wait as CoreWait, Waiter, WaiterId,
+    Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Sharing, Stake, Terms,
+    Token, Touched, Wait as CoreWait, Waiter, WaiterId,
 };
 
 use super::graph::{Ask, Scene, Wait, check_answer};
-use crate::queues::server::{Asked, KEYS, Server, key_id, owner};
+use crate::queues::server::{KEYS, Server, key_id, owner};
 
 /// The last four are two tasks.
 const OWNERS: [usize; 6] = [0, 1, 4, 5, 6, 7];
@@ -31,16 +31,50 @@ pub(crate) struct State {
 
 #[derive(Clone, Debug)]
 struct KeyState {
-    /// One writer, or readers. Owners, and whether the lease of each is over.
-    holders: Vec<(usize, bool)>,
+    /// One writer, or readers.
+    holders: Vec<Holder>,
     write: bool,
     asks: Vec<Queued>,
 }
 
 #[derive(Clone, Copy, Debug)]
+struct Holder {
+    owner: usize,
+    count: u32,
+    /// Its lease is over.
+    is_over: bool,
+}
+
+/// How a request wants to hold.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Write,
+    Read,
+    /// So many permits of so many.
+    Permits(u32, u32),
+}
+
+const HOWS: [How; 6] = [
+    How::Write,
+    How::Read,
+    How::Permits(1, 1),
+    How::Permits(1, 2),
+    How::Permits(2, 3),
+    How::Permits(1, 4),
+];
+
+fn how() -> impl Strategy<Value = How> {
+    // Half of them are without a limit.
+    prop_oneof![
+        prop::sample::select(&HOWS[..2]),
+        prop::sample::select(&HOWS[2..]),
+    ]
+}
+
+#[derive(Clone, Copy, Debug)]
 struct Queued {
     owner: usize,
-    write: bool,
+    how: How,
     /// It has left the queue again.
     gone: bool,
 }
@@ -51,9 +85,14 @@ pub(crate) fn states() -> impl Strategy<Value = State> {
 }
 
 fn key() -> impl Strategy<Value = KeyState> {
-    let holder = (any_owner(), prop::bool::weighted(0.15));
-    let ask = (any_owner(), any::<bool>(), prop::bool::weighted(0.2));
-    let ask = ask.prop_map(|(owner, write, gone)| Queued { owner, write, gone });
+    let holder = (any_owner(), 1..=3_u32, prop::bool::weighted(0.15));
+    let holder = holder.prop_map(|(owner, count, is_over)| Holder {
+        owner,
+        count,
+        is_over,
+    });
+    let ask = (any_owner(), how(), prop::bool::weighted(0.2));
+    let ask = ask.prop_map(|(owner, how, gone)| Queued { owner, how, gone });
     (
         prop::collection::vec(holder, 0..4),
         any::<bool>(),
@@ -72,13 +111,19 @@ fn key() -> impl Strategy<Value = KeyState> {
 /// States in which the search was wrong once.
 pub(crate) fn found() -> [State; 1] {
     let key = |holders: &[usize], write, asks: &[(usize, bool)]| KeyState {
-        holders: holders.iter().map(|owner| (*owner, false)).collect(),
+        holders: (holders.iter())
+            .map(|&owner| Holder {
+                owner,
+                count: 1,
+                is_over: false,
+            })
+            .collect(),
         write,
         asks: asks
             .iter()
             .map(|&(owner, write)| Queued {
                 owner,
-                write,
+                how: if write { How::Write } else { How::Read },
                 gone: false,
             })
             .collect(),
@@ -117,8 +162,10 @@ pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
 impl World {
     fn check_all(&mut self, state: &State) {
         for key in 0..state.keys.len() {
-            for (owner, write) in OWNERS.map(|owner| [(owner, false), (owner, true)]).concat() {
-                self.check(key, owner, write);
+            for owner in OWNERS {
+                for how in HOWS {
+                    self.check(key, owner, how);
+                }
             }
         }
     }
@@ -131,11 +178,12 @@ impl World {
             let lock = self.server.locks.get_mut(&key).expect("it is held");
             for number in numbers.clone() {
                 let reader = crowd(number);
-                lock.put(reader.as_ref(), stake(false, false));
+                lock.put(reader.as_ref(), stake(false, 1, false));
                 self.server.queues.has_holder(lock, reader.as_ref());
             }
             if numbers.start == 0 {
                 scene.holds.push((READER, false));
+                scene.reads.push(READERS as u64);
             }
             self.server
                 .queues
@@ -168,9 +216,15 @@ impl World {
             name: Rc::from(name.as_bytes()),
         };
         let mut lock = Lock::free();
-        lock.put(holder, stake(true, false));
+        lock.put(holder, stake(true, 1, false));
         for waiter in waiters {
-            push_to(&mut self.server.queues, &key, waiter, Mode::Write, false);
+            push_to(
+                &mut self.server.queues,
+                &key,
+                waiter,
+                terms(How::Write),
+                false,
+            );
         }
         self.server.queues.observe(key.as_ref(), lock.observe());
     }
@@ -191,10 +245,10 @@ fn crowd(number: usize) -> Owner {
     name.to_owner()
 }
 
-fn stake(write: bool, is_over: bool) -> Stake {
+fn stake(write: bool, count: u32, is_over: bool) -> Stake {
     Stake {
-        write: u32::from(write),
-        read: u32::from(!write),
+        write: if write { count } else { 0 },
+        read: if write { 0 } else { count },
         token: Token::new(1).expect("a token"),
         deadline: if is_over { NOW } else { NOW.after(1) },
         since: NOW,
@@ -213,8 +267,8 @@ impl World {
             scenes: vec![Scene::default(); all.keys.len()],
         };
         for (key, state) in all.keys.iter().enumerate() {
-            for &(holder, is_over) in &state.holders {
-                world.put(key, holder, state.write, is_over);
+            for &holder in &state.holders {
+                world.put(key, holder, state.write);
             }
         }
         let mut gone = Vec::new();
@@ -224,9 +278,9 @@ impl World {
                 let Some(queued) = state.asks.get(turn) else {
                     continue;
                 };
-                let ask = world.ask(key, queued.owner, queued.write);
+                let ask = world.ask(key, queued.owner, queued.how);
                 if all.in_grace || !world.reenters(key, ask) {
-                    let id = push(&mut world.server.queues, key, ask);
+                    let id = push(&mut world.server.queues, key, ask, queued.how);
                     if queued.gone {
                         gone.push(id);
                     } else {
@@ -247,23 +301,37 @@ impl World {
         world
     }
 
-    fn put(&mut self, key: usize, holder: usize, write: bool, is_over: bool) {
+    fn put(&mut self, key: usize, holder: Holder, write: bool) {
         let lock = self.server.locks.entry(key).or_insert_with(Lock::free);
-        let is_new = lock.hold(owner(holder).as_ref()).is_none();
+        let Holder {
+            owner: number,
+            count,
+            is_over,
+        } = holder;
+        let is_new = lock.hold(owner(number).as_ref()).is_none();
         if is_new {
-            lock.put(owner(holder).as_ref(), stake(write, is_over));
+            let stake = stake(write, count, is_over);
+            lock.put(owner(number).as_ref(), stake);
             if !is_over {
-                self.scenes[key].holds.push((holder, write));
+                self.scenes[key].holds.push((number, write));
+                self.scenes[key].reads.push(u64::from(stake.read));
             }
         }
     }
 
     /// Write for a reader is an upgrade.
-    fn ask(&self, key: usize, asker: usize, write: bool) -> Ask {
+    fn ask(&self, key: usize, asker: usize, how: How) -> Ask {
+        let write = matches!(how, How::Write);
+        let (permits, limit) = match how {
+            How::Write | How::Read => (1, None),
+            How::Permits(permits, limit) => (permits, Some(limit)),
+        };
         Ask {
             owner: asker,
             write,
             upgrade: write && self.scenes[key].holds.contains(&(asker, false)),
+            permits,
+            limit,
         }
     }
 
@@ -273,24 +341,23 @@ impl World {
     }
 
     /// The answer about a wait that would begin now, and about the same wait once it has begun.
-    fn check(&mut self, key: usize, asker: usize, write: bool) {
-        let ask = self.ask(key, asker, write);
+    fn check(&mut self, key: usize, asker: usize, how: How) {
+        let ask = self.ask(key, asker, how);
         let mut wait = Wait {
             key,
             ask,
             is_queued: false,
         };
-        let asked = asked(ask);
         let core = CoreWait {
             key: key_id(key),
             owner: owner(asker),
-            mode: asked.mode(),
+            terms: terms(how),
             upgrade: ask.upgrade,
         };
         let keys = self.server.find_cycle(&core);
         check_answer(&self.scenes, wait, keys.as_deref());
 
-        let id = push(&mut self.server.queues, key, ask);
+        let id = push(&mut self.server.queues, key, ask, how);
         wait.is_queued = true;
         let keys = self.server.find_cycle(&core);
         let mut scenes = self.scenes.clone();
@@ -300,35 +367,39 @@ impl World {
     }
 }
 
-fn asked(ask: Ask) -> Asked {
-    Asked {
-        owner: ask.owner,
-        write: ask.write,
-        lease: 1,
-        holds: None,
-        limit: None,
+fn terms(how: How) -> Terms {
+    let count = |count| Count::new(count).expect("at least 1");
+    let (sharing, holds) = match how {
+        How::Write => (Mode::Write.into(), None),
+        How::Read => (Mode::Read.into(), None),
+        How::Permits(permits, limit) => (Sharing::within(count(limit)), Some(count(permits))),
+    };
+    Terms {
+        sharing,
+        lease: Lease::from_millis(1).expect("at least 1"),
+        holds,
         fence: None,
+        token: None,
         client: 0,
     }
 }
 
-fn push(queues: &mut Queues, key: usize, ask: Ask) -> WaiterId {
+fn push(queues: &mut Queues, key: usize, ask: Ask, how: How) -> WaiterId {
     let (key, asker) = (key_id(key), owner(ask.owner));
-    push_to(queues, &key, asker, asked(ask).mode(), ask.upgrade)
+    push_to(queues, &key, asker, terms(how), ask.upgrade)
 }
 
-fn push_to(queues: &mut Queues, key: &KeyId, owner: Owner, mode: Mode, upgrade: bool) -> WaiterId {
+fn push_to(
+    queues: &mut Queues,
+    key: &KeyId,
+    owner: Owner,
+    terms: Terms,
+    upgrade: bool,
+) -> WaiterId {
     let waiter = Waiter {
         id: queues.next_id(),
         owner,
-        terms: Terms {
-            sharing: mode.into(),
-            lease: Lease::from_millis(1).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
-        },
+        terms,
         since: NOW,
         until: Instant::NEVER,
     };

@@ -188,6 +188,13 @@ impl Run {
                 .filter(|hold| hold.ends > now)
                 .map(|hold| (hold.owner, hold.write > 0))
                 .collect(),
+            reads: state
+                .holds
+                .iter()
+                .filter(|_| key == own || !self.forgotten.contains(&key))
+                .filter(|hold| hold.ends > now)
+                .map(|hold| hold.read)
+                .collect(),
             queue: state
                 .queue
                 .iter()
@@ -447,6 +454,8 @@ fn as_ask(asked: Asked, upgrade: bool) -> Ask {
         owner: asked.owner,
         write: asked.write,
         upgrade,
+        permits: asked.holds.unwrap_or(1),
+        limit: asked.limit,
     }
 }
 

@@ -181,7 +181,7 @@ impl Server {
         let wait = Wait {
             key: id.clone(),
             owner: asker.clone(),
-            mode: request.terms.mode(),
+            terms: request.terms,
             upgrade: busy == Busy::Upgrade,
         };
         let cycle = match self.find_cycle(&wait) {
@@ -258,7 +258,7 @@ impl Server {
         self.find_cycle(&Wait {
             key: key.clone(),
             owner: waiter.owner.clone(),
-            mode: waiter.terms.mode(),
+            terms: waiter.terms,
             upgrade: true,
         })
     }

@@ -6,6 +6,7 @@
 use super::super::super::waiters::{Position, SEVERAL_KEYS};
 use super::super::budget::{FIND_READER, FIND_TASK, MOST_TASKS};
 use super::{Exits, Holders, START, Search, Step, Target, Walker};
+use crate::admission::compatible;
 use crate::observed::{Observed, ObservedReaders};
 use crate::owner::OwnerRef;
 use crate::tree::NIL;
@@ -79,17 +80,21 @@ impl Search<'_> {
         held: &Observed,
         which: Holders,
     ) {
-        match held {
-            Observed::One { owner, mode, .. } => {
-                let counts = which == Holders::All || *mode == Mode::Write;
-                if counts && held.holds(owner.as_ref(), self.asking.now) {
+        let now = self.asking.now;
+        match (held, which) {
+            (Observed::One { owner, mode, .. }, _) => {
+                let counts = which >= Holders::Only || !compatible(*mode, Mode::Read);
+                if counts && held.holds(owner.as_ref(), now) {
                     self.reach_holder(walker, key, owner.as_ref());
                 }
             }
-            Observed::Many(readers) if which == Holders::All => {
-                self.reach_readers(walker, key, readers);
+            (Observed::Many(readers), Holders::All) => self.reach_readers(walker, key, readers),
+            (Observed::Many(_), Holders::Only) => {
+                if let Some((owner, _)) = held.only_reader(now) {
+                    self.reach_holder(walker, key, owner.as_ref());
+                }
             }
-            Observed::Free | Observed::Many(_) => {}
+            (Observed::Free | Observed::Many(_), _) => {}
         }
     }
 
