@@ -16,7 +16,9 @@ type Lock struct {
 	node   *node         // that granted it, or where it has moved to
 	until  time.Duration // it is believed until then
 	next   time.Duration // when it is to be renewed
-	over   error         // ErrLost or ErrUnlocked
+	rests  time.Duration // the lock stays taken until then: of AtLeast
+	passes bool          // it is being passed on: nobody may believe in it
+	over   error         // ErrLost, ErrUnlocked or ErrPassed
 	cancel context.CancelCauseFunc
 }
 
@@ -37,7 +39,7 @@ func (k *Lock) Guard(words ...any) []any {
 	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
 }
 
-// Check answers the token if the lock is held at this moment, else ErrLost or ErrUnlocked.
+// Check answers the token if the lock is held at this moment, else ErrLost, ErrUnlocked or ErrPassed.
 func (k *Lock) Check() (int64, error) {
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
@@ -54,21 +56,86 @@ func (k *Lock) Unlock() error {
 	k.locks.mu.Lock()
 	over, n := k.state(), k.node
 	k.finish(ErrUnlocked)
+	rests := k.rests > now()
 	k.locks.mu.Unlock()
-	switch over {
-	case ErrLost:
+	if over == ErrLost {
 		return ErrLost
-	case ErrUnlocked:
+	} else if over != nil {
 		return nil
 	}
-	reply := n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token)
+	var reply any
+	if rests {
+		reply = n.call(k.locks.stopped, k.farewell()...)
+	}
+	if reply == nil { // nothing has to rest, or what was revoked cannot
+		k.locks.mu.Lock()
+		k.rests = 0
+		k.locks.mu.Unlock()
+		reply = n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token)
+	}
 	if isGone(reply) {
 		return ErrLost
 	}
 	if _, failed := reply.(error); failed {
-		k.locks.leave(k.key, k.owner)
+		k.locks.tell(k.key, k.farewell)
 	}
 	return nil
+}
+
+// PassTo gives the lock to another name with that lease, and lets nobody in between. It answers the new token: who knows it and
+// the name, in whichever program, goes on with TakeOver. What the lock had of AtLeast ends. The error is ErrLost if the lock was lost before,
+// or a *Refused, after which it is held as before. Where it is not known what became of the command, both names are given up.
+func (k *Lock) PassTo(ctx context.Context, owner string, lease time.Duration) (int64, error) {
+	k.locks.job(+1)
+	defer k.locks.job(-1)
+	k.follow()
+	k.locks.mu.Lock()
+	over, n := k.state(), k.node
+	k.passes = over == nil
+	k.locks.mu.Unlock()
+	if over != nil {
+		return 0, over
+	}
+	reply := n.call(ctx, "LOCK.PASS", k.key, k.owner, owner, lease, "TOKEN", k.token)
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	k.passes = false
+	token, passed := reply.(int64)
+	err, _ := reply.(error)
+	switch {
+	case passed:
+		k.finish(ErrPassed)
+		return token, nil
+	case isGone(reply):
+		k.rests = 0
+		k.finish(ErrLost)
+		return 0, ErrLost
+	case isRefused(err, "") && k.over == nil: // it has changed nothing
+		k.next = min(k.next, now())
+		k.keep()
+		return 0, err
+	}
+	k.rests = 0
+	k.finish(ErrLost)
+	for _, name := range []string{k.owner, owner} {
+		k.locks.leave(k.key, name)
+	}
+	return 0, err
+}
+
+// farewell ends the lock for good, whatever became of it: the rest of AtLeast goes to a name that nobody uses.
+func (k *Lock) farewell() []any {
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	left := k.rests - now()
+	if left <= 0 {
+		return []any{"LOCK.LEAVE", k.key, k.owner, "FOR", away}
+	}
+	rest := "rest:" + k.owner
+	if len(rest) > mostOwner {
+		rest = "rest:" + k.locks.name(&request{})
+	}
+	return []any{"LOCK.PASS", k.key, k.owner, rest, left, "TOKEN", k.token}
 }
 
 // isGone says that this reply to a release or a renewal proves that nothing is held: there is no such hold, or the key
@@ -76,6 +143,15 @@ func (k *Lock) Unlock() error {
 func isGone(reply any) bool {
 	err, _ := reply.(error)
 	return reply == nil || isRefused(err, "WRONGTYPE")
+}
+
+// granted takes what the server said: the token, and when the lease began at the earliest.
+func (k *Lock) granted(token int64, begun time.Duration) {
+	k.token, k.limit = token, now()+k.maxHold
+	if k.atLeast > 0 {
+		k.rests = now() + k.atLeast
+	}
+	k.extend(begun)
 }
 
 // start makes the lock the caller's, if the locks are not closed.
@@ -108,6 +184,9 @@ func (k *Lock) state() error {
 	if now() >= k.until {
 		k.finish(ErrLost)
 	}
+	if k.over == nil && k.passes {
+		return ErrPassed
+	}
 	return k.over
 }
 
@@ -117,7 +196,7 @@ func (k *Lock) finish(why error) {
 		return
 	}
 	if why == ErrLost {
-		k.locks.leave(k.key, k.owner)
+		k.locks.tell(k.key, k.farewell)
 	}
 	k.over = why
 	k.cancel(why)
@@ -183,7 +262,8 @@ func (k *Lock) renewed(sent time.Duration, reply any) {
 			k.locks.lookForServers(k.locks.stopped)
 			k.follow()
 		}()
-	case reply != any(k.token):
+	case reply != any(k.token): // gone, or revoked: then it shall be free
+		k.rests = 0
 		k.finish(ErrLost)
 		return
 	default:

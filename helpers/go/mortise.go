@@ -13,7 +13,8 @@
 //	defer lock.Unlock()
 //	return sell(held, lock.Token())
 //
-// This file is how locks are taken; lock.go is one that is held, node.go a server that is asked and waited at.
+// This file is how locks are taken; lock.go is one that is held, others.go what is done about those of others, semaphore.go permits,
+// node.go a server that is asked and waited at.
 package mortise
 
 import (
@@ -38,6 +39,8 @@ var (
 	ErrLost = errors.New("mortise: the lock was lost")
 	// ErrUnlocked is the cause of the context after Unlock, and what Check answers then.
 	ErrUnlocked = errors.New("mortise: the lock was unlocked")
+	// ErrPassed is the cause of the context after PassTo, and what Check answers then.
+	ErrPassed = errors.New("mortise: the lock was passed on")
 	// ErrClosed says that Close was called.
 	ErrClosed = errors.New("mortise: the locks are closed")
 )
@@ -49,6 +52,7 @@ const (
 	// leastLease leaves something to believe in after extend has taken away what clocks may differ by.
 	leastLease = 3 * time.Millisecond
 	leastHold  = time.Millisecond
+	mostOwner  = 255 // bytes of a name under which the server knows a holder
 )
 
 // Option says how a lock is taken.
@@ -68,15 +72,25 @@ func MaxHold(d time.Duration) Option { return func(r *request) { r.maxHold = min
 // The name has to be unique among all programs: begin it with a UUID.
 func Task(name string) Option { return func(r *request) { r.task = name } }
 
+// Holder is a name for people to read, as LOCK.INFO shows it: a part of the name under which the lock is held. Without ##.
+func Holder(name string) Option { return func(r *request) { r.holder = name } }
+
+// AtLeast has the lock stay taken for d after its grant, however early it is unlocked. A shorter lease is raised to it, so that this
+// holds where the program dies, too.
+func AtLeast(d time.Duration) Option {
+	return func(r *request) { r.atLeast, r.rests = min(d, forever), true }
+}
+
 // OldLocks waits for a lock that another library has taken on the key, as a string, too. It polls for that. For the
 // time in which both are in use: see docs/migrating.
 func OldLocks() Option { return func(r *request) { r.oldLocks = true } }
 
 type request struct {
-	command, key, task   string
-	lease, wait, maxHold time.Duration
-	oldLocks             bool
-	busy                 bool // somebody else held the lock when the server last said
+	command, key, task, holder    string
+	lease, wait, maxHold, atLeast time.Duration
+	permits, limit                int // of a semaphore: none of a lock
+	oldLocks, rests               bool
+	busy                          bool // somebody else held the lock when the server last said
 }
 
 // check refuses times by which no lock could be held, such as a computed one that has passed.
@@ -87,7 +101,26 @@ func (r *request) check() error {
 	if r.maxHold < leastHold {
 		return fmt.Errorf("mortise: MaxHold must be at least %v, got %v", leastHold, r.maxHold)
 	}
+	if r.rests && r.atLeast < leastLease {
+		return fmt.Errorf("mortise: AtLeast must be at least %v, got %v", leastLease, r.atLeast)
+	}
+	if strings.Contains(r.holder, "##") {
+		return fmt.Errorf("mortise: Holder is a name without ##, not %q", r.holder)
+	}
+	if r.limit != 0 && (r.permits < 1 || r.permits > r.limit) {
+		return fmt.Errorf("mortise: permits must be between 1 and the limit of %d, got %d", r.limit, r.permits)
+	}
+	r.lease = max(r.lease, r.atLeast)
 	return nil
+}
+
+// newRequest is how a lock is asked for with these options.
+func newRequest(command, key string, options []Option) (*request, error) {
+	r := &request{command: command, key: key, lease: 30 * time.Second, wait: forever, maxHold: forever}
+	for _, option := range options {
+		option(r)
+	}
+	return r, r.check()
 }
 
 // Locks takes locks over one client. Make one for the program and share it.
@@ -126,12 +159,12 @@ func New(client Client) *Locks {
 // Lock takes the lock to write, nobody else in. The context that it answers is cancelled when the lock is lost or
 // unlocked, and when ctx ends. Ending ctx also ends the wait; nothing stays behind then.
 func (l *Locks) Lock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.acquire(ctx, request{command: "LOCK.WLOCK", key: key, wait: forever}, options)
+	return l.take(ctx, "LOCK.WLOCK", key, options)
 }
 
 // RLock takes the lock to read, beside other readers.
 func (l *Locks) RLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.acquire(ctx, request{command: "LOCK.RLOCK", key: key, wait: forever}, options)
+	return l.take(ctx, "LOCK.RLOCK", key, options)
 }
 
 // TryLock takes the lock to write if that is possible at once, else it answers ErrBusy.
@@ -171,14 +204,15 @@ func (l *Locks) job(more int64) {
 	}
 }
 
-func (l *Locks) acquire(ctx context.Context, r request, options []Option) (*Lock, context.Context, error) {
-	r.lease, r.maxHold = 30*time.Second, forever
-	for _, option := range options {
-		option(&r)
-	}
-	if err := r.check(); err != nil {
+func (l *Locks) take(ctx context.Context, command, key string, options []Option) (*Lock, context.Context, error) {
+	r, err := newRequest(command, key, options)
+	if err != nil {
 		return nil, nil, err
 	}
+	return l.acquire(ctx, r)
+}
+
+func (l *Locks) acquire(ctx context.Context, r *request) (*Lock, context.Context, error) {
 	l.job(+1)
 	defer l.job(-1)
 	waiting, cancel := context.WithTimeoutCause(ctx, r.wait+2*timeout, errUnsure)
@@ -187,7 +221,7 @@ func (l *Locks) acquire(ctx context.Context, r request, options []Option) (*Lock
 	end := now() + r.wait
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		left := max(end-now(), 0)
-		lock, err := l.attempt(waiting, &r, left)
+		lock, err := l.attempt(waiting, r, left)
 		if err == nil {
 			if held := lock.start(ctx); held != nil {
 				return lock, held, nil
@@ -219,8 +253,11 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 	if err != nil {
 		return nil, err
 	}
-	k := &Lock{locks: l, node: n, request: r, owner: l.name(r.task)}
-	command := []any{r.command, k.key, k.owner, r.lease, "HOLDS", 1}
+	k := &Lock{locks: l, node: n, request: r, owner: l.name(r)}
+	command := []any{r.command, k.key, k.owner, r.lease, "HOLDS", max(1, r.permits)}
+	if r.limit > 0 {
+		command = append(command, "LIMIT", r.limit)
+	}
 	var letter *pending
 	if left > 0 {
 		letter = n.expect(ctx, k.owner)
@@ -243,8 +280,7 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 		return nil, err // an error changes nothing
 	}
 	if err == nil {
-		k.token, k.limit = token, now()+r.maxHold
-		k.extend(max(sent, begun))
+		k.granted(token, max(sent, begun))
 		err = k.confirm(ctx)
 	}
 	if err != nil {
@@ -266,12 +302,21 @@ func (l *Locks) over(ctx context.Context) error {
 	return err
 }
 
-func (l *Locks) name(task string) string {
-	count := strconv.FormatUint(l.count.Add(1), 36)
-	if task != "" {
-		return task + "##" + l.uuid[:12] + count
+// name is one that nobody has had.
+func (l *Locks) name(r *request) string {
+	own := strconv.FormatUint(l.count.Add(1), 36)
+	if r.task != "" {
+		own = l.uuid[:12] + own
+	} else {
+		own = l.uuid + ":" + own
 	}
-	return l.uuid + ":" + count
+	if r.holder != "" {
+		own = r.holder + ":" + own
+	}
+	if r.task != "" {
+		own = r.task + "##" + own
+	}
+	return own
 }
 
 func random() string {

@@ -32,7 +32,9 @@ type node struct {
 	locks *Locks
 	name  string
 	queue []command
-	sends bool
+	sends bool          // the pump has something to do
+	pumps bool          // there is one
+	wake  chan struct{} // has it look at the queue
 
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // tells the box from an earlier one of the same name
@@ -56,7 +58,7 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nodes[name] == nil {
-		l.nodes[name] = &node{locks: l, name: name, pending: map[string]*pending{}}
+		l.nodes[name] = &node{locks: l, name: name, wake: make(chan struct{}, 1), pending: map[string]*pending{}}
 	}
 	return l.nodes[name], nil
 }
@@ -72,22 +74,36 @@ func (l *Locks) lookForServers(ctx context.Context) {
 // send has the command sent, and its reply told: an error where the server has none. The mutex is held.
 func (n *node) send(reply func(any), args ...any) {
 	n.queue = append(n.queue, command{words(args...), reply})
-	if !n.sends {
+	switch {
+	case n.sends:
+	case n.pumps:
 		n.sends = true
+		n.wake <- struct{}{}
+	default:
+		n.sends, n.pumps = true, true
 		go n.pump()
 	}
 }
 
-// pump sends what is queued, then what was queued meanwhile, until there is nothing.
+// pump sends what is queued, then what was queued meanwhile. It stays: a new goroutine would have to grow its stack for each command.
 func (n *node) pump() {
 	for {
 		n.locks.mu.Lock()
 		batch := n.queue[:min(len(n.queue), mostCommands)]
 		n.queue = n.queue[len(batch):]
 		n.sends = len(batch) > 0
+		n.pumps = n.sends || n.locks.stopped.Err() == nil
+		pumps := n.pumps
 		n.locks.mu.Unlock()
-		if len(batch) == 0 {
+		if !pumps {
 			return
+		}
+		if len(batch) == 0 {
+			select {
+			case <-n.wake:
+			case <-n.locks.stopped.Done():
+			}
+			continue
 		}
 		commands := make([][]string, len(batch))
 		for i, c := range batch {
@@ -142,13 +158,18 @@ func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, tim
 
 // leave says, until it is answered, that nothing is wanted under that name any more.
 func (l *Locks) leave(key, owner string) {
+	l.tell(key, func() []any { return []any{"LOCK.LEAVE", key, owner, "FOR", away} })
+}
+
+// tell repeats a command, as it has to be each time, until it is answered.
+func (l *Locks) tell(key string, command func() []any) {
 	l.job(+1)
 	go func() {
 		defer l.job(-1)
 		for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
 			n, err := l.node(l.stopped, key)
 			if err == nil {
-				if err, _ = n.call(l.stopped, "LOCK.LEAVE", key, owner, "FOR", away).(error); err == nil || !passing(err) {
+				if err, _ = n.call(l.stopped, command()...).(error); err == nil || !passing(err) {
 					return
 				}
 			}

@@ -2,6 +2,7 @@
 
 "use strict";
 const CONNECT_TIMEOUT = 2_000; // ms
+const LATE = 200; // ms after a limit in which what has come is read first
 const MOST = 1_000; // calls in flight on a connection, and commands in a call
 
 /** A request without a reply. `sent` is false where it surely never left. */
@@ -20,53 +21,84 @@ const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[
  */
 class Wire {
   #opening = null;
+  #connection = null; // once it is open
   #calls = []; // not sent yet
-  #inFlight = 0;
+  #inFlight = new Set(); // exchanges, the oldest first
+  #count = 0; // calls in flight
+  #timer; // one for all exchanges: most are over long before
   constructor(open, timeout) {
     this.open = open;
     this.timeout = timeout;
+    this.flush = () => this.#flush();
   }
   /** The replies to some commands, which follow each other on the server. */
   call(commands) {
     return new Promise((resolve, reject) => {
-      if (this.#calls.push({ commands, resolve, reject }) === 1) process.nextTick(() => this.#flush());
+      if (this.#calls.push({ commands, resolve, reject }) === 1) process.nextTick(this.flush);
     });
   }
   #flush() {
-    const calls = this.#calls.splice(0, MOST - this.#inFlight);
+    const calls = this.#calls.splice(0, MOST - this.#count);
     if (calls.length > 0) this.#exchange(calls);
   }
-  async #exchange(calls) {
-    this.#inFlight += calls.length;
-    try {
-      const replies = await this.#send(calls.flatMap(({ commands }) => commands));
-      let end = 0;
-      for (const { commands, resolve } of calls) resolve(replies.slice(end, (end += commands.length)));
-    } catch (error) {
-      for (const { reject } of calls) reject(error);
-      for (const { reject } of this.#calls.splice(0)) reject(new Unanswered(error.cause, false));
-    }
-    this.#inFlight -= calls.length;
-    this.#flush();
-  }
-  async #send(commands) {
+  #exchange(calls) {
+    this.#count += calls.length;
     const opening = (this.#opening ??= inTime(Promise.resolve().then(this.open)));
-    let connection, stop;
-    try {
-      connection = await opening;
-      stop = deadline(this.timeout, () => connection.close(new Error("no reply in time")));
-      return await connection.send(commands);
-    } catch (cause) {
-      if (this.#opening === opening) this.#opening = null;
-      connection?.close();
-      throw new Unanswered(cause, connection !== undefined);
-    } finally {
-      stop?.();
-    }
+    const exchange = { calls, opening, at: 0, late: false, connection: undefined };
+    if (this.#connection) return this.#send(exchange, this.#connection);
+    opening.then(
+      (connection) => {
+        if (this.#opening === opening) this.#connection = connection;
+        this.#send(exchange, connection);
+      },
+      (cause) => this.#failed(exchange, cause),
+    );
+  }
+  #send(exchange, connection) {
+    const { calls } = exchange;
+    exchange.connection = connection;
+    exchange.at = performance.now();
+    this.#inFlight.add(exchange);
+    if (this.#timer === undefined) this.#watch(this.timeout - LATE);
+    connection.send(
+      calls.length === 1 ? calls[0].commands : calls.flatMap(({ commands }) => commands),
+      (replies) => {
+        let end = 0;
+        for (const { commands, resolve } of calls) resolve(calls.length === 1 ? replies : replies.slice(end, (end += commands.length)));
+        this.#over(exchange);
+      },
+      (cause) => this.#failed(exchange, cause),
+    );
+  }
+  #failed(exchange, cause) {
+    if (this.#opening === exchange.opening) this.#opening = this.#connection = null;
+    exchange.connection?.close();
+    for (const { reject } of exchange.calls) reject(new Unanswered(cause, exchange.connection !== undefined));
+    for (const { reject } of this.#calls.splice(0)) reject(new Unanswered(cause, false));
+    this.#over(exchange);
+  }
+  #over(exchange) {
+    this.#inFlight.delete(exchange);
+    this.#count -= exchange.calls.length;
+    if (this.#calls.length > 0) this.#flush();
+  }
+  // Gives a connection up whose oldest exchange is too old. In two steps: a process that was busy, or stood still, reads first what has come.
+  #watch(ms) {
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      const [oldest] = this.#inFlight;
+      if (!oldest) return;
+      const left = oldest.at + this.timeout - LATE - performance.now();
+      if (left <= 0 && oldest.late) oldest.connection.close(new Error("no reply in time"));
+      oldest.late = left <= 0;
+      this.#watch(left > 0 ? left + 1 : LATE);
+    }, ms);
+    this.#timer.unref(); // what is in flight has a socket
   }
   async close() {
     const opening = this.#opening;
-    this.#opening = null;
+    this.#opening = this.#connection = null;
+    clearTimeout(this.#timer);
     await opening?.then((connection) => connection.close(), () => {});
   }
 }
@@ -80,10 +112,10 @@ async function openIoredis(client) {
     maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
     commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
   });
-  return opened(connection, () => connection.connect(), () => connection.disconnect(), async (commands) => {
-    if (commands.length === 1) return [await connection.call(...commands[0]).catch(errorReply)];
-    const replies = await connection.pipeline(commands.map((command) => ["call", ...command])).exec();
-    return replies.map(([error, reply]) => (error ? errorReply(error) : reply));
+  return opened(connection, () => connection.connect(), () => connection.disconnect(), (commands) => {
+    if (commands.length === 1) return connection.call(...commands[0]).then((reply) => [reply], (error) => [errorReply(error)]);
+    return connection.pipeline(commands.map((command) => ["call", ...command])).exec()
+      .then((replies) => replies.map(([error, reply]) => (error ? errorReply(error) : reply)));
   });
 }
 
@@ -118,24 +150,22 @@ async function inTime(connecting, ms = CONNECT_TIMEOUT) {
 
 /** Calls `late` after `ms`, in two steps: a process that was busy, or stood still, reads first what has come. What it returns ends it. */
 function deadline(ms, late) {
-  let timer = setTimeout(() => (timer = setTimeout(late, 200)), Math.min(ms, 2 ** 31 - 1) - 200);
+  let timer = setTimeout(() => (timer = setTimeout(late, LATE)), Math.min(ms, 2 ** 31 - 1) - LATE);
   return () => clearTimeout(timer);
 }
 
 async function opened(connection, connect, end, send) {
-  const awaited = new Set(); // no promise that outlives what is awaited: each race would stay with it
+  const awaited = new Set(); // who is told where the client leaves what it will never answer unsettled
   let failure, ending;
   const fail = (error) => {
     failure ??= error;
-    for (const reject of awaited) reject(failure);
+    for (const late of awaited) awaited.delete(late) && late(failure);
   };
-  // A client may leave what it will never answer unsettled: whoever asked is told.
-  const unlessGone = (promise) => new Promise((resolve, reject) => {
-    const settle = (how) => (what) => awaited.delete(reject) && how(what);
+  const unlessGone = (promise, resolve, reject) => {
     awaited.add(reject);
-    promise.then(settle(resolve), settle(reject));
+    promise.then((outcome) => awaited.delete(reject) && resolve(outcome), (error) => awaited.delete(reject) && reject(error));
     if (failure) fail();
-  });
+  };
   connection.on("error", fail);
   connection.on("end", () => fail(new Error("the connection is closed")));
   const close = (error) => {
@@ -143,12 +173,21 @@ async function opened(connection, connect, end, send) {
     ending ??= Promise.resolve().then(end).catch(() => {});
   };
   try {
-    await inTime(unlessGone(connect()));
+    await inTime(new Promise((resolve, reject) => unlessGone(connect(), resolve, reject)));
   } catch (error) {
     close();
     throw error;
   }
-  return { close, send: (commands) => unlessGone(send(commands)) };
+  return {
+    close,
+    send(commands, resolve, reject) {
+      try {
+        unlessGone(send(commands), resolve, reject);
+      } catch (error) {
+        reject(error);
+      }
+    },
+  };
 }
 
 // Redis Cluster's hash of a key, over what stands between its first { and the next } if that is not empty.

@@ -7,131 +7,20 @@
 const { randomUUID } = require("node:crypto");
 const { inspect } = require("node:util");
 const { Unanswered, codeOf, inTime, topologyOf } = require("./connections.cjs");
-const { Again, Node, Ticket, abortable, now, pause } = require("./node.cjs");
+const { Lock } = require("./lock.cjs");
+const { Again, Node, Ticket, abortable, fieldsOf, now, pause } = require("./node.cjs");
+const { Semaphore } = require("./semaphore.cjs");
+const {
+  LEAST_LEASE, time, text, count, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
+} = require("./values.cjs");
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
-const LEAST_LEASE = 3; // ms: of 2 nothing is left to believe in, so that no attempt would ever do
-const MOST_LEASE = Number.MAX_SAFE_INTEGER;
+const MOST_COUNT = 2 ** 31 - 1;
 const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
+const NONE = [];
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
-
-/** The value, if it is a time in milliseconds within its bounds. */
-function time(name, value, least = LEAST_LEASE, most = MOST_LEASE) {
-  const isNumber = typeof value === "number" && !Number.isNaN(value);
-  if (!isNumber || (value === Infinity && most < Infinity)) throw new TypeError(`${name} is a number of milliseconds, not ${inspect(value)}`);
-  if (value < least || value > most) throw new RangeError(`${name} has to be between ${least} and ${most} ms, and is ${value}`);
-  return value;
-}
-/** The value, if it is text: what else there is may be joined to the same text as another one. */
-function text(name, value) {
-  if (typeof value !== "string") throw new TypeError(`${name} is a string, not ${inspect(value)}`);
-  return value;
-}
-
-class LockError extends Error {
-  constructor(message, key, cause) {
-    super(message, cause && { cause });
-    this.name = new.target.name;
-    this.key = key;
-  }
-}
-/** Somebody else held it for as long as this one was ready to wait. */
-class BusyError extends LockError {}
-/** The lock was over before it was released. */
-class LostError extends LockError {}
-/** The server found that this wait would never end; the text names the keys. */
-class DeadlockError extends LockError {}
-/** The server refused; the text is its own. */
-class RefusedError extends LockError {}
-/** The server could not be asked. */
-class UnreachableError extends LockError {}
-
-/** A lock that was granted. */
-class Lock {
-  #locks;
-  #controller;
-  #lost; // the error that says so
-  #over = false;
-  until = -Infinity;
-
-  constructor(locks, { name, key, lease, maxHold, renew }, owner, token, begin) {
-    this.#locks = locks;
-    Object.assign(this, { name, key, lease, owner, token, last: begin + maxHold, renewAt: renew ? begin + lease / 3 : Infinity });
-    this.believe(begin, lease);
-  }
-  /** Aborts, with a LostError as its reason, in the moment in which the lock is lost. */
-  get signal() {
-    this.#controller ??= new AbortController();
-    if (this.#lost) this.#controller.abort(this.#lost);
-    return this.#controller.signal;
-  }
-  get held() {
-    return !this.#over && now() < this.until;
-  }
-  /** When there is something to do about it. */
-  get dueAt() {
-    return Math.min(this.until, this.renewAt < this.last ? this.renewAt : Infinity);
-  }
-  believe(begin, lease) {
-    this.until = Math.max(this.until, Math.min(begin + lease - lease / 100 - 2, this.last));
-  }
-  renewal(lease) {
-    return ["LOCK.RENEW", this.key, this.owner, Math.max(1, Math.floor(lease)), "TOKEN", this.token];
-  }
-  /** Takes the reply to a renewal; whether it has to be asked again. */
-  renewed(reply, sent) {
-    if (this.#over) return false;
-    if (reply === null || codeOf(reply) === "WRONGTYPE") this.lose();
-    else if (reply !== this.token) return true;
-    else if (now() < this.until) {
-      this.believe(sent, Math.min(this.lease, this.last - sent)); // a belief that has run out is never taken up again
-      this.renewAt = sent + this.lease / 3;
-    }
-    return false;
-  }
-  /** Ends it here. Whether it was held until now. */
-  end() {
-    const { held } = this;
-    this.node?.drop(this);
-    this.#over = true;
-    return held;
-  }
-  lose() {
-    if (this.#over) return;
-    this.end();
-    this.#tell();
-    this.#locks.nodeOf(this.key).leave(this.key, this.owner);
-  }
-  #tell() {
-    this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
-    this.#controller?.abort(this.#lost);
-  }
-  /** Gives it back. Rejects with a LostError if it was lost before. */
-  async release() {
-    if (!this.#over && !(await this.#locks.release(this))) this.#tell();
-    if (this.#lost) throw this.#lost; // and once is enough
-  }
-  /** Holds it for `ms` from now on at least. */
-  async extend(ms) {
-    time("ms", ms);
-    if (!(await this.confirm(ms))) this.lose();
-    if (this.#lost) throw this.#lost;
-  }
-  /** Asks for `ms` from now on. Whether it is held. */
-  async confirm(ms, signal) {
-    const sent = now();
-    const reply = this.held ? (await this.#locks.ask(this.renewal(ms), 0, signal))[1] : null;
-    if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);
-    if (reply !== this.token || !this.held) return false;
-    this.believe(sent, ms);
-    return true;
-  }
-  [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
-    return this.release();
-  }
-}
 
 /** The locks of one server or cluster. */
 class Locks {
@@ -164,37 +53,48 @@ class Locks {
    */
   async ask(command, left = 0, signal = undefined) {
     const key = command[1];
-    let [node, asking] = [this.nodeOf(key), []];
+    let [node, asking] = [this.nodeOf(key), NONE];
     for (let hop = 1; ; hop++) {
       const { size } = node.debts; // many are for the keeper to say
-      const debts = size === 0 || size > 100 ? [] : [...node.debts].filter(([, debt]) => debt[1] === key);
-      const mail = left > 0 ? ["WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : [];
-      const replies = await abortable(node.wire.call([...debts.map(([, debt]) => debt), ...asking, [...command, ...mail]]), signal);
-      debts.forEach(([debt], index) => node.paid(debt, replies[index]));
-      const reply = replies.at(-1);
+      const debts = size === 0 || size > 100 ? NONE : [...node.debts].filter(([, debt]) => debt.key === key);
+      const full = left > 0 ? [...command, "WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : command;
+      const before = debts === NONE ? asking : [...debts.map(([, debt]) => debt.farewell()), ...asking];
+      const replies = await abortable(node.wire.call(before.length > 0 ? [...before, full] : [full]), signal);
+      if (debts !== NONE) debts.forEach(([owner], index) => node.paid(owner, replies[index]));
+      const reply = replies[replies.length - 1];
       const code = codeOf(reply);
       if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return [node, reply];
       if (code === "MOVED") {
         await this.refresh(key);
-        [node, asking] = [this.nodeOf(key), []];
+        [node, asking] = [this.nodeOf(key), NONE];
       } else [node, asking] = [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
     }
   }
 
-  /** A lock, or null if there is none within `wait`. */
-  async tryAcquire(name, options = {}) {
-    const { wait = 0, mode = "write", task, signal, renew = true, maxHold = Infinity } = options;
+  // What is asked for, once all that was given is known to be of use.
+  #request(name, options) {
+    const { wait = 0, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, limit, permits = 1 } = options;
     const { lease = this.defaults.lease, poll = this.defaults.poll } = options;
     text("the name of a lock", name);
     if (task !== undefined) text("task", task);
+    if (holder !== undefined && !/^(?!.*##)./s.test(text("holder", holder))) throw new RangeError(`holder is a name without ##, not ${inspect(holder)}`);
     time("lease", lease);
     time("wait", wait, -Infinity, Infinity);
     time("maxHold", maxHold, LEAST_LEASE, Infinity);
+    if (atLeast !== 0) time("atLeast", atLeast);
     if (poll !== null) time("poll", poll, 1);
-    const command = COMMANDS.get(mode);
+    const command = COMMANDS.get(limit === undefined ? mode : "read");
     if (!command) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
+    const holds = ["HOLDS", count("permits", permits, 1, limit === undefined ? 1 : count("limit", limit, 1, MOST_COUNT))];
+    if (limit !== undefined) holds.push("LIMIT", limit);
     const key = this.topology.prefix + name;
-    const request = { name, key, lease: Math.floor(lease), wait, task, signal, renew, maxHold, command };
+    return { name, key, lease: Math.floor(Math.max(lease, atLeast)), atLeast, wait, poll, task, holder, signal, renew, maxHold, command, holds };
+  }
+
+  /** A lock, or null if there is none within `wait`. */
+  async tryAcquire(name, options = {}) {
+    const request = this.#request(name, options);
+    const { key, wait, poll, signal } = request;
     const end = now() + wait;
     signal?.throwIfAborted();
     const ready = this.topology.ready?.();
@@ -259,18 +159,95 @@ class Locks {
     return result;
   }
 
+  /** The semaphore of `limit` permits on this name. */
+  semaphore(name, limit) {
+    return new Semaphore(this, text("the name of a semaphore", name), count("limit", limit, 1, MOST_COUNT));
+  }
+
+  /**
+   * The lock that is held under the name `owner` by that token, or null if it is not, or not any more: of several who try, one gets
+   * it. A reply that was lost is asked for again: nobody works under the new name before.
+   */
+  async takeOver(name, owner, token, options = {}) {
+    const request = this.#request(name, options);
+    const { key, lease } = request;
+    const heir = this.newName(request);
+    text("owner", owner);
+    let known = false;
+    try {
+      for (let [tries, end] = [1, now() + PATIENCE]; ; tries++) {
+        let sent = now();
+        let reply = await this.#reply(["LOCK.PASS", key, owner, heir, lease, "TOKEN", token]);
+        if (reply === null && tries > 1) {
+          sent = now(); // or the one before has done it
+          reply = await this.#reply(["LOCK.RENEW", key, heir, lease]);
+        }
+        if (!(reply instanceof Error)) {
+          known = reply === null ? tries === 1 : !this.closed;
+          if (reply === null) return null;
+          if (this.closed) throw new UnreachableError("the locks are closed", name);
+          return this.#hold(this.nodeOf(key), new Lock(this, request, heir, reply, sent));
+        }
+        known = tries === 1 && !(reply instanceof Unanswered);
+        const passes = reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply));
+        if (!passes) throw new RefusedError(reply.message, name, reply);
+        if (this.closed || now() > end) throw new UnreachableError(`the server cannot be asked: ${(reply.cause ?? reply).message}`, name, reply.cause ?? reply);
+        await this.refresh(key);
+        await pause(Math.min(50 * tries, 500));
+      }
+    } finally {
+      if (!known) this.nodeOf(key).leave(key, heir);
+    }
+  }
+
+  /** The milliseconds until the last of the lock's holds, or that of `owner`, is over, which nothing extends any more; null where there is none. */
+  async revoke(name, owner) {
+    const key = this.topology.prefix + text("the name of a lock", name);
+    if (owner !== undefined) text("owner", owner);
+    const owners = owner === undefined ? (await this.holds(name)).map((hold) => hold.owner) : [owner];
+    const left = await Promise.all(owners.map((one) => this.#told(["LOCK.REVOKE", key, one], name)));
+    return left.reduce((most, ms) => (ms === null ? most : Math.max(most, ms)), null);
+  }
+
+  /** What the server says of those who hold it. */
+  async holds(name) {
+    const info = await this.#told(["LOCK.INFO", this.topology.prefix + name, "COUNT", MOST_COUNT], name);
+    return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
+  }
+
+  // The reply, or whatever came in its place.
+  #reply(command) {
+    return this.ask(command).then(([, reply]) => reply, (error) => error);
+  }
+  async #told(command, name) {
+    const reply = await this.#reply(command);
+    if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, name, reply.cause);
+    if (reply instanceof Error) throw new RefusedError(reply.message, name, reply);
+    return reply;
+  }
+
+  #hold(node, lock) {
+    node.hold(lock);
+    return lock;
+  }
+
+  /** A name that nobody has had: `holder` is for people, and by `task` the server finds deadlocks. */
+  newName({ task, holder } = {}) {
+    const own = `${holder === undefined ? "" : `${holder}:`}${this.#id}:${this.#count++}`;
+    return task === undefined ? own : `${task}##${own}`;
+  }
+
   // One request under one name. Whatever is not known of it in the end is left.
   async #attempt(request, left) {
     const { key, name, command, lease, signal } = request;
-    const own = `${this.#id}:${this.#count++}`;
-    const owner = request.task === undefined ? own : `${request.task}##${own}`;
+    const owner = this.newName(request);
     const ticket = new Ticket(key);
     this.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
     let [known, lock] = [this.closed];
     try {
       const sent = now();
       if (this.closed) throw new Again();
-      let [node, reply] = await this.ask([command, key, owner, lease, "HOLDS", 1], left, signal);
+      let [node, reply] = await this.ask([command, key, owner, lease, ...request.holds], left, signal);
       if (Array.isArray(reply)) reply = await node.answer(ticket, reply[1], now() + left + LETTER_DELAY, signal);
       known = reply === null || reply instanceof Error;
       if (!(reply instanceof Error)) node.heard = now();
@@ -283,8 +260,7 @@ class Locks {
       if (lock.until - now() < lease / 2 && !(await lock.confirm(lease, signal))) throw new Again();
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;
-      node.hold(lock);
-      return lock;
+      return this.#hold(node, lock);
     } catch (error) {
       if (!(error instanceof Unanswered)) throw error;
       known = !lock && !error.sent;
@@ -299,13 +275,34 @@ class Locks {
   /** Whether it was held to the end. What is not known of it is left, without anybody waiting for that. */
   async release(lock) {
     const held = lock.end();
-    const asked = this.ask(["LOCK.RELEASE", lock.key, lock.owner, "ALL", "TOKEN", lock.token]);
-    const reply = await asked.then(([, said]) => said, (error) => error);
+    let reply = lock.rests ? await this.#reply(lock.farewell()) : null;
+    if (reply === null) {
+      lock.forgetRest(); // nothing has to rest, or what was revoked cannot
+      reply = await this.#reply(["LOCK.RELEASE", lock.key, lock.owner, "ALL", "TOKEN", lock.token]);
+    }
     if (!(reply instanceof Error)) return held && reply !== null;
     if (codeOf(reply) === "NOPERM") throw new RefusedError(reply.message, lock.name, reply);
     if (codeOf(reply) === "WRONGTYPE") return false;
-    this.nodeOf(lock.key).leave(lock.key, lock.owner);
+    this.nodeOf(lock.key).owe(lock.owner, lock);
     return held;
+  }
+
+  /** The token by which another name holds it from now on; null where it was lost. An error that came as a reply has changed nothing. */
+  async handOver(lock, heir, lease) {
+    const node = lock.node;
+    node.drop(lock);
+    const reply = await this.#reply(lock.handover(heir, lease));
+    const isUnknown = reply instanceof Unanswered && reply.sent;
+    if (reply instanceof Error && !isUnknown && codeOf(reply) !== "WRONGTYPE") {
+      node.hold(lock);
+      if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, lock.name, reply.cause);
+      throw new RefusedError(reply.message, lock.name, reply);
+    }
+    lock.forgetRest();
+    lock.end();
+    if (!isUnknown) return typeof reply === "number" ? reply : null;
+    for (const owner of [lock.owner, heir]) this.nodeOf(lock.key).leave(lock.key, owner);
+    throw new UnreachableError(`nobody knows whether the lock was passed on: ${reply.cause.message}`, lock.name, reply.cause);
   }
 
   /** Leaves all that is waited for and all that is held. Whether the server has heard all of it within `ms`. */
@@ -328,4 +325,4 @@ class Locks {
   }
 }
 
-module.exports = { LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, Lock, Locks };
+module.exports = { LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, Lock, Locks, Semaphore };

@@ -30,6 +30,18 @@ export interface AcquireOptions extends LocksOptions {
   maxHold?: number;
   /** A name for who asks: a deadlock between tasks with names is found by the server, and told. */
   task?: string;
+  /** A name for people to read, as in LOCK.INFO: a part of the owner, without ##. */
+  holder?: string;
+  /**
+   * Milliseconds, 3 at least, for which the lock stays taken after its grant, however early it is released. A shorter lease is
+   * raised to it, so that this holds where the process dies, too. 0 if not given: it is free when it is released.
+   */
+  atLeast?: number;
+}
+
+export interface PermitOptions extends Omit<AcquireOptions, "mode"> {
+  /** How many permits to take at once. 1 if not given. */
+  permits?: number;
 }
 
 export class Lock implements AsyncDisposable {
@@ -47,6 +59,12 @@ export class Lock implements AsyncDisposable {
   release(): Promise<void>;
   /** Holds it for `ms`, 3 at least, from now on. Rejects with a LostError if it is lost. */
   extend(ms: number): Promise<void>;
+  /**
+   * Gives it to another name with a lease of `lease` ms, and lets nobody in between. The new token: who knows it and the name, in
+   * whichever process, goes on with `Locks.takeOver`. What it had of `atLeast` ends. Rejects with a LostError if it was lost before;
+   * after a RefusedError it is held as before.
+   */
+  passTo(owner: string, lease: number): Promise<number>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -59,9 +77,37 @@ export class Locks implements AsyncDisposable {
   /** Runs `work` under the lock, and gives it back. Rejects with a LostError if it was lost meanwhile. */
   using<T>(name: string, work: (lock: Lock) => Promise<T> | T): Promise<T>;
   using<T>(name: string, options: AcquireOptions, work: (lock: Lock) => Promise<T> | T): Promise<T>;
+  /**
+   * The lock that was passed on to the name `owner` by that token, or null if it is not held by it, or not any more: of several who
+   * try, one gets it.
+   */
+  takeOver(name: string, owner: string, token: number, options?: Omit<AcquireOptions, "wait" | "mode" | "signal" | "poll">): Promise<Lock | null>;
+  /**
+   * Lets the lock's holds, or that of `owner` (a name as LOCK.INFO shows it), end with their leases: holders learn of it at their
+   * next renewal, and nobody else gets in before. The milliseconds until the last of them is over at the latest; null where nobody
+   * holds it.
+   */
+  revoke(name: string, owner?: string): Promise<number | null>;
+  /** Up to `limit` permits of that name are out at the same time. All users of a name give the same limit; the server stores none. */
+  semaphore(name: string, limit: number): Semaphore;
   /** Leaves all that is waited for and all that is held. Whether the server has heard all of it within `ms` (2,000). */
   close(ms?: number): Promise<boolean>;
   [Symbol.asyncDispose](): Promise<void>;
+}
+
+export class Semaphore {
+  private constructor();
+  readonly name: string;
+  readonly limit: number;
+  /** A Lock that stands for its permits. Rejects with a BusyError if there are not as many within `wait`. */
+  acquire(options?: PermitOptions): Promise<Lock>;
+  /** The same, or null if there are not as many within `wait`. */
+  tryAcquire(options?: PermitOptions): Promise<Lock | null>;
+  /** Runs `work` with its permits, and gives them back. Rejects with a LostError if they were lost meanwhile. */
+  using<T>(work: (permits: Lock) => Promise<T> | T): Promise<T>;
+  using<T>(options: PermitOptions, work: (permits: Lock) => Promise<T> | T): Promise<T>;
+  /** How many permits nobody has now. */
+  available(): Promise<number>;
 }
 
 export class LockError extends Error {

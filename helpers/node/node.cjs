@@ -63,14 +63,15 @@ class Bell {
   }
   async wait(ms) {
     if (this.rung) return true;
-    let timer;
     this.#rings ??= new Promise((resolve) => (this.#ring = resolve));
-    const late = new Promise((resolve) => (timer = setTimeout(resolve, Math.min(Math.max(0, ms), 2 ** 31 - 1))));
+    const late = new Promise((resolve) => (this.timer = setTimeout(resolve, Math.min(Math.max(0, ms), 2 ** 31 - 1))));
     await Promise.race([this.#rings, late]);
-    clearTimeout(timer);
+    clearTimeout(this.timer);
     return this.rung;
   }
 }
+/** Ends all that there may be of a name. */
+const leaving = (key, owner) => ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR];
 const pause = (ms) => new Bell().wait(ms);
 
 /** Who is told when a signal is aborted. Node warns of many listeners, and looks through all of them for each: it has one. */
@@ -207,7 +208,7 @@ class Node {
   /** Renews what is held, tells what is lost, and leaves what is not known: what goes to the server in one pipeline. */
   #keep() {
     return this.#work("keep", async () => {
-      for (let wait = 20; this.holds.size > 0 || this.debts.size > 0; ) {
+      for (let [wait, idle] = [20, false]; ; ) {
         this.#toKeep.clear();
         const sent = now();
         for (const hold of this.holds) if (sent >= hold.until) hold.lose();
@@ -215,7 +216,7 @@ class Node {
         const due = holds.filter((hold) => hold.renewAt <= sent + hold.lease / 10 && sent < hold.last);
         const debts = [...this.debts.keys()];
         if (due.length + debts.length > 0) {
-          const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => this.debts.get(debt))];
+          const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => this.debts.get(debt).farewell())];
           const replies = await this.#answers(commands);
           for (const [index, reply] of replies.entries()) {
             if (codeOf(reply) === "ASK") [, replies[index]] = await this.locks.ask(commands[index]).catch((error) => [this, error]);
@@ -228,9 +229,13 @@ class Node {
             await pause(holds.reduce((least, hold) => Math.min(least, hold.lease / 10), wait));
           }
           wait = failed ? Math.min(wait * 2, 500) : 20;
-        } else if (holds.length > 0) {
+        } else {
+          if (idle && holds.length === 0) return; // and not at once: the next lock may be taken in a moment
+          idle = holds.length === 0;
           this.#keepsAt = holds.reduce((least, hold) => Math.min(least, hold.dueAt), sent + TICK);
-          await this.#toKeep.wait(Math.max(1, this.#keepsAt - sent));
+          const rung = this.#toKeep.wait(Math.max(1, this.#keepsAt - sent));
+          if (idle) this.#toKeep.timer?.unref();
+          await rung;
         }
       }
     });
@@ -248,22 +253,22 @@ class Node {
   }
 
   paid(debt, reply) {
-    if (reply === undefined || (reply instanceof Error && codeOf(reply) !== "NOPERM")) return true;
+    if (reply === undefined || (reply instanceof Error && codeOf(reply) !== "NOPERM" && codeOf(reply) !== "WRONGTYPE")) return true;
     this.debts.delete(debt);
     return false;
   }
 
   // Gives what another node serves by now to that one.
   async #rehome() {
-    const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.debts.values()].map((command) => command[1])];
+    const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.debts.values()].map((debt) => debt.key)];
     if (keys.length > 0) await this.locks.refresh(keys[0]);
     for (const hold of this.holds) {
       const node = this.locks.nodeOf(hold.key);
       if (node !== this && this.holds.delete(hold)) node.hold(hold);
     }
-    for (const [debt, [, key, owner]] of this.debts) {
-      const node = this.locks.nodeOf(key);
-      if (node !== this && this.debts.delete(debt)) node.leave(key, owner);
+    for (const [owner, debt] of this.debts) {
+      const node = this.locks.nodeOf(debt.key);
+      if (node !== this && this.debts.delete(owner)) node.owe(owner, debt);
     }
   }
 
@@ -271,19 +276,25 @@ class Node {
     this.holds.add(hold);
     hold.node = this;
     if (hold.dueAt < this.#keepsAt) this.#toKeep.ring();
-    this.#keep();
+    if (this.#awake.keep) this.#toKeep.timer?.ref();
+    else this.#keep();
   }
 
   drop(hold) {
-    if (this.holds.delete(hold) && this.holds.size === 0) this.#toKeep.ring();
+    if (this.holds.delete(hold) && this.holds.size === 0) this.#toKeep.timer?.unref(); // no process stays for it
   }
 
   leave(key, owner) {
+    this.owe(owner, { key, farewell: () => leaving(key, owner) });
+  }
+
+  /** Says, until it is answered, what ends that name: a debt has a key and a farewell. */
+  owe(owner, debt) {
     if (this.locks.ended) return;
-    this.debts.set(owner, ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]);
+    this.debts.set(owner, debt);
     this.#toKeep.ring();
     this.#keep();
   }
 }
 
-module.exports = { Again, bootClock, now, pause, abortable, Ticket, Node };
+module.exports = { Again, bootClock, now, pause, abortable, fieldsOf, leaving, Ticket, Node };

@@ -77,6 +77,10 @@ func (c *client) Do(ctx context.Context, commands [][]string) []any {
 }
 
 func send(ctx context.Context, rdb *redis.Client, commands [][]string, replies []any) {
+	if len(commands) == 1 { // which a pipeline would take longer for
+		replies[0] = reply(rdb.Do(ctx, args(commands[0])...))
+		return
+	}
 	cmds := make([]*redis.Cmd, len(commands))
 	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, words := range commands {

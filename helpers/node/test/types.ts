@@ -13,6 +13,12 @@ export async function types(signal: AbortSignal) {
   const token: number | undefined = lock?.token;
   const text: string = await every[1].using("key", {}, async (held) => `${held.token} ${token}`);
   const length: number = await every[1].using("key", () => text.length);
+  const passed: number | undefined = await lock?.passTo("job:7", 60_000);
+  const taken: Lock | null = await every[0].takeOver("key", "job:7", passed ?? 0, { holder: "worker-1", atLeast: 60_000 });
+  const left: number | null = await every[0].revoke("key", taken?.owner);
+  const rest: number = await every[0].semaphore("pool", 10).using({ permits: 3 }, (permits) => permits.token + (left ?? 0));
+  // @ts-expect-error: permits are no readers
+  await every[0].semaphore("pool", rest).acquire({ mode: "read" });
   // @ts-expect-error: a name that is no string
   await every[2].acquire(["key"]);
   // @ts-expect-error: a time that is no number

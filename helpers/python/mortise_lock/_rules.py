@@ -7,117 +7,15 @@ All is written as coroutines. What they wait for suspends them with asyncio; wit
 a coroutine runs to its end in one go.
 """
 import functools
-import inspect
 import itertools
-import logging
 import math
-import numbers
-import os
 import threading
-import time
 import uuid
 import weakref
 
 from redis.exceptions import AskError, ConnectionError, MovedError, RedisClusterException, ResponseError
 
-log = logging.getLogger("mortise_lock")
-MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
-LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
-MOST = 1_000  # that are sent before their replies are read
-LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
-TICK = 1_000  # ms after which background work looks about at the latest
-ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
-LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
-LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
-CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
-         "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
-# Clocks that go on while the machine sleeps, of Linux and of macOS, and what other systems have. Windows has none of them: there
-# it is the performance counter, which goes on, too.
-CLOCKS = [getattr(time, name) for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC_RAW", "CLOCK_MONOTONIC") if hasattr(time, name)]
-
-
-class Failed(Exception):
-    """Stands for a reply that did not come, or is of no use; the next attempt's may be. `cause`: why the server could not be
-    asked, if so. `known`: whether the request surely has changed nothing."""
-
-    def __init__(self, cause=None, known=False):
-        self.cause, self.known = cause, known
-
-
-def now():
-    """Milliseconds that go on while the machine sleeps, and do not step with the wall clock."""
-    return (time.clock_gettime(CLOCKS[0]) if CLOCKS else time.perf_counter()) * 1000
-
-
-def milliseconds(name, seconds, least=0.0, most=math.inf):
-    """What the argument of this name is in milliseconds. Refuses what is no number of seconds, or outside of its bounds."""
-    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
-        raise TypeError(f"{name} is a number of seconds, not {seconds!r}")
-    if not least <= seconds <= most:
-        raise ValueError(f"{name} has to be between {least} and {most} seconds, and is {seconds!r}")
-    return float(seconds) * 1000
-
-
-def lease_of(name, seconds):
-    """A lease in milliseconds. From one of 2 ms nothing is left to believe in, so that no attempt would ever do."""
-    return int(milliseconds(name, seconds, LEAST_LEASE, MOST_LEASE))
-
-
-def code(error):
-    """The first word of what the server said; redis-py takes it off the errors that it knows."""
-    return CODES.get(type(error).__name__) or str(error).split(" ", 1)[0]
-
-
-def fields(reply):
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
-    return {name.decode(): value for name, value in pairs}
-
-
-def judged(reply):
-    """The reply; where it is an error that says no more than "not here", or "not now", a `Failed`."""
-    return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
-
-
-async def settled(answer, _=None):
-    """What redis-py's clients for threads answer at once, those for asyncio have to be awaited for."""
-    return await answer if inspect.isawaitable(answer) else answer
-
-
-class Hold:
-    """One acquisition: asked for under a name of its own, granted perhaps, and over in the end."""
-
-    def __init__(self, key, owner, lease, event, max_hold=None):
-        self.key, self.owner, self.lease, self.max_hold, self.pid = key, owner, lease, max_hold or math.inf, os.getpid()
-        self.answered, self.over = event(), event()
-        self.since = self.answer = self.token = None
-        self.known_at, self.begin, self.until, self.deadline = math.inf, -math.inf, -math.inf, -math.inf
-        self.leave = ("LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR)
-
-    def settle(self, answer, begin=-math.inf):
-        """Takes the answer that comes by letter."""
-        if not self.answered.is_set():
-            self.answer, self.begin = answer, begin
-            self.answered.set()
-
-    def granted(self, token, begin):
-        self.token, self.last = token, begin + self.max_hold
-        self.believe(begin, self.lease)
-
-    def believe(self, begin, lease):
-        self.deadline = max(self.deadline, begin + lease)
-        self.until = max(self.until, min(begin + lease - lease / 100 - 2, self.last))
-        self.renew_at = begin + self.lease / 3
-
-    def held(self):
-        return not self.over.is_set() and now() < self.until
-
-    def due_at(self):
-        """When there is something to do about it."""
-        return min(self.until, self.renew_at if self.renew_at < self.last else math.inf)
-
-    def renewal(self, lease):
-        return ("LOCK.RENEW", self.key, self.owner, max(1, int(lease)), "TOKEN", self.token)
-
+from ._values import (LATE, LETTER_DELAY, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, log, now, settled)
 
 class Worker:
     """Work in the background, that starts when there is some and ends a while after there is none."""
@@ -167,9 +65,10 @@ class Node:
         self.listener.wake()
         ends = now() + left + LETTER_DELAY
         try:
-            while not hold.answered.is_set() and now() < ends:
-                await self.session.wait(hold.answered, min(ends - now(), 60_000))
-            return hold.answer if await self.session.wait(hold.answered, LATE) else Failed()
+            answered = hold.answered.awaited()
+            while not answered.is_set() and now() < ends:
+                await self.session.wait(answered, min(ends - now(), 60_000))
+            return hold.answer if await self.session.wait(answered, LATE) else Failed()
         finally:
             self.queued.discard(hold)
 
@@ -218,7 +117,7 @@ class Node:
                 self.lose(hold)
         jobs = [(self.renewed, hold, hold.renewal(min(hold.lease, hold.last - start))) for hold in holds
                 if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)]
-        jobs += [(self.left, hold, hold.leave) for hold in list(self.unknown)[:MOST]]
+        jobs += [(self.left, hold, hold.leave()) for hold in list(self.unknown)[:MOST]]
         if not jobs:
             return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
         while jobs:
@@ -238,14 +137,15 @@ class Node:
     def renewed(self, hold, reply, sent):
         """Takes the answer to a renewal. Whether it has to be asked again."""
         if reply is None or code(reply) == "WRONGTYPE":
+            hold.rests_until = -math.inf  # it is gone, or was revoked: then it shall be free
             self.lose(hold)
         elif reply == hold.token and now() < hold.until:  # a belief that has run out is never taken up again
             hold.believe(sent, min(hold.lease, hold.last - sent))
         return isinstance(reply, Exception)
 
     def left(self, hold, reply, _=None):
-        """Takes the answer to a LEAVE. Whether it has to be said again."""
-        failed = isinstance(reply, Exception) and code(reply) != "NOPERM"
+        """Takes the answer to what ends a hold. Whether it has to be said again."""
+        failed = isinstance(reply, Exception) and code(reply) not in ("NOPERM", "WRONGTYPE")
         if not failed:
             self.unknown.discard(hold)
         return failed
@@ -270,8 +170,8 @@ class Node:
 
     def lose(self, hold):
         self.holds.discard(hold)
-        if not hold.over.is_set():
-            hold.over.set()
+        if not hold.ended.sent:
+            hold.ended.send()
             log.warning("lock %r was lost", hold.key)
             self.leave(hold)
 
@@ -282,17 +182,20 @@ class Session:
 
     def __init__(self, pool, place):
         self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
+        self.in_cluster = hasattr(pool, "nodes_manager")
         self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.Lock(), {}, {}, {}, -math.inf
 
-    def name(self, task):
+    def name(self, task=None, holder=None):
+        """A name that nobody has had. `holder` is for people; by `task` the server finds deadlocks."""
         own = f"{self.uid}:{next(self.count)}".encode()
+        own = own if holder is None else holder + b":" + own
         return own if task is None else task + b"##" + own
 
     def address(self, key):
         """None where there is one server only, or where Sentinel says which it is."""
-        cluster = self.pool()
-        if not hasattr(cluster, "nodes_manager"):
+        if not self.in_cluster:
             return None
+        cluster = self.pool()
         try:
             node = cluster.get_node_from_key(key)
         except RedisClusterException:  # nobody serves it now: any node says so
@@ -338,7 +241,7 @@ class Session:
             few = list(node.unknown) if len(node.unknown) < 100 else []  # many are for the keeper to say
             unknown = [hold for hold in few if hold.key == command[1]]
             mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
-            *replies, reply = await self.call(node, [hold.leave for hold in unknown] + asking + [(*command, *mail)])
+            *replies, reply = await self.call(node, [hold.leave() for hold in unknown] + asking + [(*command, *mail)])
             for hold, said in zip(unknown, replies):
                 node.left(hold, said)
             if isinstance(reply, MovedError):
@@ -357,6 +260,8 @@ class Session:
         if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
             return reply
         if reply != hold.token or not hold.held():
+            hold.rests_until = -math.inf
+            self.node(hold.key).lose(hold)
             return False
         hold.believe(sent, lease)
         return True
@@ -364,17 +269,89 @@ class Session:
     async def release(self, hold):
         """Whether it was held to the end; the error where it must not be released. What is not known of it is left, without
         anybody waiting for that."""
-        node, held, known = self.node(hold.key), hold.held(), False
+        node, held, known, reply = self.node(hold.key), hold.held(), False, None
         node.holds.discard(hold)
-        hold.over.set()
+        hold.ended.send()
         try:
-            node, reply = await self.ask("LOCK.RELEASE", hold.key, hold.owner, "ALL", "TOKEN", hold.token)
+            if hold.rests():
+                node, reply = await self.ask(*hold.leave())
+            if reply is None:  # nothing has to rest, or what was revoked cannot
+                hold.rests_until = -math.inf
+                node, reply = await self.ask("LOCK.RELEASE", hold.key, hold.owner, "ALL", "TOKEN", hold.token)
             gone, barred = reply is None or code(reply) == "WRONGTYPE", code(reply) == "NOPERM"
             known = gone or barred or not isinstance(reply, Exception)
             return reply if barred else held and not gone
         finally:
             if not known:
                 node.leave(hold)
+
+    async def hand_over(self, hold, heir, lease):
+        """The token by which another name holds it from now on; False where it was lost before. An error that came as a reply has
+        changed nothing; what is not known otherwise is left under both names."""
+        node, known, unchanged = self.node(hold.key), False, False
+        renewed, held, hold.passing = hold in node.holds, hold.held(), True  # nobody believes in it once this is sent
+        node.holds.discard(hold)
+        try:
+            node, reply = await self.ask(*hold.handover(heir, lease)) if held else (node, None)
+            known = not isinstance(reply, Failed) or reply.known
+            unchanged = known and isinstance(reply, Exception) and code(reply) != "WRONGTYPE"
+            return reply if isinstance(reply, int) or unchanged or not known else False
+        finally:
+            hold.passing = False
+            if not unchanged:
+                hold.rests_until = -math.inf
+                hold.ended.send()
+            elif renewed:
+                node.hold(hold)
+            if not known:
+                node.leave(hold)
+                node.leave(Hold(hold.key, heir, 0, self.event))
+
+    async def take_over(self, hold, owner, token):
+        """Whether what another name held is held by this one now; the error where it was not given. A reply that was lost is asked
+        for again: nobody works under this name before."""
+        known, end, tries = False, now() + PATIENCE, 0
+        try:
+            while True:
+                sent, tries = now(), tries + 1
+                given = ("LOCK.PASS", hold.key, owner, hold.owner, hold.lease, "TOKEN", token)
+                node, reply = await self.ask(*given)
+                if reply is None and tries > 1:  # or it was given by the one before
+                    sent = now()
+                    node, reply = await self.ask("LOCK.RENEW", hold.key, hold.owner, hold.lease)
+                known = tries == 1 and (reply is None or isinstance(reply, ResponseError))
+                if not isinstance(reply, Failed) or now() > end or self.closed:
+                    break
+                await self.refresh(node)
+                await self.pause(min(50 * tries, 500))
+            if not isinstance(reply, int):
+                return reply or False
+            hold.granted(reply, sent)
+            known = hold.held()
+            return known
+        finally:
+            if not known:
+                node.leave(hold)
+
+    async def holds(self, key):
+        """What the server says of those who hold it, or the error."""
+        reply = (await self.ask("LOCK.INFO", key, "COUNT", 2**31 - 1))[1]
+        return reply if isinstance(reply, Exception) else [fields(hold) for hold in fields(reply)["holds"]] if reply else []
+
+    async def revoke(self, key, owner=None):
+        """In how many ms the last of the holds is over that are not extended any more; None where there is none, or the error."""
+        owners, latest = [owner], None
+        if owner is None:
+            holds = await self.holds(key)
+            if isinstance(holds, Exception):
+                return holds
+            owners = [hold["owner"] for hold in holds]
+        for one in owners:
+            left = (await self.ask("LOCK.REVOKE", key, one))[1]
+            if isinstance(left, Exception):
+                return left
+            latest = left if latest is None else max(latest, left or 0)
+        return latest
 
     async def close(self, ms):
         """Leaves all that is waited for and all that is renewed. Whether all of it has been said."""

@@ -12,6 +12,12 @@ from ._rules import MAIL_WAIT, MOST, Failed, settled
 TIMEOUT = 2  # seconds without a reply after which all that is in flight on a connection is unknown
 
 
+def packed(command):
+    """A command as it is sent. redis-py's own packs as well, and takes three times as long for as many words."""
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
+    return b"*%d\r\n" % len(words) + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
+
+
 class BaseWire:
     """One connection that all share, made anew after any trouble. What has gathered goes in one pipeline, a thousand at most.
 
@@ -38,8 +44,8 @@ class BaseWire:
             if self.connection is None:
                 self.connection = self.connect()
                 await self.in_time(self.connection.connect(), self.connect_limit)
-            packed, known = self.connection.pack_commands([command for commands, _ in batch for command in commands]), False
-            await self.in_time(self.talk(self.connection, packed, batch), self.reply_limit)
+            words, known = b"".join(packed(command) for commands, _ in batch for command in commands), False
+            await self.in_time(self.talk(self.connection, words, batch), self.reply_limit)
         except BaseException as error:
             cause = error if isinstance(error, RedisError) else ConnectionError(f"the exchange broke off: {error!r}")
             await self.hang_up()
@@ -50,8 +56,8 @@ class BaseWire:
                 if not future.done():
                     future.set_result([Failed(cause, known)] * len(commands))
 
-    async def talk(self, connection, packed, batch):
-        await settled(connection.send_packed_command(packed, check_health=False))
+    async def talk(self, connection, words, batch):
+        await settled(connection.send_packed_command([words], check_health=False))
         for commands, future in batch:
             replies = [await self.read(connection) for _ in commands]
             if not future.done():

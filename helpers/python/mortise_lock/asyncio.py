@@ -5,11 +5,13 @@ import math
 
 from redis.exceptions import TimeoutError
 
-from . import BaseLock, DeadlockError, LockError, LockNotOwnedError, RefusedError, pool_of, session_of
 from . import _rules as rules
+from . import session_of
+from ._lock import BaseLock, BaseSemaphore, DeadlockError, LockError, LockNotOwnedError, RefusedError
+from ._values import LATE, milliseconds, pool_of
 from ._wire import BaseWire
 
-__all__ = ["Lock", "ReadLock", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close"]
+__all__ = ["Lock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
 
 
 class Lock(BaseLock):
@@ -33,10 +35,23 @@ class ReadLock(Lock):
     _command = "LOCK.RLOCK"
 
 
+class Semaphore(BaseSemaphore, Lock):
+    """Permits for tasks: `limit` of them are out at the same time, in all processes together."""
+
+    async def acquire(self, blocking=None, blocking_timeout=None, token=None, *, permits=None) -> bool:
+        """As the `acquire` of `mortise_lock.Semaphore`. Where it is cancelled nothing stays behind."""
+        return await self._acquire(self.sleep, blocking, blocking_timeout, token, permits)
+
+
+async def revoke(redis, name, owner=None):
+    """As `mortise_lock.revoke`."""
+    return await Lock(redis, name)._revoke(owner)
+
+
 async def close(redis, timeout=2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
     server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
-    ms = rules.milliseconds("timeout", timeout)
+    ms = milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
     return session is None or await session.close(ms)
 
@@ -54,7 +69,7 @@ class Wire(BaseWire):
     async def in_time(self, work, seconds):
         working = asyncio.ensure_future(work)
         try:
-            for part in (seconds, rules.LATE / 1000):
+            for part in (seconds, LATE / 1000):
                 if (await asyncio.wait({working}, timeout=part))[0]:
                     return working.result()
             raise TimeoutError("no reply in time")

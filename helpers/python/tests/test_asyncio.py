@@ -9,7 +9,7 @@ import redis.asyncio
 from servers import eventually
 
 from mortise_lock import _rules as rules
-from mortise_lock._rules import Hold
+from mortise_lock._values import Hold
 from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, close
 
 

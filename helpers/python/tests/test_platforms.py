@@ -15,10 +15,10 @@ del os.register_at_fork, os.fork
 }
 USE = """
 import mortise_lock, mortise_lock.asyncio
-from mortise_lock import _rules
+from mortise_lock import _values
 
 def between():
-    return time.monotonic() * 1000, _rules.now(), time.monotonic() * 1000
+    return time.monotonic() * 1000, _values.now(), time.monotonic() * 1000
 
 one = between()
 time.sleep(0.05)

@@ -11,7 +11,7 @@ from servers import Server, eventually
 from test_lock import in_thread, refused
 
 from mortise_lock import Lock, LockNotOwnedError, close
-from mortise_lock._rules import Hold
+from mortise_lock._values import Hold
 
 
 @pytest.fixture

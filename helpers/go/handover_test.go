@@ -1,0 +1,314 @@
+package mortise_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mortise"
+)
+
+// holds is what LOCK.INFO says of those who hold the key.
+func (s *server) holds(key string) (holds []map[any]any) {
+	reply, _ := s.Do(background, "LOCK.INFO", key).Result()
+	info, _ := reply.(map[any]any)
+	list, _ := info["holds"].([]any)
+	for _, hold := range list {
+		holds = append(holds, hold.(map[any]any))
+	}
+	return holds
+}
+
+// owner is the one name under which the key is held.
+func (s *server) owner(key string) string {
+	holds := s.holds(key)
+	if len(holds) != 1 {
+		s.t.Fatalf("%d hold %s", len(holds), key)
+	}
+	return holds[0]["owner"].(string)
+}
+
+func TestALockIsPassedOnAndOneOfTwoRunnersTakesItOver(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		lock, held, err := locks.Lock(background, "import")
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := lock.PassTo(background, "job:7", 10*time.Minute)
+		if err != nil || token <= lock.Token() || context.Cause(held) != mortise.ErrPassed || s.owner("import") != "job:7" {
+			t.Fatalf("%v, tokens %d and %d, %v", err, lock.Token(), token, context.Cause(held))
+		}
+		if err := lock.Unlock(); err != nil || s.owner("import") != "job:7" {
+			t.Fatal("unlocking what was passed on:", err)
+		}
+		runner, held, err := locks.TakeOver(background, "import", "job:7", token)
+		if err != nil || runner.Token() <= token || held.Err() != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := locks.TakeOver(background, "import", "job:7", token); err != mortise.ErrLost {
+			t.Fatal("a second runner:", err)
+		}
+		if err := runner.Unlock(); err != nil || !s.free("import") {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWhatWasTakenOverIsRenewed(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		lock, _, err := locks.Lock(background, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := lock.PassTo(background, "queue", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runner, _, err := locks.TakeOver(background, "job", "queue", token, mortise.Lease(600*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := s.calls("lock.renew")
+		eventually(t, "it is renewed", func() bool { return s.calls("lock.renew") >= before+4 })
+		if err := runner.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestALockThatNobodyMayBeGivenStaysHeldAndRenewed(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		lock, held, err := connect().Lock(background, "job", mortise.Lease(900*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Do(background, "LOCK.LEAVE", "job", "gone", "FOR", 60_000)
+		var refused *mortise.Refused
+		if _, err := lock.PassTo(background, "gone", time.Minute); !errors.As(err, &refused) || refused.Code != "LEFT" {
+			t.Fatal(err)
+		}
+		before := s.calls("lock.renew")
+		eventually(t, "it is renewed", func() bool { return s.calls("lock.renew") >= before+4 })
+		if err := lock.Unlock(); err != nil || context.Cause(held) != mortise.ErrUnlocked {
+			t.Fatal(err, context.Cause(held))
+		}
+		if _, err := lock.PassTo(background, "queue", time.Minute); err != mortise.ErrUnlocked {
+			t.Fatal("what was unlocked was passed on:", err)
+		}
+	})
+}
+
+func TestALockUnlockedEarlyStaysTakenUntilItsLeastTimeIsOver(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		lock, _, err := locks.Lock(background, "report", mortise.AtLeast(500*time.Millisecond), mortise.Holder("billing-7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := s.owner("report"); !strings.HasPrefix(owner, "billing-7:") {
+			t.Fatal("people see", owner)
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if owner := s.owner("report"); !strings.HasPrefix(owner, "rest:billing-7:") {
+			t.Fatal("after unlocking it is held by", owner)
+		}
+		if _, _, err := locks.TryLock(background, "report"); err != mortise.ErrBusy {
+			t.Fatal(err)
+		}
+		if lock, _, err = locks.Lock(background, "report"); err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Unlock(); err != nil || !s.free("report") {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAtLeastOutlivesTheProgramAndClose(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		if _, _, err := locks.Lock(background, "report", mortise.Lease(time.Second), mortise.AtLeast(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if left := s.holds("report")[0]["lease"].(int64); left < 50_000 {
+			t.Fatal("a program that is killed leaves it taken for", left)
+		}
+		if err := locks.Close(background); err != nil || !strings.HasPrefix(s.owner("report"), "rest:") {
+			t.Fatal(err, s.owner("report"))
+		}
+	})
+}
+
+func TestAtLeastHoldsWhereTheServerPassesNothingOnInItsGrace(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		lock, _, err := connect().Lock(background, "report", mortise.AtLeast(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := s.owner("report")
+		s.Save(background)
+		s.kill()
+		s.args = append(s.args, "--lock.grace", "3000")
+		s.run()
+		if err := lock.Unlock(); err != nil || s.owner("report") != owner {
+			t.Fatal(err, s.owner("report"))
+		}
+		eventually(t, "the rest is passed on", func() bool { return strings.HasPrefix(s.owner("report"), "rest:") })
+	})
+}
+
+func TestAHolderWhoseLockIsRevokedLearnsOfItAtItsNextRenewalAndLeaves(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		for _, more := range [][]mortise.Option{nil, {mortise.AtLeast(1500 * time.Millisecond)}} {
+			lock, held, err := locks.Lock(background, "stock", append(more, mortise.Lease(1200*time.Millisecond))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left, err := locks.Revoke(background, "stock", "nobody"); err != nil || left != 0 {
+				t.Fatal(left, err)
+			}
+			if left, err := locks.Revoke(background, "stock", s.owner("stock")); err != nil || left <= 0 || left > 1500*time.Millisecond {
+				t.Fatal(left, err)
+			}
+			<-held.Done()
+			if context.Cause(held) != mortise.ErrLost || lock.Unlock() != mortise.ErrLost {
+				t.Fatal(context.Cause(held))
+			}
+			eventually(t, "it is free", func() bool { return s.free("stock") })
+		}
+	})
+}
+
+func TestWhatWasRevokedIsFreeWhenItIsUnlockedInSpiteOfAtLeast(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		lock, _, err := locks.Lock(background, "report", mortise.AtLeast(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left, err := locks.Revoke(background, "report", ""); err != nil || left < 50*time.Second {
+			t.Fatal(left, err)
+		}
+		if err := lock.Unlock(); err != nil || !s.free("report") {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		for _, option := range []mortise.Option{mortise.AtLeast(0), mortise.AtLeast(-time.Second), mortise.Holder("a##b")} {
+			if _, _, err := locks.Lock(background, "k", option); err == nil || !strings.HasPrefix(err.Error(), "mortise: ") {
+				t.Fatal(err)
+			}
+		}
+		for _, limit := range []int{0, -1, 1 << 40} {
+			if _, _, err := locks.Semaphore("k", limit).Acquire(background, 1); err == nil {
+				t.Fatal("a limit of", limit)
+			}
+		}
+		for _, permits := range []int{0, -1, 4} {
+			if _, _, err := locks.Semaphore("k", 3).Acquire(background, permits); err == nil {
+				t.Fatal(permits, "of three")
+			}
+		}
+	})
+}
+
+func TestNeverMoreAreInsideThanThereArePermitsWhateverEachTakes(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		pool := connect().Semaphore("pool", 5)
+		var inside, most atomic.Int64
+		var done sync.WaitGroup
+		for i := range 30 {
+			permits := 1 + i%3
+			done.Go(func() {
+				lock, _, err := pool.Acquire(background, permits)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				now := inside.Add(int64(permits))
+				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+				}
+				time.Sleep(time.Millisecond)
+				inside.Add(int64(-permits))
+				if err := lock.Unlock(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		done.Wait()
+		if most.Load() > 5 || most.Load() < 4 {
+			t.Error(most.Load(), "were inside")
+		}
+		if free, err := pool.Available(background); err != nil || free != 5 {
+			t.Error(free, err)
+		}
+	})
+}
+
+func TestTheNextOneWaitsForItsTurnAndAWriterDrainsThePool(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		pool := locks.Semaphore("pool", 3)
+		lock, _, err := pool.Acquire(background, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *mortise.Lock)
+		go func() { l, _, _ := pool.Acquire(background, 2); got <- l }()
+		eventually(t, "it waits", func() bool { return s.waiters("pool") == 1 })
+		if _, _, err := pool.TryAcquire(background, 1); err != mortise.ErrBusy {
+			t.Fatal("one got past another who waits:", err)
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		second := <-got
+		go func() { l, _, _ := locks.Lock(background, "pool"); got <- l }()
+		eventually(t, "the writer waits", func() bool { return s.waiters("pool") == 1 })
+		if err := second.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if err := (<-got).Unlock(); err != nil || !s.free("pool") {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAPassWhoseAnswerIsLostLeavesBothNamesAndATakeoverIsAskedForAgain(t *testing.T) {
+	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
+		lock, held, err := locks.Lock(background, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.breaks("LOCK.PASS", after)
+		if token, err := lock.PassTo(background, "queue", time.Minute); err == nil || token != 0 {
+			t.Fatal("nobody knows, and yet:", token)
+		}
+		eventually(t, "it is free", func() bool { return s.free("job") })
+		if context.Cause(held) != mortise.ErrLost {
+			t.Fatal(context.Cause(held))
+		}
+		token := s.do("LOCK.ACQUIRE", "job", "producer", 60_000).(int64)
+		p.breaks("LOCK.PASS", after)
+		runner, _, err := locks.TakeOver(background, "job", "producer", token)
+		if err != nil || runner.Token() <= token {
+			t.Fatal(err)
+		}
+		if err := runner.Unlock(); err != nil || !s.free("job") {
+			t.Fatal(err)
+		}
+	})
+}

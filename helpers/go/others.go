@@ -1,0 +1,132 @@
+package mortise
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// patience is for how long a server that does not answer is asked again where nothing else limits that.
+const patience = 10 * time.Second
+
+// TakeOver goes on with a lock that was passed on to the name owner by that token: see Lock.PassTo. Of several that try, one gets it.
+// The error is ErrLost if the lock is not held by that, or not any more.
+func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
+	r, err := newRequest("LOCK.PASS", key, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.job(+1)
+	defer l.job(-1)
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, errUnsure)
+	defer cancel()
+	defer context.AfterFunc(l.ended, cancel)()
+	k := &Lock{locks: l, request: r, owner: l.name(r)}
+	err = k.takeOver(waiting, owner, token)
+	if err == nil {
+		if held := k.start(ctx); held != nil {
+			return k, held, nil
+		}
+	}
+	if over := l.over(ctx); over != nil {
+		err = over
+	}
+	return nil, nil, err
+}
+
+// takeOver asks again where the answer was lost: nobody works under the new name before, so the hold that it may have is renewed.
+func (k *Lock) takeOver(ctx context.Context, owner string, token int64) error {
+	l := k.locks
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		var reply any
+		first, sent := pause == firstPause, now()
+		n, err := l.node(ctx, k.key)
+		if err == nil {
+			reply = n.call(ctx, "LOCK.PASS", k.key, owner, k.owner, k.lease, "TOKEN", token)
+			if reply == nil && !first {
+				sent = now()
+				reply = n.call(ctx, "LOCK.RENEW", k.key, k.owner, k.lease)
+			}
+			err, _ = reply.(error)
+		}
+		if granted, ok := reply.(int64); ok {
+			k.node = n
+			k.granted(granted, sent)
+			return nil
+		}
+		known := err == nil || isRefused(err, "")
+		if err == nil {
+			err = ErrLost
+		}
+		if err == ErrLost || !passing(err) || ctx.Err() != nil {
+			if !first || !known {
+				l.leave(k.key, k.owner)
+			}
+			return err
+		}
+		sleep(ctx, pause)
+		l.lookForServers(ctx)
+	}
+}
+
+// Revoke lets the holds of the lock, or that of owner if it is not empty (a name as LOCK.INFO shows it), end with their leases: their
+// holders learn of it at their next renewal, and nobody else gets in before. It answers how long the last of them lasts at most,
+// 0 where nobody holds the lock.
+func (l *Locks) Revoke(ctx context.Context, key, owner string) (time.Duration, error) {
+	owners := []string{owner}
+	if owner == "" {
+		owners = nil
+		holds, err := l.holders(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		for _, hold := range holds {
+			name, _ := hold["owner"].(string)
+			owners = append(owners, name)
+		}
+	}
+	var last time.Duration
+	for _, name := range owners {
+		reply, err := l.ask(ctx, key, "LOCK.REVOKE", key, name)
+		if err != nil {
+			return 0, err
+		}
+		if left, ok := reply.(int64); ok {
+			last = max(last, time.Duration(left)*time.Millisecond)
+		}
+	}
+	return last, nil
+}
+
+// holders is what the server says of those who hold the lock.
+func (l *Locks) holders(ctx context.Context, key string) ([]map[string]any, error) {
+	reply, err := l.ask(ctx, key, "LOCK.INFO", key, "COUNT", math.MaxInt32)
+	if err != nil || reply == nil {
+		return nil, err
+	}
+	var holds []map[string]any
+	list, _ := fields(reply)["holds"].([]any)
+	for _, hold := range list {
+		holds = append(holds, fields(hold))
+	}
+	return holds, nil
+}
+
+// ask sends a command about the key once.
+func (l *Locks) ask(ctx context.Context, key string, command ...any) (any, error) {
+	if l.ended.Err() != nil {
+		return nil, ErrClosed
+	}
+	n, err := l.node(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	reply := n.call(ctx, command...)
+	if err, failed := reply.(error); failed {
+		if isRefused(err, "MOVED") {
+			l.lookForServers(ctx)
+		}
+		return nil, err
+	}
+	return reply, nil
+}

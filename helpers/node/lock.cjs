@@ -1,0 +1,138 @@
+// A lock that was granted: what is believed of it, and how it ends.
+"use strict";
+const { codeOf } = require("./connections.cjs");
+const { leaving, now } = require("./node.cjs");
+const { LostError, RefusedError, text, time } = require("./values.cjs");
+
+/** A lock that was granted. */
+class Lock {
+  #locks;
+  #controller;
+  #lost; // the error that says so
+  #over = false;
+  #passing = false; // nobody may believe in it meanwhile
+  #restsUntil;
+  node; // that serves it, since it is held
+  until = -Infinity;
+
+  constructor(locks, { name, key, lease, maxHold, renew, atLeast }, owner, token, begin) {
+    this.#locks = locks;
+    this.name = name;
+    this.key = key;
+    this.lease = lease;
+    this.owner = owner;
+    this.token = token;
+    this.last = begin + maxHold;
+    this.renewAt = renew ? begin + lease / 3 : Infinity;
+    this.#restsUntil = atLeast > 0 ? now() + atLeast : -Infinity;
+    this.believe(begin, lease);
+  }
+  /** Aborts, with a LostError as its reason, in the moment in which the lock is lost. */
+  get signal() {
+    this.#controller ??= new AbortController();
+    if (this.#lost) this.#controller.abort(this.#lost);
+    return this.#controller.signal;
+  }
+  get held() {
+    return !this.#over && !this.#passing && now() < this.until;
+  }
+  /** When there is something to do about it. */
+  get dueAt() {
+    return Math.min(this.until, this.renewAt < this.last ? this.renewAt : Infinity);
+  }
+  believe(begin, lease) {
+    this.until = Math.max(this.until, Math.min(begin + lease - lease / 100 - 2, this.last));
+  }
+  renewal(lease) {
+    return ["LOCK.RENEW", this.key, this.owner, Math.max(1, Math.floor(lease)), "TOKEN", this.token];
+  }
+  /** Takes the reply to a renewal; whether it has to be asked again. */
+  renewed(reply, sent) {
+    if (this.#over) return false;
+    if (reply === null || codeOf(reply) === "WRONGTYPE") this.#lose();
+    else if (reply !== this.token) return true;
+    else if (now() < this.until) {
+      this.believe(sent, Math.min(this.lease, this.last - sent)); // a belief that has run out is never taken up again
+      this.renewAt = sent + this.lease / 3;
+    }
+    return false;
+  }
+  /** Ends it here. Whether it was held until now. */
+  end() {
+    const { held } = this;
+    this.node?.drop(this);
+    this.#over = true;
+    return held;
+  }
+  lose() {
+    if (this.#over) return;
+    this.end();
+    this.#tell();
+    this.#locks.nodeOf(this.key).owe(this.owner, this);
+  }
+  // Loses what the server says is gone, or was revoked: then it shall be free.
+  #lose() {
+    this.forgetRest();
+    this.lose();
+  }
+  /** Whether the lock has to stay taken for a while after this. */
+  get rests() {
+    return now() < this.#restsUntil;
+  }
+  forgetRest() {
+    this.#restsUntil = -Infinity;
+  }
+  /** What gives it to another name, with that lease. */
+  handover(heir, lease) {
+    return ["LOCK.PASS", this.key, this.owner, heir, Math.max(1, Math.ceil(lease)), "TOKEN", this.token];
+  }
+  /** What ends it for good, whatever became of it: the rest of `atLeast` goes to a name that nobody uses. */
+  farewell() {
+    if (!this.rests) return leaving(this.key, this.owner);
+    const own = Buffer.byteLength(this.owner) <= 250 ? this.owner : this.#locks.newName();
+    return this.handover(`rest:${own}`, this.#restsUntil - now());
+  }
+  #tell() {
+    this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
+    this.#controller?.abort(this.#lost);
+  }
+  /** Gives it back. Rejects with a LostError if it was lost before. */
+  async release() {
+    if (!this.#over && !(await this.#locks.release(this))) this.#tell();
+    if (this.#lost) throw this.#lost; // and once is enough
+  }
+  /** Holds it for `ms` from now on at least. */
+  async extend(ms) {
+    time("ms", ms);
+    if (!(await this.confirm(ms))) this.#lose();
+    if (this.#lost) throw this.#lost;
+  }
+  /** Gives it to another name with a lease of `lease` ms, and lets nobody in between. The new token: see `Locks.takeOver`. */
+  async passTo(owner, lease) {
+    text("owner", owner);
+    time("lease", lease);
+    if (this.#over && !this.#lost) throw new LostError(`the lock '${this.name}' is not held any more`, this.name);
+    let token = null;
+    if (this.held) {
+      this.#passing = true;
+      token = await this.#locks.handOver(this, owner, lease).finally(() => (this.#passing = false));
+    } else this.lose();
+    if (token === null) this.#tell();
+    if (this.#lost) throw this.#lost;
+    return token;
+  }
+  /** Asks for `ms` from now on. Whether it is held. */
+  async confirm(ms, signal) {
+    const sent = now();
+    const reply = this.held ? (await this.#locks.ask(this.renewal(ms), 0, signal))[1] : null;
+    if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);
+    if (reply !== this.token || !this.held) return false;
+    this.believe(sent, ms);
+    return true;
+  }
+  [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
+    return this.release();
+  }
+}
+
+module.exports = { Lock };

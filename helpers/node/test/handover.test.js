@@ -1,0 +1,202 @@
+// Locks that change hands: passed on, taken back, kept for a while after the work, and who people see there.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+import { LockError, Locks, LostError, RefusedError, UnreachableError } from "../index.cjs";
+import { libraries } from "./clients.js";
+import { Relay, Server, eventually } from "./servers.js";
+
+let server;
+before(async () => (server = await Server.start(["--enable-debug-command", "yes"])));
+after(() => server.close());
+
+const fields = (flat) => Object.fromEntries(Array.from({ length: flat.length / 2 }, (_, n) => [flat[2 * n], flat[2 * n + 1]]));
+async function holds(name, of = server) {
+  const info = await of.admin.call("LOCK.INFO", name);
+  return info === null ? [] : fields(info).holds.map(fields);
+}
+const owners = async (name, of) => (await holds(name, of)).map(({ owner }) => owner);
+
+for (const [library, { connect, end }] of Object.entries(libraries)) {
+  describe(library, { timeout: 120_000 }, () => {
+    let client, locks, relay;
+    const extra = [];
+    async function more(port) {
+      const own = await connect(port);
+      const ownLocks = new Locks(own);
+      extra.push([own, ownLocks]);
+      return ownLocks;
+    }
+    beforeEach(async () => {
+      await server.admin.flushall();
+      relay = await Relay.start(server.port);
+      client = await connect(server.port);
+      locks = new Locks(client);
+    });
+    afterEach(async () => {
+      relay.pass();
+      for (const [own, ownLocks] of [...extra.splice(0), [client, locks]]) {
+        await ownLocks.close();
+        end(own);
+      }
+      relay.close();
+    });
+
+    test("a lock is passed on, and one of two runners takes it over", async () => {
+      const enqueued = await locks.acquire("import");
+      const token = await enqueued.passTo("job:7", 600_000);
+      assert.ok(token > enqueued.token && !enqueued.held && !enqueued.signal.aborted);
+      await enqueued.release(); // is no error, and changes nothing
+      assert.deepEqual(await owners("import"), ["job:7"]);
+      assert.ok((await holds("import"))[0].lease > 500_000);
+
+      const [runner, second] = await Promise.all([locks.takeOver("import", "job:7", token), locks.takeOver("import", "job:7", token)]);
+      assert.equal(second, null);
+      assert.ok(runner.held && runner.token > token);
+      await runner.release();
+      assert.equal(await server.admin.exists("import"), 0);
+    });
+
+    test("what was taken over is renewed", async () => {
+      const lock = await locks.acquire("job");
+      const runner = await locks.takeOver("job", "queue", await lock.passTo("queue", 60_000), { lease: 600 });
+      const renewals = await server.calls("lock.renew");
+      await eventually(async () => (await server.calls("lock.renew")) >= renewals + 4);
+      assert.ok(runner.held);
+      await runner.release();
+    });
+
+    test("what was lost or given back cannot be passed on", async () => {
+      const lock = await locks.acquire("job");
+      await server.admin.del("job");
+      await assert.rejects(lock.passTo("queue", 60_000), LostError);
+      await assert.rejects(lock.release(), LostError);
+      const other = await locks.acquire("job");
+      await other.release();
+      await assert.rejects(other.passTo("queue", 60_000), LostError);
+    });
+
+    test("a lock that nobody may be given stays held and renewed", async () => {
+      const lock = await locks.acquire("job", { lease: 900 });
+      await server.admin.call("LOCK.LEAVE", "job", `gone ${library}`, "FOR", 60_000);
+      await assert.rejects(lock.passTo(`gone ${library}`, 60_000), (error) => error instanceof RefusedError && /^LEFT/.test(error.message));
+      const renewals = await server.calls("lock.renew");
+      await eventually(async () => (await server.calls("lock.renew")) >= renewals + 4);
+      assert.ok(lock.held);
+      await lock.release();
+    });
+
+    test("a pass whose answer is lost leaves both names", async () => {
+      const own = await more(relay.port);
+      const lock = await own.acquire("job");
+      relay.hold("replies");
+      await assert.rejects(lock.passTo(`unheard ${library}`, 60_000), UnreachableError);
+      relay.cut();
+      relay.pass();
+      await eventually(() => server.nothingIsLeft());
+      await assert.rejects(server.admin.call("LOCK.ACQUIRE", "job", `unheard ${library}`, 1_000), /LEFT/);
+    });
+
+    test("a takeover whose answer is lost is asked for again", async () => {
+      const own = await more(relay.port);
+      assert.equal(await own.revoke("job"), null); // is connected
+      const lock = await locks.acquire("job");
+      const token = await lock.passTo("queue", 60_000);
+      const passes = await server.calls("lock.pass");
+      relay.hold("replies");
+      const taking = own.takeOver("job", "queue", token);
+      await eventually(async () => (await server.calls("lock.pass")) > passes);
+      relay.cut();
+      relay.pass();
+      const runner = await taking;
+      assert.ok(runner.held);
+      assert.deepEqual(await owners("job"), [runner.owner]);
+      await runner.release();
+    });
+
+    test("a lock released early stays taken until its least time is over", async () => {
+      await locks.using("report", { atLeast: 500 }, async (lock) => {
+        assert.deepEqual(await owners("report"), [lock.owner]);
+        assert.ok((await holds("report"))[0].lease > 29_000);
+      });
+      const [rest] = await holds("report");
+      assert.match(rest.owner, /^rest:/);
+      assert.ok(rest.lease <= 500);
+      assert.equal(await locks.tryAcquire("report"), null);
+      await (await locks.acquire("report", { atLeast: 3 })).release();
+    });
+
+    test("at least is the lease of a shorter one, so that it outlives the process", async () => {
+      const lock = await locks.acquire("report", { lease: 1_000, renew: false, atLeast: 60_000 });
+      assert.ok((await holds("report"))[0].lease > 59_000);
+      await locks.close();
+      assert.match((await owners("report"))[0], /^rest:/);
+      assert.ok((await holds("report"))[0].lease > 50_000);
+      assert.equal(lock.held, false);
+    });
+
+    test("at least holds where the server passes nothing on, in its grace", async () => {
+      const own = await Server.start();
+      try {
+        const ownClient = await connect(own.port);
+        const ownLocks = new Locks(ownClient);
+        extra.push([ownClient, ownLocks]);
+        const lock = await ownLocks.acquire("report", { atLeast: 60_000 });
+        await own.admin.save();
+        await own.kill();
+        own.arguments.push("--lock.grace", "3000");
+        await own.run();
+        await lock.release();
+        assert.deepEqual(await owners("report", own), [lock.owner]);
+        await eventually(async () => (await owners("report", own))[0].startsWith("rest:"));
+        await ownLocks.close();
+      } finally {
+        await own.close();
+      }
+    });
+
+    test("what was revoked is free at its release in spite of at least", async () => {
+      const lock = await locks.acquire("report", { atLeast: 60_000 });
+      const left = await locks.revoke("report");
+      assert.ok(left > 50_000 && left <= 60_000);
+      await lock.release();
+      assert.ok(await server.nothingIsLeft());
+    });
+
+    test("a holder whose lock is revoked learns of it at its next renewal, and leaves", async () => {
+      for (const atLeast of [0, 1_500]) {
+        const lock = await locks.acquire("stock", { lease: 1_200, atLeast });
+        assert.equal(await locks.revoke("stock", "nobody"), null);
+        const left = await locks.revoke("stock", lock.owner);
+        assert.ok(left > 0 && left <= 1_500);
+        await new Promise((resolve) => lock.signal.addEventListener("abort", resolve));
+        assert.ok(lock.signal.reason instanceof LostError);
+        await eventually(() => server.nothingIsLeft());
+        await assert.rejects(lock.release(), LostError);
+      }
+    });
+
+    test("a lock that is extended by hand learns that it was revoked", async () => {
+      const lock = await locks.acquire("stock", { lease: 60_000, renew: false });
+      await locks.revoke("stock");
+      await assert.rejects(lock.extend(60_000), LostError);
+      await eventually(() => server.nothingIsLeft());
+    });
+
+    test("what is no lock cannot be revoked or taken over", async () => {
+      await server.admin.set("job", "text");
+      await assert.rejects(locks.revoke("job"), RefusedError);
+      await assert.rejects(locks.takeOver("job", "queue", 1), (error) => error instanceof LockError && /WRONGTYPE/.test(error.message));
+    });
+
+    test("people see who holds", async () => {
+      const lock = await locks.acquire("stock", { holder: "billing-7", atLeast: 60_000 });
+      assert.match(lock.owner, /^billing-7:/);
+      await lock.release();
+      assert.match((await owners("stock"))[0], /^rest:billing-7:/);
+      const named = await locks.acquire("order", { holder: "billing-7", task: "order-17" });
+      assert.match(named.owner, /^order-17##billing-7:/);
+      for (const holder of ["", "a##b"]) await assert.rejects(locks.acquire("stock", { holder }), RangeError);
+      await assert.rejects(locks.acquire("stock", { holder: 7 }), TypeError);
+    });
+  });
+}

@@ -1,0 +1,81 @@
+// Permits, and several keys.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+import { BusyError, Locks, RefusedError } from "../index.cjs";
+import { libraries } from "./clients.js";
+import { Server, eventually } from "./servers.js";
+
+let server;
+before(async () => (server = await Server.start()));
+after(() => server.close());
+
+for (const [library, { connect, end }] of Object.entries(libraries)) {
+  describe(library, { timeout: 120_000 }, () => {
+    let client, locks;
+    beforeEach(async () => {
+      await server.admin.flushall();
+      client = await connect(server.port);
+      locks = new Locks(client);
+    });
+    afterEach(async () => {
+      await locks.close();
+      end(client);
+    });
+
+    test("as many are inside as there are permits, and the next one waits for its turn", async () => {
+      const pool = locks.semaphore("pool", 3);
+      const held = await Promise.all([pool.acquire(), pool.acquire({ permits: 2 })]);
+      assert.equal(await pool.tryAcquire(), null);
+      await assert.rejects(pool.acquire({ wait: 50 }), BusyError);
+      assert.equal(await pool.available(), 0);
+      const waiting = pool.acquire({ permits: 2 });
+      await eventually(async () => (await server.waiters("pool")) === 1);
+      await held[0].release();
+      assert.equal(await pool.available(), 1);
+      assert.equal(await pool.tryAcquire(), null, "one got past another who waits");
+      await held[1].release();
+      assert.ok((await waiting).held);
+      assert.equal(await pool.available(), 1);
+      await (await waiting).release();
+      assert.equal(await pool.available(), 3);
+      assert.ok(await server.nothingIsLeft());
+    });
+
+    test("never more are inside than there are permits, whatever each takes", async () => {
+      const pool = locks.semaphore("pool", 5);
+      let [inside, most] = [0, 0];
+      await Promise.all(
+        Array.from({ length: 40 }, async (_, n) => {
+          const permits = 1 + (n % 3);
+          await pool.using({ permits }, async () => {
+            most = Math.max(most, (inside += permits));
+            await new Promise((resolve) => setTimeout(resolve, 1));
+            inside -= permits;
+          });
+        }),
+      );
+      assert.ok(most <= 5 && most >= 4, `${most}`);
+      assert.equal(await pool.using(() => pool.available()), 4);
+    });
+
+    test("permits are renewed, and a writer of the name drains the pool", async () => {
+      const pool = locks.semaphore("pool", 2);
+      const permit = await pool.acquire({ lease: 600 });
+      const renewals = await server.calls("lock.renew");
+      await eventually(async () => (await server.calls("lock.renew")) >= renewals + 3);
+      const writer = locks.acquire("pool");
+      await eventually(async () => (await server.waiters("pool")) === 1);
+      assert.equal(await pool.tryAcquire(), null);
+      await permit.release();
+      await (await writer).release();
+    });
+
+    test("what makes no sense is refused", async () => {
+      for (const limit of [0, 2 ** 31, 1.5, "3"]) assert.throws(() => locks.semaphore("pool", limit));
+      for (const permits of [0, 4, 1.5]) await assert.rejects(locks.semaphore("pool", 3).acquire({ permits }));
+      assert.throws(() => locks.semaphore(["pool"], 3), TypeError);
+      await server.admin.set("pool", "text");
+      await assert.rejects(locks.semaphore("pool", 3).tryAcquire(), RefusedError);
+    });
+  });
+}

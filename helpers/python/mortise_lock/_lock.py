@@ -1,0 +1,336 @@
+"""What locks for threads and for tasks have in common: arguments, attempts, errors. `_rules.py` has what they ask the server."""
+import itertools
+import math
+import os
+import threading
+from types import SimpleNamespace
+
+from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
+
+from ._values import LEAST_LEASE, PATIENCE, Failed, Hold, code, lease_of, log, milliseconds, now, pool_of
+
+
+class DeadlockError(LockError):
+    """The server found that this wait would never end. The text names the keys."""
+
+
+class RefusedError(LockError):
+    """The server refused: a key of another type, too many waiters, no permission. The text is its own."""
+
+
+class BaseLock:
+    """What locks for threads and for tasks have in common. Types of what is
+    public are in the .pyi files."""
+
+    _command = "LOCK.ACQUIRE"
+
+    def __init__(self, redis, name, timeout=None, sleep=0.1, blocking=True, blocking_timeout=None, thread_local=True,
+                 raise_on_release_error=True, *, lease=30.0, max_hold=None, at_least=None, holder=None):
+        """A lock on `name` (str or bytes) by the client `redis`. Takes nothing yet. As `redis.lock.Lock`; all times are seconds.
+
+        timeout: after so long the lock is free again, unless extended; 0.003 at least. None: it is renewed until it is
+            released, for as long as this process lives; should that die, the lock is free again after `lease`.
+        sleep: waiting is in the server, without sleeping. Only a lock that another library took under this name, with
+            SET NX, is looked at every so often; 0.001 at least. None: that is a `RefusedError`.
+        blocking, blocking_timeout: what `acquire` does where it is not told: whether it waits, and for how long. None: no limit.
+        thread_local: whether each thread sees only what it took itself.
+        raise_on_release_error: whether leaving a `with` block raises where the lock was lost; if not, it is logged.
+        lease: what a lock without `timeout` is renewed for, at a third of it; 0.003 at least.
+        max_hold: after so long a lock without `timeout` is not renewed any more; 0.003 at least. None: no limit.
+        at_least: the lock stays taken for so long after its grant, however early it is released. A shorter `lease` or `timeout`
+            is raised to it, so that this holds where the process dies, too. None: it is free when it is released.
+        holder: a name for people to read, as in LOCK.INFO: a part of the owner (str or bytes, without ##).
+
+        Raises TypeError for what is no number, and ValueError for one outside of its bounds.
+        """
+        self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
+        self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
+        self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
+        self.at_least, self.holder = at_least, holder
+        self._request(), self._limit(blocking_timeout), self._poll(sleep)
+        self.local = threading.local() if self.thread_local else SimpleNamespace()
+        self.local.token = self.local.hold = None
+        self._key, self._holder = self._bytes(name), self._bytes(holder)
+        if self._holder is not None and (not self._holder or b"##" in self._holder):
+            raise ValueError(f"holder is a name without ##, not {holder!r}")
+
+    async def _session(self):
+        """What carries its coroutines out; a driver says."""
+        raise NotImplementedError
+
+    def _bytes(self, value):
+        return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
+
+    @property
+    def _token(self):
+        return None if self._inherited() else getattr(self.local, "token", None)
+
+    @property
+    def _hold(self):
+        return None if self._inherited() else getattr(self.local, "hold", None)
+
+    def _request(self):
+        """The lease, for how long it is renewed, and how long the lock stays taken, in ms. Refuses what is no time for that."""
+        lease = lease_of("lease", self.lease)
+        if self.timeout is not None:
+            lease = lease_of("timeout", self.timeout)
+        longest = math.inf if self.max_hold is None else milliseconds("max_hold", self.max_hold, LEAST_LEASE)
+        at_least = None if self.at_least is None else lease_of("at_least", self.at_least)
+        return max(lease, at_least or 0), longest, at_least
+
+    def _count(self, _):
+        """What is said of how often it is held."""
+        return "HOLDS", 1
+
+    def _limit(self, blocking_timeout):
+        """Milliseconds for which to wait. A time that has passed asks once."""
+        return math.inf if blocking_timeout is None else max(0, milliseconds("blocking_timeout", blocking_timeout, -math.inf))
+
+    def _poll(self, sleep):
+        return None if sleep is None else milliseconds("sleep", sleep, 0.001)
+
+    def _inherited(self):
+        """Whether this process was forked from the one that took the lock, and still holds it: here nobody took it."""
+        hold = getattr(self.local, "hold", None)
+        return hold is not None and hold.pid != os.getpid()
+
+    @property
+    def fencing_token(self):
+        """An int, larger than every one granted before: for the store that the lock protects, which refuses smaller ones. None
+        where nothing was taken."""
+        return self._hold and self._hold.token
+
+    @property
+    def lost(self):
+        """Whether the lock was taken, and is over without having been released. Asks nobody: by this process's own clock."""
+        return self._hold is not None and not self._hold.held()
+
+    def _error(self, kind, text):
+        error = kind(text)  # redis-py takes the name as well, but not in each of its versions
+        error.lock_name = self.name
+        return error
+
+    def _problem(self, reply):
+        """What the caller is told of an error that came as a reply."""
+        if isinstance(reply, Failed):
+            return reply.cause
+        return self._error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply))
+
+    async def _acquire(self, poll, blocking=None, blocking_timeout=None, token=None, permits=None):
+        limit, poll = self._limit(self.blocking_timeout if blocking_timeout is None else blocking_timeout), self._poll(poll)
+        wait = limit if (self.blocking if blocking is None else blocking) else 0
+        session, task, count = await self._session(), self._bytes(token), self._count(permits)
+        end, failing, hold = now() + wait, None, None
+        for tries in itertools.count(1):
+            try:
+                hold = await self._attempt(session, end - now() if wait else 0, task, count)
+                break
+            except Failed as failed:
+                cause, failing = failed.cause, failed.cause and (failing or now())
+                if wait == 0:
+                    last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
+                else:
+                    last_try = now() + 20 >= (max(failing, session.node(self._key).heard) + PATIENCE if failing and limit == math.inf else end)
+                if session.closed or last_try or isinstance(cause, AuthenticationError):
+                    if cause is not None:
+                        raise cause
+                    break
+                if not failing and tries < 4:
+                    continue
+                if failing:
+                    await session.refresh(session.node(self._key))
+                pause = min(20 * 2 ** min(tries, 5), max(20, end - now()))
+            except RefusedError as error:  # something that is no lock of this kind has the key
+                if code(error) != "WRONGTYPE" or poll is None:
+                    raise
+                pause = poll
+                if wait == 0 or now() + pause > end:
+                    break
+            await session.pause(pause)
+        if hold is not None:
+            self.local.token, self.local.hold, self.local.passed = task or hold.owner, hold, False
+        return hold is not None
+
+    def _new_hold(self, session, task=None):
+        lease, max_hold, at_least = self._request()
+        return Hold(self._key, session.name(task, self._holder), lease, session.event, max_hold, at_least)
+
+    async def _attempt(self, session, left, task, count):
+        """One request under one name. Whatever is not known of it in the end is left."""
+        hold = self._new_hold(session, task)
+        session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
+        sent, known = now(), session.closed
+        try:
+            if session.closed:
+                raise Failed(ConnectionError("closed"))
+            node, reply = await session.ask(self._command, hold.key, hold.owner, hold.lease, *count, wait=left)
+            if isinstance(reply, list):
+                reply = await node.answer(hold, reply[1], left)
+            if not isinstance(reply, Exception):
+                node.heard = now()
+            known = reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False)
+            if isinstance(reply, Exception):
+                raise reply if isinstance(reply, Failed) else self._problem(reply)
+            if reply is None:
+                return None
+            hold.granted(reply, max(sent, hold.begin))
+            if hold.until - now() < hold.lease / 2 and (said := await session.extend(hold, hold.lease)) is not True:
+                raise said or Failed()
+            self._hold_on(node, hold)
+            if session.asked.pop(hold.owner, None) is None:  # `close` was faster
+                node.lose(hold)
+                raise Failed(ConnectionError("closed"))
+            known = True
+            return hold
+        finally:
+            session.asked.pop(hold.owner, None)
+            if not known:
+                session.node(hold.key).leave(hold)
+
+    def _hold_on(self, node, hold):
+        if self.timeout is None:
+            node.hold(hold)
+
+    async def _holds(self, session):
+        """Who holds, by the server. None where something else than such a lock has the key."""
+        holds = await session.holds(self._key)
+        if isinstance(holds, Exception) and code(holds) != "WRONGTYPE":
+            raise self._problem(holds)
+        return None if isinstance(holds, Exception) else holds
+
+    async def _mine(self, session):
+        """The hold of this lock's token, also where another process took it."""
+        token = self._bytes(self._token)
+        for held in await self._holds(session) or []:
+            owner = held["owner"]
+            if self._hold is None and token in (owner, owner.rpartition(b"##")[0]):
+                self.local.hold = Hold(self._key, owner, held["lease"], session.event)
+                self.local.hold.granted(held["token"], now())
+            if self._hold is not None and self._hold.owner == owner:
+                return self._hold
+
+    async def locked(self) -> bool:
+        """Whether anybody holds it now, also one who took it with another library, by SET NX. Raises redis-py's own errors
+        where the server cannot be asked, as all that follow do."""
+        return await self._holds(await self._session()) != []
+
+    async def owned(self) -> bool:
+        """Whether the server says that it is held by what was taken here, or by `local.token`."""
+        return self._token is not None and await self._mine(await self._session()) is not None
+
+    async def release(self) -> None:
+        """Gives it back; with `at_least` it stays taken until that is over. Raises LockError if it was not acquired,
+        LockNotOwnedError if it was lost before, RefusedError."""
+        await self._with_hold("release", lambda session, hold: session.release(hold))
+
+    async def extend(self, additional_time, replace_ttl=False) -> bool:
+        """`additional_time` seconds more, 0.003 at least; with `replace_ttl` that many from now on, if that is more than what is
+        left. Always True. Raises as `release`, and LockError for a lock without a timeout."""
+        more = lease_of("additional_time", additional_time)
+        if self._token is not None and self.timeout is None:
+            raise self._error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself")
+        return await self._with_hold("extend", lambda session, hold: session.extend(
+            hold, int((0 if replace_ttl else hold.deadline - now()) + more)))
+
+    async def _with_hold(self, what, work):
+        if self._token is None:
+            raise self._error(LockError, f"Cannot {what} a lock that was not acquired, or is released already")
+        session = await self._session()
+        hold = self._hold or await self._mine(session)
+        if what == "release":
+            self.local.token = self.local.hold = None
+        done = hold is not None and await work(session, hold)
+        if isinstance(done, Exception):
+            raise self._problem(done)
+        if not done:
+            raise self._error(LockNotOwnedError, f"The lock was lost before its {what}")
+        return done
+
+    async def pass_to(self, owner, lease) -> int:
+        """Gives the lock to another name (str or bytes) with a lease of `lease` seconds, 0.003 at least, and lets nobody in between.
+        The new fencing token: who knows it and the name, in whichever process, goes on with `take_over`. What the lock had of
+        `at_least` ends. Raises as `release`; after a RefusedError the lock is held as before."""
+        heir, lease = self._bytes(owner), lease_of("lease", lease)
+        token = await self._with_hold("pass", lambda session, hold: session.hand_over(hold, heir, lease))
+        self.local.token, self.local.hold, self.local.passed = None, None, True
+        return token
+
+    async def take_over(self, owner, token) -> bool:
+        """Whether the lock is held here from now on, which was held under the name `owner` by that fencing token: of several who try,
+        one gets it. False: it is not held by that, or not any more. Raises RefusedError, and redis-py's own errors."""
+        session, owner = await self._session(), self._bytes(owner)
+        hold = self._new_hold(session)
+        taken = await session.take_over(hold, owner, token)
+        if isinstance(taken, Exception):
+            raise self._problem(taken)
+        if taken:
+            self._hold_on(session.node(self._key), hold)
+            self.local.token, self.local.hold, self.local.passed = hold.owner, hold, False
+        return taken
+
+    async def _revoke(self, owner):
+        left = await (await self._session()).revoke(self._key, self._bytes(owner))
+        if isinstance(left, Exception):
+            raise self._problem(left)
+        return left if left is None else left / 1000
+
+    async def reacquire(self) -> bool:
+        """`timeout` seconds from now on. Always True. Raises as `extend`."""
+        return await BaseLock.extend(self, self.lease if self.timeout is None else self.timeout, True)
+
+    async def wait_lost(self, timeout=None) -> bool:
+        """Returns when the lock is lost (True), released, or `timeout` seconds are over (False)."""
+        hold, end = self._hold, math.inf if timeout is None else now() + milliseconds("timeout", timeout, -math.inf)
+        session = await self._session()
+        while hold is not None and hold.held() and now() < end:
+            await session.wait(hold.ended.awaited(), max(0, min(hold.until - now() + 1, end - now(), 1_000)))
+        return self.lost and self._hold is hold
+
+    async def _enter(self):
+        if await self._acquire(self.sleep):
+            return self
+        raise self._error(LockError, "Unable to acquire lock within the time specified")
+
+    async def _exit(self, *_):
+        if self._inherited() or getattr(self.local, "passed", False):
+            return
+        try:
+            await BaseLock.release(self)
+        except LockError as error:
+            if self.raise_on_release_error:
+                raise
+            log.warning("lock %r: %s", self.name, error)
+
+
+class BaseSemaphore(BaseLock):
+    """Up to `limit` permits of a name are out at the same time."""
+
+    _command = "LOCK.RLOCK"
+
+    def __init__(self, redis, name, limit, permits=1, **options):
+        """A semaphore of `limit` permits on `name`. Takes nothing yet. All users of a name give the same limit; the server stores none.
+
+        permits: how many are taken at once where `acquire` is not told.
+        options: those of `Lock`, by their names.
+        """
+        super().__init__(redis, name, **options)
+        self.limit, self.permits = limit, permits
+        self._count(None)
+
+    def _count(self, permits):
+        permits = self.permits if permits is None else permits
+        for name, value in (("limit", self.limit), ("permits", permits)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} is an int, not {value!r}")
+        if not 1 <= permits <= self.limit < 2**31:
+            raise ValueError(f"permits have to be between 1 and the limit of {self.limit}, and are {permits}")
+        return "HOLDS", permits, "LIMIT", self.limit
+
+    async def available(self) -> int:
+        """How many permits nobody has now."""
+        holds = await self._holds(await self._session())
+        return 0 if holds is None else max(0, self.limit - sum(hold["read"] for hold in holds))
+
+    async def locked(self) -> bool:
+        """Whether nobody could get a permit now."""
+        return await BaseSemaphore.available(self) == 0

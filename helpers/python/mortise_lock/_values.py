@@ -1,0 +1,144 @@
+"""Times, replies and holds: what the rules are about. Asks nobody."""
+import inspect
+import logging
+import math
+import numbers
+import os
+import time
+
+log = logging.getLogger("mortise_lock")
+MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
+LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
+MOST = 1_000  # that are sent before their replies are read
+LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
+TICK = 1_000  # ms after which background work looks about at the latest
+ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
+LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
+PATIENCE = 10_000  # ms for which a request without a limit bears a server that answers nobody
+LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
+CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
+         "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
+# Clocks that go on while the machine sleeps, of Linux and of macOS, and what other systems have. Windows has none of them: there
+# it is the performance counter, which goes on, too.
+CLOCKS = [getattr(time, name) for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC_RAW", "CLOCK_MONOTONIC") if hasattr(time, name)]
+
+
+class Failed(Exception):
+    """Stands for a reply that did not come, or is of no use; the next attempt's may be. `cause`: why the server could not be
+    asked, if so. `known`: whether the request surely has changed nothing."""
+
+    def __init__(self, cause=None, known=False):
+        self.cause, self.known = cause, known
+
+
+def now():
+    """Milliseconds that go on while the machine sleeps, and do not step with the wall clock."""
+    return (time.clock_gettime(CLOCKS[0]) if CLOCKS else time.perf_counter()) * 1000
+
+
+def milliseconds(name, seconds, least=0.0, most=math.inf):
+    """What the argument of this name is in milliseconds. Refuses what is no number of seconds, or outside of its bounds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"{name} is a number of seconds, not {seconds!r}")
+    if not least <= seconds <= most:
+        raise ValueError(f"{name} has to be between {least} and {most} seconds, and is {seconds!r}")
+    return float(seconds) * 1000
+
+
+def lease_of(name, seconds):
+    """A lease in milliseconds. From one of 2 ms nothing is left to believe in, so that no attempt would ever do."""
+    return int(milliseconds(name, seconds, LEAST_LEASE, MOST_LEASE))
+
+
+def code(error):
+    """The first word of what the server said; redis-py takes it off the errors that it knows."""
+    return CODES.get(type(error).__name__) or str(error).split(" ", 1)[0]
+
+
+def fields(reply):
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
+    return {name.decode(): value for name, value in pairs}
+
+
+def judged(reply):
+    """The reply; where it is an error that says no more than "not here", or "not now", a `Failed`."""
+    return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
+
+
+def pool_of(redis):
+    """What locks share connections by: the pool, which may have many clients. A cluster's client has a pool for each node."""
+    return getattr(redis, "connection_pool", redis)
+
+
+async def settled(answer, _=None):
+    """What redis-py's clients for threads answer at once, those for asyncio have to be awaited for."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+class Signal:
+    """An event that is made only where somebody waits for it: most are over before."""
+
+    def __init__(self, event):
+        self.event, self.sent = event, False
+
+    def send(self):
+        self.sent = True
+        if made := vars(self).get("made"):
+            made.set()
+
+    def awaited(self):
+        made = vars(self).setdefault("made", self.event())  # one, also where two threads make it
+        if self.sent:
+            made.set()
+        return made
+
+
+class Hold:
+    """One acquisition: asked for under a name of its own, granted perhaps, and over in the end."""
+
+    def __init__(self, key, owner, lease, event, max_hold=None, at_least=None):
+        self.key, self.owner, self.lease, self.max_hold, self.pid = key, owner, lease, max_hold or math.inf, os.getpid()
+        self.answered, self.ended, self.passing, self.at_least = Signal(event), Signal(event), False, at_least
+        self.since = self.answer = self.token = None
+        self.known_at, self.begin, self.until, self.deadline, self.rests_until = math.inf, -math.inf, -math.inf, -math.inf, -math.inf
+
+    def settle(self, answer, begin=-math.inf):
+        """Takes the answer that comes by letter."""
+        if not self.answered.sent:
+            self.answer, self.begin = answer, begin
+            self.answered.send()
+
+    def granted(self, token, begin):
+        self.token, self.last = token, begin + self.max_hold
+        if self.at_least is not None:
+            self.rests_until = now() + self.at_least
+        self.believe(begin, self.lease)
+
+    def believe(self, begin, lease):
+        self.deadline = max(self.deadline, begin + lease)
+        self.until = max(self.until, min(begin + lease - lease / 100 - 2, self.last))
+        self.renew_at = begin + self.lease / 3
+
+    def held(self):
+        return not (self.ended.sent or self.passing) and now() < self.until
+
+    def due_at(self):
+        """When there is something to do about it."""
+        return min(self.until, self.renew_at if self.renew_at < self.last else math.inf)
+
+    def renewal(self, lease):
+        return ("LOCK.RENEW", self.key, self.owner, max(1, int(lease)), "TOKEN", self.token)
+
+    def handover(self, heir, lease):
+        """Gives it to another name, with that lease."""
+        return ("LOCK.PASS", self.key, self.owner, heir, max(1, math.ceil(lease)), "TOKEN", self.token)
+
+    def rests(self):
+        """Whether the lock has to stay taken for a while after this."""
+        return now() < self.rests_until
+
+    def leave(self):
+        """What ends it for good, whatever became of it: the rest of `at_least` goes to a name that nobody uses."""
+        if self.rests():
+            return self.handover(b"rest:" + self.owner[-250:], self.rests_until - now())
+        return ("LOCK.LEAVE", self.key, self.owner, "FOR", LEAVE_FOR)
