@@ -1,11 +1,16 @@
 package mortise;
 
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /** A lock that is held, until {@link #unlock} or until it is lost. */
 public final class Held implements AutoCloseable {
+    private static final long NEVER = Long.MIN_VALUE / 2;
+    private static final int MOST_OWNER = 255; // bytes
+
     private final Locks locks;
     private final String key;
     private final String owner;
@@ -18,6 +23,8 @@ public final class Held implements AutoCloseable {
     private volatile long token;
     private long until; // it is believed until then
     private long renewal; // when it is to be renewed
+    private boolean passing; // it is being passed on: nobody may believe in it
+    private long rests; // the lock stays taken until then: of atLeast
     private boolean upgrading; // the token may be another one than is known
     private boolean over; // unlocked or lost
     private volatile boolean wasLost;
@@ -27,8 +34,9 @@ public final class Held implements AutoCloseable {
         this.node = node;
         this.key = r.key;
         this.owner = owner;
-        this.lease = r.lease;
+        this.lease = r.lease();
         this.limit = Clock.now() + r.maxHold;
+        this.rests = r.atLeast == 0 ? NEVER : Clock.now() + r.atLeast;
         this.token = token;
     }
 
@@ -65,7 +73,7 @@ public final class Held implements AutoCloseable {
 
     public boolean isHeld() {
         Clock.look();
-        return locks.get(this::state);
+        return locks.get(() -> state() && !passing);
     }
 
     /** Completes when the lock is lost; never, where it is unlocked before. */
@@ -79,7 +87,11 @@ public final class Held implements AutoCloseable {
      * @throws LockException.Lost if it was lost before
      */
     public void unlock() {
-        CompletableFuture<Object> released = release();
+        settle(release());
+    }
+
+    /** Awaits what a release was answered, and tells a loss. */
+    void settle(CompletableFuture<Object> released) {
         if (released == null ? wasLost : isGone(released.join())) {
             throw new LockException.Lost(key);
         }
@@ -99,14 +111,92 @@ public final class Held implements AutoCloseable {
             }
             locks.job(+1);
             end();
-            return node.send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token).thenApply(reply -> {
+            CompletableFuture<Object> rest = rests > Clock.now() ? node.send(farewell()) : CompletableFuture.completedFuture(null);
+            return rest.thenCompose(reply -> reply == null ? sendRelease() : CompletableFuture.completedFuture(reply)).thenApply(reply -> {
                 if (reply instanceof LockException && !isGone(reply)) {
-                    locks.leave(key, owner);
+                    locks.tell(key, this::farewell);
                 }
                 locks.job(-1);
                 return reply;
             });
         });
+    }
+
+    /** Nothing has to rest, or what was revoked cannot. */
+    private CompletableFuture<Object> sendRelease() {
+        return locks.get(() -> {
+            rests = NEVER;
+            return node.send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token);
+        });
+    }
+
+    /** The words that end the lock for good, whatever became of it: the rest of atLeast goes to a name that nobody uses. */
+    private String[] farewell() {
+        long left = locks.get(() -> rests) - Clock.now();
+        if (left <= 0) {
+            return Locks.leaving(key, owner);
+        }
+        String rest = "rest:" + owner;
+        boolean fits = rest.getBytes(StandardCharsets.UTF_8).length <= MOST_OWNER;
+        return new String[] {"LOCK.PASS", key, owner, fits ? rest : "rest:" + locks.newName(null, null), "" + left, "TOKEN", "" + token};
+    }
+
+    /**
+     * Gives the lock to another name with that lease, and lets nobody in between. The new token: who knows it and the name, in whichever
+     * program, goes on with {@link Locks.Request#takeOver}. What the lock had of {@link Locks.Request#atLeast} ends.
+     *
+     * @throws LockException.Lost if it was lost before
+     * @throws LockException.Refused after which it is held as before
+     * @throws LockException.Unanswered where it is not known what became of it: then both names are given up
+     */
+    public long passTo(String owner, Duration lease) {
+        follow();
+        locks.job(+1);
+        try {
+            boolean held = locks.get(() -> passing = state());
+            if (!held) {
+                throw new LockException.Lost(key);
+            }
+            Object reply = node.send("LOCK.PASS", key, this.owner, owner, "" + Times.lease(lease), "TOKEN", "" + token).join();
+            return locks.get(() -> passed(reply, owner));
+        } finally {
+            locks.job(-1);
+        }
+    }
+
+    private long passed(Object reply, String heir) {
+        passing = false;
+        if (reply instanceof LockException.Refused refused && !isGone(reply)) { // it has changed nothing
+            renewal = Math.min(renewal, Clock.now());
+            locks.lookBy(renewal);
+            throw refused;
+        }
+        rests = NEVER;
+        if (reply instanceof Long passed) {
+            if (!over) {
+                end();
+            }
+            return passed;
+        }
+        lose();
+        if (reply instanceof LockException unknown && !isGone(reply)) {
+            locks.leave(key, heir);
+            throw unknown;
+        }
+        throw new LockException.Lost(key);
+    }
+
+    /** Keeps that many permits of a semaphore only, and is answered as {@link #release}. */
+    CompletableFuture<Object> keepPermits(int left) {
+        follow();
+        return locks.get(() -> !state() ? null
+            : node.send("LOCK.RELEASE", key, owner, "READ", "HOLDS", "" + left, "TOKEN", "" + token).thenApply(reply -> {
+                if (Long.valueOf(left).equals(reply)) {
+                    return reply;
+                }
+                locks.with(this::lose);
+                return null;
+            }));
     }
 
     /** Whether this reply proves that nothing is held: there is no such hold, or the key was overwritten. */
@@ -178,7 +268,7 @@ public final class Held implements AutoCloseable {
         if (!state()) {
             return Long.MAX_VALUE;
         }
-        if (sent >= renewal - lease / 12 && renewal < limit) {
+        if (sent >= renewal - lease / 12 && renewal < limit && !passing) {
             renewal = limit;
             long known = token;
             renew().thenAccept(reply -> locks.with(() -> renewed(sent, known, reply)));
@@ -199,7 +289,8 @@ public final class Held implements AutoCloseable {
             locks.refresh();
         } else if (reply instanceof Long now && (now == token || now == known || upgrading && now > token)) { // before an upgrade or after
             extend(sent);
-        } else {
+        } else { // gone, or revoked: then it shall be free
+            rests = NEVER;
             lose();
         }
         locks.lookBy(nextLook());
@@ -227,7 +318,7 @@ public final class Held implements AutoCloseable {
     private void lose() {
         if (!over) {
             wasLost = true;
-            locks.leave(key, owner);
+            locks.tell(key, this::farewell);
             end();
             lost.completeAsync(() -> null);
         }

@@ -39,6 +39,7 @@ public final class Locks implements AutoCloseable {
     private static final Duration LEASE = Duration.ofSeconds(30);
 
     final Client client;
+    final Others others = new Others(this);
     volatile boolean answered; // a server ever has
     final String uuid = UUID.randomUUID().toString();
     private final AtomicLong count = new AtomicLong();
@@ -85,6 +86,28 @@ public final class Locks implements AutoCloseable {
         return new ThreadLock.Pair(lock(key, lease), new ThreadLock(this, key, lease, true));
     }
 
+    /** The semaphore of that many permits on this key, with a lease of 30 s. All users of a key give the same limit. */
+    public Semaphore semaphore(String key, int limit) {
+        return semaphore(key, limit, LEASE);
+    }
+
+    public Semaphore semaphore(String key, int limit, Duration lease) {
+        return new Semaphore(this, key, limit, lease);
+    }
+
+    /**
+     * Lets all holds of the lock end with their leases: their holders learn of it at their next renewal, and nobody else gets in
+     * before. How long the last of them lasts at most; zero where nobody holds it.
+     */
+    public Duration revoke(String key) {
+        return others.holds(key).stream().map(hold -> revoke(key, (String) hold.get("owner"))).reduce(Duration.ZERO, Others::later);
+    }
+
+    /** The same with the hold of that owner, a name as LOCK.INFO shows it. */
+    public Duration revoke(String key, String owner) {
+        return others.revoke(key, owner);
+    }
+
     /** Unlocks what is held, ends what waits, and returns when the servers know, after 10 s at most. Closes the client. */
     @Override
     public void close() {
@@ -117,7 +140,11 @@ public final class Locks implements AutoCloseable {
         long lease = LEASE.toMillis();
         long wait = FOREVER;
         long maxHold = FOREVER;
+        long atLeast; // 0 for none
+        int permits = 1;
+        int limit; // of a semaphore; 0 for none
         String task;
+        String holder;
 
         private Request(String key) {
             this.key = key;
@@ -131,19 +158,19 @@ public final class Locks implements AutoCloseable {
 
         /** How long the lock outlives a holder that is gone: 30 s unless told, 3 ms at least. It is renewed at a third of that. */
         public Request lease(Duration lease) {
-            this.lease = leaseMillis(lease);
+            this.lease = Times.lease(lease);
             return this;
         }
 
         /** How long to queue for it; without limit unless told. A wait that has passed asks once. */
         public Request wait(Duration wait) {
-            this.wait = wait.isNegative() ? 0 : millis(wait);
+            this.wait = wait.isNegative() ? 0 : Times.millis(wait);
             return this;
         }
 
         /** How long it is held in all, 1 ms at least: it is lost then, however healthy everything is. */
         public Request maxHold(Duration maxHold) {
-            this.maxHold = atLeast("maxHold", 1, maxHold);
+            this.maxHold = Times.atLeast("maxHold", 1, maxHold);
             return this;
         }
 
@@ -151,6 +178,44 @@ public final class Locks implements AutoCloseable {
         public Request task(String task) {
             this.task = task;
             return this;
+        }
+
+        /** A name for people to read, as LOCK.INFO shows it: a part of the name under which the lock is held. Without ##. */
+        public Request holder(String holder) {
+            if (holder.isEmpty() || holder.contains("##")) {
+                throw new IllegalArgumentException("holder must be a name without ##, got \"" + holder + '"');
+            }
+            this.holder = holder;
+            return this;
+        }
+
+        /**
+         * Has the lock stay taken for that long after its grant, however early it is unlocked. A shorter lease is raised to it, so that
+         * this holds where the program dies, too.
+         */
+        public Request atLeast(Duration atLeast) {
+            this.atLeast = Times.atLeast("atLeast", Times.LEAST_LEASE, atLeast);
+            return this;
+        }
+
+        /**
+         * Goes on with a lock that was passed on to the name {@code owner} by that token: see {@link Held#passTo}. Of several that
+         * try, one gets it.
+         *
+         * @throws LockException.Lost if the lock is not held by that, or not any more
+         */
+        public Held takeOver(String owner, long token) throws InterruptedException {
+            job(+1);
+            try {
+                return others.takeOver(this, owner, token);
+            } finally {
+                job(-1);
+            }
+        }
+
+        /** Its lease, in ms. */
+        long lease() {
+            return Math.max(lease, atLeast);
         }
 
         /**
@@ -189,8 +254,11 @@ public final class Locks implements AutoCloseable {
     /** Asks once, under a name that was never used before: what becomes of it is known, or the name is left. */
     private Held attempt(Request r, long left) throws InterruptedException {
         Node node = node(r.key);
-        String owner = newName(r.task);
-        var words = new ArrayList<>(List.of(r.read ? "LOCK.RLOCK" : "LOCK.WLOCK", r.key, owner, "" + r.lease, "HOLDS", "1"));
+        String owner = newName(r.task, r.holder);
+        var words = new ArrayList<>(List.of(r.read ? "LOCK.RLOCK" : "LOCK.WLOCK", r.key, owner, "" + r.lease(), "HOLDS", "" + r.permits));
+        if (r.limit > 0) {
+            words.addAll(List.of("LIMIT", "" + r.limit));
+        }
         long sent = Clock.now();
         try {
             Node.Answer answer = node.ask(words, owner, left, r.interruptible);
@@ -200,16 +268,21 @@ public final class Locks implements AutoCloseable {
             var held = new Held(this, node, r, owner, answer.token());
             held.extend(Math.max(sent, answer.begun()));
             held.confirm(r.interruptible);
-            if (!get(() -> hold(held))) {
-                throw new LockException.Closed();
-            }
-            return held;
+            return start(held);
         } catch (LockException.Busy | LockException.Refused e) {
             throw e; // it has changed nothing
         } catch (RuntimeException | InterruptedException e) {
             leave(r.key, owner);
             throw e;
         }
+    }
+
+    /** Makes the lock the caller's, if the locks are not closed. */
+    Held start(Held held) {
+        if (!get(() -> hold(held))) {
+            throw new LockException.Closed();
+        }
+        return held;
     }
 
     private boolean hold(Held held) {
@@ -231,9 +304,11 @@ public final class Locks implements AutoCloseable {
         }
     }
 
-    String newName(String task) {
+    /** A name that nobody has had. */
+    String newName(String task, String holder) {
         String number = Long.toString(count.incrementAndGet(), 36);
-        return task == null ? uuid + ":" + number : task + "##" + uuid.substring(0, 13) + number;
+        String own = (holder == null ? "" : holder + ":") + (task == null ? uuid + ":" : uuid.substring(0, 13)) + number;
+        return task == null ? own : task + "##" + own;
     }
 
     /** Renews what is due, all of one server together, and notices what is lost; looks once a second at least. */
@@ -264,21 +339,30 @@ public final class Locks implements AutoCloseable {
 
     /** Says, until it is answered, that nothing is wanted under that name any more. */
     void leave(String key, String owner) {
-        job(+1);
-        janitor.execute(() -> leave(key, owner, FIRST_PAUSE));
+        tell(key, () -> leaving(key, owner));
     }
 
-    private void leave(String key, String owner, long pause) {
-        CompletableFuture<Object> left;
+    static String[] leaving(String key, String owner) {
+        return new String[] {"LOCK.LEAVE", key, owner, "FOR", AWAY};
+    }
+
+    /** Repeats a command, as it has to be each time, until it is answered. */
+    void tell(String key, Supplier<String[]> words) {
+        job(+1);
+        janitor.execute(() -> tell(key, words, FIRST_PAUSE));
+    }
+
+    private void tell(String key, Supplier<String[]> words, long pause) {
+        CompletableFuture<Object> told;
         try {
-            left = node(key).send("LOCK.LEAVE", key, owner, "FOR", AWAY);
+            told = node(key).send(words.get());
         } catch (LockException e) {
-            left = CompletableFuture.completedFuture(e);
+            told = CompletableFuture.completedFuture(e);
         }
-        left.thenAccept(reply -> {
+        told.thenAccept(reply -> {
             if (reply instanceof LockException e && e.passes() && !isStopped()) {
                 refresh();
-                janitor.schedule(() -> leave(key, owner, Math.min(2 * pause, LAST_PAUSE)), pause, TimeUnit.MILLISECONDS);
+                janitor.schedule(() -> tell(key, words, Math.min(2 * pause, LAST_PAUSE)), pause, TimeUnit.MILLISECONDS);
             } else {
                 job(-1);
             }
@@ -331,24 +415,6 @@ public final class Locks implements AutoCloseable {
             run.run();
             return null;
         });
-    }
-
-    /** Of a shorter lease nothing would be left to believe in, after {@link Held#extend} has taken away what clocks may differ by. */
-    static long leaseMillis(Duration lease) {
-        return atLeast("lease", 3, lease);
-    }
-
-    /** Refuses a time by which no lock could be held, such as a computed one that has passed. */
-    private static long atLeast(String name, long least, Duration given) {
-        if (given.compareTo(Duration.ofMillis(least)) < 0) {
-            throw new IllegalArgumentException(name + " must be at least " + least + " ms, got " + given);
-        }
-        return millis(given);
-    }
-
-    /** Rounded up: a wait of 0 would be none. */
-    private static long millis(Duration d) {
-        return d.compareTo(Duration.ofMillis(FOREVER)) < 0 ? d.plusNanos(999_999).toMillis() : FOREVER;
     }
 
     static Thread daemon(String name, Runnable run) {

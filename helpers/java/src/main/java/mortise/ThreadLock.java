@@ -38,7 +38,7 @@ public final class ThreadLock implements Lock {
     ThreadLock(Locks locks, String key, Duration lease, boolean read) {
         this.locks = locks;
         this.key = key;
-        this.lease = Locks.leaseMillis(lease);
+        this.lease = Times.lease(lease);
         this.read = read;
     }
 
@@ -68,7 +68,7 @@ public final class ThreadLock implements Lock {
      * that it has.
      */
     public boolean tryLock(long wait, long lease, TimeUnit unit) throws InterruptedException {
-        long longest = lease == -1 ? Locks.FOREVER : Locks.leaseMillis(Duration.ofNanos(unit.toNanos(lease)));
+        long longest = lease == -1 ? Locks.FOREVER : Times.lease(Duration.ofNanos(unit.toNanos(lease)));
         return take(millis(wait, unit), longest, true);
     }
 

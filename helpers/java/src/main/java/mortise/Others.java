@@ -1,0 +1,87 @@
+package mortise;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+
+/** What is asked of locks that others hold. */
+final class Others {
+    /** For how long a server that does not answer is asked again, in ms. */
+    private static final long PATIENCE = 10_000;
+
+    private final Locks locks;
+
+    Others(Locks locks) {
+        this.locks = locks;
+    }
+
+    /** What the server says of those who hold the lock. */
+    List<Map<String, Object>> holds(String key) {
+        Object reply = ask("LOCK.INFO", key, "COUNT", "" + Integer.MAX_VALUE);
+        return reply == null ? List.of()
+            : ((List<?>) Node.fields((List<?>) reply).get("holds")).stream().map(hold -> Node.fields((List<?>) hold)).toList();
+    }
+
+    Duration revoke(String key, String owner) {
+        return ask("LOCK.REVOKE", key, owner) instanceof Long left ? Duration.ofMillis(left) : Duration.ZERO;
+    }
+
+    static Duration later(Duration one, Duration other) {
+        return one.compareTo(other) < 0 ? other : one;
+    }
+
+    private Object ask(String... words) {
+        Object reply = locks.node(words[1]).send(words).join();
+        if (reply instanceof LockException e) {
+            locks.refresh();
+            throw e;
+        }
+        return reply;
+    }
+
+    /** Asks again where the answer was lost: nobody works under the new name before, so the hold that it may have is renewed. */
+    Held takeOver(Locks.Request r, String owner, long token) throws InterruptedException {
+        String heir = locks.newName(r.task, r.holder);
+        long end = Clock.now() + PATIENCE;
+        boolean known = false;
+        try {
+            for (long pause = Locks.FIRST_PAUSE; ; pause = Math.min(2 * pause, Locks.LAST_PAUSE)) {
+                boolean first = pause == Locks.FIRST_PAUSE;
+                long sent = Clock.now();
+                Node node = locks.node(r.key);
+                Object reply = Node.await(node.send("LOCK.PASS", r.key, owner, heir, "" + r.lease(), "TOKEN", "" + token), PATIENCE, true);
+                if (reply == null && !first) {
+                    sent = Clock.now();
+                    reply = Node.await(node.send("LOCK.RENEW", r.key, heir, "" + r.lease()), PATIENCE, true);
+                }
+                if (reply instanceof Long granted) {
+                    var held = new Held(locks, node, r, heir, granted);
+                    held.extend(sent);
+                    known = true;
+                    return start(held, heir);
+                }
+                known = first && !(reply instanceof LockException.Unanswered);
+                if (!(reply instanceof LockException e)) {
+                    throw new LockException.Lost(r.key);
+                } else if (!e.passes() || locks.isClosing() || Clock.now() > end) {
+                    throw e;
+                }
+                locks.refresh();
+                Thread.sleep(pause);
+            }
+        } finally {
+            if (!known) {
+                locks.leave(r.key, heir);
+            }
+        }
+    }
+
+    private Held start(Held held, String heir) {
+        try {
+            return locks.start(held);
+        } catch (LockException.Closed e) {
+            locks.leave(held.key(), heir);
+            throw e;
+        }
+    }
+}

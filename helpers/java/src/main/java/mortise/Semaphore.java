@@ -1,0 +1,169 @@
+package mortise;
+
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * Permits that are out at the same time, in all programs together, with the methods of {@link java.util.concurrent.Semaphore}. It is
+ * always fair, and nobody overtakes the queue, except that {@link #tryAcquire()} does not wait. As there, any thread may give back
+ * what another one has taken from this object; more than was taken cannot be given back.
+ *
+ * <p>A permit is a shared hold with a lease that is renewed: those of a program that dies come back. What was lost meanwhile is told by
+ * {@link LockException.Lost} when it is given back.
+ */
+public final class Semaphore {
+    /** What one acquisition took. */
+    private record Taken(Held held, int permits) {}
+
+    private final Locks locks;
+    private final String key;
+    private final int limit;
+    private final long lease;
+    private final ReentrantLock mutex = new ReentrantLock();
+    private final ArrayDeque<Taken> taken = new ArrayDeque<>(); // the last first; under the mutex
+
+    Semaphore(Locks locks, String key, int limit, Duration lease) {
+        if (limit < 1) {
+            throw new IllegalArgumentException("limit must be at least 1, got " + limit);
+        }
+        this.locks = locks;
+        this.key = key;
+        this.limit = limit;
+        this.lease = Times.lease(lease);
+    }
+
+    public void acquire() throws InterruptedException {
+        acquire(1);
+    }
+
+    /** Takes that many at once, or none. */
+    public void acquire(int permits) throws InterruptedException {
+        take(permits, Locks.FOREVER, true);
+    }
+
+    public void acquireUninterruptibly() {
+        acquireUninterruptibly(1);
+    }
+
+    public void acquireUninterruptibly(int permits) {
+        takeUninterrupted(permits, Locks.FOREVER);
+    }
+
+    public boolean tryAcquire() {
+        return tryAcquire(1);
+    }
+
+    public boolean tryAcquire(int permits) {
+        return takeUninterrupted(permits, 0);
+    }
+
+    public boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
+        return tryAcquire(1, timeout, unit);
+    }
+
+    public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
+        return take(permits, timeout <= 0 ? 0 : Math.min(Locks.FOREVER, Math.max(1, unit.toMillis(timeout))), true);
+    }
+
+    private boolean takeUninterrupted(int permits, long wait) {
+        try {
+            return take(permits, wait, false);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e); // is not thrown
+        }
+    }
+
+    private boolean take(int permits, long wait, boolean interruptible) throws InterruptedException {
+        if (interruptible && Thread.interrupted()) {
+            throw new InterruptedException();
+        }
+        Locks.Request request = request(permits);
+        request.wait = wait;
+        request.interruptible = interruptible;
+        try {
+            Held held = request.acquire();
+            mutex.lock();
+            taken.push(new Taken(held, permits));
+            mutex.unlock();
+            return true;
+        } catch (LockException.Busy e) {
+            return false;
+        }
+    }
+
+    private Locks.Request request(int permits) {
+        if (permits < 1 || permits > limit) {
+            throw new IllegalArgumentException("permits must be between 1 and the limit of " + limit + ", got " + permits);
+        }
+        Locks.Request request = locks.take(key).read();
+        request.lease = lease;
+        request.permits = permits;
+        request.limit = limit;
+        return request;
+    }
+
+    /**
+     * A request for that many permits with all that a {@link Locks.Request} has. What it answers is given back by
+     * {@link Held#unlock}, and not by {@link #release}.
+     */
+    public Locks.Request take(int permits) {
+        return request(permits);
+    }
+
+    public void release() {
+        release(1);
+    }
+
+    /**
+     * Gives back that many of what this object has taken.
+     *
+     * @throws LockException.Lost if some of these were lost meanwhile
+     * @throws IllegalMonitorStateException if there are not as many
+     */
+    public void release(int permits) {
+        var released = new ArrayList<Runnable>();
+        mutex.lock(); // until all is sent: of two that give back parts of the same, the later one leaves less
+        try {
+            if (permits < 1 || permits > taken.stream().mapToInt(Taken::permits).sum()) {
+                throw new IllegalMonitorStateException("of the semaphore " + key + " not " + permits + " permits are held here");
+            }
+            for (int left = permits; left > 0; ) {
+                Taken last = taken.pop();
+                int kept = Math.max(0, last.permits - left);
+                if (kept > 0) {
+                    taken.push(new Taken(last.held, kept));
+                }
+                var answer = kept > 0 ? last.held.keepPermits(kept) : last.held.release();
+                released.add(() -> last.held.settle(answer));
+                left -= last.permits;
+            }
+        } finally {
+            mutex.unlock();
+        }
+        LockException.Lost lost = null;
+        for (Runnable settle : released) {
+            try {
+                settle.run();
+            } catch (LockException.Lost e) {
+                lost = e;
+            }
+        }
+        if (lost != null) {
+            throw lost;
+        }
+    }
+
+    /** How many permits nobody has now, anywhere. Asks the server. */
+    public int availablePermits() {
+        long out = locks.others.holds(key).stream().mapToLong(hold -> (Long) hold.get("read")).sum();
+        return (int) Math.max(0, limit - out);
+    }
+
+    @Override
+    public String toString() {
+        return "Semaphore[" + key + ", limit " + limit + "]";
+    }
+}

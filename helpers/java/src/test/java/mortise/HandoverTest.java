@@ -1,0 +1,215 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import mortise.LocksTest.Via;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** Locks that change hands: passed on, taken back, kept for a while after the work; permits; and who people see there. */
+@Timeout(120)
+class HandoverTest {
+    private static final Duration MINUTE = Duration.ofMinutes(1);
+
+    private final TestServer server = new TestServer();
+    private final ArrayList<Locks> open = new ArrayList<>();
+
+    private Locks locks(Via via) {
+        var locks = new Locks(via.connect(server.port));
+        open.add(locks);
+        return locks;
+    }
+
+    @AfterEach
+    void stop() {
+        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
+        server.close();
+    }
+
+    private List<Map<String, Object>> holds(String key) {
+        var info = (List<?>) server.run("LOCK.INFO", key);
+        return info == null ? List.of() : ((List<?>) info.get(info.indexOf("holds") + 1)).stream().map(hold -> Node.fields((List<?>) hold)).toList();
+    }
+
+    private String owner(String key) {
+        assertEquals(1, holds(key).size());
+        return (String) holds(key).get(0).get("owner");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_passed_on_and_one_of_two_runners_takes_it_over(Via via) throws Exception {
+        var locks = locks(via);
+        Held enqueued = locks.take("import").acquire();
+        long token = enqueued.passTo("job:7", Duration.ofMinutes(10));
+        assertTrue(token > enqueued.token());
+        assertFalse(enqueued.isHeld() || enqueued.lost().isDone());
+        enqueued.unlock(); // is no error, and changes nothing
+        assertEquals("job:7", owner("import"));
+        Held runner = locks.take("import").takeOver("job:7", token);
+        assertTrue(runner.isHeld() && runner.token() > token);
+        assertThrows(LockException.Lost.class, () -> locks.take("import").takeOver("job:7", token));
+        runner.unlock();
+        assertTrue(server.isFree("import"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void what_was_taken_over_is_renewed(Via via) throws Exception {
+        var locks = locks(via);
+        long token = locks.take("job").acquire().passTo("queue", MINUTE);
+        Held runner = locks.take("job").lease(Duration.ofMillis(600)).takeOver("queue", token);
+        long before = server.calls("lock.renew") + server.calls("LOCK.RENEW");
+        eventually("it is renewed", () -> server.calls("lock.renew") + server.calls("LOCK.RENEW") >= before + 4);
+        runner.unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_that_nobody_may_be_given_stays_held_and_renewed(Via via) throws Exception {
+        Held held = locks(via).take("job").lease(Duration.ofMillis(900)).acquire();
+        server.run("LOCK.LEAVE", "job", "gone", "FOR", "60000");
+        assertEquals("LEFT", assertThrows(LockException.Refused.class, () -> held.passTo("gone", MINUTE)).code());
+        long before = server.calls("lock.renew") + server.calls("LOCK.RENEW");
+        eventually("it is renewed", () -> server.calls("lock.renew") + server.calls("LOCK.RENEW") >= before + 4);
+        held.unlock();
+        assertThrows(LockException.Lost.class, () -> held.passTo("queue", MINUTE));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_pass_that_is_not_answered_leaves_both_names(Via via) throws Exception {
+        Held held = locks(via).take("job").acquire();
+        try (var frozen = server.freeze()) {
+            assertThrows(LockException.Unanswered.class, () -> held.passTo("unheard", MINUTE));
+        }
+        held.lost().get(10, TimeUnit.SECONDS);
+        eventually("it is free", () -> server.isFree("job"));
+        eventually("the name is left", () -> {
+            try {
+                return server.run("LOCK.ACQUIRE", "job", "unheard", "1") == null;
+            } catch (RuntimeException e) {
+                return e.getMessage().startsWith("LEFT");
+            }
+        });
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_unlocked_early_stays_taken_until_its_least_time_is_over(Via via) throws Exception {
+        var locks = locks(via);
+        try (Held held = locks.take("report").atLeast(Duration.ofMillis(500)).holder("billing-7").acquire()) {
+            assertTrue(owner("report").startsWith("billing-7:"));
+        }
+        assertTrue(owner("report").startsWith("rest:billing-7:"));
+        assertThrows(LockException.Busy.class, () -> locks.take("report").wait(Duration.ZERO).acquire());
+        locks.take("report").acquire().unlock();
+        assertTrue(server.isFree("report"));
+        assertThrows(IllegalArgumentException.class, () -> locks.take("report").holder("a##b"));
+        assertThrows(IllegalArgumentException.class, () -> locks.take("report").atLeast(Duration.ZERO));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void at_least_outlives_the_program_and_its_close(Via via) throws Exception {
+        var locks = locks(via);
+        locks.take("report").atLeast(MINUTE).lease(Duration.ofSeconds(1)).acquire();
+        assertTrue((Long) holds("report").get(0).get("lease") > 50_000);
+        locks.close();
+        assertTrue(owner("report").startsWith("rest:"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_holder_whose_lock_is_revoked_learns_of_it_at_its_next_renewal_and_leaves(Via via) throws Exception {
+        var locks = locks(via);
+        for (long atLeast : new long[] {3, 1500}) {
+            Held held = locks.take("stock").lease(Duration.ofMillis(1200)).atLeast(Duration.ofMillis(atLeast)).acquire();
+            assertEquals(Duration.ZERO, locks.revoke("stock", "nobody"));
+            Duration left = locks.revoke("stock", owner("stock"));
+            assertTrue(left.toMillis() > 0 && left.toMillis() <= 1500);
+            held.lost().get(60, TimeUnit.SECONDS);
+            eventually("it is free", () -> server.isFree("stock"));
+            assertThrows(LockException.Lost.class, held::unlock);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void what_was_revoked_is_free_when_it_is_unlocked_in_spite_of_at_least(Via via) throws Exception {
+        var locks = locks(via);
+        Held held = locks.take("report").atLeast(MINUTE).acquire();
+        assertTrue(locks.revoke("report").toSeconds() >= 50);
+        assertEquals(Duration.ZERO, locks.revoke("other"));
+        held.unlock();
+        assertTrue(server.isFree("report"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void never_more_are_inside_than_there_are_permits_whatever_each_takes(Via via) throws Exception {
+        var pool = locks(via).semaphore("pool", 5);
+        var inside = new AtomicInteger();
+        var most = new AtomicInteger();
+        var tasks = new ArrayList<java.util.concurrent.FutureTask<Void>>();
+        for (int i = 0; i < 20; i++) {
+            int permits = 1 + i % 3;
+            tasks.add(LocksTest.start(() -> {
+                pool.acquire(permits);
+                most.accumulateAndGet(inside.addAndGet(permits), Math::max);
+                Thread.sleep(1);
+                inside.addAndGet(-permits);
+                pool.release(permits);
+                return null;
+            }));
+        }
+        for (var task : tasks) {
+            task.get();
+        }
+        assertTrue(most.get() <= 5 && most.get() >= 4, "" + most);
+        assertEquals(5, pool.availablePermits());
+        assertTrue(server.isFree("pool"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void permits_are_given_back_one_by_one_and_what_is_not_there_is_waited_for(Via via) throws Exception {
+        var locks = locks(via);
+        var pool = locks.semaphore("pool", 3);
+        assertTrue(pool.tryAcquire(3));
+        assertFalse(pool.tryAcquire() || pool.tryAcquire(10, TimeUnit.MILLISECONDS));
+        var waiting = LocksTest.start(() -> {
+            pool.acquire(2);
+            return null;
+        });
+        eventually("it waits", () -> server.waiters("pool") == 1);
+        pool.release();
+        assertEquals(1, pool.availablePermits());
+        assertFalse(pool.tryAcquire(), "it got past another who waits");
+        pool.release();
+        waiting.get();
+        assertEquals(0, pool.availablePermits());
+        pool.release(3);
+        assertTrue(server.isFree("pool"));
+        assertThrows(IllegalMonitorStateException.class, pool::release);
+        for (int wrong : new int[] {0, -1, 4}) {
+            assertThrows(IllegalArgumentException.class, () -> pool.tryAcquire(wrong));
+        }
+        assertThrows(IllegalArgumentException.class, () -> locks.semaphore("pool", 0));
+        pool.acquireUninterruptibly();
+        server.run("DEL", "pool");
+        assertThrows(LockException.Lost.class, pool::release);
+    }
+}
