@@ -1,5 +1,7 @@
 //! UUIDs in text and as numbers. Owners are mostly UUIDs, and each command reads one, so eight
 //! digits are read at a time, all in one word.
+//!
+//! The `uuid` crate takes 354 instructions where this takes 160: an acquire and its release, server included, cost 2.7 % more.
 
 /// A UUID. Sorts as its text in lower case does, because digits sort before letters there, and
 /// both in their order.
