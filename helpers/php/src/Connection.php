@@ -141,7 +141,12 @@ final class Connection
     private static function predis(\Predis\ClientInterface $model, float $timeout): \Predis\Client
     {
         $node = $model->getConnection();
-        if (method_exists($node, 'getMaster')) { // of Sentinel's, or of a primary with replicas: it says who is the primary now
+        if (method_exists($node, 'querySentinel')) { // asked anew, in a copy: the application's own keeps what it knows
+            $node = clone $node;
+            $node->getSentinelConnection()->disconnect(); // which a process may have inherited
+            $node->querySentinel();
+        }
+        if (method_exists($node, 'getMaster')) {
             $node = $node->getMaster();
         }
         if (!$node instanceof \Predis\Connection\NodeConnectionInterface) {

@@ -65,6 +65,15 @@ final class ReadmeTest extends TestCase
         }
     }
 
+    public function testWhereTheMachinesUptimeCannotBeReadLocksWorkByAnotherClock(): void
+    {
+        $code = str_replace('6379', (string) self::$server->port, self::blocks('php')[0]) . "echo Mortise\\Clock::error();\n";
+        file_put_contents(self::$project . '/stock.php', $code);
+        $places = implode(':', [self::$project, dirname(__DIR__)]);
+        $this->assertStringEndsWith("\n0", self::shell([PHP_BINARY, '-d', "open_basedir=$places", 'stock.php']));
+        $this->assertStringEndsWith("\n10", self::shell([PHP_BINARY, 'stock.php']));
+    }
+
     public function testTheLicencesAreThoseOfTheRepository(): void
     {
         foreach (['LICENSE-MIT', 'LICENSE-APACHE'] as $file) {

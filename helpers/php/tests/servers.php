@@ -52,7 +52,8 @@ final class Server
     private $process;
     private int $tester;
 
-    public function __construct(private readonly array $options = [])
+    /** @param ?string $sentinel what a Sentinel is told, in place of a server with the module */
+    public function __construct(private readonly array $options = [], private readonly ?string $sentinel = null)
     {
         $this->port = claimPort();
         $this->tester = getmypid();
@@ -63,9 +64,13 @@ final class Server
     public function start(): void
     {
         $module = getenv('MORTISE_MODULE') ?: dirname(__DIR__, 3) . '/target/release/libmortise.so';
+        $arguments = ['--port', $this->port, '--bind', '127.0.0.1', '--save', '', '--dir', $this->folder, '--loadmodule', $module, ...$this->options];
+        if ($this->sentinel !== null) {
+            file_put_contents("$this->folder/sentinel.conf", "port $this->port\nbind 127.0.0.1\ndir $this->folder\n$this->sentinel\n");
+            $arguments = ["$this->folder/sentinel.conf", '--sentinel'];
+        }
         $this->process = proc_open(
-            [getenv('MORTISE_SERVER') ?: 'redis-server', '--port', $this->port, '--bind', '127.0.0.1', '--save', '', '--dir', $this->folder,
-                '--loadmodule', $module, ...$this->options],
+            [getenv('MORTISE_SERVER') ?: 'redis-server', ...$arguments],
             [['file', '/dev/null', 'r'], ['file', '/dev/null', 'w'], ['file', '/dev/null', 'w']],
             $pipes,
         );
@@ -129,18 +134,10 @@ final class Server
 
     public function kill(): void
     {
-        proc_terminate($this->process, SIGKILL);
-        proc_close($this->process);
-    }
-
-    public function freeze(): void
-    {
-        proc_terminate($this->process, SIGSTOP);
-    }
-
-    public function thaw(): void
-    {
-        proc_terminate($this->process, SIGCONT);
+        if (is_resource($this->process)) {
+            proc_terminate($this->process, SIGKILL);
+            proc_close($this->process);
+        }
     }
 
     public function __destruct()
