@@ -36,9 +36,14 @@ final class TrapsTest extends TestCase
             $impatient->setOption(\Redis::OPT_READ_TIMEOUT, 0.2);
         }
         $before = self::$server->calls('acquire');
-        $waiting = new Child(fn () => (new Locks($impatient))->lock('stock')->acquire(60)->held());
+        $waiting = new Child(function () use ($impatient) {
+            ini_set('default_socket_timeout', '1');
+            $locks = new Locks($impatient);
+            $locks->holders('any'); // a command that has to be answered in two seconds
+            return $locks->lock('stock')->acquire(60)->held();
+        });
         eventually(fn () => self::$server->waiters() === 1);
-        usleep(800_000); // four read time-outs long
+        usleep(2_500_000);
         self::$server->vacate('stock');
         $this->assertTrue($waiting->result());
         $this->assertSame($before + 1, self::$server->calls('acquire'));
@@ -151,6 +156,38 @@ final class TrapsTest extends TestCase
         eventually(fn () => !$hold->held());
         $this->relay->tell('pass');
         $this->assertLost($hold->release(...));
+    }
+
+    /** @dataProvider libraries */
+    public function testARefreshThatIsAnsweredAfterTheDeadlineIsALossAndLeaves(string $library): void
+    {
+        $hold = $this->far($library)->lock('stock', lease: 0.6)->acquire();
+        $this->relay->tell('hold replies');
+        $answer = new Child(function () {
+            usleep(1_200_000);
+            $this->relay->tell('pass');
+        });
+        $this->assertLost(fn () => $hold->refresh(60));
+        $this->assertFalse($hold->held());
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+        $answer->result();
+    }
+
+    /** @dataProvider libraries */
+    public function testAServerThatIsNoPrimaryAnyMoreIsLeftForTheOneThatIs(string $library): void
+    {
+        $next = new Server();
+        $primary = self::$server;
+        $locks = new Locks(function () use (&$primary, $library) {
+            return $primary->client($library);
+        });
+        $locks->holders('any');
+        self::$server->ask('REPLICAOF', '127.0.0.1', (string) $next->port);
+        $primary = $next;
+        $hold = $locks->lock('stock')->acquire(60);
+        $this->assertCount(1, (new Locks($next->phpredis()))->holders('stock'));
+        $hold->release();
+        self::$server->ask('REPLICAOF', 'NO', 'ONE');
     }
 
     /** @dataProvider libraries */
