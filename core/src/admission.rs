@@ -3,7 +3,7 @@
 //! The live lock, a replica that applies effects, the decoder, code that guesses whether a hand-off is possible, and the
 //! search for deadlocks ask here.
 //!
-//! A limit is a matter between one request and the holds that it meets. The lock keeps none.
+//! A limit belongs to the request. The lock stores none.
 
 use crate::request::{AcquireError, Busy, Terms};
 use crate::stake::Stake;

@@ -8,11 +8,11 @@
 //! **Time.** A deadline on one machine's boot-time clock means nothing on another, and the wall
 //! clocks of two machines may be hours apart. So a stamp carries the boot id, the machine, the
 //! boot-time clock and the wall clock of the writer, a hold carries what was left of its lease, and
-//! [`Arrival`] says which of these the reader may trust.
+//! [`Arrival`] decides which of these the reader may trust.
 //!
-//! **Versions.** 1 does not tell the machine. 2 does. 3 is 2, and a byte at the end of each hold says
-//! whether it is revoked (1) or not (0). It is written only where a hold is revoked: servers of
-//! different versions understand each other until somebody revokes.
+//! **Versions.** 1 lacks the machine, 2 has it. 3 adds a byte at the end of each hold: 1 if the hold is revoked, 0 if not. The
+//! encoder writes 3 only where a hold is revoked, so servers of different versions understand each other until somebody
+//! revokes.
 
 mod effect;
 mod error;
@@ -109,7 +109,7 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
     }
 }
 
-/// The fact that `bytes` tell and the `last` token of the server that wrote them.
+/// The fact in `bytes`, and the `last` token of the server that wrote them.
 ///
 /// # Errors
 /// [`DecodeError`] for anything but the bytes of an effect.
@@ -156,7 +156,7 @@ pub fn stamp_of_lock(bytes: &[u8]) -> Option<Stamp> {
     stamp.ok().map(|written| written.stamp)
 }
 
-/// When and where the bytes of an effect were written; `None` if they do not tell.
+/// When and where the bytes of an effect were written; `None` if unknown.
 pub fn stamp_of_effect(bytes: &[u8]) -> Option<Stamp> {
     let mut input = Reader::versioned(bytes).ok()?;
     input.last_token().ok()?;

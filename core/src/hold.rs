@@ -40,7 +40,7 @@ impl Store {
         }
     }
 
-    /// What the read counts of all add up to that hold at `now`.
+    /// The sum of the read counts of all that hold at `now`.
     pub(crate) fn live_reads(&self, now: Instant) -> u64 {
         match self {
             Self::Free => 0,
@@ -156,8 +156,8 @@ impl Store {
         }
     }
 
-    /// Removes up to `few` of the holds whose lease is over, each told to `ended`. But where more
-    /// are over, and one is left at most, it keeps that one and lets go of the others in one piece.
+    /// Removes up to `few` of the holds whose lease is over, and passes each to `ended`. But if more are over and at most one
+    /// is left, it keeps that one and returns the others in one piece.
     pub(crate) fn drop_over(
         &mut self,
         now: Instant,
@@ -187,7 +187,7 @@ impl Store {
         None
     }
 
-    /// Lets go of all holds. What several leave is not dropped yet.
+    /// Removes all holds. Those of several readers are returned, because dropping them takes time.
     pub(crate) fn clear(&mut self) -> Option<Box<Remains>> {
         match std::mem::take(self) {
             Self::Free | Self::One(..) => None,
@@ -217,7 +217,7 @@ impl Store {
         }
     }
 
-    /// The hold of the first owner in byte order, which tells for all whether they are readers.
+    /// The hold of the first owner in byte order. It shows the mode of all.
     pub(crate) fn first(&self) -> Option<Stake> {
         match self {
             Self::Free => None,
@@ -287,7 +287,7 @@ impl Store {
         }
     }
 
-    /// Bytes allocated outside the lock itself, as far as they can be told.
+    /// Bytes allocated outside the lock itself, as far as they can be known.
     pub(crate) fn heap_size(&self) -> usize {
         match self {
             Self::Free => 0,

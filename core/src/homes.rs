@@ -1,4 +1,5 @@
-//! Databases that SWAPDB moves: a million names stay as they are when two databases change places.
+//! Databases that SWAPDB moves. A key remembers the home of its database, so a million keys stay as they are when two databases
+//! change places.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,13 +1,11 @@
-//! Which lock's lease runs out next.
+//! Locks in the order in which their leases end.
 //!
-//! A ring of buckets, each 32 ms wide, covers the next four minutes; what ends later waits in a
-//! sorted map of buckets that move into the ring as time passes. A bucket is a doubly linked list
-//! through a slab, so that inserting and removing is O(1) within the ring and O(log buckets)
-//! beyond it, and a release leaves nothing behind. Unlike the hierarchical wheels of Varghese and
-//! Lauck (1987) nothing cascades entry by entry: a million leases that end together are never
-//! touched before they end.
+//! A ring of buckets, each 32 ms wide, covers the next four minutes. Later deadlines lie in a sorted map of buckets, which move
+//! into the ring as time passes. A bucket is a doubly linked list through a slab. So an insert or a remove is O(1) within the
+//! ring and O(log buckets) beyond it, and a release leaves nothing behind. Unlike in the hierarchical wheels of Varghese and
+//! Lauck (1987), no entry cascades: a million leases that end together are not touched before they end.
 //!
-//! An order that is one of many has its buckets in the sorted map alone while it has few entries.
+//! A sparse order keeps its buckets in the sorted map alone while it has few entries.
 
 mod strays;
 mod tables;
@@ -88,7 +86,7 @@ impl<K> LeaseOrder<K> {
     /// Bytes an entry takes beside what its key has allocated.
     pub const ENTRY_SIZE: usize = Slab::<Entry<K>>::SLOT_SIZE;
 
-    /// Nothing to run out.
+    /// An order without entries.
     pub const fn new() -> Self {
         Self::with(false)
     }
@@ -196,7 +194,7 @@ impl<K> LeaseOrder<K> {
     }
 
     /// An entry whose deadline has passed, by up to 32 ms or the time since the last call. The
-    /// caller removes or reschedules it; until then the same one is answered again.
+    /// caller removes or reschedules it; until then each call returns the same one.
     pub fn due(&mut self, now: Instant) -> Option<(LeaseId, &K)> {
         let (id, key) = self.due_mut(now)?;
         Some((id, key))
@@ -210,7 +208,7 @@ impl<K> LeaseOrder<K> {
         Some((LeaseId::of(id), &mut self.entries[id].key))
     }
 
-    /// The moment before which [`Self::due`] answers nothing; `None` if there is no entry.
+    /// Before this moment [`Self::due`] returns nothing; `None` if there is no entry.
     pub fn next_due(&self) -> Option<Instant> {
         let first = self.buckets.first()?;
         Some(Instant::from_millis(
@@ -315,8 +313,8 @@ impl Buckets {
     }
 
     /// Past an empty bucket, and past an empty ring in one stride, but no further than `to`:
-    /// after a long time without calls (the machine was suspended, a replica was promoted) the
-    /// buckets between are not worth a look each.
+    /// after a long time without calls (the machine was suspended, a replica was promoted) it does not pay to visit each
+    /// bucket between.
     fn advance(&mut self, to: u64) {
         self.cursor = match self.beyond.first_key_value() {
             _ if self.occupied > 0 => self.cursor + 1,

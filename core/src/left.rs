@@ -1,8 +1,7 @@
-//! Owners that have left a key for good: what arrives from them late changes nothing.
+//! Owners that have left a key (`LOCK.LEAVE … FOR`): what arrives from them late changes nothing.
 //!
-//! A name is kept as a hash of 128 bits, so that a long key costs no more than a short one. Two names
-//! share one by chance less often than memory errs. The names that left last are kept, up to
-//! [`Left::ROOM`]; those whose time is over go a few at a time.
+//! A name is stored as a hash of 128 bits, so a long key costs no more than a short one. Two names share a hash less often than
+//! memory fails. The table keeps the names that left last, up to [`Left::ROOM`], and forgets the expired ones a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -23,7 +22,7 @@ struct Entry {
     departure: u64,
 }
 
-/// Who has left which key, and until when nothing of theirs counts there.
+/// Which owners have left which keys, and until when they stay away.
 #[derive(Debug, Default)]
 pub struct Left {
     hashers: [RandomState; 2],
@@ -38,7 +37,7 @@ impl Left {
     /// How many names are remembered at most.
     pub const ROOM: usize = 100_000;
 
-    /// Nobody has left.
+    /// No owner has left.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,7 +52,7 @@ impl Left {
         self.names.is_empty()
     }
 
-    /// `owner` leaves the key until `until`, or longer if it has left for longer before.
+    /// `owner` leaves the key until `until`. An earlier departure that lasts longer stays.
     pub fn leave(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>, until: Instant) {
         let name = self.name(key, owner);
         self.departures += 1;
@@ -70,7 +69,7 @@ impl Left {
         }
     }
 
-    /// Nothing that arrives from `owner` for the key counts at `now`.
+    /// `owner` stays away from the key at `now`.
     pub fn has_left(&self, key: KeyRef<'_>, owner: OwnerRef<'_>, now: Instant) -> bool {
         if self.names.is_empty() {
             return false;

@@ -1,18 +1,17 @@
 //! The rules of Mortise's locks: who may hold, who waits, what a lease and a fencing token are.
 //!
 //! The crate is sans-IO. It knows no server, no socket and no clock: every function that depends
-//! on time takes `now`, and every function says what happened as plain data. The module that
-//! loads into Redis and Valkey turns these answers into replies, effects and wake-ups; the tests
-//! turn them into millions of random programs.
+//! on time takes `now`, and every function returns what happened as plain data. The module turns these results into replies,
+//! effects and wake-ups. The tests run millions of random programs on them.
 //!
 //! * [`Lock`]: the holds on one key, and what each command does to them.
-//! * [`Queues`]: who waits, whom to let in next, and who waits for whom.
-//! * [`Mail`]: boxes and letters, for those who wait without a connection of their own.
-//! * [`Left`]: who has left a key for good.
+//! * [`Queues`]: all waiters, which of them to grant next, and the search for deadlocks.
+//! * [`Mail`]: boxes and letters, for requests that wait without a blocked connection.
+//! * [`Left`]: owners that have left a key (`LOCK.LEAVE … FOR`).
 //! * [`TokenClock`]: where fencing tokens come from.
-//! * [`LeaseOrder`]: which lock's lease runs out next; [`LeaseTables`]: that for every database;
-//!   [`Strays`]: for locks whose keys are not known.
-//! * [`Map`] and [`Deque`]: tables that grow in steps, for what clients can make large.
+//! * [`LeaseOrder`]: locks by when their leases end. [`LeaseTables`] keeps one for each database, and [`Strays`] does for
+//!   locks whose keys are unknown.
+//! * [`Map`] and [`Deque`]: collections that grow in steps, because clients can make them large.
 //! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
 
 #![forbid(unsafe_code)]

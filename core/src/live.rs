@@ -1,11 +1,10 @@
 //! What each command does to the holds of a lock.
 //!
-//! Waiting is not known here. An acquire that cannot be granted at once answers [`Busy`] and
-//! changes nothing; whether the request then queues is the caller's to decide.
+//! This file knows nothing of waiting. An acquire that cannot be granted at once returns [`Busy`] and changes nothing. The
+//! caller decides whether the request waits.
 //!
-//! Every change goes through [`Live`], for which a hold whose lease is over is not there. A few of
-//! those are dropped before anything else is looked at; of a crowd that has ended together the rest
-//! stays for later, among readers only, and no rule below sees it.
+//! Every change goes through [`Live`], which ignores holds whose lease is over. [`Lock::at`] drops a few of them first. If more
+//! have ended together, which only readers can, the rest stay for later, and no rule below sees them.
 
 use crate::admission::{self, Growth, Holders, Turn};
 use crate::hold::Store;
@@ -25,9 +24,9 @@ use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
 const FEW: usize = 64;
 
 impl Lock {
-    /// The lock as it is at `now`: gives access to the holds whose lease is not over. Of the others
-    /// up to 64 are dropped, each told to `ended`. Where there are more and one hold is left at most,
-    /// all the others go in one piece, see [`Live::take_remains`].
+    /// The lock as it is at `now`, with access to the holds whose lease is not over. Drops up to 64 of the others and passes
+    /// each to `ended`. If more have ended and at most one hold is left, all of them leave in one piece, see
+    /// [`Live::take_remains`].
     pub fn at(&mut self, now: Instant, ended: impl FnMut(&Owner, &Stake)) -> Live<'_> {
         let remains = match self.has_ended_holds(now) {
             true => self.store.drop_over(now, FEW, ended),
@@ -60,8 +59,8 @@ impl Live<'_> {
         self.lock.store.next_live_deadline(self.now).is_none()
     }
 
-    /// One owner holds and nobody else. Of several this is not said before the next look at the
-    /// lock, though all but one have been released.
+    /// One owner holds and nobody else. Where several held and all but one have ended since [`Lock::at`], this is still
+    /// false.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.lock.store, Store::One(..))
     }
@@ -87,9 +86,8 @@ impl Live<'_> {
         self.lock.store.next_live_deadline(self.now)
     }
 
-    /// Holds whose lease is over and whom nobody has been told of. Right after [`Lock::at`] they
-    /// are all that were there besides the one that is left, if one is; after a grant, the old hold
-    /// of an owner who was granted anew.
+    /// Holds whose lease is over and that no callback has seen. Right after [`Lock::at`] these are all that left in one piece.
+    /// After a grant, it is the old hold of an owner that was granted anew.
     pub fn take_remains(&mut self) -> Option<Box<Remains>> {
         self.remains.take()
     }
@@ -148,7 +146,7 @@ impl Live<'_> {
         self.insert(request, count, tokens, wall)
     }
 
-    /// Why `request` is not granted while nothing is.
+    /// Why `request` is not granted while nothing is granted.
     pub fn refuse_in_grace(&self, request: &Request<'_>) -> AcquireError {
         let stake = self.hold(request.owner);
         match self.check_token(request) {
@@ -157,7 +155,7 @@ impl Live<'_> {
         }
     }
 
-    /// A request that is only to add to a hold finds that hold. A revoked one refuses it whatever its token.
+    /// A request with a token finds the hold that it wants to add to. A revoked hold refuses it, whatever the token.
     fn check_token(&self, request: &Request<'_>) -> Result<(), AcquireError> {
         let is_there = |token| {
             let stake = self.hold(request.owner);
@@ -171,7 +169,7 @@ impl Live<'_> {
 
     fn holders(&self, terms: &Terms) -> Holders {
         Holders {
-            // A writer is alone, so the first tells for all.
+            // A writer holds alone, so the first hold shows the mode of all.
             mode: self.lock.store.first().map(|first| first.mode()),
             no_other: self.is_alone(),
             room: self.lock.room(terms, self.now),
@@ -204,7 +202,7 @@ impl Live<'_> {
         Ok(Grant::New(token))
     }
 
-    /// Takes away from a hold, or all of it.
+    /// Lowers a hold's counts, or ends the hold.
     ///
     /// # Errors
     /// [`ReleaseError`]; nothing has changed.
@@ -218,7 +216,7 @@ impl Live<'_> {
         released.unwrap_or(Err(ReleaseError::NotHeld))
     }
 
-    /// The lease becomes max(what is left, `lease`). Answers the stake after it; `None` if the
+    /// Sets the lease to max(what is left, `lease`). Returns the stake after it; `None` if the
     /// owner holds nothing here, or not with `token`, or if its hold is revoked.
     pub fn renew(
         &mut self,
@@ -238,9 +236,8 @@ impl Live<'_> {
         renewed.flatten()
     }
 
-    /// The hold ends with its current lease: from now on nothing extends it. Nothing else changes, so
-    /// that a grant of which its owner has not heard can be taken back as before. `None` if the owner
-    /// holds nothing here, or not with `token`.
+    /// Lets the hold end with its current lease: from now on nothing extends it. Nothing else changes, so a grant that
+    /// was never delivered can still be undone. `None` if the owner holds nothing here, or not with `token`.
     pub fn revoke(&mut self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Revoked> {
         let now = self.now;
         let revoked = self.alter(owner, |stake| {
@@ -252,8 +249,8 @@ impl Live<'_> {
         revoked.flatten()
     }
 
-    /// `owner` holds by `token`, and is told so: a grant of which it had not heard is not taken back
-    /// from then on.
+    /// Whether `owner` holds by `token`. If so, the reply confirms the hold: a grant that was not delivered is not undone any
+    /// more.
     pub fn confirm(&mut self, owner: OwnerRef<'_>, token: Token) -> bool {
         let confirmed = self.alter(owner, |stake| {
             let holds = stake.token == token;
@@ -265,7 +262,7 @@ impl Live<'_> {
         confirmed == Some(true)
     }
 
-    /// Raises the hold's token to `token` if it is lower, and the token clock with it. Answers
+    /// Raises the hold's token to `token` if it is lower, and the token clock with it. Returns
     /// the stake after it; `None` if the owner holds nothing here.
     ///
     /// # Errors
@@ -322,10 +319,10 @@ impl Live<'_> {
         Ok(Passed { token, since })
     }
 
-    /// Takes a grant back that nobody could be told of: `owner` has again what it had `before`, its
-    /// lease included; nothing if that is over by now. A count that the grant had lowered stays lower: others may have
-    /// taken the room. A hold that was revoked since stays revoked.
-    /// Does nothing, and says so, if the hold has been touched since it was `granted`.
+    /// Undoes a grant that could not be delivered: `owner` has again what it had `before`, its lease included, or nothing if
+    /// that lease is over by now. A count that the grant had lowered stays lower, because others may have taken the room. A
+    /// hold that was revoked since stays revoked. Returns false and does nothing if the hold has been touched since it was
+    /// `granted`.
     pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
         let now = self.now;
         let undone = self.alter(owner, |stake| {

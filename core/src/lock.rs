@@ -75,7 +75,7 @@ impl Lock {
     /// contradicts goes, because the newer fact is the true one.
     pub fn put(&mut self, owner: OwnerRef<'_>, stake: Stake) {
         let is_only = self.len() == 1 && self.store.get(owner).is_some();
-        // Those of several are all readers, so the first tells for all.
+        // Several holders are all readers, so the first shows the mode of all.
         let others = self.store.first().filter(|_| !is_only);
         if others.is_some_and(|other| !compatible(other.mode(), stake.mode())) {
             self.store = Store::Free;
@@ -105,7 +105,7 @@ impl Lock {
 
     /// The mode it is held in at `now`; `None` if nobody holds.
     pub fn mode(&self, now: Instant) -> Option<Mode> {
-        // A writer is alone, so the first tells for all.
+        // A writer holds alone, so the first hold shows the mode of all.
         let mode = self.store.first()?.mode();
         (self.live_len(now) > 0).then_some(mode)
     }

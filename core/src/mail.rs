@@ -1,14 +1,13 @@
-//! Waiting by mail: boxes, the requests whose answers go to them, and the letters that tell the answers.
+//! Waiting by mail: boxes, the requests whose answers go to them, and the letters with the answers.
 //!
 //! ```text
-//!  request ──► expected ──► decided ──► letter, untold ──► told, and told again ──► forgotten
-//!                 │                          │                    (AFTER names its number)
-//!                 └─ the box goes ───────────┴─► the request leaves, an untold grant is given back
+//!  request ──► expected ──► decided ──► letter, undelivered ──► delivered, again and again ──► forgotten
+//!                 │                          │                         (AFTER names its number)
+//!                 └─ the box is closed ──────┴─► the request leaves, an undelivered grant is given back
 //! ```
 //!
-//! A queue knows nothing of this: it knows a waiter, and the code that answers waiters looks here whether
-//! the answer is a letter. A letter's number is larger than that of every letter before it, in
-//! whatever box, so what was told of a box is told by one number.
+//! A queue knows only the waiter. The code that answers waiters checks here whether the answer is a letter. A letter has a
+//! larger number than every letter before it, in whatever box, so one number shows how much of a box was delivered.
 
 mod leaving;
 mod letter;
@@ -18,10 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use letter::{
-    BoxId, Leaving, Letter, NotYours, Numbered, Outcome, Posted, Told, Undo, Untold, age,
+    BoxId, Delivered, Leaving, Letter, NotYours, Numbered, Outcome, Posted, UndeliveredLetter,
+    Undo, age,
 };
 
-use letter::untold;
+use letter::undelivered;
 use mailbox::{Crowd, Leftover, Mailbox, Place, Stored};
 
 use crate::homes::Homes;
@@ -36,22 +36,22 @@ use crate::types::{Instant, Mode};
 pub struct Mail {
     names: Map<Rc<[u8]>, BoxId>,
     boxes: BTreeMap<BoxId, Mailbox>,
-    /// Where the answer of a request goes. The box may have gone: then it is among `leaving`.
+    /// The box for the answer of each request. A closed box is among `leaving`.
     requests: BTreeMap<WaiterId, BoxId>,
-    /// Boxes that have gone, if not all that was in them has left.
+    /// Closed boxes whose requests and letters have not all left.
     leaving: BTreeMap<BoxId, Leftover>,
     crowds: Vec<Crowd>,
-    /// No grant of a box up to this one is given back, for this server has been no primary since.
+    /// No grant of a box up to this one is given back: this server stopped being a primary after it.
     not_given_back: Option<BoxId>,
     letters: usize,
-    /// Where the databases are now that have changed places while there were letters.
+    /// Databases that SWAPDB has moved while there were letters.
     homes: Homes,
-    /// Letters by their owner and what they are about, to find those of one that leaves.
+    /// Letters by owner and subject, for LEAVE.
     by_owner: BTreeSet<(Owner, Place, BoxId, u64)>,
-    /// Boxes by when they were asked for last,
+    /// Boxes by when LOCK.MAIL last named them,
     by_asked: BTreeSet<(Instant, BoxId)>,
-    /// and by since when they have not forgotten what they were told.
-    by_told: BTreeSet<(Instant, BoxId)>,
+    /// and by since when delivered letters are not forgotten.
+    by_delivered: BTreeSet<(Instant, BoxId)>,
 }
 
 impl Mail {
@@ -102,15 +102,15 @@ impl Mail {
         yours.then_some(Some(*id)).ok_or(NotYours)
     }
 
-    /// Makes the box `name`, which is not there. `since` is a number that no box and no letter had before.
+    /// Creates the box `name`, which does not exist. No box and no letter had the number `since` before.
     pub fn make(&mut self, name: &[u8], user: &[u8], since: u64, now: Instant) -> BoxId {
         let (id, name) = (BoxId(since), Rc::<[u8]>::from(name));
         let made = Mailbox {
             name: Rc::clone(&name),
             user: user.into(),
             asked: now,
-            told_since: None,
-            told: 0,
+            delivered_since: None,
+            delivered: 0,
             letters: BTreeMap::new(),
             requests: BTreeSet::new(),
         };
@@ -145,7 +145,7 @@ impl Mail {
         Some(&found.user)
     }
 
-    /// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
+    /// `waiter` has left its queue without an answer. True if it waited by mail.
     pub fn forget_request(&mut self, waiter: WaiterId) -> bool {
         let Some(id) = self.requests.remove(&waiter) else {
             return false;
@@ -163,7 +163,7 @@ impl Mail {
         };
         self.forget_request(waiter);
         let Some(found) = self.boxes.get_mut(&id) else {
-            return Posted::Returned(untold(letter));
+            return Posted::Returned(undelivered(letter));
         };
         let stored = Stored::new(letter, &self.homes);
         self.by_owner.insert(stored.entry(id, number));
@@ -187,33 +187,33 @@ impl Mail {
             self.by_owner.remove(&letter.entry(id, *number));
         }
         let next = found.letters.first_key_value();
-        let told = next.is_some_and(|(next, _)| *next <= found.told);
+        let delivered = next.is_some_and(|(next, _)| *next <= found.delivered);
         if !forgotten.is_empty() {
-            self.set_told_since(id, told.then_some(now));
+            self.set_delivered_since(id, delivered.then_some(now));
             self.count_out(forgotten.len());
         }
     }
 
-    /// The first `count` letters, with their numbers, oldest first. They are told from now on.
-    pub fn tell(
+    /// The first `count` letters, with their numbers, oldest first. They count as delivered from now on.
+    pub fn deliver(
         &mut self,
         id: BoxId,
         count: usize,
         now: Instant,
     ) -> impl ExactSizeIterator<Item = Numbered<'_>> {
         if let Some(found) = self.boxes.get_mut(&id) {
-            let told = count.min(found.letters.len());
-            let last = told
+            let delivered = count.min(found.letters.len());
+            let last = delivered
                 .checked_sub(1)
                 .and_then(|last| found.letters.keys().nth(last));
             let last = last.copied();
-            found.told = found.told.max(last.unwrap_or(0));
-            if last.is_some() && found.told_since.is_none() {
-                self.set_told_since(id, Some(now));
+            found.delivered = found.delivered.max(last.unwrap_or(0));
+            if last.is_some() && found.delivered_since.is_none() {
+                self.set_delivered_since(id, Some(now));
             }
         }
         let letters = self.boxes.get(&id).map(|found| &found.letters);
-        let told: Vec<_> = letters
+        let delivered: Vec<_> = letters
             .into_iter()
             .flat_map(|letters| letters.iter().take(count))
             .map(|(number, stored)| Numbered {
@@ -222,27 +222,27 @@ impl Mail {
                 letter: &stored.letter,
             })
             .collect();
-        told.into_iter()
+        delivered.into_iter()
     }
 
-    /// Up to where the box was told, to be put back by [`Mail::untell`].
-    pub fn told(&self, id: BoxId) -> Told {
+    /// Up to where the box was delivered. [`Mail::undeliver`] can go back to it.
+    pub fn delivered(&self, id: BoxId) -> Delivered {
         let found = self.boxes.get(&id);
-        Told {
-            number: found.map_or(0, |found| found.told),
-            since: found.and_then(|found| found.told_since),
+        Delivered {
+            number: found.map_or(0, |found| found.delivered),
+            since: found.and_then(|found| found.delivered_since),
         }
     }
 
-    /// What was told since `told` went to clients that never read it.
-    pub fn untell(&mut self, id: BoxId, told: Told) {
+    /// No client read what was delivered since `delivered`.
+    pub fn undeliver(&mut self, id: BoxId, delivered: Delivered) {
         if let Some(found) = self.boxes.get_mut(&id) {
-            found.told = told.number;
+            found.delivered = delivered.number;
             let next = found.letters.first_key_value();
-            let since = told
+            let since = delivered
                 .since
-                .filter(|_| next.is_some_and(|(next, _)| *next <= told.number));
-            self.set_told_since(id, since);
+                .filter(|_| next.is_some_and(|(next, _)| *next <= delivered.number));
+            self.set_delivered_since(id, since);
         }
     }
 
@@ -263,7 +263,7 @@ impl Mail {
         })
     }
 
-    /// A request is made again: the letter that refused or denied it is taken out if nobody was told.
+    /// A request is repeated: takes out the letter that refused or denied it, unless that was delivered.
     pub fn withdraw_refusal(&mut self, key: &KeyId, owner: OwnerRef<'_>, mode: Mode) {
         for (id, number) in self.letters_of(queue_at(key), owner) {
             let Some(found) = self.boxes.get(&id) else {
@@ -271,24 +271,24 @@ impl Mail {
             };
             let stored = found.letters.get(&number);
             let refusal = stored.is_some_and(|stored| stored.letter.mode == mode);
-            if refusal && number > found.told {
+            if refusal && number > found.delivered {
                 self.take_out(id, number);
             }
         }
     }
 
-    /// A grant stands because its hold was touched by another one, of which nobody was told either: undoing that one is
-    /// to undo both. True if it was found.
+    /// A grant cannot be undone because another undelivered grant has touched its hold. Undoing that one will undo both.
+    /// True if it was found.
     pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
         for (id, number) in self.letters_of(self.lock_at(key), owner) {
             let found = self.boxes.get_mut(&id);
-            let found = found.map(|found| (found.told, &mut found.letters));
+            let found = found.map(|found| (found.delivered, &mut found.letters));
             let leaving = self.leaving.get_mut(&id);
-            let leaving = leaving.map(|gone| (gone.told, &mut gone.letters));
-            let Some((told, letters)) = found.or(leaving) else {
+            let leaving = leaving.map(|gone| (gone.delivered, &mut gone.letters));
+            let Some((delivered, letters)) = found.or(leaving) else {
                 continue;
             };
-            let Some(stored) = letters.get_mut(&number).filter(|_| number > told) else {
+            let Some(stored) = letters.get_mut(&number).filter(|_| number > delivered) else {
                 continue;
             };
             if let Outcome::Granted { undo: later, .. } = &mut stored.letter.outcome
@@ -304,20 +304,20 @@ impl Mail {
         false
     }
 
-    /// A box that nobody has asked for since `asked`, or that has not forgotten since `told` what it was told.
-    pub fn overdue(&self, asked: Instant, told: Instant) -> Option<BoxId> {
+    /// A box that no LOCK.MAIL has named since `asked`, or whose delivered letters are not forgotten since `delivered`.
+    pub fn overdue(&self, asked: Instant, delivered: Instant) -> Option<BoxId> {
         let first = |order: &BTreeSet<(Instant, BoxId)>, by: Instant| {
             order.first().filter(|(at, _)| *at <= by).map(|(_, id)| *id)
         };
-        first(&self.by_asked, asked).or_else(|| first(&self.by_told, told))
+        first(&self.by_asked, asked).or_else(|| first(&self.by_delivered, delivered))
     }
 
-    /// When the box was asked for last that nobody has asked for longest.
+    /// When LOCK.MAIL last named the box that has waited longest for one.
     pub fn next_asked(&self) -> Option<Instant> {
         self.by_asked.first().map(|(asked, _)| *asked)
     }
 
-    /// Two databases have changed places, and with them the locks of which letters tell.
+    /// SWAPDB has exchanged two databases, and with them the locks that letters are about.
     pub fn swap(&mut self, one: Db, other: Db) {
         if self.letters > 0 {
             self.homes.swap(one, other);
@@ -338,25 +338,25 @@ impl Mail {
         same.map(|(_, _, id, number)| (*id, *number)).collect()
     }
 
-    /// Of a box that is there: what leaves with one that has gone leaves by itself.
+    /// Of a box that is open. A closed one loses its letters on its own.
     fn take_out(&mut self, id: BoxId, number: u64) -> bool {
         let Some(found) = self.boxes.get_mut(&id) else {
             return false;
         };
         let letter = found.letters.remove(&number);
         let next = found.letters.first_key_value();
-        let none_told = next.is_none_or(|(next, _)| *next > found.told);
+        let none_delivered = next.is_none_or(|(next, _)| *next > found.delivered);
         if let Some(letter) = letter {
             self.by_owner.remove(&letter.entry(id, number));
             self.count_out(1);
         }
-        if none_told {
-            self.set_told_since(id, None);
+        if none_delivered {
+            self.set_delivered_since(id, None);
         }
         true
     }
 
-    /// So many letters are there no more.
+    /// So many letters have gone.
     fn count_out(&mut self, letters: usize) {
         self.letters -= letters;
         if self.letters == 0 {
@@ -364,15 +364,15 @@ impl Mail {
         }
     }
 
-    fn set_told_since(&mut self, id: BoxId, told_since: Option<Instant>) {
+    fn set_delivered_since(&mut self, id: BoxId, delivered_since: Option<Instant>) {
         let Some(found) = self.boxes.get_mut(&id) else {
             return;
         };
-        if let Some(before) = std::mem::replace(&mut found.told_since, told_since) {
-            self.by_told.remove(&(before, id));
+        if let Some(before) = std::mem::replace(&mut found.delivered_since, delivered_since) {
+            self.by_delivered.remove(&(before, id));
         }
-        if let Some(told_since) = told_since {
-            self.by_told.insert((told_since, id));
+        if let Some(delivered_since) = delivered_since {
+            self.by_delivered.insert((delivered_since, id));
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The readers of one lock, shared between the lock and its observers.
 //!
-//! Who knows what a lock looks like without its key at hand (a search that spans keys) keeps an
-//! [`Observed`]. One holder is copied into it. Several are shared, because a copy would cost what
-//! they are many: the observer sees every change at once, and when the lock is gone, or has one
-//! holder left, it sees nobody and has to observe anew.
+//! A search that spans keys cannot open each key. It keeps an [`Observed`] instead. A single holder is copied into it. Several
+//! readers are shared, because a copy would cost too much: the observer sees every change at once. When the lock is gone or
+//! has one holder left, the observer sees nobody and has to observe anew.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -34,12 +33,12 @@ impl Shared {
     }
 }
 
-/// Nobody panics while the readers are half changed.
+/// No code panics while the readers are half changed, so a poisoned lock is still sound.
 fn with<T>(readers: &Mutex<Readers>, act: impl FnOnce(&mut Readers) -> T) -> T {
     act(&mut readers.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What a lock looked like when it was observed, and of several readers what it looks like now.
+/// A single holder as it was when it was observed, or several readers as they are now.
 #[derive(Clone, Debug, Default)]
 pub enum Observed {
     /// Nobody held.

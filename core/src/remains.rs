@@ -1,13 +1,13 @@
-//! What many holds leave behind when they count no more.
+//! Many holds that ended together.
 //!
-//! Dropping a hundred thousand of them, and telling of each, takes too long to be done at once. So
-//! a lock lets go of them whole, and whoever it belongs to drops a few at a time.
+//! To drop a hundred thousand of them, and to notify of each, takes too long for one turn. So a lock gives them away whole, and
+//! the new owner drops a few at a time.
 
 use crate::owner::Owner;
 use crate::readers::Readers;
 use crate::stake::Stake;
 
-/// Holds that count no more, for any rule.
+/// Holds that have ended. No rule counts them any more.
 #[derive(Debug, Default)]
 pub struct Remains {
     crowd: Readers,

@@ -1,8 +1,7 @@
-//! Room for many things of one kind, each in a slot whose number stays its own until it is taken
-//! out.
+//! Room for many things of one kind. Each lies in a slot and keeps the slot's number until it is removed.
 //!
-//! It grows and shrinks by small chunks: nothing is ever copied because there are many, and what
-//! a crowd needed is given back though a few of it stay.
+//! A slab grows and shrinks by small chunks. So no insert copies many things, and the memory of a crowd is given back even if a
+//! few of it stay.
 
 use std::ops::{Index, IndexMut};
 

@@ -1,10 +1,11 @@
 //! Ordered trees through things that lie in slots, without an allocation of their own.
 //!
 //! A treap (Seidel and Aragon, "Randomized Search Trees", 1996): in order by what the caller
-//! compares, and a heap by the weight of the slots, which is as good as random: it depends on a number that each process
-//! draws, so that no client can choose names or leases that make a tree deep. So whatever order things come in and go, a tree
-//! of n is about 2 ln n deep. What a thing tells of all those below
-//! it is kept by the caller, who is asked to [`Forest::refresh`] it from the bottom up.
+//! compares, and a heap by the weight of the slots, which is as good as random. The weight depends on a number that each
+//! process draws, so no client can choose names or leases that make a tree deep. In whatever order things come and go, a tree
+//! of n is about 2 ln n deep.
+//!
+//! A thing can keep a summary of all things below it. The caller computes it in [`Forest::refresh`], from the bottom up.
 //!
 //! A thing can be in trees of several kinds: each kind is a [`Forest`] with links of its own.
 
@@ -40,13 +41,12 @@ pub(crate) trait Forest<K> {
     /// How two things of one tree stand to each other. No two are equal.
     fn order(&self, one: u32, other: u32) -> Ordering;
 
-    /// Computes what `slot` tells of all those below it, which those right below it tell already.
-    /// True if that changes.
+    /// Computes the summary of `slot` from those of its two children. True if it changes.
     fn refresh(&mut self, _slot: u32) -> bool {
         false
     }
 
-    /// What a slot tells is a sum, which [`Self::add`] and [`Self::subtract`] keep up to date on the way: cheaper than to
+    /// The summary is a sum, which [`Self::add`] and [`Self::subtract`] keep up to date on the way. That is cheaper than to
     /// refresh every slot up to the root.
     fn is_sum(&self) -> bool {
         false
@@ -131,7 +131,7 @@ pub(crate) fn remove<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) 
     }
 }
 
-/// What `slot` tells of itself has changed.
+/// `slot` has changed, and with it the summaries above it.
 pub(crate) fn changed<K>(forest: &mut impl Forest<K>, slot: u32) {
     if forest.refresh(slot) {
         refresh_above(forest, slot);

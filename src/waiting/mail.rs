@@ -4,7 +4,7 @@
 //! letter, a LOCK.MAIL that waits is let go when there is one, and boxes that nobody asks for go:
 //! their requests leave, and grants that nobody was told of are given back.
 
-use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, Undo, Untold};
+use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo};
 use mortise_core::{Decided, Instant, KeyId, KeyRef, OwnerRef, Request, Waiter, WaiterId};
 
 use crate::config;
@@ -195,14 +195,14 @@ fn post(
     drop(mail);
     match posted {
         Posted::In(id) => readers::on_letter(ctx, id),
-        Posted::Returned(Some(untold)) => give_back(ctx, untold),
+        Posted::Returned(Some(letter)) => give_back(ctx, letter),
         Posted::Returned(None) | Posted::NotByMail(_) => {}
     }
     true
 }
 
-fn give_back(ctx: &Context<'_>, untold: Untold) {
-    let Untold { key, owner, undo } = untold;
+fn give_back(ctx: &Context<'_>, letter: UndeliveredLetter) {
+    let UndeliveredLetter { key, owner, undo } = letter;
     let grant = UndeliveredGrant {
         key,
         owner,
@@ -279,7 +279,7 @@ pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
     match leaving {
         None => return false,
         Some(Leaving::Letter) => {}
-        Some(Leaving::Grant(untold)) => give_back(ctx, untold),
+        Some(Leaving::Grant(letter)) => give_back(ctx, letter),
         Some(Leaving::Request(id)) => queue::withdraw(ctx, id),
     }
     true

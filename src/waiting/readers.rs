@@ -66,8 +66,8 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     let now = clock::now_micros();
     let listened = post.listened(Instant::from_millis(now / 1_000));
     let mut mail = post.mail.borrow_mut();
-    let before = mail.told(id);
-    let letters = mail.tell(id, call.count, listened);
+    let before = mail.delivered(id);
+    let letters = mail.deliver(id, call.count, listened);
     let is_told = letters.len() > 0;
     ctx.reply_array(3);
     ctx.reply_integer(id.0 as i64);

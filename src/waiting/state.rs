@@ -6,7 +6,7 @@
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 
-use mortise_core::mail::{BoxId, Told};
+use mortise_core::mail::{BoxId, Delivered};
 use mortise_core::{
     Db, Deque, HomeKey, Homes, Instant, KeyId, Left, Owner, Queues, SlotKey, Stake, Token, Touched,
     WaiterId,
@@ -71,9 +71,9 @@ pub(super) struct Tellings {
 #[derive(Debug)]
 pub(super) struct Telling {
     /// What was told before this turn.
-    pub(super) before: Told,
+    pub(super) before: Delivered,
     /// Clients, and up to where each was told.
-    pub(super) to: Vec<(u64, Told)>,
+    pub(super) to: Vec<(u64, Delivered)>,
 }
 
 #[derive(Debug, Default)]

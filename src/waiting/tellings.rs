@@ -4,7 +4,7 @@
 //! `undelivered`, which has the same question for blocked requests). Its letters count as not told, unless another client
 //! was told them.
 
-use mortise_core::mail::{BoxId, Mail, Told};
+use mortise_core::mail::{BoxId, Delivered, Mail};
 
 use crate::ffi::Context;
 use crate::waiting::state::{self, Telling, Tellings};
@@ -17,7 +17,7 @@ impl Tellings {
 }
 
 /// The client of `ctx` was told letters of the box, of which `before` had been told.
-pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Told) {
+pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Delivered) {
     let client = ctx.client_id();
     let mut tellings = state::get(ctx).tellings.borrow_mut();
     let telling = tellings.by_box.entry(id).or_insert(Telling {
@@ -25,7 +25,7 @@ pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Told) {
         to: Vec::new(),
     });
     telling.to.retain(|(other, _)| *other != client);
-    telling.to.push((client, mail.told(id)));
+    telling.to.push((client, mail.delivered(id)));
     tellings.by_client.insert((client, id));
 }
 
@@ -57,6 +57,6 @@ pub(super) fn on_closed(ctx: &Context<'_>, client: u64) {
         telling.to.retain(|(other, _)| *other != client);
         let last = telling.to.iter().map(|(_, told)| *told).max();
         let told = last.unwrap_or(telling.before);
-        state::get(ctx).post.mail.borrow_mut().untell(id, told);
+        state::get(ctx).post.mail.borrow_mut().undeliver(id, told);
     }
 }

@@ -1,4 +1,4 @@
-//! What a primary tells, and what its replicas and the AOF are told by it.
+//! Effects: what a primary replicates to its replicas and the AOF.
 
 use crate::owner::OwnerRef;
 use crate::stake::Stake;
@@ -21,14 +21,14 @@ pub enum Effect<'a> {
 }
 
 impl Effect<'_> {
-    /// It tells of a hold that is revoked.
+    /// It carries a hold that is revoked.
     pub(super) fn is_revoked(&self) -> bool {
         matches!(self, Self::Put(_, stake) | Self::Sole(_, stake) if stake.revoked)
     }
 }
 
-/// What a primary tells its replicas again and again, so that they know how late its data is, and it how late its
-/// replicas are. In an AOF it stands only for the sake of `suspect_ms`.
+/// A primary replicates this again and again. Replicas learn from it how late their data is, and the primary learns how late
+/// its replicas are. The AOF has it only for `suspect_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     /// How long from now on it suspects holds that its own predecessor may have ended, in milliseconds.

@@ -5,7 +5,7 @@ use std::fmt;
 /// The newest version. Older ones are read for ever; newer ones are refused.
 pub(super) const VERSION: u8 = 3;
 
-/// The first version that says of each hold whether it is revoked.
+/// The first version that marks revoked holds.
 pub(super) const MARKS_REVOKED: u8 = 3;
 
 /// The version to write: one that older servers read, too, unless a hold is revoked.

@@ -17,7 +17,7 @@ pub struct MachineId(pub NonZeroU64);
 pub struct Stamp {
     /// The machine and boot.
     pub boot_id: BootId,
-    /// The machine whose wall clock it is; `None` where that cannot be told.
+    /// The machine whose wall clock it is; `None` if unknown.
     pub machine: Option<MachineId>,
     /// Its boot-time clock.
     pub boot: Instant,
@@ -25,7 +25,7 @@ pub struct Stamp {
     pub wall_ms: u64,
 }
 
-/// How the bytes reached the reader, and so what tells how much of a lease is left.
+/// How the bytes reached the reader. It decides which clock shows how much of a lease is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Straight from a live server (effect on a replica, full sync, RESTORE, slot import): the
@@ -59,12 +59,12 @@ impl Arrival {
 /// A stamp as it was read.
 pub(super) struct Written {
     pub(super) stamp: Stamp,
-    /// It is of a version that tells the machine, or that it cannot.
+    /// Its version has a field for the machine.
     pub(super) tells_machine: bool,
 }
 
 impl Written {
-    /// Its wall clock is the one `here`. What does not tell is believed to be from here.
+    /// Its wall clock is the one `here`. Without a machine it counts as from here.
     fn shows_clock_of(&self, here: &Stamp) -> bool {
         !self.tells_machine || (here.machine.is_some() && self.stamp.machine == here.machine)
     }

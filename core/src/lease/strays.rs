@@ -1,8 +1,7 @@
-//! Locks that were taken from their keys while they were held. RENAME and MOVE do that, and nobody says
-//! where such a lock is from then on: it counts here until a command names its key.
+//! Held locks whose keys are unknown. RENAME and MOVE take a lock from its key, and the server does not say where it goes. The
+//! lock counts here until a command names its new key.
 //!
-//! A stray keeps its entry until it is removed, though it counts no more: whoever has its id can rely
-//! on it.
+//! A stray keeps its entry until the caller removes it, even when it does not count any more. So its id stays valid.
 
 use super::{LeaseId, LeaseOrder};
 use crate::lock::Lock;
@@ -92,7 +91,7 @@ impl Strays {
         self.forgotten = self.forgotten.wrapping_add(1);
     }
 
-    /// Looks at a stray of which a lease is over. False if there is none.
+    /// Updates a stray that has lost a hold. False if there is none.
     pub fn end_next(&mut self, now: Instant) -> bool {
         let Some((id, stray)) = self.order.due_mut(now) else {
             return false;

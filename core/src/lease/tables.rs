@@ -1,7 +1,7 @@
 //! The locks of each database in the order of their leases, and how many hold them.
 //!
-//! A database has a table while it has locks: one without costs nothing, however many there are. The
-//! tables are ordered, too, so that a sweep looks only at those in which a lease may be over.
+//! A database has a table while it has locks, so empty databases cost nothing, however many there are. The tables are ordered
+//! too: a sweep visits only those in which a lease may be over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,10 @@ const KEPT: usize = 16;
 pub struct LeaseTables {
     tables: Slab<Table>,
     by_db: BTreeMap<Db, u32>,
-    /// The database that was asked for last, and where its table is: mostly it is asked for again.
+    /// The database of the last call and the place of its table: mostly the next call is for the same one.
     last: Option<(Db, u32)>,
-    /// When each table is to be looked at.
-    looks: BTreeSet<(Instant, Db)>,
+    /// When the sweep has to visit each table.
+    visits: BTreeSet<(Instant, Db)>,
     locks: u64,
     holders: u64,
 }
@@ -33,7 +33,7 @@ struct Table {
     order: LeaseOrder<ShortBytes>,
     holders: u64,
     /// No lease is over before. May be earlier than the first that is, never later.
-    look: Option<Instant>,
+    visit: Option<Instant>,
 }
 
 /// How the table of its database knows a lock.
@@ -58,7 +58,7 @@ impl LeaseTables {
             tables: Slab::new(),
             by_db: BTreeMap::new(),
             last: None,
-            looks: BTreeSet::new(),
+            visits: BTreeSet::new(),
             locks: 0,
             holders: 0,
         }
@@ -86,7 +86,7 @@ impl LeaseTables {
         }
     }
 
-    /// Two databases have changed places.
+    /// SWAPDB has exchanged two databases.
     pub fn swap(&mut self, one: Db, other: Db) {
         let (first, second) = (self.take(one), self.take(other));
         if let Some(table) = first {
@@ -97,7 +97,7 @@ impl LeaseTables {
         }
     }
 
-    /// The database, or every one, is emptied. Answers its locks, to be dropped a few at a time.
+    /// FLUSHDB or FLUSHALL has emptied the database, or all. Returns the locks, for the caller to drop a few at a time.
     #[must_use]
     pub fn clear(&mut self, db: Option<Db>) -> Self {
         let Some(db) = db else {
@@ -117,7 +117,7 @@ impl LeaseTables {
     /// Drops some of the locks of tables that are not used any more. False if none is left.
     pub fn drop_some(&mut self) -> bool {
         // There is at most one for each table, and each table takes a call at least.
-        self.looks.pop_first();
+        self.visits.pop_first();
         let Some(first) = self.by_db.first_entry() else {
             return false;
         };
@@ -151,15 +151,15 @@ impl LeaseTables {
     fn take(&mut self, db: Db) -> Option<Table> {
         let table = self.tables.remove(self.by_db.remove(&db)?)?;
         self.last = None;
-        if let Some(look) = table.look {
-            self.looks.remove(&(look, db));
+        if let Some(visit) = table.visit {
+            self.visits.remove(&(visit, db));
         }
         Some(table)
     }
 
     fn put(&mut self, db: Db, table: Table) -> u32 {
-        if let Some(look) = table.look {
-            self.looks.insert((look, db));
+        if let Some(visit) = table.visit {
+            self.visits.insert((visit, db));
         }
         let table = self.tables.insert(table);
         self.by_db.insert(db, table);
@@ -167,8 +167,8 @@ impl LeaseTables {
         table
     }
 
-    /// The lock at the key has `holders`, and loses the first at `deadline`. `listed` is what this
-    /// answered for it before.
+    /// The lock at the key has `holders`, and loses the first at `deadline`. `listed` is what the last call for it
+    /// returned.
     pub fn follow(
         &mut self,
         key: KeyRef<'_>,
@@ -198,8 +198,8 @@ impl LeaseTables {
             .min(listed.map_or(0, |listed| listed.holders.into()));
         table.holders = table.holders - counted + u64::from(holders);
         self.holders = self.holders - counted + u64::from(holders);
-        if table.look.is_none_or(|look| deadline < look) {
-            let before = table.look.replace(deadline);
+        if table.visit.is_none_or(|visit| deadline < visit) {
+            let before = table.visit.replace(deadline);
             self.look_earlier(key.db, before, deadline);
         }
         Listed { id, holders }
@@ -208,9 +208,9 @@ impl LeaseTables {
     #[cold]
     fn look_earlier(&mut self, db: Db, before: Option<Instant>, at: Instant) {
         if let Some(before) = before {
-            self.looks.remove(&(before, db));
+            self.visits.remove(&(before, db));
         }
-        self.looks.insert((at, db));
+        self.visits.insert((at, db));
     }
 
     /// The lock has left the key.
@@ -220,8 +220,8 @@ impl LeaseTables {
 
     /// A lock whose first lease is over: its database and entry, and its name copied into `name`.
     pub fn due(&mut self, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
-        while let Some(&(look, db)) = self.looks.first()
-            && look <= now
+        while let Some(&(visit, db)) = self.visits.first()
+            && visit <= now
         {
             let table = self.find(db)?;
             let table = &mut self.tables[table];
@@ -230,10 +230,10 @@ impl LeaseTables {
                 name.extend_from_slice(key);
                 return Some((db, id));
             }
-            table.look = table.order.next_due();
-            self.looks.pop_first();
-            if let Some(look) = table.look {
-                self.looks.insert((look, db));
+            table.visit = table.order.next_due();
+            self.visits.pop_first();
+            if let Some(visit) = table.visit {
+                self.visits.insert((visit, db));
             }
         }
         None
@@ -279,7 +279,7 @@ impl Table {
                 false => LeaseOrder::sparse(),
             },
             holders: 0,
-            look: None,
+            visit: None,
         }
     }
 

@@ -1,20 +1,20 @@
-//! How boxes go: at once for all who ask, and with what was in them a piece at a time.
+//! Closes mailboxes: at once for whoever asks, and then a slice of their requests and letters at a time.
 
 use super::Mail;
-use super::letter::{BoxId, Leaving, untold};
+use super::letter::{BoxId, Leaving, undelivered};
 use super::mailbox::{Crowd, Leftover, Mailbox, Stored};
 use crate::queues::WaiterId;
 
 impl Mail {
-    /// The box goes. What was in it leaves a piece at a time, see [`Self::next_leaving`].
+    /// Closes the box. Its contents leave one by one, see [`Self::next_leaving`].
     pub fn close(&mut self, id: BoxId) {
         let Some(gone) = self.boxes.remove(&id) else {
             return;
         };
         self.names.remove(&gone.name);
         self.by_asked.remove(&(gone.asked, id));
-        if let Some(told_since) = gone.told_since {
-            self.by_told.remove(&(told_since, id));
+        if let Some(delivered_since) = gone.delivered_since {
+            self.by_delivered.remove(&(delivered_since, id));
         }
         self.leave(id, gone);
     }
@@ -24,14 +24,14 @@ impl Mail {
             return;
         }
         let leftover = Leftover {
-            told: gone.told,
+            delivered: gone.delivered,
             letters: gone.letters,
             requests: gone.requests.into_iter(),
         };
         self.leaving.insert(id, leftover);
     }
 
-    /// Every box goes, and nothing is to be given back: this server decides no more.
+    /// Closes all boxes and gives nothing back, because this server is no primary any more.
     pub fn close_all(&mut self) {
         let last = self.boxes.last_key_value().map(|(id, _)| *id);
         let leaving = self.leaving.last_key_value().map(|(id, _)| *id);
@@ -41,23 +41,23 @@ impl Mail {
             names: std::mem::take(&mut self.names),
             walk: 0,
             by_asked: std::mem::take(&mut self.by_asked).into_iter(),
-            by_told: std::mem::take(&mut self.by_told).into_iter(),
+            by_delivered: std::mem::take(&mut self.by_delivered).into_iter(),
         });
     }
 
-    /// Of a box that has gone not all has left.
+    /// A closed box is not empty yet.
     pub fn has_leaving(&self) -> bool {
         !self.leaving.is_empty() || !self.crowds.is_empty()
     }
 
-    /// The next piece of the boxes that have gone; `None` if all has left.
+    /// The next request or letter of the closed boxes; `None` if they are empty.
     pub fn next_leaving(&mut self) -> Option<Leaving> {
         while let Some(mut first) = self.leaving.first_entry() {
             let (id, gone) = (*first.key(), first.get_mut());
             // The last grant first: what it changed was changed by the one before.
             if let Some((number, stored)) = gone.letters.pop_last() {
-                let told = number <= gone.told || self.not_given_back >= Some(id);
-                return Some(self.letter_leaves(id, number, stored, told));
+                let delivered = number <= gone.delivered || self.not_given_back >= Some(id);
+                return Some(self.letter_leaves(id, number, stored, delivered));
             }
             if let Some(waiter) = gone.requests.next() {
                 return Some(self.request_leaves(id, waiter));
@@ -67,12 +67,18 @@ impl Mail {
         self.next_of_crowd()
     }
 
-    fn letter_leaves(&mut self, id: BoxId, number: u64, stored: Stored, told: bool) -> Leaving {
+    fn letter_leaves(
+        &mut self,
+        id: BoxId,
+        number: u64,
+        stored: Stored,
+        delivered: bool,
+    ) -> Leaving {
         self.by_owner.remove(&stored.entry(id, number));
         let letter = stored.into_letter(&self.homes);
-        let untold = (!told).then(|| untold(letter)).flatten();
+        let undelivered = (!delivered).then(|| undelivered(letter)).flatten();
         self.count_out(1);
-        untold.map_or(Leaving::Letter, Leaving::Grant)
+        undelivered.map_or(Leaving::Letter, Leaving::Grant)
     }
 
     fn request_leaves(&mut self, id: BoxId, waiter: WaiterId) -> Leaving {
@@ -84,12 +90,12 @@ impl Mail {
         Leaving::Request(waiter)
     }
 
-    /// One box of those that have gone together is to leave.
+    /// Picks one of the boxes that were closed together.
     fn next_of_crowd(&mut self) -> Option<Leaving> {
         let crowd = self.crowds.last_mut()?;
         crowd.names.take_any(&mut crowd.walk);
         crowd.by_asked.next();
-        crowd.by_told.next();
+        crowd.by_delivered.next();
         match crowd.boxes.next() {
             None => {
                 self.crowds.pop();

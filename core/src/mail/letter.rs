@@ -22,7 +22,7 @@ pub enum Outcome {
         lease: Lease,
         /// When.
         at: Instant,
-        /// How to give it back if nobody is ever told.
+        /// How to give it back if the letter is never delivered.
         undo: Undo,
     },
     /// Its wait is over, or the read hold that it wanted to upgrade has ended.
@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What a waiter was decided at `now`; `refusal` is the text of an error.
+    /// The outcome of a waiter that was decided at `now`; `refusal` is the text of an error.
     pub fn of(
         decided: &Decided,
         now: Instant,
@@ -71,9 +71,9 @@ pub struct Undo {
     pub before: Option<Box<Stake>>,
 }
 
-/// A grant that nobody was told of.
+/// A grant whose letter was never delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Untold {
+pub struct UndeliveredLetter {
     /// Where.
     pub key: KeyId,
     /// Whose.
@@ -82,7 +82,7 @@ pub struct Untold {
     pub undo: Undo,
 }
 
-/// An answer that is told until it is forgotten.
+/// An answer that is delivered again until it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
     /// The key that was asked for, in the database where it was then.
@@ -129,26 +129,26 @@ pub fn age(at: Instant, now: u64) -> u64 {
 pub enum Posted {
     /// It is a letter in this box.
     In(BoxId),
-    /// The box has gone: a grant is to be given back.
-    Returned(Option<Untold>),
+    /// The box is closed: a grant is to be given back.
+    Returned(Option<UndeliveredLetter>),
     /// The request did not wait by mail.
     NotByMail(Letter),
 }
 
-/// What leaves with a box that has gone.
+/// What leaves with a closed box.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Leaving {
     /// To be taken out of its queue.
     Request(WaiterId),
-    /// To be given back: nobody was told.
-    Grant(Untold),
+    /// A grant to be given back, because its letter was never delivered.
+    Grant(UndeliveredLetter),
     /// Nothing is to be done for it.
     Letter,
 }
 
-/// Up to where a box was told.
+/// Up to where the letters of a box were delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Told {
+pub struct Delivered {
     pub(super) number: u64,
     pub(super) since: Option<Instant>,
 }
@@ -157,9 +157,9 @@ pub struct Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotYours;
 
-pub(super) fn untold(letter: Letter) -> Option<Untold> {
+pub(super) fn undelivered(letter: Letter) -> Option<UndeliveredLetter> {
     match letter.outcome {
-        Outcome::Granted { undo, .. } => Some(Untold {
+        Outcome::Granted { undo, .. } => Some(UndeliveredLetter {
             key: letter.key,
             owner: letter.owner,
             undo,

@@ -1,4 +1,4 @@
-//! Boxes: those that are there, and what is left of those that have gone.
+//! Boxes: the open ones, and what is left of the closed ones.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use crate::types::Instant;
 pub(super) struct Mailbox {
     pub(super) name: Rc<[u8]>,
     pub(super) user: Box<[u8]>,
-    /// When it was asked for last.
+    /// When LOCK.MAIL last named it.
     pub(super) asked: Instant,
-    /// Since when a letter is told and not forgotten.
-    pub(super) told_since: Option<Instant>,
-    /// Up to which number letters were told.
-    pub(super) told: u64,
+    /// Since when a letter is delivered and not forgotten.
+    pub(super) delivered_since: Option<Instant>,
+    /// Up to which number letters were delivered.
+    pub(super) delivered: u64,
     pub(super) letters: BTreeMap<u64, Stored>,
     pub(super) requests: BTreeSet<WaiterId>,
 }
@@ -31,16 +31,15 @@ impl Mailbox {
     }
 }
 
-/// What has not left yet of a box that has gone.
+/// What has not left yet of a closed box.
 #[derive(Debug)]
 pub(super) struct Leftover {
-    pub(super) told: u64,
+    pub(super) delivered: u64,
     pub(super) letters: BTreeMap<u64, Stored>,
     pub(super) requests: btree_set::IntoIter<WaiterId>,
 }
 
-/// Boxes that have gone together, and have not been looked at one by one. What they were found by goes
-/// along with them, an entry a box.
+/// Boxes that were closed together and not handled one by one yet. Their index entries come along, one for each box.
 #[derive(Debug)]
 pub(super) struct Crowd {
     pub(super) boxes: btree_map::IntoIter<BoxId, Mailbox>,
@@ -48,7 +47,7 @@ pub(super) struct Crowd {
     /// How far `names` has been walked.
     pub(super) walk: u32,
     pub(super) by_asked: btree_set::IntoIter<(Instant, BoxId)>,
-    pub(super) by_told: btree_set::IntoIter<(Instant, BoxId)>,
+    pub(super) by_delivered: btree_set::IntoIter<(Instant, BoxId)>,
 }
 
 /// What a letter is about. SWAPDB takes a lock along, and with it the grants of it, but no queue.

@@ -1,5 +1,4 @@
-//! The keys with waiters: where their lines begin, and what is known of their locks. No
-//! rules here.
+//! The keys with waiters: the roots of their lines, and who holds their locks. No rules here.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ use crate::types::Instant;
 /// What a settle has left for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Unsettled {
-    /// Upgrades behind this one have not been looked at.
+    /// Upgrades behind this one have not been checked.
     pub(crate) upgrades: Option<WaiterId>,
     pub(crate) holders: HoldersToRecheck,
     /// This owner has come to hold, and not all of its requests have been decided.
@@ -231,8 +230,8 @@ impl Keys {
         self.set_holder(key, FREE);
     }
 
-    /// The database, or every one, has lost its locks, or has got others. However many there are: their
-    /// holders are forgotten at the next look.
+    /// The database, or every one, has lost its locks, or has got others. O(1): each key forgets its holders when it is next
+    /// visited.
     pub(crate) fn forget_holders(&mut self, db: Option<Db>) {
         if self.len() == 0 {
             return;

@@ -1,11 +1,11 @@
-//! Every queue of a server: who waits where, whom to let in next, and who waits for whom.
+//! All queues of a server: the waiters of each key, which of them to grant next, and the search for deadlocks.
 //!
 //! A queue belongs to a database and a key name, not to a lock: RENAME, MOVE and SWAPDB move
 //! locks, never waiters.
 //!
-//! * `waiters` and `keys` keep who waits and where, in every order that is asked for; they lie in
-//!   `slab`s, linked into `tree`s and `table`s, and know no rules.
-//! * `settle` lets in whom a lock admits.
+//! * `waiters` and `keys` index the waiters and their keys in every order that is needed. They lie in `slab`s, linked into
+//!   `tree`s and `table`s, and contain no rules.
+//! * `settle` grants the waiters that a lock admits.
 //! * `crowds` knows who waits among the readers of a lock that very many read.
 //! * `deadlock` finds out whether a wait would never end.
 
@@ -100,7 +100,7 @@ impl Queues {
         self.waiters.insert(&mut node.line, key, waiter, upgrade);
     }
 
-    /// `id` waits no more. Its key, which is to be settled, and what it had asked for.
+    /// Removes a waiter. Returns its key, which the caller settles, and the waiter.
     pub fn remove(&mut self, id: WaiterId) -> Option<(KeyId, Box<Waiter>)> {
         let slot = self.waiters.find(id)?;
         let key = self.waiters.node(slot).key;
@@ -151,8 +151,8 @@ impl Queues {
         found
     }
 
-    /// The request `id` is made again: it keeps its place and its mode, and takes over what is asked for now. True if it
-    /// might be granted now: it asks for something else than before.
+    /// The request `id` is repeated: it keeps its place and its mode, and takes over the new terms. True if they differ from
+    /// the old ones, so that it might be granted now.
     pub fn take_over(&mut self, id: WaiterId, terms: Terms, until: Instant) -> bool {
         let slot = self.waiters.find(id);
         slot.is_some_and(|slot| self.waiters.take_over(slot, terms, until) != terms)
@@ -174,8 +174,8 @@ impl Queues {
         self.waiters.longest_lease()
     }
 
-    /// A key with waiters that loses a hold at or before `now`. It is told once; settling it makes
-    /// it be told again for its next deadline.
+    /// A key with waiters that loses a hold at or before `now`. Each deadline is returned once: settling the key sets the
+    /// next one.
     pub fn due(&mut self, now: Instant) -> Option<KeyId> {
         let (deadline, key) = self.keys.first_deadline()?;
         if deadline > now {
@@ -193,11 +193,10 @@ impl Queues {
 
 /// Who holds the keys with waiters.
 impl Queues {
-    /// What is known of the lock of a key with waiters: who holds it, and when it loses its first
-    /// hold. Settling sees to it by itself; this is for a waiter that has begun to wait, because no
-    /// settle has looked since.
+    /// Records who holds the lock of a key with waiters, and when it loses its first hold. Settling does this by itself.
+    /// This call is for a request that has just begun to wait.
     ///
-    /// Nobody needs the lock of another key for it: a search that spans keys goes by this alone.
+    /// A search that spans keys uses these records alone and opens no other key.
     pub fn observe(&mut self, key: KeyRef<'_>, held: Observed) {
         if let Some(key) = self.keys.find(key) {
             let deadline = held.next_deadline();

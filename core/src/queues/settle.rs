@@ -1,14 +1,12 @@
-//! Who gets in next.
+//! Grants waiters.
 //!
-//! A queue is first in, first out. What changes the lock calls [`Queues::settle`], which hands a
-//! free place straight to the head: one writer, or every reader up to the next writer. Nobody is
-//! woken to try again, and nobody overtakes, so a waiter needs two commands whatever the length of
-//! the queue: its acquire and its release.
+//! A queue is first in, first out. Whatever changes a lock calls [`Queues::settle`], which hands a free place straight to the
+//! head: to one writer, or to every reader up to the next writer or the first one whose limit blocks it. No waiter is woken to
+//! try again and none overtakes. So a waiter needs two commands, its acquire and its release, however long the queue is.
 //!
-//! Two rules break the order, and both for the owner's own sake. An upgrade stands ahead of the
-//! line, because the line waits for its read hold anyway. And when an owner comes to hold, its own
-//! other requests are decided at once (re-entry, or they become upgrades), because a waiter between
-//! them would wait for an owner that waits for it.
+//! Two rules break the order. An upgrade stands ahead of the line, because the line waits for its read hold anyway. And when an
+//! owner comes to hold, its other requests are decided at once (as re-entry, or they become upgrades), because a waiter
+//! between them would wait for an owner that waits for it.
 //!
 //! One call makes a bounded number of decisions. It notes at the key where it stopped, and the next call goes on
 //! from there before it admits anybody else.
@@ -29,7 +27,7 @@ use crate::token::TokenClock;
 use crate::tree::NIL;
 use crate::types::{Instant, Micros};
 
-/// Looks at a few cost less than to keep account of where one stopped.
+/// To visit so few costs less than to record where the settle stopped.
 const FEW: usize = 64;
 
 /// The steps of a settle stop here: no decision is left.
@@ -48,12 +46,11 @@ struct Settling<'a> {
 }
 
 impl Queues {
-    /// Lets in whom the lock of the key admits, up to `most` of them. Afterwards the head, if there
-    /// is one and there is no more to do, conflicts with a hold.
+    /// Grants up to `most` waiters that the lock of the key admits. Afterwards, unless there is more to do, the head has to
+    /// wait for a hold or for its limit.
     ///
-    /// `recheck_holders`: the lock may hold owners that did not come through this queue (RENAME, RESTORE
-    /// and the like), so that their own requests have to be looked for. Once is enough, though there
-    /// is more to do.
+    /// `recheck_holders`: the lock may have holders that did not come through this queue (RENAME, RESTORE and the like), so
+    /// the settle searches for requests of theirs. One such call is enough, even if there is more to do.
     #[allow(clippy::too_many_arguments)]
     pub fn settle(
         &mut self,
@@ -82,14 +79,14 @@ impl Queues {
         }
     }
 
-    /// While nothing is granted: lets nobody in, but answers the upgrades whose read hold has ended.
+    /// For the time in which nothing is granted: answers only the upgrades whose read hold has ended.
     pub fn settle_lost(&mut self, key: KeyRef<'_>, live: &mut Live<'_>, most: usize) -> Settled {
         self.settle_with(key, live, most, |settling, live| {
             settling.settle_lost(|owner| live.hold(owner).is_some());
         })
     }
 
-    /// The same where nothing may be changed, not even a hold that is over dropped.
+    /// The same where the lock may not change: it does not even drop an ended hold.
     pub fn settle_lost_unchanged(
         &mut self,
         key: KeyRef<'_>,

@@ -1,4 +1,4 @@
-//! A request that waits, and what becomes of it.
+//! A waiting request, and its outcome.
 
 use crate::owner::Owner;
 use crate::request::{AcquireError, Grant, Request, Terms};
@@ -43,7 +43,7 @@ pub struct Decided {
     pub verdict: Verdict,
 }
 
-/// What a waiter is answered.
+/// The answer to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It holds.
@@ -52,7 +52,7 @@ pub enum Verdict {
         grant: Grant,
         /// The owner's stake after the grant.
         stake: Stake,
-        /// The owner's stake before it, to go back to if nobody can be told.
+        /// The owner's stake before it, to go back to if the grant cannot be delivered.
         before: Option<Stake>,
         /// Nobody else holds.
         alone: bool,
@@ -63,13 +63,13 @@ pub enum Verdict {
     Refused(AcquireError),
 }
 
-/// What settling a queue brought.
+/// What one settle did.
 #[derive(Debug, Default)]
 pub struct Settled {
     /// Waiters that left, in the order in which they were decided.
     pub decided: Vec<Decided>,
     /// Waiters that stay but have become upgrades, which may have closed a cycle.
     pub upgrading: Vec<WaiterId>,
-    /// As many were decided as was asked for, and others may have to be: settle again.
+    /// The settle stopped at its bound: settle again.
     pub more: bool,
 }

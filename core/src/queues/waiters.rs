@@ -1,8 +1,7 @@
-//! All who wait, whatever they wait for, in the orders in which they are looked for: in the line of
-//! their key, by task, by the limit of their wait, and by id. No rules here.
+//! All waiters, indexed by queue, task, limit and id. No rules here.
 //!
-//! Each waiter lies in a slot and is linked into those orders from there, so that one costs the
-//! same however many there are, and nothing is allocated for the many who wait once.
+//! Each waiter lies in a slot and is linked into these orders from there. So a waiter costs the same however many there are,
+//! and the many tasks that wait once allocate nothing more.
 
 mod node;
 mod position;
@@ -21,7 +20,7 @@ use node::{Flags, Id, Limit, Line, Nodes, hash_of};
 pub(crate) use node::{LIMITED, Node, SEVERAL_KEYS, WRITES};
 pub(crate) use position::Position;
 
-/// All who wait.
+/// All waiters.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     pub(crate) nodes: Nodes,

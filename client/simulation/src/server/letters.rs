@@ -34,7 +34,7 @@ impl Server {
         let number = self.next_number();
         match self.mail.post(waiter, number, letter) {
             Posted::In(id) => self.let_reader_go(id, None),
-            Posted::Returned(Some(untold)) => self.give_back(&untold),
+            Posted::Returned(Some(undelivered)) => self.give_back(&undelivered),
             Posted::Returned(None) | Posted::NotByMail(_) => {}
         }
     }
@@ -78,7 +78,7 @@ impl Server {
     /// `[since, waited, letters]`.
     fn tell(&mut self, id: BoxId, arrived: u64, count: usize) -> Vec<u8> {
         let (now, listened) = (self.now, self.listened());
-        let letters = self.mail.tell(id, count, listened);
+        let letters = self.mail.deliver(id, count, listened);
         let mut out = Out::default();
         out.array(3);
         out.int(id.0);
@@ -125,7 +125,7 @@ impl Server {
             while let Some(leaving) = self.mail.next_leaving() {
                 match leaving {
                     Leaving::Letter => {}
-                    Leaving::Grant(untold) => self.give_back(&untold),
+                    Leaving::Grant(undelivered) => self.give_back(&undelivered),
                     Leaving::Request(id) => requests.push(id),
                 }
             }

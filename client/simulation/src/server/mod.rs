@@ -7,7 +7,7 @@ mod resp;
 
 use std::collections::BTreeMap;
 
-use mortise_core::mail::{BoxId, Letter, Outcome, Untold};
+use mortise_core::mail::{BoxId, Letter, Outcome, UndeliveredLetter};
 use mortise_core::{
     Db, Decided, Instant, KeyId, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Token,
     TokenClock, Wait, WaiterId,
@@ -213,8 +213,12 @@ impl Server {
     }
 
     /// A grant that nobody was told of.
-    fn give_back(&mut self, untold: &Untold) {
-        let (key, owner, undo) = (&untold.key, untold.owner.as_ref(), &untold.undo);
+    fn give_back(&mut self, undelivered: &UndeliveredLetter) {
+        let (key, owner, undo) = (
+            &undelivered.key,
+            undelivered.owner.as_ref(),
+            &undelivered.undo,
+        );
         let before = undo.before.as_deref().copied();
         let undone = self.with_live(&key.name, |_, live| live.undo(owner, undo.granted, before));
         if !undone {

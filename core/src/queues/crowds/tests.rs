@@ -19,7 +19,7 @@ fn owner(number: u64) -> Owner {
     let name = match number % 3 {
         0 => format!("owner-{number}"),
         1 => format!("task-{}##{number}", number / 9),
-        _ if number % 2 == 0 => format!("many##{number}"),
+        _ if number.is_multiple_of(2) => format!("many##{number}"),
         _ => format!("many##more##{number}"),
     };
     OwnerRef::new(name.as_bytes())

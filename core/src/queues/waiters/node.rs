@@ -11,7 +11,7 @@ use crate::table::Chained;
 use crate::tree::{Forest, Links, NIL};
 use crate::types::Mode;
 
-/// What is to be found in a line without a look at everybody, as bits.
+/// What a search can find in a line without visiting every waiter, as bits.
 pub(super) type Flags = u8;
 /// The first request of an owner in the line, of which one at least is for write. (All of an owner's
 /// requests count as standing where the first one does: when that is granted they are decided.)

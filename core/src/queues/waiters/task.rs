@@ -1,5 +1,4 @@
-//! The waiters of a task: where it waits, where its owners stand there, and the flags that tell of
-//! that in the lines.
+//! The waiters of a task: its keys, the places of its owners there, and the flags that mark these in the lines.
 
 use std::cmp::Ordering;
 

@@ -5,7 +5,9 @@ mod reference;
 
 use std::rc::Rc;
 
-use mortise_core::mail::{BoxId, Leaving, Letter, NotYours, Outcome, Posted, Undo, Untold};
+use mortise_core::mail::{
+    BoxId, Leaving, Letter, NotYours, Outcome, Posted, UndeliveredLetter, Undo,
+};
 use mortise_core::{
     Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId,
 };
@@ -65,11 +67,11 @@ enum Op {
     },
     Overdue {
         asked: u64,
-        told: u64,
+        delivered: u64,
     },
 }
 
-/// A letter, told by its parts.
+/// A letter, delivered by its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) key: u8,
@@ -100,7 +102,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::CloseAll),
         2 => (1..6_u8).prop_map(|pieces| Op::LetLeave { pieces }),
         2 => (1..50_u64).prop_map(|ms| Op::Pass { ms }),
-        2 => (0..80_u64, 0..80_u64).prop_map(|(asked, told)| Op::Overdue { asked, told }),
+        2 => (0..80_u64, 0..80_u64).prop_map(|(asked, delivered)| Op::Overdue { asked, delivered }),
     ];
     proptest::collection::vec(op, 1..60)
 }
@@ -151,8 +153,8 @@ fn letter(kind: Kind, number: u64) -> Letter {
 }
 
 /// The number of the grant that is to be given back.
-fn returned(untold: &Untold) -> u64 {
-    untold.undo.token.get()
+fn returned(undelivered: &UndeliveredLetter) -> u64 {
+    undelivered.undo.token.get()
 }
 
 impl Run {
@@ -204,18 +206,18 @@ impl Run {
             }
             Op::TellInVain { mailbox, count } => {
                 let (id, now) = (self.open(mailbox), self.now());
-                let before = self.mail.told(id);
-                self.mail.tell(id, count, now).for_each(drop);
-                self.mail.untell(id, before);
+                let before = self.mail.delivered(id);
+                self.mail.deliver(id, count, now).for_each(drop);
+                self.mail.undeliver(id, before);
             }
             Op::Tell { mailbox, count } => {
                 let (id, now) = (self.open(mailbox), self.now());
-                let told: Vec<u64> = self
+                let delivered: Vec<u64> = self
                     .mail
-                    .tell(id, count, now)
-                    .map(|told| told.number)
+                    .deliver(id, count, now)
+                    .map(|delivered| delivered.number)
                     .collect();
-                assert_eq!(told, self.model.tell(mailbox, count, self.now));
+                assert_eq!(delivered, self.model.deliver(mailbox, count, self.now));
             }
             Op::Withdraw { key: k, owner: o } => {
                 let name = owner(o);
@@ -249,12 +251,12 @@ impl Run {
                 }
             }
             Op::Pass { ms } => self.now += ms,
-            Op::Overdue { asked, told } => {
+            Op::Overdue { asked, delivered } => {
                 let before = |ms| Instant::from_millis(self.now.saturating_sub(ms));
-                let overdue = self.mail.overdue(before(asked), before(told));
+                let overdue = self.mail.overdue(before(asked), before(delivered));
                 let expected = self.model.overdue(
                     self.now.saturating_sub(asked),
-                    self.now.saturating_sub(told),
+                    self.now.saturating_sub(delivered),
                 );
                 assert_eq!(overdue.is_some(), !expected.is_empty());
                 assert!(overdue.is_none_or(|id| expected.contains(&id.0)));
@@ -270,8 +272,8 @@ impl Run {
         let expected = self.model.post(waiter, number, kind);
         match (posted, expected) {
             (Posted::In(id), Sent::In(since)) => assert_eq!(id.0, since),
-            (Posted::Returned(untold), Sent::Returned(back)) => {
-                assert_eq!(untold.as_ref().map(returned), back);
+            (Posted::Returned(undelivered), Sent::Returned(back)) => {
+                assert_eq!(undelivered.as_ref().map(returned), back);
             }
             (Posted::NotByMail(_), Sent::NotByMail) => {}
             other => panic!("{other:?}"),
@@ -286,7 +288,7 @@ impl Run {
                 return false;
             }
             Some(Leaving::Request(id)) => self.model.request_leaves(id.0),
-            Some(Leaving::Grant(untold)) => self.model.grant_leaves(returned(&untold)),
+            Some(Leaving::Grant(undelivered)) => self.model.grant_leaves(returned(&undelivered)),
             Some(Leaving::Letter) => {}
         }
         true
@@ -361,8 +363,8 @@ fn what_a_swap_of_databases_moved_is_given_back_where_it_is() {
     mail.close(id);
     let mut dbs = Vec::new();
     while let Some(piece) = mail.next_leaving() {
-        if let Leaving::Grant(untold) = piece {
-            dbs.push(untold.key.db.0);
+        if let Leaving::Grant(undelivered) = piece {
+            dbs.push(undelivered.key.db.0);
         }
     }
     // The later one was swapped once, the earlier one there and back.
@@ -391,7 +393,7 @@ fn a_grant_is_withdrawn_where_a_swap_has_put_its_lock_and_a_refusal_where_its_qu
         );
     }
     let dbs =
-        |mail: &mut Mail| -> Vec<u32> { mail.tell(id, 9, now).map(|sent| sent.db.0).collect() };
+        |mail: &mut Mail| -> Vec<u32> { mail.deliver(id, 9, now).map(|sent| sent.db.0).collect() };
     assert_eq!(dbs(&mut mail), [0, 0]);
     mail.swap(Db(0), Db(7));
     assert_eq!(dbs(&mut mail), [7, 0], "as they are sent again");
@@ -412,7 +414,7 @@ fn a_grant_is_withdrawn_where_a_swap_has_put_its_lock_and_a_refusal_where_its_qu
 }
 
 #[test]
-fn an_untold_grant_takes_over_what_the_one_before_it_had_changed() {
+fn an_undelivered_grant_takes_over_what_the_one_before_it_had_changed() {
     let mut mail = Mail::new();
     let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
     let first = Undo {
@@ -449,7 +451,7 @@ fn an_untold_grant_takes_over_what_the_one_before_it_had_changed() {
     assert!(mail.hand_on(&key(0), name, &first));
     mail.close(id);
     match mail.next_leaving() {
-        Some(Leaving::Grant(untold)) => assert_eq!(untold.undo.before, None),
+        Some(Leaving::Grant(undelivered)) => assert_eq!(undelivered.undo.before, None),
         other => panic!("{other:?}"),
     }
 }

@@ -7,7 +7,7 @@ struct Mailbox {
     name: u8,
     since: u64,
     asked: u64,
-    told_since: Option<u64>,
+    delivered_since: Option<u64>,
     letters: Vec<Entry>,
 }
 
@@ -15,7 +15,7 @@ struct Mailbox {
 struct Entry {
     number: u64,
     kind: Kind,
-    told: bool,
+    delivered: bool,
 }
 
 /// What becomes of an answer.
@@ -58,7 +58,7 @@ impl Reference {
             name,
             since,
             asked: now,
-            told_since: None,
+            delivered_since: None,
             letters: Vec::new(),
         });
     }
@@ -106,8 +106,12 @@ impl Reference {
         let found = self.boxes.iter_mut().find(|mailbox| mailbox.since == since);
         match found {
             Some(mailbox) => {
-                let told = false;
-                mailbox.letters.push(Entry { number, kind, told });
+                let delivered = false;
+                mailbox.letters.push(Entry {
+                    number,
+                    kind,
+                    delivered,
+                });
                 Sent::In(since)
             }
             None => Sent::Returned((kind.result == 0).then_some(number)),
@@ -128,22 +132,22 @@ impl Reference {
         let before = mailbox.letters.len();
         mailbox.letters.retain(|letter| letter.number > after);
         if mailbox.letters.len() < before {
-            let told = mailbox.letters.iter().any(|letter| letter.told);
-            mailbox.told_since = told.then_some(now);
+            let delivered = mailbox.letters.iter().any(|letter| letter.delivered);
+            mailbox.delivered_since = delivered.then_some(now);
         }
     }
 
-    pub(crate) fn tell(&mut self, name: u8, count: usize, now: u64) -> Vec<u64> {
+    pub(crate) fn deliver(&mut self, name: u8, count: usize, now: u64) -> Vec<u64> {
         let mailbox = self.get_mut(name);
-        let mut told = Vec::new();
+        let mut delivered = Vec::new();
         for letter in mailbox.letters.iter_mut().take(count) {
-            letter.told = true;
-            told.push(letter.number);
+            letter.delivered = true;
+            delivered.push(letter.number);
         }
-        if !told.is_empty() && mailbox.told_since.is_none() {
-            mailbox.told_since = Some(now);
+        if !delivered.is_empty() && mailbox.delivered_since.is_none() {
+            mailbox.delivered_since = Some(now);
         }
-        told
+        delivered
     }
 
     fn take_out(&mut self, out: impl Fn(&Entry) -> bool) -> bool {
@@ -153,8 +157,8 @@ impl Reference {
             mailbox.letters.retain(|letter| !out(letter));
             if mailbox.letters.len() < before {
                 found = true;
-                if !mailbox.letters.iter().any(|letter| letter.told) {
-                    mailbox.told_since = None;
+                if !mailbox.letters.iter().any(|letter| letter.delivered) {
+                    mailbox.delivered_since = None;
                 }
             }
         }
@@ -166,9 +170,15 @@ impl Reference {
     }
 
     pub(crate) fn withdraw_refusal(&mut self, key: u8, owner: u8, write: bool) {
-        self.take_out(|Entry { kind, told, .. }| {
-            !told && kind.result != 0 && (kind.key, kind.owner, kind.write) == (key, owner, write)
-        });
+        self.take_out(
+            |Entry {
+                 kind, delivered, ..
+             }| {
+                !delivered
+                    && kind.result != 0
+                    && (kind.key, kind.owner, kind.write) == (key, owner, write)
+            },
+        );
     }
 
     pub(crate) fn close(&mut self, since: u64) {
@@ -176,11 +186,12 @@ impl Reference {
             return;
         };
         let gone = self.boxes.remove(at);
-        let untold = gone
+        let undelivered = gone
             .letters
             .iter()
-            .filter(|letter| !letter.told && letter.kind.result == 0);
-        self.to_return.extend(untold.map(|letter| letter.number));
+            .filter(|letter| !letter.delivered && letter.kind.result == 0);
+        self.to_return
+            .extend(undelivered.map(|letter| letter.number));
     }
 
     pub(crate) fn close_all(&mut self) {
@@ -188,10 +199,13 @@ impl Reference {
         self.to_return.clear();
     }
 
-    /// Boxes of which nobody has asked since `asked`, or that were told before `told` what they have not forgotten.
-    pub(crate) fn overdue(&self, asked: u64, told: u64) -> Vec<u64> {
+    /// Boxes of which nobody has asked since `asked`, or that were delivered before `delivered` what they have not forgotten.
+    pub(crate) fn overdue(&self, asked: u64, delivered: u64) -> Vec<u64> {
         let late = |mailbox: &&Mailbox| {
-            mailbox.asked <= asked || mailbox.told_since.is_some_and(|since| since <= told)
+            mailbox.asked <= asked
+                || mailbox
+                    .delivered_since
+                    .is_some_and(|since| since <= delivered)
         };
         self.boxes
             .iter()
