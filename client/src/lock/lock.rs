@@ -214,4 +214,31 @@ impl Lock {
         self.terms.max_hold = Some(limit);
         self
     }
+
+    /// Keeps the lock taken for `least` after its grant, however early it is given back: a job that does this runs at most once
+    /// in that time, however short it is. What is left of the time begins when the guard is released or dropped: the server then
+    /// passes the lock to a name that nobody uses (`LOCK.PASS`), with that as its lease.
+    ///
+    /// It is no promise about holds that end otherwise. One that is lost, or whose holder dies, is free when its lease is
+    /// over; so is one that was revoked, which cannot be passed on. While the server grants nothing (`lock.grace`) it passes
+    /// nothing on either: then the release fails, and the lock is free when that was repeated.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.lock("mail:daily").at_least(Duration::from_secs(60));
+    /// lock.acquire().await?.release().await?;
+    /// assert!(lock.try_acquire().await?.is_none(), "for a minute");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_least(mut self, least: Duration) -> Lock {
+        self.terms.at_least = least;
+        self
+    }
 }

@@ -102,3 +102,15 @@ async fn assert_leases(servers: &Servers, most: Duration) {
         }
     }
 }
+
+#[tokio::test]
+async fn a_hold_that_lasts_to_its_limit_is_not_renewed_in_vain() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(2_000)).max_hold(ms(2_000));
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::HoldLimit);
+    let stats = server.info("commandstats");
+    let renewals = stats.keys().filter(|it| it.contains("lock.renew"));
+    assert_eq!(renewals.count(), 0);
+}

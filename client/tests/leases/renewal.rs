@@ -336,3 +336,53 @@ fn commandstat(server: &Server, command: &str) -> usize {
     })
     .unwrap_or(0)
 }
+
+/// What a task that waits is woken by.
+struct Woken;
+
+impl std::task::Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {}
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_a_loss_no_more_leaves_nothing_behind() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(3_600_000));
+    let guard = lock.acquire().await.unwrap();
+    let woken = std::sync::Arc::new(Woken);
+    let waker = std::task::Waker::from(woken.clone());
+    for _ in 0..1_000 {
+        let mut lost = guard.lost();
+        let mut context = std::task::Context::from_waker(&waker);
+        for _ in 0..3 {
+            assert!(pin!(&mut lost).poll(&mut context).is_pending());
+        }
+    }
+    drop(waker);
+    assert_eq!(std::sync::Arc::strong_count(&woken), 1);
+}
+
+#[tokio::test]
+async fn a_renewal_is_answered_in_time_by_another_connection_though_other_requests_are_before_it() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    // Other requests may take long, and are on their way all the time.
+    let client = patient_client(&proxy.url()).await;
+    let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
+    let first = guard.deadline();
+    let asking = tokio::spawn({
+        let client = client.clone();
+        async move {
+            loop {
+                let _ = tokio::time::timeout(ms(20), client.info("other")).await;
+            }
+        }
+    });
+    proxy.set(Traffic::StallsOld);
+    while first.remaining() > ms(0) || guard.deadline() == first {
+        assert!(guard.is_valid(), "{guard:?}");
+        tokio::time::sleep(ms(50)).await;
+    }
+    asking.abort();
+}

@@ -4,8 +4,8 @@ use mortise_client::{Client, Error, Quorum};
 use mortise_harness::{Server, cmd, is_nil};
 use tokio::runtime::Runtime;
 
-use crate::support::ms;
 use crate::support::quorum::Servers;
+use crate::support::{await_waiters, ms};
 
 fn is_free(server: &Server, key: &str) -> bool {
     is_nil(&cmd!(server.connect(), "LOCK.INFO", key))
@@ -81,4 +81,29 @@ fn building_outside_of_a_runtime_says_that_there_is_none() {
         assert!(matches!(error, Error::NoRuntime), "{error:?}");
         assert!(error.to_string().contains("no tokio runtime"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn closing_ends_what_waits_at_once_and_leaves_no_waiter() {
+    let server = Server::start();
+    let client = Client::connect(server.url()).await.unwrap();
+    let direct = Client::connect(server.url()).await.unwrap();
+    let _holder = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = client.lock("k");
+        async move { lock.acquire().await }
+    });
+    // One that nobody polls any more once it waits.
+    let lock = client.lock("k");
+    let mut unpolled = Box::pin(lock.acquire());
+    let brief = tokio::time::timeout(ms(300), &mut unpolled).await;
+    assert!(brief.is_err());
+    await_waiters(&direct, "k", 2).await;
+    client.close().await;
+    let info = direct.info("k").await.unwrap().unwrap();
+    assert_eq!(info.waiters, 0, "closing has left a waiter");
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Closed), "{error:?}");
+    let error = unpolled.await.unwrap_err();
+    assert!(matches!(error, Error::Closed), "{error:?}");
 }

@@ -11,6 +11,7 @@ mod examples;
 mod forking;
 mod guarding;
 mod inspection;
+mod limits;
 mod modes;
 mod one_server;
 mod rights;

@@ -1,6 +1,7 @@
 //! The ways to servers, and what goes wrong on them: slow or dead connections, late requests, hanging servers, and
 //! servers that take over from one another.
 
+mod absent;
 #[cfg(feature = "cluster")]
 mod cluster_hanging;
 #[cfg(feature = "cluster")]

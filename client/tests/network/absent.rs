@@ -1,0 +1,87 @@
+//! Servers that are not there for a while, or turn clients away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mortise_client::{Client, Error, Quorum};
+use mortise_harness::{Server, cmd};
+use tokio::net::TcpListener;
+
+use crate::support::{LATE, PATIENCE, ms};
+
+#[tokio::test]
+async fn requests_that_wait_outlive_a_restart_of_their_server_and_others_fail() {
+    let mut server = Server::start();
+    let builder = Client::builder(server.url()).unwrap();
+    let client = builder.response_timeout(LATE).connect().await.unwrap();
+    client
+        .lock("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    server.sigkill();
+    let refused = client.lock("k").try_acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Connection { .. }), "{refused:?}");
+    let locks = [client.lock("a"), client.lock("b").wait(ms(30_000))];
+    let waiting = locks.map(|lock| tokio::spawn(async move { lock.acquire().await }));
+    tokio::time::sleep(ms(1_000)).await;
+    server.start_again();
+    for waiting in waiting {
+        let guard = tokio::time::timeout(3 * PATIENCE, waiting).await;
+        assert!(guard.unwrap().unwrap().unwrap().is_valid());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_turns_a_client_away_is_quoted() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "CONFIG", "SET", "maxclients", 1);
+    let error = Client::connect(server.url()).await.unwrap_err();
+    cmd!(conn, "CONFIG", "SET", "maxclients", 100);
+    assert!(
+        error.to_string().contains("max number of clients"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_tried_no_more_often_than_it_is_asked_for() {
+    let server = Server::start();
+    let url = format!("redis://somebody:wrong@{}/", server.addr());
+    let client = Client::builder(url).unwrap().build().unwrap();
+    let taking = tokio::time::timeout(LATE, client.lock("k").acquire()).await;
+    let error = taking.expect("it does not try again").unwrap_err();
+    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    assert!(!error.is_transient());
+    tokio::time::sleep(ms(1_000)).await;
+    let stats = server.info("commandstats");
+    assert!(stats["cmdstat_auth"].contains("calls=1,"), "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_quorum_does_not_connect_to_a_server_that_is_not_there_while_nothing_is_asked() {
+    let servers = [Server::start(), Server::start()];
+    let gone = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = format!("redis://{}/", gone.local_addr().unwrap());
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = attempts.clone();
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = gone.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            drop(connection);
+        }
+    });
+    let quorum = Quorum::builder([servers[0].url(), servers[1].url(), address]).unwrap();
+    let quorum = quorum.node_timeout(ms(500)).connect().await.unwrap();
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    tokio::time::sleep(ms(1_500)).await;
+    let before = attempts.load(Ordering::Relaxed);
+    tokio::time::sleep(ms(3_000)).await;
+    let since = attempts.load(Ordering::Relaxed) - before;
+    assert!(since <= 1, "{since} attempts while nothing was asked");
+}
