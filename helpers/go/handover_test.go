@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mortise"
+	mortise "mortise.example/mortise/helpers/go"
 )
 
 // holds is what LOCK.INFO says of those who hold the key.
