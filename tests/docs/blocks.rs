@@ -12,6 +12,7 @@ const RUNNERS: [(&str, &[&str]); 14] = [
         &[
             "tests/docs/python.rs",
             "helpers/python/tests/test_guides.py",
+            "helpers/python/tests/test_frameworks.py",
         ],
     ),
     ("ruby", &["helpers/ruby/test/readme_test.rb"]),

@@ -1,0 +1,113 @@
+"""Django's cache and Celery's tasks, with the frameworks themselves."""
+import pathlib
+import re
+import threading
+import time
+
+import pytest
+import redis
+from servers import ROOT, eventually
+
+GUIDES = [ROOT / "docs/migrating/django.md", ROOT / "docs/migrating/celery.md"]
+
+
+@pytest.fixture
+def cache(server):
+    pytest.importorskip("django")
+    from mortise_lock.django import RedisCache
+
+    return RedisCache(f"redis://127.0.0.1:{server.port}", {"KEY_PREFIX": "shop"})
+
+
+def test_a_lock_of_djangos_cache_is_beside_what_is_cached(cache, server):
+    with cache.lock("report", blocking_timeout=5) as lock:
+        assert server.admin.type("shop:1:lock:report") == "mort-lock"
+        cache.set("report", "cached")
+        assert lock.owned() and not cache.lock("report").acquire(blocking=False)
+    assert cache.get("report") == "cached"
+    with cache.lock("report", 10, version=2):
+        assert server.admin.exists("shop:2:lock:report")
+
+
+def test_locks_of_djangos_cache_share_two_connections(cache, server):
+    before = len(server.admin.client_list())
+    for number in range(20):
+        with cache.lock(f"report:{number}"):
+            pass
+    assert len(server.admin.client_list()) <= before + 2
+
+
+class Ledger:
+    """Who is inside, and how many ever were at once."""
+
+    def __init__(self):
+        self.mutex, self.inside, self.most, self.runs = threading.Lock(), 0, 0, 0
+
+    def stay(self, seconds):
+        with self.mutex:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        time.sleep(seconds)
+        with self.mutex:
+            self.inside -= 1
+            self.runs += 1
+
+
+@pytest.fixture
+def worker(server):
+    """An app, and a ledger for the tasks that its worker runs in four threads."""
+    celery = pytest.importorskip("celery")
+    from celery.contrib.testing.worker import start_worker
+
+    from mortise_lock.celery import once
+
+    url, ledger, locks = f"redis://127.0.0.1:{server.port}/0", Ledger(), redis.Redis(port=server.port)
+    app = celery.Celery("shop", broker=url, set_as_current=False)
+    app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
+
+    @app.task(name="report", shared=False)
+    @once(locks, key="report:{day}", again=0.2, lease=1.0)
+    def report(day, seconds=0.1):
+        ledger.stay(seconds)
+
+    @app.task(name="fails", shared=False)
+    @once(locks)
+    def fails():
+        ledger.stay(0)
+        raise KeyError("mine")
+
+    with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, loglevel="CRITICAL"):
+        yield app, ledger
+
+
+def test_a_task_that_is_delivered_three_times_runs_once_at_a_time_for_longer_than_its_lease(worker, server):
+    app, ledger = worker
+    for _ in range(3):
+        app.tasks["report"].apply_async(("monday", 1.5), task_id="the same")
+    eventually(lambda: ledger.runs == 3)
+    assert ledger.most == 1
+    eventually(lambda: server.info("holders") == 0)
+
+
+def test_tasks_with_other_keys_run_beside_each_other(worker):
+    app, ledger = worker
+    for day in ("monday", "tuesday"):
+        app.tasks["report"].delay(day, 1.5)
+    eventually(lambda: ledger.runs == 2)
+    assert ledger.most == 2
+
+
+def test_a_task_that_fails_gives_its_lock_back(worker, server):
+    app, ledger = worker
+    app.tasks["fails"].delay()
+    eventually(lambda: ledger.runs == 1 and server.info("holders") == 0)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: pathlib.Path(guide).stem)
+def test_what_a_guide_shows_runs(guide, server):
+    pytest.importorskip(guide.stem)
+    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block.replace("6379", str(server.port)), str(guide), "exec"), {"__name__": "guide"})
+    assert server.info("holders") == 0
