@@ -48,8 +48,15 @@ const KEY: ArgDoc = needed(c"key", ArgKind::Key);
 const OWNER: ArgDoc = needed(c"owner", ArgKind::Text);
 const LEASE: ArgDoc = needed(c"lease", ArgKind::Integer);
 const TOKEN: ArgDoc = option(c"TOKEN", c"token", ArgKind::Integer);
-const WAIT_OPTION: ArgDoc = option(c"WAIT", c"wait", ArgKind::Integer);
-const MAIL_OPTION: ArgDoc = option(c"MAIL", c"box", ArgKind::Text);
+/// Only who waits gets letters.
+const WAIT_OPTION: ArgDoc = option(
+    c"WAIT",
+    c"wait",
+    ArgKind::Block(&[
+        needed(c"milliseconds", ArgKind::Integer),
+        option(c"MAIL", c"box", ArgKind::Text),
+    ]),
+);
 const HOLDS_OPTION: ArgDoc = option(c"HOLDS", c"holds", ArgKind::Integer);
 const FENCE_OPTION: ArgDoc = option(c"FENCE", c"fence", ArgKind::Integer);
 const COUNT: ArgDoc = option(c"COUNT", c"count", ArgKind::Integer);
@@ -59,7 +66,6 @@ const ACQUIRE_ARGS: &[ArgDoc] = &[
     OWNER,
     LEASE,
     WAIT_OPTION,
-    MAIL_OPTION,
     HOLDS_OPTION,
     FENCE_OPTION,
     TOKEN,
@@ -70,7 +76,6 @@ const RLOCK_ARGS: &[ArgDoc] = &[
     OWNER,
     LEASE,
     WAIT_OPTION,
-    MAIL_OPTION,
     HOLDS_OPTION,
     option(c"LIMIT", c"limit", ArgKind::Integer),
     FENCE_OPTION,

@@ -91,6 +91,49 @@ fn every_command_has_a_page_with_its_options_its_complexity_and_its_categories()
     }
 }
 
+/// The tokens in the documentation of arguments, and in how many options each stands.
+fn nested_tokens(arguments: &Value, outside: usize, found: &mut Vec<(String, usize)>) {
+    for argument in array(arguments) {
+        let fields = array(argument);
+        let field = |name: &str| {
+            let mut pairs = fields.chunks(2);
+            pairs
+                .find(|pair| text(&pair[0]) == name)
+                .map(|pair| &pair[1])
+        };
+        let flags = field("flags").map(array).unwrap_or_default();
+        let depth = outside + usize::from(flags.iter().any(|flag| text(flag) == "optional"));
+        if let Some(token) = field("token") {
+            found.push((text(token), depth));
+        }
+        if let Some(inside) = field("arguments") {
+            nested_tokens(inside, depth, found);
+        }
+    }
+}
+
+#[test]
+fn options_stand_inside_each_other_in_command_docs_as_on_the_page() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for command in commands(&mut conn) {
+        let Some(arguments) = documented(&mut conn, &command, "arguments") else {
+            continue;
+        };
+        let page = page_of(&command);
+        let own = format!("`{command} ");
+        let syntax = page.lines().find(|line| line.starts_with(&own));
+        let syntax = syntax.or_else(|| page.lines().nth(2)).unwrap();
+        let mut tokens = Vec::new();
+        nested_tokens(&arguments, 0, &mut tokens);
+        for (token, depth) in tokens {
+            let before = syntax.split(&token).next().unwrap();
+            let shown = before.matches('[').count() - before.matches(']').count();
+            assert_eq!(depth, shown, "{command}: {token} in {syntax}");
+        }
+    }
+}
+
 /// Which categories a module's command has is up to the server: before 7.2 those that follow from its flags.
 fn assert_categories(conn: &mut Conn, command: &str, shown: &str) {
     let info = cmd!(conn, "COMMAND", "INFO", command);
