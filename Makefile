@@ -138,6 +138,10 @@ release: setup ## Pack what was built for those who do not build it: target/rele
 packages: setup ## Check that the packages of all languages can be published; none is: make packages [WITHOUT="java go"]
 	@WITHOUT="$(WITHOUT)" scripts/packages
 
+.PHONY: manifests
+manifests: ## Check deploy/kubernetes against Kubernetes's schemas
+	@scripts/manifests
+
 .PHONY: deny
 deny: setup ## Check licences and advisories of all crates that we depend on, with cargo-deny
 	cargo deny --workspace check

@@ -1,5 +1,6 @@
 # What the other scripts share.
 #
+# REDISCLI_AUTH is the password of servers and Sentinels, which redis-cli takes from there, too; without it there is none.
 # SELF is this pod's name in the network, PEERS the names of all of them, DATA its volume, PORT and SENTINEL_PORT where servers and
 # Sentinels listen: on BIND, which is every address unless it is given. NAME is what Sentinel calls the primary.
 PORT=${PORT:-6379}

@@ -21,6 +21,10 @@ sentinel monitor $NAME $primary $PORT 2
 sentinel down-after-milliseconds $NAME ${DOWN_AFTER:-5000}
 sentinel failover-timeout $NAME ${FAILOVER_TIMEOUT:-60000}
 EOF
+    # Sentinels ask each other with the password that they want themselves.
+    if [ -n "${REDISCLI_AUTH:-}" ]; then
+        printf 'sentinel auth-pass %s "%s"\nrequirepass "%s"\n' $NAME "$REDISCLI_AUTH" "$REDISCLI_AUTH" >>"$conf.new"
+    fi
     mv "$conf.new" "$conf"
 fi
 exec redis-server "$conf" --sentinel

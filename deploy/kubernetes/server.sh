@@ -17,6 +17,7 @@ fi
 {
     cat "$here/redis.conf"
     printf 'bind %s\nport %s\ndir %s\nreplica-announce-ip %s\n' "$BIND" "$PORT" "$DATA" "$SELF"
+    [ -z "${REDISCLI_AUTH:-}" ] || printf 'requirepass "%s"\nmasterauth "%s"\n' "$REDISCLI_AUTH" "$REDISCLI_AUTH"
     [ "$primary" = "$SELF" ] || printf 'replicaof %s %s\n' "$primary" "$PORT"
 } >"$conf.new"
 mv "$conf.new" "$conf"

@@ -201,6 +201,14 @@ fn three_pods_keep_the_promise_over_an_upgrade_a_crash_and_the_loss_of_all() {
     assert!(said.starts_with("127.0.77.1\n"), "{said}");
     assert!(said.contains("lock_failover_safe:1"), "{said}");
     let first = pods.granted_by("mortise-0");
+    // Whoever does not know the password learns nothing, from a server or from a Sentinel.
+    for part in ["server", "sentinel"] {
+        let said = pods.shell(&format!(
+            "kubectl exec mortise-0 -c {part} -- redis-cli {} --no-auth-warning -a wrong PING || true",
+            if part == "server" { "" } else { "-p 26379" }
+        ));
+        assert!(!said.contains("PONG"), "{said}");
+    }
 
     // The primary is upgraded last, and has handed over before it goes.
     pods.primary_but(None);
