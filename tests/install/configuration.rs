@@ -124,3 +124,48 @@ fn a_configuration_stays_as_it_is_where_its_server_cannot_load_the_module() {
     refuse(&prefix, &["enable", &server.conf()], "does not start with");
     assert_eq!(server.conf_text(), before);
 }
+
+#[test]
+fn whoever_enables_the_module_learns_which_locks_a_crash_would_lose() {
+    let prefix = Prefix::new();
+    for (lines, warned) in [
+        ("", Some("since the last snapshot are lost")),
+        (
+            "appendonly yes\n",
+            Some("those of the last two seconds are lost"),
+        ),
+        ("appendonly yes\nappendfsync always\n", None),
+        // Whoever comes back without its data grants nothing while an old lease may run.
+        (
+            "lock.max-lease 30000\nlock.grace 29999\n",
+            Some("since the last snapshot are lost"),
+        ),
+        ("lock.max-lease 30000\nlock.grace 30000\n", None),
+    ] {
+        let server = OwnServer::new(lines);
+        for word in ["enable", "status"] {
+            let (content, said) = prefix.tool(&[word, &server.conf()]);
+            assert!(content, "{said}");
+            assert_eq!(
+                said.contains(" are lost"),
+                warned.is_some(),
+                "{lines}: {said}"
+            );
+            assert!(said.contains(warned.unwrap_or_default()), "{lines}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_configuration_that_is_cleaned_is_the_one_that_there_was_before() {
+    let (prefix, mut server) = (Prefix::new(), OwnServer::new("# mine\n\nmaxmemory 100mb\n"));
+    let before = server.conf_text();
+    enable(&prefix, &server);
+    server.append("lock.max-lease 4321\n# mine, too\n");
+    refuse(&prefix, &["clean", &server.conf()], "still loads");
+    assert!(prefix.tool(&["disable", &server.conf()]).0);
+    let (content, said) = prefix.tool(&["clean", &server.conf()]);
+    assert!(content, "{said}");
+    assert_eq!(server.conf_text(), before + "# mine, too\n");
+    server.start();
+}

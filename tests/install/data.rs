@@ -78,6 +78,23 @@ fn a_snapshot_is_loaded_without_the_module_once_it_has_forgotten_it() {
 }
 
 #[test]
+fn a_second_time_the_files_are_kept_beside_those_of_the_first() {
+    let (prefix, mut server) = with_module("");
+    for kept in ["with-mortise", "with-mortise-2"] {
+        server.cli(&["LOCK.ACQUIRE", "lock", kept, "1000"]);
+        server.cli(&["LOCK.RELEASE", "lock", kept]);
+        leave(&prefix, &mut server);
+        assert!(server.file(kept).join("dump.rdb").exists());
+        assert!(prefix.tool(&["enable", &server.conf()]).0);
+        server.restart();
+    }
+    server.stop();
+    fs::remove_file(server.file("dump.rdb")).unwrap();
+    let (content, said) = prefix.tool(&["forget", &server.conf()]);
+    assert!(content && said.contains("needs the module"), "{said}");
+}
+
+#[test]
 fn an_append_only_file_is_loaded_without_the_module_once_it_has_forgotten_it() {
     for preamble in ["yes", "no"] {
         let (prefix, mut server) = with_module(&format!(
