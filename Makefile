@@ -40,7 +40,7 @@ run: port-is-free build ## Start a server with the module in the foreground: mak
 	$(SERVER) ./redis.conf --port $(PORT)
 
 .PHONY: demo
-demo: build ## Show in a minute how ten processes want one lock: make demo [ARGS=--short] [SVG=docs/demo.svg]
+demo: build ## Build, and show in a minute how ten processes want one lock: make demo [ARGS=--short] [SVG=docs/demo.svg]
 	cargo run --profile measure --package mortise-demo -- $(ARGS) $(if $(SVG),--svg $(SVG))
 
 .PHONY: top
@@ -105,7 +105,7 @@ else
 endif
 
 .PHONY: book
-book: ## Build the documentation as a book: target/book/index.html
+book: ## Build the documentation as a book, the first time with mdbook itself: target/book/index.html
 	@scripts/book
 
 # Nothing is built here: who installs is root, who builds is not.

@@ -15,25 +15,35 @@ import svg
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 CROWDS = (32, 256)
-NAMES, RATE, WAIT, COMMANDS, WIDTH = 150, 250, 240, 60, 860
-LABELS = {"LOCK.ACQUIRE WAIT": "Mortise"}
+# Narrow, and its text large, so that it can be read on a phone.
+WIDTH, NAMES, RATE, WAIT, SIZE, ROW = 520, 148, 92, 92, 13, 21
+# The milliseconds of a round: a wait that lasted as long was cut off by its end.
+ROUND = 2000
+LABELS = {"LOCK.ACQUIRE WAIT": "Mortise", "BLPOP token (no lease)": "BLPOP, no lease", "SET NX + BLPOP signal": "SET NX, BLPOP",
+          "SET NX + pub/sub": "SET NX, pub/sub", "SET NX every 100 ms": "SET NX, 100 ms", "SET NX every 10 ms": "SET NX, 10 ms"}
+
+
+def is_cut_off(wait):
+    return wait >= ROUND * 0.99
 
 
 def panel(rows, clients, top):
     """A row a way to wait: how often a client gets in, how long it waits, what it sends."""
-    rates, waits, commands = ([row[figure] for row in rows] for figure in ("rate", "p99", "commands"))
-    ours, first = [row["ours"] for row in rows], top + 40
-    left, middle = NAMES, NAMES + RATE + 60
-    right = middle + WAIT + COMMANDS
-    yield svg.text(0, top + 12, f"{clients} clients want one lock, hold it for 1 ms and think for 1 ms", size=13, weight="bold")
-    yield svg.text(left, top + 32, "locks taken a second", faint=True)
-    yield svg.text(middle, top + 32, "p99 of the wait, ms", faint=True)
-    yield svg.text(right + 40, top + 32, "commands sent for one", "end", faint=True)
-    yield from svg.row_labels(left - 8, first, [LABELS.get(row["rival"], row["rival"]) for row in rows], ours)
-    yield from svg.column(left, first, rates, svg.linear(rates, RATE), ours)
-    yield from svg.column(middle, first, waits, svg.linear(waits, WAIT), ours)
-    for number, (count, own) in enumerate(zip(commands, ours)):
-        yield svg.text(right + 40, first + number * svg.ROW + 11, svg.short(count), "end", weight="bold" if own else "normal")
+    left, middle, right = NAMES, NAMES + RATE + 52, WIDTH - 24
+    rates = svg.linear([row["rate"] for row in rows], RATE)
+    waits = svg.linear([min(row["p99"], ROUND) for row in rows], WAIT)
+    yield svg.text(0, top + 13, f"{clients} clients at one lock", size=SIZE + 2, weight="bold")
+    for x, words, anchor in ((left, "locks a second", "start"), (middle, "p99 wait, ms", "start"), (right, "commands", "end")):
+        yield svg.text(x, top + 36, words, anchor, size=SIZE, faint=True)
+    for number, (row, rate, wait) in enumerate(zip(rows, rates, waits)):
+        y, weight = top + 44 + number * ROW, "bold" if row["ours"] else "normal"
+        cut_off = is_cut_off(row["p99"])
+        yield svg.text(left - 8, y + 12, LABELS.get(row["rival"], row["rival"]), "end", SIZE, weight)
+        yield svg.bar(left, y + 1, rate, row["ours"])
+        yield svg.text(left + rate + 5, y + 12, f"{row['rate']:,.0f}", size=SIZE, weight=weight)
+        yield svg.bar(middle, y + 1, wait, row["ours"])
+        yield svg.text(middle + wait + 5, y + 12, f"> {ROUND:,}" if cut_off else f"{row['p99']:,.0f}", size=SIZE, weight=weight)
+        yield svg.text(right, y + 12, svg.short(row["commands"]), "end", SIZE, weight)
 
 
 def draw(told):
@@ -41,10 +51,12 @@ def draw(told):
     for clients in CROWDS:
         rows = [row for row in told["rows"] if row["clients"] == clients]
         parts += panel(rows, clients, top)
-        top += 40 + svg.ROW * len(rows) + 24
-    for line in (told["head"][0], " · ".join(told["head"][1:])):
-        parts.append(svg.text(0, top, line, size=10, faint=True))
-        top += 14
+        top += 44 + ROW * len(rows) + 24
+    rest = [word.split(", jemalloc")[0] for word in told["head"][1:]]
+    for line in ("Each holds the lock for 1 ms and thinks for 1 ms; rounds of 2 s.", "> 2,000: the end of the round cut the wait off.",
+                 "commands: those sent for one lock.", " · ".join(rest)):
+        parts.append(svg.text(0, top, line, size=12, faint=True))
+        top += 17
     return svg.picture(WIDTH, top, parts, "Contention for one lock: Mortise beside polling, pub/sub and lists")
 
 

@@ -14,7 +14,7 @@ def panel(comparison, title, top):
     left, right, first, libraries = NAMES, NAMES + BAR + GAP, top + 40, comparison.libraries
     yield svg.text(0, top + 12, title, size=13, weight="bold")
     yield svg.text(left, top + 32, "acquisitions a second")
-    yield svg.text(right, top + 32, "p99 of the wait, ms, each line ten times the one before")
+    yield svg.text(right, top + 32, "p99 of the wait, ms (logarithmic axis)")
     ours = [not library.beside for library in libraries]
     yield from svg.row_labels(left - 8, first, [library.label for library in libraries], ours)
     yield from svg.grid(right, first, len(libraries), BAR, 4)

@@ -209,3 +209,24 @@ fn forms_for_issues_ask_for_something() {
         assert!(fields.iter().any(required));
     }
 }
+
+#[test]
+fn every_folder_of_the_repository_has_its_line() {
+    let page = read("CONTRIBUTING.md");
+    let table = page.split("## Where things are").nth(1).unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let files = run(root(), &["git", "ls-files"]).unwrap();
+    let mut folders: Vec<&str> = files
+        .lines()
+        .filter_map(|file| Some(file.split_once('/')?.0))
+        .collect();
+    folders.dedup();
+    assert!(folders.len() > 10, "{folders:?}");
+    for folder in folders {
+        let has_line = table
+            .lines()
+            .filter_map(|line| line.split('|').nth(1))
+            .any(|cell| cell.contains(&format!("`{folder}")));
+        assert!(has_line, "CONTRIBUTING.md lacks {folder}");
+    }
+}
