@@ -29,4 +29,7 @@ def draw(libraries, comparisons, titles):
         if name in comparisons and comparisons[name].libraries:
             parts += panel(comparisons[name], titles[name], top)
             top += 40 + svg.ROW * len(comparisons[name].libraries) + 28
-    return svg.picture(WIDTH, max(top, 40), parts, "Lock libraries of Java, Go, Python, Node and PHP beside ours")
+    top = max(top, 40)
+    parts.append(svg.text(0, top, "A wait of some 3,000 ms was cut off by the end of its round of 3 s.", faint=True))
+    top += 14
+    return svg.picture(WIDTH, top, parts, "Lock libraries of Java, Go, Python, Node and PHP beside ours")
