@@ -78,7 +78,11 @@ func token(client *redis.Client, keys int) (acquire, error) {
 		if n < 0 {
 			key = "warm"
 		}
-		if err := client.RPush(ctx, key, "free").Err(); err != nil {
+		isFirst, err := client.SetNX(ctx, "made:"+key, 1, 0).Result() // of several processes, one
+		if err == nil && isFirst {
+			err = client.RPush(ctx, key, "free").Err()
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
