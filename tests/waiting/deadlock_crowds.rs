@@ -2,7 +2,7 @@
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Conn, Server, bytes, cmd, command, eventually, int, is_nil, try_cmd, waiter,
+    Builder, Conn, Server, bytes, cmd, command, eventually, int, is_nil, try_cmd, waiter,
 };
 
 const READERS: usize = 3_000;
@@ -42,8 +42,8 @@ fn reader(number: usize) -> String {
 }
 
 /// `a` holds `mine`, for which a crowd waits, and after it `z`, who is one of the crowd that reads `shared`.
-fn crowded() -> (Server, Conn) {
-    let builder = Server::builder().module_arg("mail-timeout", "60000");
+fn crowded(builder: Builder) -> (Server, Conn) {
+    let builder = builder.module_arg("mail-timeout", "60000");
     let server = builder.start();
     let mut conn = server.connect();
     send(
@@ -93,7 +93,7 @@ fn waits_without_z(server: &Server, conn: &mut Conn, key: &str) {
 
 #[test]
 fn a_cycle_is_found_where_crowds_are_at_both_ends_of_it() {
-    let (server, mut conn) = crowded();
+    let (server, mut conn) = crowded(Server::builder());
     deadlocks(&mut conn, "shared");
     // One more reader waits, and one comes to read while it waits.
     waits_without_z(&server, &mut conn, "shared");
@@ -106,7 +106,7 @@ fn a_cycle_is_found_where_crowds_are_at_both_ends_of_it() {
 
 #[test]
 fn a_cycle_through_a_crowd_is_found_wherever_its_lock_has_gone() {
-    let (server, mut conn) = crowded();
+    let (server, mut conn) = crowded(Server::builder().alone());
     assert!(is_nil(&cmd!(conn, "LOCK.WLOCK", "shared", "a", LEASE)));
     cmd!(conn, "RENAME", "shared", "renamed");
     deadlocks(&mut conn, "renamed");
