@@ -58,6 +58,7 @@ def worker(server):
     """An app, and a ledger for the tasks that its worker runs in four threads."""
     celery = pytest.importorskip("celery")
     from celery.contrib.testing.worker import start_worker
+    from celery.signals import setup_logging
 
     from mortise_lock.celery import once
 
@@ -76,8 +77,13 @@ def worker(server):
         ledger.stay(0)
         raise KeyError("mine")
 
-    with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, loglevel="CRITICAL"):
+    def leave_logging_alone(**_):
+        """While somebody hears this signal, Celery does not set the level of the root logger, which other tests read."""
+
+    setup_logging.connect(leave_logging_alone)
+    with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False):
         yield app, ledger
+    setup_logging.disconnect(leave_logging_alone)
 
 
 def test_a_task_that_is_delivered_three_times_runs_once_at_a_time_for_longer_than_its_lease(worker, server):

@@ -26,7 +26,9 @@ def test_mypy_takes_the_public_items_and_the_examples(tmp_path):
 
 
 def test_the_types_are_those_of_the_code(tmp_path):
-    check("mypy.stubtest", "mortise_lock", tmp_path=tmp_path)
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy-django.*,celery.*]\nignore_missing_imports = True\n")  # frameworks without types of their own
+    check("mypy.stubtest", "--mypy-config-file", str(config), "mortise_lock", tmp_path=tmp_path)
 
 
 def test_what_is_installed_has_the_types():
