@@ -15,7 +15,7 @@ final class ReadmeTest extends TestCase
         parent::setUpBeforeClass();
         self::$project = sys_get_temp_dir() . '/mortise-reader-' . bin2hex(random_bytes(6));
         mkdir(self::$project . '/home', recursive: true);
-        file_put_contents(self::$project . '/home/config.json', '{"repositories": {"packagist.org": false}}');
+        file_put_contents(self::$project . '/home/config.json', '{"repositories": {"packagist": false}}');
         file_put_contents(self::$project . '/composer.json', '{}');
         foreach (self::blocks('sh') as $commands) {
             self::shell(['bash', '-euc', str_replace('…/mortise', dirname(__DIR__, 3), $commands)]);
