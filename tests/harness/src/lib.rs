@@ -29,7 +29,7 @@
 //! | wait by mail | [`queue!`], [`request!`], [`queued`], [`mail!`], [`Mail`], [`Letter`] |
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
-//! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`] |
+//! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`]; a child of the test's own: [`stop_process`] |
 //! | cut or slow down the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
 //! | cut a cluster, or servers and their Sentinels, in two | [`Network`], [`Cluster::start_over_network`] |
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
@@ -99,6 +99,7 @@ pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use mail::{Letter, Mail, queued};
 pub use module::{module_path, other_servers};
 pub use network::Network;
+pub use process::stop_process;
 pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values replies are.
 pub use redis;

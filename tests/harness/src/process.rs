@@ -10,7 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 
 /// A running server process, in a process group of its own, so that a wrapper script's children hear signals too.
 #[derive(Debug)]
@@ -62,6 +64,12 @@ impl Process {
         Ok(kill_process_group(Pid::from_child(&self.child), signal)?)
     }
 
+    /// Stops the server and its children with SIGSTOP; the server has stopped when this returns.
+    pub(crate) fn stop(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        await_stop(&self.child)
+    }
+
     /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
@@ -92,6 +100,26 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Stops a child with SIGSTOP; none of its threads runs any more when this returns.
+///
+/// # Panics
+/// If it has ended.
+#[track_caller]
+pub fn stop_process(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::STOP)
+        .map_err(io::Error::from)
+        .and_then(|()| await_stop(child))
+        .expect("a child that runs can be stopped");
+}
+
+/// The signal is for one thread, which stops the others once it runs: on a busy machine they go on for some milliseconds.
+fn await_stop(child: &Child) -> io::Result<()> {
+    // A child that is stopped already is found stopped, too.
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(child)), options)?;
+    Ok(())
 }
 
 /// Whether util-linux's setpriv is here: it asks the system to kill the server should the test process die.

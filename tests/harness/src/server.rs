@@ -280,13 +280,15 @@ impl Server {
         self.bring_up()
     }
 
-    /// Freezes the server with SIGSTOP.
+    /// Freezes the server with SIGSTOP; it does nothing more once this returns.
     ///
     /// # Panics
     /// While it is down.
     #[track_caller]
     pub fn stop_signal(&self) {
-        self.signal(Signal::STOP);
+        self.running()
+            .stop()
+            .expect("a running server can be stopped");
     }
 
     /// Lets a frozen server go on, with SIGCONT.
