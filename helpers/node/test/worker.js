@@ -13,7 +13,7 @@ const library = libraries[name];
 let count = 0;
 
 // Writes only times at which the lock was surely held: the clock first, then the question.
-async function inside(lock) {
+async function inside(lock, permits) {
   let last;
   const proven = () => {
     const at = process.hrtime.bigint();
@@ -22,7 +22,7 @@ async function inside(lock) {
     last = at;
     return true;
   };
-  const write = (word, at) => writeSync(file, `${word} ${lock.token} ${at} ${name}:${process.pid}\n`);
+  const write = (word, at) => writeSync(file, `${word} ${lock.token} ${at} ${name}:${process.pid}${permits ? ` ${permits}` : ""}\n`);
   if (!proven()) return;
   count++;
   for (let step = 0; step < 3; step++) {
@@ -45,17 +45,20 @@ async function connected() {
   }
 }
 
-async function task() {
-  while (!over) {
+async function task(section) {
+  for (let round = 0; !over; round++) {
     try {
-      await locks.using(key, { wait: 5_000 }, inside);
+      await section(1 + (round % 3));
     } catch {
       await sleep(20);
     }
   }
 }
+const pool = locks.semaphore(`${key}:permits`, 5);
+const alone = () => locks.using(key, { wait: 5_000 }, inside);
+const beside = (permits) => pool.using({ wait: 5_000, permits }, (lock) => inside(lock, permits));
 
-await Promise.all([task(), task(), task(), task()]);
+await Promise.all([alone, alone, alone, alone, beside, beside].map(task));
 await locks.close(10_000);
 library.end(client);
 console.log("done", count);

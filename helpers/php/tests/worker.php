@@ -1,6 +1,6 @@
 <?php
 
-/* The worker of the common run (helpers/README.md): phpredis or predis. Its four tasks are processes, since PHP has no threads. */
+/* The worker of the common run (helpers/README.md): phpredis or predis. Its tasks are processes, since PHP has no threads. */
 
 declare(strict_types=1);
 
@@ -24,13 +24,13 @@ function isOver($over): bool
 }
 
 /** One stay inside; only times are written at which the lock was surely held. Whether there was any. */
-function section(Hold $hold, $ledger, string $name): bool
+function section(Hold $hold, $ledger, string $name, int $permits): bool
 {
     $last = hrtime(true);
     if (!$hold->held()) {
         return false;
     }
-    $line = fn (string $word, int $at) => fwrite($ledger, "$word {$hold->token()} $at $name:" . getmypid() . "\n");
+    $line = fn (string $word, int $at) => fwrite($ledger, "$word {$hold->token()} $at $name:" . getmypid() . ($permits ? " $permits" : '') . "\n");
     $line('enter', $last);
     for ($i = 0; $i < 3; $i++) {
         usleep(700);
@@ -44,7 +44,8 @@ function section(Hold $hold, $ledger, string $name): bool
     return true;
 }
 
-function task(string $name, string $port, string $key, string $path, $over): int
+/** `$limit`: of how many permits the semaphore is; none of the lock. */
+function task(string $name, string $port, string $key, string $path, $over, int $limit): int
 {
     if ($name === 'predis') {
         require_once 'Predis/autoload.php';
@@ -59,11 +60,13 @@ function task(string $name, string $port, string $key, string $path, $over): int
     $locks = new Locks($client);
     $ledger = fopen($path, 'a');
     stream_set_write_buffer($ledger, 0);
-    for ($count = 0; !isOver($over);) {
+    for ($count = $round = 0; !isOver($over); $round++) {
+        $permits = $limit ? 1 + $round % 3 : 0;
         try {
-            $hold = $locks->lock($key, lease: 1.0)->acquire(5.0);
+            $lock = $permits ? $locks->semaphore("$key:permits", $limit, $permits, lease: 1.0) : $locks->lock($key, lease: 1.0);
+            $hold = $lock->acquire(5.0);
             if ($hold !== null) {
-                $count += (int) section($hold, $ledger, $name);
+                $count += (int) section($hold, $ledger, $name, $permits);
                 $hold->release();
             }
         } catch (LockException) {
@@ -74,12 +77,12 @@ function task(string $name, string $port, string $key, string $path, $over): int
 }
 
 $tasks = [];
-for ($i = 0; $i < 4; $i++) {
+foreach ([0, 0, 0, 0, 5, 5] as $limit) {
     [$count, $end] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
     if (pcntl_fork() === 0) {
         fclose($running);
         fclose(STDIN);
-        fwrite($end, (string) task($name, $port, $key, $path, $over));
+        fwrite($end, (string) task($name, $port, $key, $path, $over, $limit));
         exit;
     }
     fclose($end);

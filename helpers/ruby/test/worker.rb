@@ -27,9 +27,9 @@ Thread.new do
 end
 
 # One stay inside: writes only times at which the lock was surely held.
-stay = lambda do |hold|
+stay = lambda do |hold, permits|
   last = nil
-  write = ->(word, at) { ledger.syswrite("#{word} #{hold.token} #{at} #{NAME}:#{Process.pid}\n") }
+  write = ->(word, at) { ledger.syswrite("#{word} #{hold.token} #{at} #{NAME}:#{Process.pid}#{permits && " #{permits}"}\n") }
   4.times do
     at = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     break unless hold.held?
@@ -41,12 +41,18 @@ stay = lambda do |hold|
   write.call("leave", last) if last
 end
 
-threads = Array.new(4) do
+lock = Mortise::Lock.new(CLIENT, KEY, lease: 1, wait: 5)
+pools = (1..3).map { |permits| Mortise::Semaphore.new(CLIENT, "#{KEY}:permits", 5, permits: permits, lease: 1, wait: 5) }
+alone = ->(_) { lock.synchronize { |hold| stay.call(hold, nil) } }
+beside = ->(round) { pools[round % 3].synchronize { |hold| stay.call(hold, 1 + (round % 3)) } }
+
+threads = [alone, alone, alone, alone, beside, beside].map do |section|
   Thread.new do
-    lock = Mortise::Lock.new(CLIENT, KEY, lease: 1, wait: 5)
-    until ended || Process.clock_gettime(Process::CLOCK_MONOTONIC) > over
+    (0..).each do |round|
+      break if ended || Process.clock_gettime(Process::CLOCK_MONOTONIC) > over
+
       begin
-        lock.synchronize(&stay)
+        section.call(round)
       rescue Mortise::Error
         sleep 0.02
       end

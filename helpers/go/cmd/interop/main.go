@@ -1,7 +1,7 @@
 //go:build unix
 
-// Interop is Go's worker in `make interop`: four goroutines that contend for one lock with programs in other
-// languages, and write down when they were inside for certain.
+// Interop is Go's worker in `make interop`: goroutines that contend for one lock, and for the permits of one semaphore, with
+// programs in other languages, and write down when they were inside for certain.
 //
 //	interop go-redis|rueidis PORT KEY SECONDS LEDGER
 package main
@@ -27,7 +27,10 @@ import (
 )
 
 const (
-	tasks = 4
+	alone  = 4 // goroutines at the lock
+	beside = 2 // at the semaphore
+	limit  = 5 // its permits
+
 	lease = time.Second
 	wait  = 5 * time.Second
 	pause = 20 * time.Millisecond
@@ -67,10 +70,14 @@ func run(name, addr, key, seconds, path string) error {
 	locks := mortise.New(client)
 	w := &worker{locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
 	var running sync.WaitGroup
-	for range tasks {
+	for i := range alone + beside {
 		running.Go(func() {
-			for !over.Load() {
-				w.section()
+			for round := 0; !over.Load(); round++ {
+				if i < alone {
+					w.section(0)
+				} else {
+					w.section(1 + round%3)
+				}
 			}
 		})
 	}
@@ -108,9 +115,10 @@ type worker struct {
 	count    atomic.Int64
 }
 
-// section enters once, if it can. What it writes down is proven: the clock is read first, and then the lock is asked.
-func (w *worker) section() {
-	lock, _, err := w.locks.Lock(context.Background(), w.key, mortise.Lease(lease), mortise.Wait(wait))
+// section enters once, if it can, with that many permits; with none by the lock. What it writes down is proven: the clock is
+// read first, and then the lock is asked.
+func (w *worker) section(permits int) {
+	lock, err := w.take(permits)
 	if err != nil {
 		if err != mortise.ErrBusy {
 			time.Sleep(pause)
@@ -122,7 +130,7 @@ func (w *worker) section() {
 	if _, err := lock.Check(); err != nil {
 		return
 	}
-	w.write("enter", lock, last)
+	w.write("enter", lock, last, permits)
 	w.count.Add(1)
 	for range 3 {
 		time.Sleep(700 * time.Microsecond)
@@ -132,11 +140,25 @@ func (w *worker) section() {
 		}
 		last = at
 	}
-	w.write("leave", lock, last)
+	w.write("leave", lock, last, permits)
 }
 
-func (w *worker) write(what string, lock *mortise.Lock, at int64) {
-	if _, err := fmt.Fprintf(w.ledger, "%s %d %d %s\n", what, lock.Token(), at, w.who); err != nil {
+func (w *worker) take(permits int) (*mortise.Lock, error) {
+	options := []mortise.Option{mortise.Lease(lease), mortise.Wait(wait)}
+	if permits == 0 {
+		lock, _, err := w.locks.Lock(context.Background(), w.key, options...)
+		return lock, err
+	}
+	lock, _, err := w.locks.Semaphore(w.key+":permits", limit).Acquire(context.Background(), permits, options...)
+	return lock, err
+}
+
+func (w *worker) write(what string, lock *mortise.Lock, at int64, permits int) {
+	line := fmt.Sprintf("%s %d %d %s", what, lock.Token(), at, w.who)
+	if permits > 0 {
+		line += fmt.Sprintf(" %d", permits)
+	}
+	if _, err := w.ledger.WriteString(line + "\n"); err != nil {
 		panic(err)
 	}
 }

@@ -16,11 +16,13 @@ import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 
 /**
- * Java's worker in {@code make interop}: four threads that contend for one lock with programs in other languages, and
- * write down when they were inside for certain. Arguments: jedis|lettuce PORT KEY SECONDS LEDGER.
+ * Java's worker in {@code make interop}: threads that contend for one lock, and for the permits of one semaphore, with programs
+ * in other languages, and write down when they were inside for certain. Arguments: jedis|lettuce PORT KEY SECONDS LEDGER.
  */
 final class Interop {
-    private static final int TASKS = 4;
+    private static final int ALONE = 4; // threads at the lock
+    private static final int BESIDE = 2; // at the semaphore
+    private static final int LIMIT = 5; // its permits
 
     private final Locks locks;
     private final String key;
@@ -58,8 +60,9 @@ final class Interop {
         try (var ledger = FileChannel.open(Path.of(args[4]), StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
             var worker = new Interop(new Locks(client), args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
             var threads = new ArrayList<Thread>();
-            for (int i = 0; i < TASKS; i++) {
-                var thread = new Thread(() -> worker.work(over));
+            for (int i = 0; i < ALONE + BESIDE; i++) {
+                boolean alone = i < ALONE;
+                var thread = new Thread(() -> worker.work(over, alone));
                 thread.start();
                 threads.add(thread);
             }
@@ -71,10 +74,10 @@ final class Interop {
         }
     }
 
-    private void work(CountDownLatch over) {
-        while (over.getCount() > 0) {
+    private void work(CountDownLatch over, boolean alone) {
+        for (int round = 0; over.getCount() > 0; round++) {
             try {
-                section();
+                section(alone ? 0 : 1 + round % 3);
             } catch (LockException.Busy | LockException.Lost e) {
                 // the next round
             } catch (LockException e) {
@@ -85,14 +88,18 @@ final class Interop {
         }
     }
 
-    /** Enters once, if it can. What is written is proven: the clock is read first, and then the lock is asked. */
-    private void section() throws InterruptedException, IOException {
-        try (Held held = locks.take(key).lease(Duration.ofSeconds(1)).wait(Duration.ofSeconds(5)).acquire()) {
+    /**
+     * Enters once, if it can, with that many permits; with none by the lock. What is written is proven: the clock is read first, and
+     * then the lock is asked.
+     */
+    private void section(int permits) throws InterruptedException, IOException {
+        Locks.Request request = permits == 0 ? locks.take(key) : locks.semaphore(key + ":permits", LIMIT).take(permits);
+        try (Held held = request.lease(Duration.ofSeconds(1)).wait(Duration.ofSeconds(5)).acquire()) {
             long last = System.nanoTime();
             if (!held.isHeld()) {
                 return;
             }
-            write("enter", held, last);
+            write("enter", held, last, permits);
             count.incrementAndGet();
             for (int i = 0; i < 3; i++) {
                 pause(700_000);
@@ -102,12 +109,12 @@ final class Interop {
                 }
                 last = at;
             }
-            write("leave", held, last);
+            write("leave", held, last, permits);
         }
     }
 
-    private void write(String what, Held held, long at) throws IOException {
-        String line = what + " " + held.token() + " " + at + " " + who + "\n";
+    private void write(String what, Held held, long at, int permits) throws IOException {
+        String line = what + " " + held.token() + " " + at + " " + who + (permits == 0 ? "" : " " + permits) + "\n";
         ledger.write(ByteBuffer.wrap(line.getBytes(StandardCharsets.US_ASCII)));
     }
 
