@@ -2,7 +2,7 @@
 
 use crate::config;
 use crate::ffi::{Context, InfoWriter};
-use crate::keys::{arrivals, dirty, leases, tokens};
+use crate::keys::{self, arrivals, dirty, leases, tokens};
 use crate::time::failover::{self, Leases};
 use crate::time::{self, clock};
 use crate::totals;
@@ -11,7 +11,7 @@ use crate::waiting::{self, left, mail, queue};
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
-    let [locks, holders] = leases::count(ctx);
+    let [locks, holders] = leases::count(keys::state(ctx));
     let totals = totals::get(ctx);
     let [boxes, letters, requests] = mail::boxes(ctx).counts();
     for (field, value) in [
@@ -46,7 +46,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
             u64::from(time::grace(ctx).heartbeats.are_late(now)),
         ),
         ("suspect_left_ms", time::lateness(ctx).suspect_ms(now)),
-        ("last_token", tokens::last(ctx)),
+        ("last_token", tokens::last(keys::state(ctx))),
     ] {
         info.number(field, value);
     }
@@ -76,10 +76,10 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
 
 /// Keys that are still to be looked at.
 fn marked(ctx: &Context<'_>) -> u64 {
-    (dirty::marked(ctx) + arrivals::len(ctx)) as u64
+    (dirty::marked(keys::state(ctx)) + arrivals::len(keys::state(ctx))) as u64
 }
 
 /// How many keys are looked at again when the server accepts writes.
 fn held_back(ctx: &Context<'_>) -> u64 {
-    (dirty::held_back(ctx) + arrivals::held_back(ctx)) as u64
+    (dirty::held_back(keys::state(ctx)) + arrivals::held_back(keys::state(ctx))) as u64
 }

@@ -8,7 +8,7 @@ use mortise_core::{Instant, Lock};
 use super::docs;
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
-use crate::keys::{effect, leases, remains, subscription, tokens};
+use crate::keys::{self, effect, leases, remains, subscription, tokens};
 use crate::time::{self, clock, last_deadline, role};
 use crate::waiting::queue;
 
@@ -37,7 +37,7 @@ impl Command for Apply {
         let here = clock::stamp();
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::BadEffect(error.to_string()))?;
-        tokens::load(ctx, last);
+        tokens::load(keys::state(ctx), last);
         if let Fact::Heartbeat(_) = fact {
             // Others than replicas have no use for it, and replicas of a replica hear the primary itself.
             note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
@@ -119,7 +119,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     }
     // Nothing is dropped later while a file is read, and nobody waits for the server then.
     if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
-        remains::keep_dropped(ctx, ctx.key(name), remains);
+        remains::keep_dropped(keys::state(ctx), ctx.key(name), remains);
     }
     if value.lock.is_free() {
         key.delete();

@@ -10,7 +10,7 @@ use mortise_core::{HomeKey, KeyId, KeyRef};
 use crate::ffi::{Access, Context, Swap, Value};
 use crate::keys::effect;
 use crate::keys::leases;
-use crate::keys::state::{self, Arrivals};
+use crate::keys::state::{self, Arrivals, Keys};
 use crate::keys::subscription;
 use crate::time::{alarms, clock, role};
 
@@ -38,18 +38,18 @@ impl Arrivals {
 }
 
 /// None is waiting to be looked at.
-pub(crate) fn none(ctx: &Context<'_>) -> bool {
-    state::get(ctx).arrivals.borrow().queue.is_empty()
+pub(crate) fn none(keys: &Keys) -> bool {
+    keys.arrivals.borrow().queue.is_empty()
 }
 
 /// How many are waiting to be looked at.
-pub(crate) fn len(ctx: &Context<'_>) -> usize {
-    state::get(ctx).arrivals.borrow().queue.len()
+pub(crate) fn len(keys: &Keys) -> usize {
+    keys.arrivals.borrow().queue.len()
 }
 
 /// How many have been looked at, and wait until writes are paused no more.
-pub(crate) fn held_back(ctx: &Context<'_>) -> usize {
-    state::get(ctx).arrivals.borrow().held_back.len()
+pub(crate) fn held_back(keys: &Keys) -> usize {
+    keys.arrivals.borrow().held_back.len()
 }
 
 /// There are locks to look at now.
@@ -60,8 +60,8 @@ pub(crate) fn are_due(ctx: &Context<'_>) -> bool {
 }
 
 /// A load is complete.
-pub(crate) fn on_loaded(ctx: &Context<'_>) {
-    state::get(ctx).loaded.set(true);
+pub(crate) fn on_loaded(keys: &Keys) {
+    keys.loaded.set(true);
 }
 
 /// The event loop turns: after a load, does the AOF have to be told of what came?
@@ -98,9 +98,9 @@ fn push(ctx: &Context<'_>, key: KeyRef<'_>, restored: bool) {
 }
 
 /// Two databases have changed places, and with them what came there.
-pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
+pub(crate) fn swap(keys: &Keys, swap: Swap) {
     let Swap(one, other) = swap;
-    let mut arrivals = state::get(ctx).arrivals.borrow_mut();
+    let mut arrivals = keys.arrivals.borrow_mut();
     arrivals.homes.swap(one, other);
 }
 

@@ -6,25 +6,25 @@
 use mortise_core::KeyRef;
 
 use crate::ffi::Context;
-use crate::keys::state;
 pub(crate) use crate::keys::state::DirtyKey;
+use crate::keys::state::{self, Keys};
 use crate::keys::subscription;
 use crate::time::alarms;
 
 /// None is marked, and none was refused.
-pub(crate) fn is_empty(ctx: &Context<'_>) -> bool {
-    let dirty = state::get(ctx).dirty.borrow();
+pub(crate) fn is_empty(keys: &Keys) -> bool {
+    let dirty = keys.dirty.borrow();
     dirty.now.is_empty() && dirty.held_back.is_empty()
 }
 
 /// How many are marked.
-pub(crate) fn marked(ctx: &Context<'_>) -> usize {
-    state::get(ctx).dirty.borrow().now.len()
+pub(crate) fn marked(keys: &Keys) -> usize {
+    keys.dirty.borrow().now.len()
 }
 
 /// How many were refused.
-pub(crate) fn held_back(ctx: &Context<'_>) -> usize {
-    state::get(ctx).dirty.borrow().held_back.len()
+pub(crate) fn held_back(keys: &Keys) -> usize {
+    keys.dirty.borrow().held_back.len()
 }
 
 /// A waiter has left the queue of the key, or a hold is over there.
@@ -49,8 +49,8 @@ pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>, recheck_holders: bool) {
 }
 
 /// The first key that is marked.
-pub(crate) fn take_next(ctx: &Context<'_>) -> Option<DirtyKey> {
-    state::get(ctx).dirty.borrow_mut().now.pop_front()
+pub(crate) fn take_next(keys: &Keys) -> Option<DirtyKey> {
+    keys.dirty.borrow_mut().now.pop_front()
 }
 
 /// The first key that was refused, once the server has accepted another one.
@@ -66,23 +66,23 @@ pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<DirtyKey> {
 }
 
 /// The server takes no writes to the key now.
-pub(crate) fn hold_back(ctx: &Context<'_>, key: DirtyKey) {
-    let mut dirty = state::get(ctx).dirty.borrow_mut();
+pub(crate) fn hold_back(keys: &Keys, key: DirtyKey) {
+    let mut dirty = keys.dirty.borrow_mut();
     let recheck_holders = dirty.held_back.entry(key.key).or_default();
     *recheck_holders |= key.recheck_holders;
 }
 
 /// The server has refused a write that a timer tried, or may be tried again.
-pub(crate) fn set_gate_closed(ctx: &Context<'_>, closed: bool) {
-    state::get(ctx).dirty.borrow_mut().gate_closed = closed;
+pub(crate) fn set_gate_closed(keys: &Keys, closed: bool) {
+    keys.dirty.borrow_mut().gate_closed = closed;
 }
 
 /// The server has refused a write that a timer tried.
-pub(crate) fn is_gate_closed(ctx: &Context<'_>) -> bool {
-    state::get(ctx).dirty.borrow().gate_closed
+pub(crate) fn is_gate_closed(keys: &Keys) -> bool {
+    keys.dirty.borrow().gate_closed
 }
 
 /// Nothing can be settled from a timer just now.
 pub(crate) fn is_blocked(ctx: &Context<'_>) -> bool {
-    is_gate_closed(ctx) || ctx.avoid_replication_traffic()
+    is_gate_closed(state::get(ctx)) || ctx.avoid_replication_traffic()
 }

@@ -16,7 +16,7 @@ use mortise_core::codec::{self, Effect, Fact, Heartbeat, Stamp};
 use mortise_core::{Db, Instant, Lock};
 
 use crate::ffi::{Arg, Context};
-use crate::keys::state;
+use crate::keys::state::{self, Keys};
 use crate::keys::subscription;
 use crate::keys::tokens;
 use crate::time::alarms;
@@ -30,8 +30,8 @@ pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
 const ASK_EVERY: u64 = 1_000;
 
 /// From now on a replica or the AOF may listen.
-pub(crate) fn may_be_heard(ctx: &Context<'_>) {
-    state::get(ctx).listening.set(true);
+pub(crate) fn may_be_heard(keys: &Keys) {
+    keys.listening.set(true);
 }
 
 /// Sends `effect`, decided at `now`, to replicas and the AOF, if they listen; the key counts as changed.
@@ -44,7 +44,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
     buffer.clear();
     codec::encode_effect(
         effect,
-        tokens::last(ctx),
+        tokens::last(state::get(ctx)),
         &clock::stamp_at(now),
         &mut buffer,
     );
@@ -73,7 +73,7 @@ pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) 
     for (owner, stake) in lock.holds() {
         buffer.clear();
         let effect = Effect::Put(owner.as_ref(), stake);
-        codec::encode_effect(&effect, tokens::last(ctx), &stamp, &mut buffer);
+        codec::encode_effect(&effect, tokens::last(state::get(ctx)), &stamp, &mut buffer);
         ctx.replicate_named(APPLY, name, &buffer);
     }
 }
@@ -110,7 +110,7 @@ fn send_token_clock(ctx: &Context<'_>) {
     let mut bytes = Vec::new();
     codec::encode_effect(
         &Effect::Clock,
-        tokens::last(ctx),
+        tokens::last(state::get(ctx)),
         &clock::stamp(),
         &mut bytes,
     );
@@ -121,7 +121,12 @@ fn send_token_clock(ctx: &Context<'_>) {
 pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bool) {
     let mut bytes = Vec::new();
     let effect = Effect::Heartbeat(heartbeat);
-    codec::encode_effect(&effect, tokens::last(ctx), &clock::stamp(), &mut bytes);
+    codec::encode_effect(
+        &effect,
+        tokens::last(state::get(ctx)),
+        &clock::stamp(),
+        &mut bytes,
+    );
     ctx.select(Db::default());
     if to_aof {
         ctx.replicate_named(APPLY, b"", &bytes);
@@ -135,7 +140,7 @@ pub(crate) fn look_for_listeners(ctx: &Context<'_>, now: Instant) {
     let asked = state::get(ctx).asked_for_replicas.get();
     // Without locks nobody tells of forks.
     if !state::get(ctx).listening.get()
-        || !subscription::is_subscribed(ctx)
+        || !subscription::is_subscribed(state::get(ctx))
         || now.millis_since(asked) < ASK_EVERY
     {
         return;

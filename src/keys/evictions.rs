@@ -9,7 +9,7 @@
 use mortise_core::{KeyRef, Lock};
 
 use crate::ffi::Context;
-use crate::keys::state;
+use crate::keys::state::{self, Keys};
 use crate::time::alarms;
 use crate::totals;
 
@@ -48,8 +48,8 @@ pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, lock: &Lock) {
 }
 
 /// The event loop turns: whatever lost its lock did not lose it to an eviction that is still to be told.
-pub(crate) fn forget_unlinked(ctx: &Context<'_>) {
-    state::get(ctx).last_unlinked.take();
+pub(crate) fn forget_unlinked(keys: &Keys) {
+    keys.last_unlinked.take();
 }
 
 /// The server has evicted a key, of whatever type.

@@ -6,42 +6,42 @@ use mortise_core::{Db, Instant, KeyId, KeyRef, LeaseId, LeaseOrder, ShortBytes};
 
 use crate::ffi::{Context, Swap, Value};
 use crate::keys::remains;
-use crate::keys::state;
+use crate::keys::state::{self, Keys};
 use crate::keys::strays;
 use crate::time::{clock, last_deadline, role};
 
 /// How many locks are held, and how many hold them.
-pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
-    let tables = state::get(ctx).tables.borrow();
-    let [locks, holders] = strays::count(ctx);
+pub(crate) fn count(keys: &Keys) -> [u64; 2] {
+    let tables = keys.tables.borrow();
+    let [locks, holders] = strays::count(keys);
     [tables.locks() + locks, tables.holders() + holders]
 }
 
 /// When the last lease ends, as far as it may still be held.
 pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
-    match count(ctx) {
+    match count(state::get(ctx)) {
         [0, _] => Instant::default(),
         _ => last_deadline::get(ctx),
     }
 }
 
 /// Holds of the lock at the key are still to be dropped whose lease is over.
-pub(crate) fn mark_crowded(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let mut crowded = state::get(ctx).crowded.borrow_mut();
+pub(crate) fn mark_crowded(keys: &Keys, key: KeyRef<'_>) {
+    let mut crowded = keys.crowded.borrow_mut();
     let key = crowded.homes.home_key(key);
     crowded.keys.insert(key);
 }
 
 /// One of the locks of which holds are still to be dropped.
-pub(crate) fn take_crowded(ctx: &Context<'_>) -> Option<KeyId> {
-    let mut crowded = state::get(ctx).crowded.borrow_mut();
+pub(crate) fn take_crowded(keys: &Keys) -> Option<KeyId> {
+    let mut crowded = keys.crowded.borrow_mut();
     let first = crowded.keys.pop_first()?;
     Some(crowded.homes.key_of(&first))
 }
 
 /// There is no such lock.
-pub(crate) fn none_crowded(ctx: &Context<'_>) -> bool {
-    state::get(ctx).crowded.borrow().keys.is_empty()
+pub(crate) fn none_crowded(keys: &Keys) -> bool {
+    keys.crowded.borrow().keys.is_empty()
 }
 
 /// Bytes of an entry whose key has a name of `name_len` bytes.
@@ -59,10 +59,10 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
         && let Some(live) = value.lock.next_live_deadline(now)
     {
         // The rest of a crowd that has ended is dropped a few at a time, and others are not to wait for it.
-        mark_crowded(ctx, key);
+        mark_crowded(state::get(ctx), key);
         deadline = live;
     }
-    strays::leave(ctx, value);
+    strays::leave(state::get(ctx), value);
     let mut tables = state::get(ctx).tables.borrow_mut();
     let holders = value.lock.len() as u32;
     let listed = tables.follow(key, value.listed(), holders, deadline, now);
@@ -70,47 +70,47 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
 }
 
 /// The lock has left the key: takes it out of the table. If it is held, it may live on under another name.
-pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
+pub(crate) fn forget(keys: &Keys, key: KeyRef<'_>, value: &Value) {
     if let Some(listed) = value.listed() {
-        let mut tables = state::get(ctx).tables.borrow_mut();
+        let mut tables = keys.tables.borrow_mut();
         tables.forget(key, listed);
         value.set_stray(None);
     }
     match value.lock.is_free() {
-        true => strays::leave(ctx, value),
-        false => strays::enter(ctx, value, clock::now()),
+        true => strays::leave(keys, value),
+        false => strays::enter(keys, value, clock::now()),
     }
 }
 
 /// A lock whose first lease is over: its database and entry, and its name copied into `name`.
-pub(crate) fn due(ctx: &Context<'_>, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
-    state::get(ctx).tables.borrow_mut().due(now, name)
+pub(crate) fn due(keys: &Keys, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
+    keys.tables.borrow_mut().due(now, name)
 }
 
 /// Looks again in `ms` at an entry that could not be settled.
-pub(crate) fn put_off(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant, ms: u64) {
-    let mut tables = state::get(ctx).tables.borrow_mut();
+pub(crate) fn put_off(keys: &Keys, db: Db, id: LeaseId, now: Instant, ms: u64) {
+    let mut tables = keys.tables.borrow_mut();
     tables.put_off(db, id, now.after(ms));
 }
 
 /// Drops an entry that was settled and is due nevertheless, so that no key belongs to it.
-pub(crate) fn drop_stale(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant) {
-    state::get(ctx).tables.borrow_mut().drop_stale(db, id, now);
+pub(crate) fn drop_stale(keys: &Keys, db: Db, id: LeaseId, now: Instant) {
+    keys.tables.borrow_mut().drop_stale(db, id, now);
 }
 
 /// The database, or every one, is emptied.
-pub(crate) fn clear(ctx: &Context<'_>, db: Option<Db>) {
+pub(crate) fn clear(keys: &Keys, db: Option<Db>) {
     if db.is_none() {
-        strays::forget_all(ctx);
+        strays::forget_all(keys);
     }
-    let gone = state::get(ctx).tables.borrow_mut().clear(db);
-    remains::keep_tables(ctx, gone);
+    let gone = keys.tables.borrow_mut().clear(db);
+    remains::keep_tables(keys, gone);
 }
 
 /// Two databases have changed places.
-pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    state::get(ctx).tables.borrow_mut().swap(one, other);
-    state::get(ctx).crowded.borrow_mut().homes.swap(one, other);
+pub(crate) fn swap(keys: &Keys, Swap(one, other): Swap) {
+    keys.tables.borrow_mut().swap(one, other);
+    keys.crowded.borrow_mut().homes.swap(one, other);
 }
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.

@@ -17,3 +17,5 @@ mod state;
 pub(crate) mod strays;
 pub(crate) mod subscription;
 pub(crate) mod tokens;
+
+pub(crate) use state::get as state;

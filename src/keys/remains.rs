@@ -4,21 +4,21 @@
 use mortise_core::{KeyRef, LeaseTables, Remains, Stake};
 
 use crate::ffi::Context;
-use crate::keys::state::{self, Crowd, Crowds};
+use crate::keys::state::{self, Crowd, Crowds, Keys};
 use crate::totals;
 
 /// Holds of the lock at the key whose leases are over.
-pub(crate) fn keep_ended(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>) {
-    keep(ctx, key, holds, true);
+pub(crate) fn keep_ended(keys: &Keys, key: KeyRef<'_>, holds: Box<Remains>) {
+    keep(keys, key, holds, true);
 }
 
 /// Holds of the lock at the key that the primary has ended.
-pub(crate) fn keep_dropped(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>) {
-    keep(ctx, key, holds, false);
+pub(crate) fn keep_dropped(keys: &Keys, key: KeyRef<'_>, holds: Box<Remains>) {
+    keep(keys, key, holds, false);
 }
 
-fn keep(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>, ended: bool) {
-    state::get(ctx).crowds.borrow_mut().locks.push_back(Crowd {
+fn keep(keys: &Keys, key: KeyRef<'_>, holds: Box<Remains>, ended: bool) {
+    keys.crowds.borrow_mut().locks.push_back(Crowd {
         key: key.to_id(),
         holds,
         ended,
@@ -26,9 +26,9 @@ fn keep(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>, ended: bool) {
 }
 
 /// Tables of databases that were emptied.
-pub(crate) fn keep_tables(ctx: &Context<'_>, tables: LeaseTables) {
+pub(crate) fn keep_tables(keys: &Keys, tables: LeaseTables) {
     if !tables.is_empty() {
-        state::get(ctx).crowds.borrow_mut().tables.push(tables);
+        keys.crowds.borrow_mut().tables.push(tables);
     }
 }
 
@@ -69,8 +69,8 @@ impl Crowds {
 }
 
 /// There is nothing to drop.
-pub(crate) fn is_empty(ctx: &Context<'_>) -> bool {
-    state::get(ctx).crowds.borrow().is_empty()
+pub(crate) fn is_empty(keys: &Keys) -> bool {
+    keys.crowds.borrow().is_empty()
 }
 
 /// The lease of a hold was over.

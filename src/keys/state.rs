@@ -39,12 +39,12 @@ static KEYS: MainThread<Keys> = MainThread::new(Keys {
     }),
 });
 
-pub(super) fn get(ctx: &Context<'_>) -> &'static Keys {
+pub(crate) fn get(ctx: &Context<'_>) -> &'static Keys {
     KEYS.get(ctx)
 }
 
 /// What is known of the keys that hold locks.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// Locks that lost their keys while they were held.
     pub(super) strays: RefCell<Strays>,
     /// Locks that came to their keys by COPY, RESTORE or a load.

@@ -2,7 +2,7 @@
 
 use crate::ffi::Context;
 use crate::keys::evictions;
-use crate::keys::state;
+use crate::keys::state::{self, Keys};
 
 /// A lock comes to this server, or a wait, or word of the token clock: from now on it has to know of more.
 pub(crate) fn subscribe_once(ctx: &Context<'_>) {
@@ -18,6 +18,6 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
     evictions::look_at_policy_later(ctx);
 }
 
-pub(crate) fn is_subscribed(ctx: &Context<'_>) -> bool {
-    state::get(ctx).subscribed.get()
+pub(crate) fn is_subscribed(keys: &Keys) -> bool {
+    keys.subscribed.get()
 }

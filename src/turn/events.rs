@@ -5,7 +5,7 @@
 
 use crate::config;
 use crate::ffi::{Context, Event};
-use crate::keys::{arrivals, effect, evictions, leases, subscription, tokens};
+use crate::keys::{self, arrivals, effect, evictions, leases, subscription, tokens};
 use crate::time;
 use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
@@ -39,13 +39,13 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         Event::Slept | Event::Closed { .. } => {}
         Event::Role { primary } => on_role(ctx, primary),
         Event::Flush { db } => {
-            leases::clear(ctx, db);
+            leases::clear(keys::state(ctx), db);
             queue::all(ctx).borrow_mut().forget_all_holders(db);
             walk::begin(ctx, db.map_or(Scope::All, Scope::Database));
         }
         Event::SwapDb(swap) => {
-            leases::swap(ctx, swap);
-            arrivals::swap(ctx, swap);
+            leases::swap(keys::state(ctx), swap);
+            arrivals::swap(keys::state(ctx), swap);
             undelivered::swap(ctx, swap);
             mail::swap(ctx, swap);
             for db in [swap.0, swap.1] {
@@ -55,11 +55,11 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         }
         Event::Syncing => time::lateness(ctx).on_sync(),
         Event::Loaded => {
-            effect::may_be_heard(ctx);
+            effect::may_be_heard(keys::state(ctx));
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
             time::grace(ctx).on_tick(clock::now());
-            arrivals::on_loaded(ctx);
-            if tokens::last(ctx) > 0 {
+            arrivals::on_loaded(keys::state(ctx));
+            if tokens::last(keys::state(ctx)) > 0 {
                 subscription::subscribe_once(ctx);
             }
             walk::begin(ctx, Scope::All);
@@ -77,7 +77,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             }
         }
         Event::Forked => {
-            effect::may_be_heard(ctx);
+            effect::may_be_heard(keys::state(ctx));
             time::grace(ctx).heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
@@ -93,7 +93,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
 
 fn on_role(ctx: &Context<'_>, primary: bool) {
     let was = role::set_primary(ctx, primary);
-    effect::may_be_heard(ctx);
+    effect::may_be_heard(keys::state(ctx));
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));

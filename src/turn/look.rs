@@ -6,6 +6,7 @@
 use mortise_core::{Instant, Lock};
 
 use crate::ffi::{Access, Context, Refusal};
+use crate::keys;
 use crate::keys::dirty::{self, DirtyKey};
 use crate::time::{alarms, clock, role};
 use crate::turn::aside;
@@ -19,7 +20,7 @@ use crate::waiting::waiters;
 
 /// Looks at the first key. False if there is none to look at now.
 pub(crate) fn look_at_next(ctx: &Context<'_>) -> bool {
-    match dirty::take_next(ctx).or_else(|| dirty::take_held_back(ctx)) {
+    match dirty::take_next(keys::state(ctx)).or_else(|| dirty::take_held_back(ctx)) {
         Some(key) => look_at(ctx, key),
         None => return false,
     }
@@ -61,7 +62,7 @@ pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
         }
         Refusal::Gate => {
             // What is marked besides would be refused as well.
-            dirty::set_gate_closed(ctx, true);
+            dirty::set_gate_closed(keys::state(ctx), true);
             hold_back(ctx, dirty);
         }
         Refusal::Failed => {
@@ -88,17 +89,17 @@ fn hold_back(ctx: &Context<'_>, dirty: DirtyKey) {
     if settled.more {
         dirty::mark_queue(ctx, key.as_ref());
     }
-    dirty::hold_back(ctx, dirty);
+    dirty::hold_back(keys::state(ctx), dirty);
 }
 
 /// Every 50 ms: the first key that was refused tries again, and the end of the turn sees to the others if it succeeds.
 pub(crate) fn try_held_back(ctx: &Context<'_>) {
-    dirty::set_gate_closed(ctx, false);
+    dirty::set_gate_closed(keys::state(ctx), false);
     let Some(first) = dirty::take_held_back(ctx) else {
         return;
     };
     look_at(ctx, first);
-    if !dirty::is_gate_closed(ctx) {
+    if !dirty::is_gate_closed(keys::state(ctx)) {
         alarms::at_end_of_turn(ctx);
     }
 }

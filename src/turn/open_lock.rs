@@ -7,12 +7,12 @@ use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
-use crate::keys::arrivals;
 use crate::keys::dirty;
 use crate::keys::effect;
 use crate::keys::leases;
 use crate::keys::remains;
 use crate::keys::subscription;
+use crate::keys::{self, arrivals};
 use crate::time::{self, clock, last_deadline};
 use crate::turn::notices::{Notice, Notices};
 use crate::waiting::queue;
@@ -135,7 +135,7 @@ impl<'c> OpenLock<'c> {
                 None => Effect::Free,
             };
             effect::send(ctx, name, now, &effect);
-            remains::keep_ended(ctx, ctx.key(name), ended);
+            remains::keep_ended(keys::state(ctx), ctx.key(name), ended);
         }
         Some(live)
     }
@@ -147,7 +147,7 @@ impl<'c> OpenLock<'c> {
             let emptied = live.is_empty();
             let outcome = act(&mut live);
             if let Some(ended) = live.take_remains() {
-                remains::keep_ended(ctx, ctx.key(name), ended);
+                remains::keep_ended(keys::state(ctx), ctx.key(name), ended);
             }
             if emptied {
                 // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
@@ -167,8 +167,9 @@ impl<'c> OpenLock<'c> {
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
     fn must_recheck_holders(&mut self) -> bool {
-        let marked =
-            !dirty::is_empty(self.ctx) || !walk::none(self.ctx) || !arrivals::none(self.ctx);
+        let marked = !dirty::is_empty(keys::state(self.ctx))
+            || !walk::none(self.ctx)
+            || !arrivals::none(keys::state(self.ctx));
         let value = self.key.value();
         marked || value.is_some_and(|value| value.listed().is_none())
     }

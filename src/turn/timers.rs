@@ -12,7 +12,7 @@ use mortise_core::{Instant, KeyRef};
 
 use crate::config;
 use crate::ffi::{Alarm, Context, Refusal};
-use crate::keys::{arrivals, dirty, effect, evictions, leases, remains, strays};
+use crate::keys::{self, arrivals, dirty, effect, evictions, leases, remains, strays};
 use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, role};
@@ -51,7 +51,7 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
 
 fn on_end_of_turn(ctx: &Context<'_>) {
     // A hand-off by a command leaves a client to be woken, which is not worth a look at the clock.
-    if dirty::is_empty(ctx) && !any_pending(&BACKGROUND, ctx) {
+    if dirty::is_empty(keys::state(ctx)) && !any_pending(&BACKGROUND, ctx) {
         turn(ctx);
     } else {
         measured(ctx, || turn(ctx));
@@ -62,7 +62,7 @@ fn on_end_of_turn(ctx: &Context<'_>) {
 fn turn(ctx: &Context<'_>) {
     alarms::end_of_turn_has_come(ctx);
     evictions::look_at_policy_if_unknown(ctx);
-    evictions::forget_unlinked(ctx);
+    evictions::forget_unlinked(keys::state(ctx));
     work_off(ctx);
 }
 
@@ -123,7 +123,7 @@ const URGENT: [Job; 6] = [
     // Settles a key that was marked.
     Job {
         step: |ctx, _| look::look_at_next(ctx),
-        is_pending: |ctx| dirty::marked(ctx) > 0,
+        is_pending: |ctx| dirty::marked(keys::state(ctx)) > 0,
     },
     // Settles a key with waiters where a lease is over.
     Job {
@@ -157,12 +157,12 @@ const BACKGROUND: [Job; 6] = [
     // Ends some of the holds that ended together at one lock.
     Job {
         step: |ctx, _| drop_of_a_crowd(ctx),
-        is_pending: |ctx| !leases::none_crowded(ctx),
+        is_pending: |ctx| !leases::none_crowded(keys::state(ctx)),
     },
     // Frees what they took, and notifies subscribers.
     Job {
         step: |ctx, _| remains::step(ctx),
-        is_pending: |ctx| !remains::is_empty(ctx),
+        is_pending: |ctx| !remains::is_empty(keys::state(ctx)),
     },
 ];
 
@@ -180,7 +180,7 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
     if dirty::is_blocked(ctx) {
         return false;
     }
-    let Some(key) = leases::take_crowded(ctx) else {
+    let Some(key) = leases::take_crowded(keys::state(ctx)) else {
         return false;
     };
     // It comes again by itself while there are more. A slot that has left takes its locks along.
@@ -189,8 +189,8 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
     {
         match refused.kind {
             Refusal::Gate => {
-                dirty::set_gate_closed(ctx, true);
-                leases::mark_crowded(ctx, key.as_ref());
+                dirty::set_gate_closed(keys::state(ctx), true);
+                leases::mark_crowded(keys::state(ctx), key.as_ref());
                 return false;
             }
             Refusal::SlotElsewhere => {}
@@ -257,7 +257,7 @@ fn tick(ctx: &Context<'_>) {
     }
     let pause = match more {
         true => BETWEEN_SLICES,
-        false if dirty::held_back(ctx) == 0 => SWEEP_EVERY,
+        false if dirty::held_back(keys::state(ctx)) == 0 => SWEEP_EVERY,
         false => PROBE_EVERY,
     };
     alarms::sweep_in(ctx, pause);
@@ -289,7 +289,7 @@ fn look_at_replicas(ctx: &Context<'_>, now: Instant) {
 /// One slice of work on the locks whose keys are not known. True if there is more to do at once.
 fn look_at_strays(ctx: &Context<'_>, now: Instant) -> bool {
     let mut slice = Slice::begin();
-    while strays::step(ctx, now) {
+    while strays::step(keys::state(ctx), now) {
         if slice.is_over() {
             return true;
         }
@@ -301,13 +301,13 @@ fn look_at_strays(ctx: &Context<'_>, now: Instant) -> bool {
 fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
     let mut slice = Slice::begin();
     let mut name = Vec::new();
-    while let Some((db, id)) = leases::due(ctx, now, &mut name) {
+    while let Some((db, id)) = leases::due(keys::state(ctx), now, &mut name) {
         let key = KeyRef { db, name: &name };
         match settle_call::call(ctx, key, false) {
             // Settled, it is gone or has a later deadline, unless no key belongs to it.
             Ok(()) => {
                 aside::forget(ctx, key);
-                leases::drop_stale(ctx, db, id, now);
+                leases::drop_stale(keys::state(ctx), db, id, now);
             }
             Err(refused) => {
                 let pause = match refused.kind {
@@ -315,7 +315,7 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
                     Refusal::SlotElsewhere => PUT_OFF,
                     Refusal::Failed => aside::pause(ctx, key, &refused.why),
                 };
-                leases::put_off(ctx, db, id, now, pause);
+                leases::put_off(keys::state(ctx), db, id, now, pause);
             }
         }
         if slice.is_over() {

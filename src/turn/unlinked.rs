@@ -3,13 +3,13 @@
 use mortise_core::KeyRef;
 
 use crate::ffi::{Context, Value};
-use crate::keys::{arrivals, dirty, evictions, leases};
+use crate::keys::{self, arrivals, dirty, evictions, leases};
 use crate::waiting::queue;
 
 /// The key lost its lock, or the lock its key (RENAME, MOVE).
 pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     arrivals::retell_ahead(ctx, key, value);
-    leases::forget(ctx, key, value);
+    leases::forget(keys::state(ctx), key, value);
     evictions::on_unlinked(ctx, key, &value.lock);
     if queue::wait_at(ctx, key) {
         queue::all(ctx).borrow_mut().forget_holders(key);
