@@ -22,7 +22,10 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("boxes", boxes),
         ("letters", letters),
         ("left", left::all(ctx).borrow().len() as u64),
-        ("blocked_clients", waiting::blocked_clients(ctx) as u64),
+        (
+            "blocked_clients",
+            waiting::blocked_clients(waiting::state(ctx)) as u64,
+        ),
         ("max_waiters", config::max_waiters(ctx)),
         ("max_queued", config::max_queued(ctx)),
         ("held_back", held_back(ctx)),

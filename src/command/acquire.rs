@@ -17,6 +17,7 @@ use crate::time::{self, clock};
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::OpenLock;
+use crate::waiting;
 use crate::waiting::blocking::{self, Place};
 use crate::waiting::mail::{self, Mailbox};
 
@@ -216,7 +217,7 @@ fn answer(
             let until = wait.map_or(Instant::NEVER, |wait| place.now.after(wait));
             if let Some(mailbox) = mailbox {
                 let id = blocking::queue(ctx, key, request, place, until, mailbox)?;
-                mail::withdraw_refusal(ctx, key, request);
+                mail::withdraw_refusal(waiting::state(ctx), key, request);
                 return Ok(Answer::Queued(id));
             }
             let may_wait = call.wait.is_some() && !ctx.denies_blocking();
@@ -237,7 +238,7 @@ fn accepted(ctx: &Context<'_>, call: &Call<'_>, mailbox: Option<Mailbox<'_>>) {
     if mailbox.check_room(ctx, 0).is_ok() {
         mailbox.open(ctx, clock::now());
     }
-    mail::withdraw_refusal(ctx, ctx.key(call.key), &call.request);
+    mail::withdraw_refusal(waiting::state(ctx), ctx.key(call.key), &call.request);
 }
 
 fn acquire(

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::clock;
 use crate::waiting::clients::MailCall;
-use crate::waiting::{blocking, due, mail, readers};
+use crate::waiting::{self, blocking, due, mail, readers};
 
 /// How many letters are told unless COUNT says otherwise.
 const TOLD: usize = 100;
@@ -72,7 +72,8 @@ impl Command for Mail {
         let after = after.filter(|(since, _)| mailbox.id.is_some_and(|id| id.0 == *since));
         let after = after.map(|(_, number)| number);
         let found = mailbox.id;
-        let has_letters = found.is_some_and(|id| readers::has_letters_after(ctx, id, after));
+        let has_letters =
+            found.is_some_and(|id| readers::has_letters_after(waiting::state(ctx), id, after));
         let Some(wait) = wait.filter(|_| !has_letters && !ctx.denies_blocking()) else {
             let id = mailbox.open(ctx, now);
             readers::ask(ctx, id, after, now);
@@ -80,8 +81,8 @@ impl Command for Mail {
             return Ok(());
         };
         // An older call that waits for this box makes room.
-        let others =
-            blocking::blocked(ctx) - u64::from(found.is_some_and(|id| readers::is_read(ctx, id)));
+        let others = blocking::blocked(waiting::state(ctx))
+            - u64::from(found.is_some_and(|id| readers::is_read(waiting::state(ctx), id)));
         let max = config::max_waiters(ctx);
         if others >= max {
             return Err(Error::MaxWaiters(max));

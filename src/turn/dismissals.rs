@@ -11,9 +11,9 @@ use crate::ffi::Context;
 use crate::keys::dirty;
 use crate::time::alarms;
 use crate::turn::state::{self, Dismissal};
-use crate::waiting::queue;
 use crate::waiting::waiters;
 use crate::waiting::walk::{Scope, Step, Walk};
+use crate::waiting::{self, queue};
 
 /// Answers everybody who waits at the key with `error`.
 pub(crate) fn refuse_all(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
@@ -87,7 +87,12 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
         return false;
     };
     let Some(key) = first.key.clone() else {
-        match first.walk.as_mut().map_or(Step::End, |walk| walk.step(ctx)) {
+        let queues = queue::all(ctx).borrow();
+        match first
+            .walk
+            .as_mut()
+            .map_or(Step::End, |walk| walk.step(&queues))
+        {
             Step::Key(key) => first.key = Some(key),
             Step::Passed => {}
             Step::End => {
@@ -111,7 +116,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     first.key = None;
     drop(dismissals);
     // A waiter that came later may have waited for one who is gone.
-    if queue::wait_at(ctx, key.as_ref()) {
+    if queue::wait_at(waiting::state(ctx), key.as_ref()) {
         dirty::mark_queue(ctx, key.as_ref());
     }
     true

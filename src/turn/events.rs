@@ -13,7 +13,7 @@ use crate::time::{alarms, clock, failover, role};
 use crate::turn::dismissals;
 use crate::turn::slice::measured;
 use crate::waiting::walk::{self, Scope};
-use crate::waiting::{mail, queue, undelivered};
+use crate::waiting::{self, mail, queue, undelivered};
 
 /// The module has been registered.
 pub(crate) fn on_load(ctx: &Context<'_>) {
@@ -28,7 +28,7 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
 
 pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
     match event {
-        Event::Slept => undelivered::on_slept(ctx),
+        Event::Slept => undelivered::on_slept(waiting::state(ctx)),
         Event::Closed { client } => undelivered::on_closed(ctx, client),
         _ => measured(ctx, || on_change(ctx, event)),
     }
@@ -46,8 +46,8 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         Event::SwapDb(swap) => {
             leases::swap(keys::state(ctx), swap);
             arrivals::swap(keys::state(ctx), swap);
-            undelivered::swap(ctx, swap);
-            mail::swap(ctx, swap);
+            undelivered::swap(waiting::state(ctx), swap);
+            mail::swap(waiting::state(ctx), swap);
             for db in [swap.0, swap.1] {
                 queue::all(ctx).borrow_mut().forget_all_holders(Some(db));
                 walk::begin(ctx, Scope::Database(db));
@@ -111,7 +111,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         failover::warn_of_short_grace(ctx);
     } else if !primary {
         dismissals::send_all_away(ctx);
-        undelivered::forget_all(ctx);
+        undelivered::forget_all(waiting::state(ctx));
         mail::close_all(ctx);
     }
 }

@@ -88,8 +88,8 @@ impl OpenLock<'_> {
             }
         }
         for grant in undelivered {
-            mail::hand_on(self.ctx, &grant);
-            undelivered::hand_on(self.ctx, &grant);
+            mail::hand_on(waiting::state(self.ctx), &grant);
+            undelivered::hand_on(waiting::state(self.ctx), &grant);
         }
     }
 

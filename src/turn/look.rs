@@ -14,9 +14,9 @@ use crate::turn::dismissals;
 use crate::turn::settle;
 use crate::turn::settle_call;
 use crate::turn::slots;
-use crate::waiting::queue;
 use crate::waiting::undelivered;
 use crate::waiting::waiters;
+use crate::waiting::{self, queue};
 
 /// Looks at the first key. False if there is none to look at now.
 pub(crate) fn look_at_next(ctx: &Context<'_>) -> bool {
@@ -43,7 +43,8 @@ pub(crate) fn look_at_due(ctx: &Context<'_>, now: Instant) -> bool {
 /// Settles the key if that can matter to a waiter.
 pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
     let key = dirty.key.as_ref();
-    let awaited = queue::wait_at(ctx, key) || undelivered::any_at(ctx, key);
+    let awaited =
+        queue::wait_at(waiting::state(ctx), key) || undelivered::any_at(waiting::state(ctx), key);
     if !awaited || !role::is_primary(ctx) {
         return aside::forget(ctx, key);
     }
@@ -56,7 +57,7 @@ pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
     match refused.kind {
         Refusal::SlotElsewhere => {
             if !slots::may_wait_on(ctx, key) {
-                undelivered::forget_at(ctx, key);
+                undelivered::forget_at(waiting::state(ctx), key);
                 dismissals::send_away(ctx, key);
             }
         }

@@ -15,8 +15,8 @@ use crate::keys::subscription;
 use crate::keys::{self, arrivals};
 use crate::time::{self, clock, last_deadline};
 use crate::turn::notices::{Notice, Notices};
-use crate::waiting::queue;
 use crate::waiting::walk;
+use crate::waiting::{self, queue};
 
 /// A key that a command works on, opened for writing.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl<'c> OpenLock<'c> {
     /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
     fn must_recheck_holders(&mut self) -> bool {
         let marked = !dirty::is_empty(keys::state(self.ctx))
-            || !walk::none(self.ctx)
+            || !walk::none(waiting::state(self.ctx))
             || !arrivals::none(keys::state(self.ctx));
         let value = self.key.value();
         marked || value.is_some_and(|value| value.listed().is_none())
@@ -182,7 +182,8 @@ impl<'c> OpenLock<'c> {
     /// There are waiters here.
     pub(crate) fn has_waiters(&self) -> bool {
         // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
-        !queue::all(self.ctx).borrow().is_empty() && queue::wait_at(self.ctx, self.key_ref())
+        !queue::all(self.ctx).borrow().is_empty()
+            && queue::wait_at(waiting::state(self.ctx), self.key_ref())
     }
 
     /// Who holds, for a search that spans keys.

@@ -9,13 +9,14 @@ use crate::keys::dirty::{self, DirtyKey};
 use crate::turn::look;
 use crate::turn::state;
 use crate::waiting::walk::{self, Scope, Step, Walk};
+use crate::waiting::{self, queue};
 
 /// Looks at one key of the first walk. False if there is nothing to do now.
 pub(crate) fn step(ctx: &Context<'_>) -> bool {
-    if walk::none(ctx) || dirty::is_blocked(ctx) {
+    if walk::none(waiting::state(ctx)) || dirty::is_blocked(ctx) {
         return false;
     }
-    if let Step::Key(key) = walk::step(ctx) {
+    if let Step::Key(key) = walk::step(waiting::state(ctx)) {
         look_at(ctx, key);
     }
     true
@@ -25,7 +26,10 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
 ///
 /// Where nobody holds there is no lock that could be lost, so a key of another type comes unnoticed.
 pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
-    let step = state::get(ctx).patrol.borrow_mut().step(ctx);
+    let step = state::get(ctx)
+        .patrol
+        .borrow_mut()
+        .step(&queue::all(ctx).borrow());
     match step {
         Step::Key(key) => look_at(ctx, key),
         Step::Passed => {}

@@ -25,7 +25,7 @@ use crate::turn::slice::{Slice, measured};
 use crate::turn::slots;
 use crate::turn::state;
 use crate::waiting::walk::{self, Scope};
-use crate::waiting::{due, mail, readers, waiters, wake, watched};
+use crate::waiting::{self, due, mail, readers, waiters, wake, watched};
 
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;
@@ -108,7 +108,7 @@ const URGENT: [Job; 6] = [
     // Answers a LOCK.MAIL whose box got letters.
     Job {
         step: |ctx, _| readers::answer_next(ctx),
-        is_pending: readers::some_to_answer,
+        is_pending: |ctx| readers::some_to_answer(waiting::state(ctx)),
     },
     // Ends a wait whose time is up.
     Job {
@@ -147,7 +147,7 @@ const BACKGROUND: [Job; 6] = [
     // Settles the keys of a database, of a slot, or all.
     Job {
         step: |ctx, _| relook::step(ctx),
-        is_pending: |ctx| !walk::none(ctx),
+        is_pending: |ctx| !walk::none(waiting::state(ctx)),
     },
     // Enters a lock that was loaded or copied into the lease order.
     Job {

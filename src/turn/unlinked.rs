@@ -4,14 +4,14 @@ use mortise_core::KeyRef;
 
 use crate::ffi::{Context, Value};
 use crate::keys::{self, arrivals, dirty, evictions, leases};
-use crate::waiting::queue;
+use crate::waiting::{self, queue};
 
 /// The key lost its lock, or the lock its key (RENAME, MOVE).
 pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     arrivals::retell_ahead(ctx, key, value);
     leases::forget(keys::state(ctx), key, value);
     evictions::on_unlinked(ctx, key, &value.lock);
-    if queue::wait_at(ctx, key) {
+    if queue::wait_at(waiting::state(ctx), key) {
         queue::all(ctx).borrow_mut().forget_holders(key);
         dirty::mark(ctx, key, true);
     }

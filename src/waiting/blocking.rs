@@ -2,7 +2,7 @@
 //! or a box.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Instant, KeyId, KeyRef, Observed, Request, Wait, Waiter, WaiterId};
+use mortise_core::{Instant, KeyId, KeyRef, Observed, Queues, Request, Wait, Waiter, WaiterId};
 
 use crate::config;
 use crate::error::Error;
@@ -13,12 +13,12 @@ use crate::waiting::due;
 use crate::waiting::mail::{self, Mailbox};
 use crate::waiting::queue;
 use crate::waiting::readers;
-use crate::waiting::state;
+use crate::waiting::state::{self, Waiting};
 use crate::waiting::waiters;
 
 /// How many clients are blocked and not answered yet.
-pub(crate) fn blocked(ctx: &Context<'_>) -> u64 {
-    (state::get(ctx).clients.borrow().waiters() + readers::len(ctx)) as u64
+pub(crate) fn blocked(waiting: &Waiting) -> u64 {
+    (waiting.clients.borrow().waiters() + readers::len(waiting)) as u64
 }
 
 /// Where a request that has to wait is to wait.
@@ -45,14 +45,16 @@ pub(crate) fn block(
 ) -> Result<bool, Error> {
     check_cycle(ctx, key, request, &place)?;
     let max = config::max_waiters(ctx);
-    if blocked(ctx) >= max {
+    if blocked(state::get(ctx)) >= max {
         return Err(Error::MaxWaiters(max));
     }
     let Some(blocked) = ctx.block() else {
         return Ok(false);
     };
-    let id = push(ctx, key, request, place, until);
-    waiters::add(ctx, id, blocked);
+    let mut queues = queue::all(ctx).borrow_mut();
+    let id = push(&mut queues, key, request, place, until);
+    drop(queues);
+    waiters::add(state::get(ctx), id, blocked);
     due::arm(ctx);
     Ok(true)
 }
@@ -70,7 +72,7 @@ pub(crate) fn queue(
     mailbox: Mailbox<'_>,
 ) -> Result<BoxId, Error> {
     let now = place.now;
-    let waiter = match mail::queued_already(ctx, key, request) {
+    let waiter = match mail::queued_already(state::get(ctx), key, request) {
         Some(waiter) => {
             mail::check_move(ctx, waiter, mailbox)?;
             let mut queues = queue::all(ctx).borrow_mut();
@@ -85,11 +87,12 @@ pub(crate) fn queue(
         None => {
             check_cycle(ctx, key, request, &place)?;
             mail::check_room(ctx, mailbox)?;
-            push(ctx, key, request, place, until)
+            let mut queues = queue::all(ctx).borrow_mut();
+            push(&mut queues, key, request, place, until)
         }
     };
     let id = mailbox.open(ctx, now);
-    mail::expect(ctx, waiter, id);
+    mail::expect(state::get(ctx), waiter, id);
     due::arm(ctx);
     Ok(id)
 }
@@ -125,13 +128,12 @@ pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> E
 }
 
 fn push(
-    ctx: &Context<'_>,
+    queues: &mut Queues,
     key: KeyRef<'_>,
     request: &Request<'_>,
     place: Place,
     until: Instant,
 ) -> WaiterId {
-    let mut queues = queue::all(ctx).borrow_mut();
     let id = queues.next_id();
     let waiter = Waiter {
         id,

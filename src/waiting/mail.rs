@@ -16,7 +16,7 @@ use crate::waiting::left;
 use crate::waiting::post::Post;
 use crate::waiting::queue;
 use crate::waiting::readers;
-use crate::waiting::state;
+use crate::waiting::state::{self, Waiting};
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 
 /// Letters that are told for so many times `lock.mail-timeout` and not forgotten: their box goes.
@@ -91,11 +91,11 @@ impl Mailbox<'_> {
 
 /// A request of that owner for that mode waits at the key by mail: it is made again.
 pub(crate) fn queued_already(
-    ctx: &Context<'_>,
+    waiting: &Waiting,
     key: KeyRef<'_>,
     request: &Request<'_>,
 ) -> Option<WaiterId> {
-    let (queues, mail) = (queue::all(ctx).borrow(), state::get(ctx).post.mail.borrow());
+    let (queues, mail) = (waiting.queues.borrow(), waiting.post.mail.borrow());
     let requests = queues.requests_of(key, request.owner);
     requests.into_iter().find(|id| {
         let same = queues
@@ -132,31 +132,27 @@ pub(crate) fn check_move(
 }
 
 /// The answer of `waiter` goes to the box.
-pub(crate) fn expect(ctx: &Context<'_>, waiter: WaiterId, id: BoxId) {
-    state::get(ctx).post.mail.borrow_mut().expect(waiter, id);
+pub(crate) fn expect(waiting: &Waiting, waiter: WaiterId, id: BoxId) {
+    waiting.post.mail.borrow_mut().expect(waiter, id);
 }
 
 /// A request is made again: what refused or denied it before and was told to nobody is taken out.
-pub(crate) fn withdraw_refusal(ctx: &Context<'_>, key: KeyRef<'_>, request: &Request<'_>) {
-    let mut mail = state::get(ctx).post.mail.borrow_mut();
+pub(crate) fn withdraw_refusal(waiting: &Waiting, key: KeyRef<'_>, request: &Request<'_>) {
+    let mut mail = waiting.post.mail.borrow_mut();
     if mail.letters() > 0 {
         mail.withdraw_refusal(&key.to_id(), request.owner, request.terms.mode());
     }
 }
 
 /// Takes out the letters for requests of `owner` at the key. True if there was one.
-pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut mail = state::get(ctx).post.mail.borrow_mut();
+pub(crate) fn withdraw(waiting: &Waiting, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
+    let mut mail = waiting.post.mail.borrow_mut();
     mail.letters() > 0 && mail.withdraw(&key.to_id(), owner)
 }
 
 /// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
-pub(crate) fn forget(ctx: &Context<'_>, waiter: WaiterId) -> bool {
-    state::get(ctx)
-        .post
-        .mail
-        .borrow_mut()
-        .forget_request(waiter)
+pub(crate) fn forget(waiting: &Waiting, waiter: WaiterId) -> bool {
+    waiting.post.mail.borrow_mut().forget_request(waiter)
 }
 
 /// A settle has decided a waiter of the key. False if it does not wait by mail.
@@ -216,19 +212,19 @@ fn give_back(ctx: &Context<'_>, letter: UndeliveredLetter) {
 
 /// A grant stands because another one has touched its hold since. If nobody was told of that one either, undoing it is
 /// to undo both.
-pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
+pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
     let undo = Undo {
         granted: grant.granted,
         token: grant.token,
         before: grant.before.map(Box::new),
     };
-    let mut mail = state::get(ctx).post.mail.borrow_mut();
+    let mut mail = waiting.post.mail.borrow_mut();
     mail.hand_on(&grant.key, grant.owner.as_ref(), &undo);
 }
 
 /// Two databases have changed places, and with them the locks of which letters tell.
-pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    let mut mail = state::get(ctx).post.mail.borrow_mut();
+pub(crate) fn swap(waiting: &Waiting, Swap(one, other): Swap) {
+    let mut mail = waiting.post.mail.borrow_mut();
     mail.swap(one, other);
 }
 
@@ -272,7 +268,7 @@ pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
 
 /// Sees to the next piece of the boxes that have gone, and before that of what else went when they all did. False if there is none.
 pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
-    if readers::send_one_away(ctx) || undelivered::drop_one_forgotten(ctx) {
+    if readers::send_one_away(ctx) || undelivered::drop_one_forgotten(state::get(ctx)) {
         return true;
     }
     let leaving = state::get(ctx).post.mail.borrow_mut().next_leaving();
@@ -287,7 +283,7 @@ pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
 
 /// This server is no primary any more: its boxes go.
 pub(crate) fn close_all(ctx: &Context<'_>) {
-    readers::send_all_away(ctx);
+    readers::send_all_away(state::get(ctx));
     state::get(ctx).post.mail.borrow_mut().close_all();
     alarms::at_end_of_turn(ctx);
 }

@@ -24,13 +24,16 @@ pub(crate) mod watched;
 
 use mortise_core::{KeyRef, OwnerRef};
 
+pub(crate) use state::get as state;
+
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
 use clients::Wanted;
+use state::Waiting;
 
 /// How many clients are blocked or about to be unblocked.
-pub(crate) fn blocked_clients(ctx: &Context<'_>) -> usize {
-    state::get(ctx).clients.borrow().len()
+pub(crate) fn blocked_clients(waiting: &Waiting) -> usize {
+    waiting.clients.borrow().len()
 }
 
 /// The server asks for the reply of a client that has been unblocked.
@@ -85,13 +88,13 @@ pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> 
     let requests = queue::all(ctx).borrow().requests_of(key, owner);
     let waited = !requests.is_empty();
     for id in requests {
-        if mail::forget(ctx, id) {
+        if mail::forget(state::get(ctx), id) {
             queue::all(ctx).borrow_mut().remove(id);
         } else {
             waiters::answer_null(ctx, id);
         }
     }
-    let granted = undelivered::withdraw(ctx, key, owner);
-    let told = mail::withdraw(ctx, key, owner);
+    let granted = undelivered::withdraw(state::get(ctx), key, owner);
+    let told = mail::withdraw(state::get(ctx), key, owner);
     waited || granted || told
 }

@@ -6,15 +6,15 @@ use mortise_core::{KeyId, KeyRef, Queues, WaiterId};
 
 use crate::ffi::Context;
 use crate::keys::dirty;
-use crate::waiting::state;
+use crate::waiting::state::{self, Waiting};
 
 pub(crate) fn all(ctx: &Context<'_>) -> &'static RefCell<Queues> {
     &state::get(ctx).queues
 }
 
 /// Some wait at the key.
-pub(crate) fn wait_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
-    let queues = all(ctx).borrow();
+pub(crate) fn wait_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
+    let queues = waiting.queues.borrow();
     !queues.is_empty() && queues.get(key).is_some()
 }
 
@@ -28,7 +28,7 @@ pub(super) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
 
 /// A waiter has left the queue: those whom it kept out may be let in.
 pub(super) fn mark_if_waited_at(ctx: &Context<'_>, key: &KeyId) {
-    if wait_at(ctx, key.as_ref()) {
+    if wait_at(state::get(ctx), key.as_ref()) {
         dirty::mark_queue(ctx, key.as_ref());
     }
 }

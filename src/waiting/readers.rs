@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::ffi::{Blocked, Context};
 use crate::time::{alarms, clock};
 use crate::waiting::clients::{MailCall, WantedLetters};
-use crate::waiting::state;
+use crate::waiting::state::{self, Waiting};
 use crate::waiting::tellings;
 use crate::waiting::wake;
 use crate::waiting::watched;
@@ -22,28 +22,24 @@ pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant
 }
 
 /// How many LOCK.MAILs wait.
-pub(crate) fn len(ctx: &Context<'_>) -> usize {
-    state::get(ctx).readers.borrow().waiting.len()
+pub(crate) fn len(waiting: &Waiting) -> usize {
+    waiting.readers.borrow().waiting.len()
 }
 
 /// When the first LOCK.MAIL that waits is answered, whatever there is.
-pub(super) fn next_limit(ctx: &Context<'_>) -> Option<Instant> {
-    let readers = state::get(ctx).readers.borrow();
+pub(super) fn next_limit(waiting: &Waiting) -> Option<Instant> {
+    let readers = waiting.readers.borrow();
     readers.limits.first().map(|(limit, _)| *limit)
 }
 
 /// The box has letters behind `after`.
-pub(crate) fn has_letters_after(ctx: &Context<'_>, id: BoxId, after: Option<u64>) -> bool {
-    state::get(ctx)
-        .post
-        .mail
-        .borrow()
-        .has_letters_after(id, after)
+pub(crate) fn has_letters_after(waiting: &Waiting, id: BoxId, after: Option<u64>) -> bool {
+    waiting.post.mail.borrow().has_letters_after(id, after)
 }
 
 /// A LOCK.MAIL waits for the box already.
-pub(crate) fn is_read(ctx: &Context<'_>, id: BoxId) -> bool {
-    state::get(ctx).readers.borrow().waiting.contains_key(&id)
+pub(crate) fn is_read(waiting: &Waiting, id: BoxId) -> bool {
+    waiting.readers.borrow().waiting.contains_key(&id)
 }
 
 /// Blocks the client until the box has letters, but no longer than to `limit`: the caller arms what is due.
@@ -145,15 +141,15 @@ pub(crate) fn answer_next(ctx: &Context<'_>) -> bool {
     let Some(id) = next else {
         return false;
     };
-    if has_letters_after(ctx, id, None) {
+    if has_letters_after(state::get(ctx), id, None) {
         let_go(ctx, id, None);
     }
     true
 }
 
 /// A LOCK.MAIL is still to be answered.
-pub(crate) fn some_to_answer(ctx: &Context<'_>) -> bool {
-    !state::get(ctx).readers.borrow().with_letters.is_empty()
+pub(crate) fn some_to_answer(waiting: &Waiting) -> bool {
+    !waiting.readers.borrow().with_letters.is_empty()
 }
 
 /// The LOCK.MAIL that waits for the box is answered: with letters, or with `refusal`.
@@ -208,8 +204,8 @@ pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters)
 const NO_PRIMARY: Error = Error::Unblocked("this server is not the primary any more, ask again");
 
 /// This server is no primary any more: every LOCK.MAIL that waits is to be answered so, see [`send_one_away`].
-pub(super) fn send_all_away(ctx: &Context<'_>) {
-    let mut readers = state::get(ctx).readers.borrow_mut();
+pub(super) fn send_all_away(waiting: &Waiting) {
+    let mut readers = waiting.readers.borrow_mut();
     let last = readers.waiting.last_key_value().map(|(id, _)| *id);
     readers.sent_away = readers.sent_away.max(last);
 }

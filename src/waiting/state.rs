@@ -30,12 +30,12 @@ static WAITING: MainThread<Waiting> = MainThread::new(Waiting {
     undelivered: LazyCell::new(RefCell::default),
 });
 
-pub(super) fn get(ctx: &Context<'_>) -> &'static Waiting {
+pub(crate) fn get(ctx: &Context<'_>) -> &'static Waiting {
     WAITING.get(ctx)
 }
 
 /// Who waits, for what, and what they have not heard yet.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// The boxes, and the requests by mail.
     pub(super) post: LazyCell<Post>,
     /// The server notifies this module of clients that close.

@@ -7,7 +7,7 @@
 use mortise_core::mail::{BoxId, Delivered, Mail};
 
 use crate::ffi::Context;
-use crate::waiting::state::{self, Telling, Tellings};
+use crate::waiting::state::{self, Telling, Tellings, Waiting};
 
 impl Tellings {
     fn boxes_of(&self, client: u64) -> impl Iterator<Item = BoxId> {
@@ -30,14 +30,14 @@ pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Delivered) 
 }
 
 /// `client` was told letters since the event loop slept.
-pub(super) fn knows(ctx: &Context<'_>, client: u64) -> bool {
-    let tellings = state::get(ctx).tellings.borrow();
+pub(super) fn knows(waiting: &Waiting, client: u64) -> bool {
+    let tellings = waiting.tellings.borrow();
     tellings.boxes_of(client).next().is_some()
 }
 
 /// The event loop slept: replies have been written.
-pub(super) fn on_slept(ctx: &Context<'_>) {
-    let mut tellings = state::get(ctx).tellings.borrow_mut();
+pub(super) fn on_slept(waiting: &Waiting) {
+    let mut tellings = waiting.tellings.borrow_mut();
     if tellings.by_box.is_empty() {
         return;
     }
@@ -46,8 +46,8 @@ pub(super) fn on_slept(ctx: &Context<'_>) {
 }
 
 /// `client` is being closed, and has not read what it was told since the event loop slept.
-pub(super) fn on_closed(ctx: &Context<'_>, client: u64) {
-    let mut tellings = state::get(ctx).tellings.borrow_mut();
+pub(super) fn on_closed(waiting: &Waiting, client: u64) {
+    let mut tellings = waiting.tellings.borrow_mut();
     let boxes: Vec<BoxId> = tellings.boxes_of(client).collect();
     for id in boxes {
         tellings.by_client.remove(&(client, id));
@@ -57,6 +57,6 @@ pub(super) fn on_closed(ctx: &Context<'_>, client: u64) {
         telling.to.retain(|(other, _)| *other != client);
         let last = telling.to.iter().map(|(_, told)| *told).max();
         let told = last.unwrap_or(telling.before);
-        state::get(ctx).post.mail.borrow_mut().undeliver(id, told);
+        waiting.post.mail.borrow_mut().undeliver(id, told);
     }
 }

@@ -17,7 +17,7 @@ use crate::ffi::{Context, Swap};
 use crate::keys::dirty;
 use crate::time::role;
 pub(crate) use crate::waiting::state::UndeliveredGrant;
-use crate::waiting::state::{self, Undelivered};
+use crate::waiting::state::{self, Undelivered, Waiting};
 use crate::waiting::tellings;
 use crate::waiting::watched;
 
@@ -36,8 +36,8 @@ impl Undelivered {
 }
 
 /// A settle has granted the request of `id`.
-pub(crate) fn granted(ctx: &Context<'_>, id: WaiterId, grant: UndeliveredGrant) {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(crate) fn granted(waiting: &Waiting, id: WaiterId, grant: UndeliveredGrant) {
+    let mut undelivered = waiting.undelivered.borrow_mut();
     undelivered.by_owner.insert((grant.owner.clone(), id));
     undelivered.in_flight.insert(id, grant);
 }
@@ -56,14 +56,14 @@ pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
     before.and_then(|before| undelivered.land(before));
     drop(undelivered);
     if !watched::watch(ctx) {
-        on_slept(ctx);
+        on_slept(state::get(ctx));
     }
     true
 }
 
 /// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
-pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(crate) fn withdraw(waiting: &Waiting, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
+    let mut undelivered = waiting.undelivered.borrow_mut();
     if undelivered.in_flight.is_empty() {
         return false;
     }
@@ -81,9 +81,9 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
 }
 
 /// The event loop slept: what clients were told has been written.
-pub(crate) fn on_slept(ctx: &Context<'_>) {
-    tellings::on_slept(ctx);
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(crate) fn on_slept(waiting: &Waiting) {
+    tellings::on_slept(waiting);
+    let mut undelivered = waiting.undelivered.borrow_mut();
     if undelivered.told.is_empty() {
         return;
     }
@@ -100,12 +100,12 @@ pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
         .borrow_mut()
         .told
         .remove(&client);
-    if told.is_none() && !tellings::knows(ctx, client) {
+    if told.is_none() && !tellings::knows(state::get(ctx), client) {
         return;
     }
     let reads_replies = ctx.closes_after_reply(client);
     if !reads_replies {
-        tellings::on_closed(ctx, client);
+        tellings::on_closed(state::get(ctx), client);
     }
     let Some(id) = told else { return };
     if reads_replies {
@@ -142,8 +142,8 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
 }
 
 /// A grant at the key has to be undone.
-pub(crate) fn any_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
-    let undelivered = state::get(ctx).undelivered.borrow();
+pub(crate) fn any_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
+    let undelivered = waiting.undelivered.borrow();
     !undelivered.to_undo.is_empty()
         && undelivered
             .to_undo
@@ -189,22 +189,22 @@ pub(crate) fn not_received(
 }
 
 /// The grants at the key need not be undone.
-pub(crate) fn forget_at(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(crate) fn forget_at(waiting: &Waiting, key: KeyRef<'_>) {
+    let mut undelivered = waiting.undelivered.borrow_mut();
     let place = undelivered.homes.home_key(key);
     undelivered.to_undo.remove(&place);
 }
 
 /// Nothing is undone on a server that is no primary any more.
-pub(crate) fn forget_all(ctx: &Context<'_>) {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(crate) fn forget_all(waiting: &Waiting) {
+    let mut undelivered = waiting.undelivered.borrow_mut();
     let forgotten = std::mem::take(&mut undelivered.to_undo);
     undelivered.forgotten.push(forgotten.into_iter());
 }
 
 /// Drops what is to be undone at one key no more. False if there is none.
-pub(super) fn drop_one_forgotten(ctx: &Context<'_>) -> bool {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(super) fn drop_one_forgotten(waiting: &Waiting) -> bool {
+    let mut undelivered = waiting.undelivered.borrow_mut();
     let Some(forgotten) = undelivered.forgotten.last_mut() else {
         return false;
     };
@@ -216,8 +216,8 @@ pub(super) fn drop_one_forgotten(ctx: &Context<'_>) -> bool {
 
 /// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
 /// undoing that one undoes both.
-pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
+    let mut undelivered = waiting.undelivered.borrow_mut();
     let ids: Vec<WaiterId> = undelivered.in_flight_of(&grant.owner).collect();
     for id in ids {
         let Some(later) = undelivered.in_flight.get_mut(&id) else {
@@ -234,8 +234,8 @@ pub(crate) fn hand_on(ctx: &Context<'_>, grant: &UndeliveredGrant) {
 }
 
 /// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
-pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+pub(crate) fn swap(waiting: &Waiting, swap: Swap) {
+    let mut undelivered = waiting.undelivered.borrow_mut();
     for grant in undelivered.in_flight.values_mut() {
         grant.key.db = swap.of(grant.key.db);
     }

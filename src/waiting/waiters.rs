@@ -21,16 +21,13 @@ use crate::waiting::answer::Answer;
 use crate::waiting::clients::WantedLock;
 use crate::waiting::mail;
 use crate::waiting::queue;
-use crate::waiting::state;
+use crate::waiting::state::{self, Waiting};
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::wake;
 
 /// A client that was blocked just now.
-pub(super) fn add(ctx: &Context<'_>, waiter: WaiterId, blocked: Blocked) {
-    state::get(ctx)
-        .clients
-        .borrow_mut()
-        .add_waiter(blocked, waiter);
+pub(super) fn add(waiting: &Waiting, waiter: WaiterId, blocked: Blocked) {
+    waiting.clients.borrow_mut().add_waiter(blocked, waiter);
 }
 
 /// A settle has decided a waiter of the key.
@@ -54,7 +51,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
                 before,
                 told: false,
             };
-            undelivered::granted(ctx, waiter.id, undelivered);
+            undelivered::granted(state::get(ctx), waiter.id, undelivered);
             Answer::Token(grant.token())
         }
         Verdict::Denied => Answer::Null,

@@ -1,12 +1,12 @@
 //! Walks over the keys where clients wait, for changes that no single key tells of: a flush, a swap, the end of a load or
 //! of the grace, a slot that changes hands. Begun here, taken a few keys at a time by `turn::relook`.
 
-use mortise_core::{KeyId, SlotKey};
+use mortise_core::{KeyId, Queues, SlotKey};
 
 use crate::ffi::Context;
 use crate::time::alarms;
 use crate::waiting::queue;
-use crate::waiting::state;
+use crate::waiting::state::{self, Waiting};
 pub(crate) use crate::waiting::state::{Scope, Walk};
 
 impl Scope {
@@ -15,8 +15,7 @@ impl Scope {
     }
 
     /// The first key of the scope behind `last`, as far as it is found within one step.
-    fn next(self, ctx: &Context<'_>, last: Option<&SlotKey>) -> Option<SlotKey> {
-        let queues = queue::all(ctx).borrow();
+    fn next(self, queues: &Queues, last: Option<&SlotKey>) -> Option<SlotKey> {
         let keys = queues.waiting_keys();
         let next = match (self, last) {
             (Self::Slot(slot), None) => keys.first_of(slot),
@@ -42,8 +41,8 @@ impl Walk {
     }
 
     /// Goes one key on.
-    pub(crate) fn step(&mut self, ctx: &Context<'_>) -> Step {
-        let Some(next) = self.scope.next(ctx, self.last.as_ref()) else {
+    pub(crate) fn step(&mut self, queues: &Queues) -> Step {
+        let Some(next) = self.scope.next(queues, self.last.as_ref()) else {
             return Step::End;
         };
         self.last = Some(next.clone());
@@ -78,15 +77,15 @@ pub(crate) fn begin(ctx: &Context<'_>, scope: Scope) {
 }
 
 /// No walk is under way.
-pub(crate) fn none(ctx: &Context<'_>) -> bool {
-    state::get(ctx).walks.borrow().is_empty()
+pub(crate) fn none(waiting: &Waiting) -> bool {
+    waiting.walks.borrow().is_empty()
 }
 
 /// Takes one step of the first walk, which is over at its [`Step::End`].
-pub(crate) fn step(ctx: &Context<'_>) -> Step {
-    let mut walks = state::get(ctx).walks.borrow_mut();
+pub(crate) fn step(waiting: &Waiting) -> Step {
+    let mut walks = waiting.walks.borrow_mut();
     let step = match walks.front_mut() {
-        Some(walk) => walk.step(ctx),
+        Some(walk) => walk.step(&waiting.queues.borrow()),
         None => return Step::End,
     };
     if matches!(step, Step::End) {
