@@ -6,7 +6,7 @@ use crate::keys::{self, arrivals, dirty, leases, tokens};
 use crate::time::failover::{self, Leases};
 use crate::time::{self, clock};
 use crate::totals;
-use crate::turn::slice;
+use crate::turn::{self, slice};
 use crate::waiting::{self, left, mail, queue};
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
@@ -42,7 +42,10 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("total_deadlocks", totals.deadlocks.get()),
         ("total_denied", totals.denied.get()),
         ("total_evictions", totals.evictions.get()),
-        ("longest_stretch_us", slice::longest_stretch(ctx)),
+        (
+            "longest_stretch_us",
+            slice::longest_stretch(turn::state(ctx)),
+        ),
         ("grace_left_ms", time::grace(ctx).left(now)),
         (
             "replicas_late",

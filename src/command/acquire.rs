@@ -176,7 +176,7 @@ fn take(lock: &mut OpenLock<'_>, request: &Request<'_>, wall: Micros) -> Taken {
     let (ctx, now) = (lock.ctx, lock.now);
     match acquire(lock, request, wall) {
         Ok(grant) => {
-            last_deadline::note(ctx, now.after(request.terms.lease.as_millis()));
+            last_deadline::note(time::state(ctx), now.after(request.terms.lease.as_millis()));
             lock.replicate(request.owner);
             if request.terms.mode() == Mode::Read {
                 lock.note_holder(request.owner);

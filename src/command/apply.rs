@@ -65,14 +65,20 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arri
             lateness.on_saved(now.after(heartbeat.suspect_ms));
         }
         (_, Arrival::File | Arrival::ReplicaFile) => {}
-        _ if role::is_primary(ctx) => {}
+        _ if role::is_primary(time::state(ctx)) => {}
         (Fact::Put(..) | Fact::Sole(..), Arrival::Live) => match codec::stamp_of_effect(bytes) {
             Some(stamp) => lateness.on_hold(ctx, &stamp, now),
             None => lateness.on_unstamped(),
         },
         (Fact::Heartbeat(heartbeat), Arrival::Live) => {
             if let Some(stamp) = codec::stamp_of_effect(bytes) {
-                lateness.on_heartbeat(ctx, heartbeat, &stamp, last_deadline::get(ctx), now);
+                lateness.on_heartbeat(
+                    ctx,
+                    heartbeat,
+                    &stamp,
+                    last_deadline::get(time::state(ctx)),
+                    now,
+                );
             }
         }
         (Fact::Drop(_) | Fact::Free | Fact::Clock, Arrival::Live) => {}
@@ -84,7 +90,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         return Ok(());
     }
     if let Fact::Put(_, stake) | Fact::Sole(_, stake) = fact {
-        last_deadline::note(ctx, stake.deadline);
+        last_deadline::note(time::state(ctx), stake.deadline);
     }
     let mut key = ctx.open(name, Access::Write);
     if key.kind() == Kind::Other {

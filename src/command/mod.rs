@@ -42,7 +42,7 @@ use crate::waiting::left;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
 fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
-    if role::is_primary(ctx) {
+    if role::is_primary(time::state(ctx)) {
         Ok(())
     } else {
         Err(Error::ReadOnly)

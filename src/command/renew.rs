@@ -5,7 +5,7 @@ use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
-use crate::time::last_deadline;
+use crate::time::{self, last_deadline};
 use crate::totals;
 use crate::turn::open_lock::OpenLock;
 
@@ -31,7 +31,7 @@ impl Command for Renew {
                 revivable(lock, owner).and_then(|mut live| live.renew(owner, lease, token));
             if renewed.is_some() {
                 let deadline = lock.now.after(lease.as_millis());
-                last_deadline::note(ctx, deadline);
+                last_deadline::note(time::state(ctx), deadline);
                 lock.replicate(owner);
                 totals::get(ctx).renewals.add_one();
             }

@@ -3,10 +3,10 @@
 use super::docs;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
-use crate::turn::dismissals;
 use crate::turn::open_lock::OpenLock;
 use crate::turn::settle::MOST;
 use crate::turn::settle_call;
+use crate::turn::{self, dismissals};
 use crate::waiting::undelivered;
 
 pub(crate) struct Settle;
@@ -20,7 +20,7 @@ impl Command for Settle {
         let Some(name) = args.get(1) else {
             return Err(Error::Arity);
         };
-        let Some(call) = settle_call::take(ctx) else {
+        let Some(call) = settle_call::take(turn::state(ctx)) else {
             return Err(Error::Internal(Self::NAME));
         };
         let undelivered = undelivered::take(ctx, ctx.key(name), MOST);

@@ -12,7 +12,7 @@ use crate::keys::effect;
 use crate::keys::leases;
 use crate::keys::state::{self, Arrivals, Keys};
 use crate::keys::subscription;
-use crate::time::{alarms, clock, role};
+use crate::time::{self, alarms, clock, role};
 
 impl Arrivals {
     /// The next one, and whether it was held back.
@@ -106,7 +106,7 @@ pub(crate) fn swap(keys: &Keys, swap: Swap) {
 
 /// Locks that came by RESTORE or in a full sync are to be told of once more.
 fn retells(ctx: &Context<'_>) -> bool {
-    role::is_primary(ctx) || state::get(ctx).retells_synced.get()
+    role::is_primary(time::state(ctx)) || state::get(ctx).retells_synced.get()
 }
 
 /// Tells of a restored lock ahead of the command that takes it from its key: a RENAME then takes the leases along.

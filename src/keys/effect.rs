@@ -19,9 +19,9 @@ use crate::ffi::{Arg, Context};
 use crate::keys::state::{self, Keys};
 use crate::keys::subscription;
 use crate::keys::tokens;
-use crate::time::alarms;
 use crate::time::clock;
 use crate::time::role;
+use crate::time::{self, alarms};
 
 /// The command that carries effects.
 pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
@@ -81,7 +81,7 @@ pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) 
 /// Whether this replica's AOF begins with the file that its primary sent (Valkey 9), not with one of its own.
 pub(crate) fn aof_begins_with_sync(ctx: &Context<'_>) -> bool {
     let rewrites = [c"aof_rewrite_in_progress", c"aof_rewrite_scheduled"];
-    !role::is_primary(ctx)
+    !role::is_primary(time::state(ctx))
         && ctx.has_aof()
         && ctx.server_info(c"persistence", rewrites) == [Some(0), Some(0)]
 }
@@ -146,7 +146,7 @@ pub(crate) fn look_for_listeners(ctx: &Context<'_>, now: Instant) {
         return;
     }
     state::get(ctx).asked_for_replicas.set(now);
-    if !role::is_primary(ctx) || ctx.has_aof() || ctx.is_cluster() {
+    if !role::is_primary(time::state(ctx)) || ctx.has_aof() || ctx.is_cluster() {
         return;
     }
     let fields = [c"connected_slaves", c"repl_backlog_active"];

@@ -8,7 +8,7 @@ use crate::ffi::{Context, Swap, Value};
 use crate::keys::remains;
 use crate::keys::state::{self, Keys};
 use crate::keys::strays;
-use crate::time::{clock, last_deadline, role};
+use crate::time::{self, clock, last_deadline, role};
 
 /// How many locks are held, and how many hold them.
 pub(crate) fn count(keys: &Keys) -> [u64; 2] {
@@ -21,7 +21,7 @@ pub(crate) fn count(keys: &Keys) -> [u64; 2] {
 pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
     match count(state::get(ctx)) {
         [0, _] => Instant::default(),
-        _ => last_deadline::get(ctx),
+        _ => last_deadline::get(time::state(ctx)),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
         return;
     };
     if deadline <= now
-        && role::is_primary(ctx)
+        && role::is_primary(time::state(ctx))
         && let Some(live) = value.lock.next_live_deadline(now)
     {
         // The rest of a crowd that has ended is dropped a few at a time, and others are not to wait for it.

@@ -77,7 +77,7 @@ pub(crate) fn from_bytes(
         tokens.raise(last);
     }
     for (_, stake) in lock.holds() {
-        last_deadline::note(ctx, stake.deadline);
+        last_deadline::note(time::state(ctx), stake.deadline);
     }
     note_lateness(ctx, bytes, &lock, source, here.boot);
     Ok(Value::new(lock))
@@ -88,7 +88,12 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], lock: &Lock, source: Source, n
     match source {
         Source::Sync => {
             if let Some(stamp) = codec::stamp_of_lock(bytes) {
-                time::lateness(ctx).on_synced(ctx, &stamp, last_deadline::get(ctx), now);
+                time::lateness(ctx).on_synced(
+                    ctx,
+                    &stamp,
+                    last_deadline::get(time::state(ctx)),
+                    now,
+                );
             }
         }
         Source::ReplicaFile => {

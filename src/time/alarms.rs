@@ -7,7 +7,7 @@ use mortise_core::Instant;
 
 use crate::ffi::{Alarm, Context};
 use crate::time::clock;
-use crate::time::state;
+use crate::time::state::{self, Time};
 
 /// How often leases are looked at, in milliseconds.
 pub(crate) const SWEEP_EVERY: u64 = 100;
@@ -56,8 +56,8 @@ pub(crate) fn end_of_turn_has_come(ctx: &Context<'_>) {
 }
 
 /// What is due is looked at now.
-pub(crate) fn due_has_come(ctx: &Context<'_>) {
-    state::get(ctx).due.set(None);
+pub(crate) fn due_has_come(time: &Time) {
+    time.due.set(None);
 }
 
 /// One of the timers that come at once, or nearly, is under way.

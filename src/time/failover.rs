@@ -9,7 +9,7 @@ use crate::config;
 use crate::ffi::Context;
 use crate::time::lag::{self, MARGIN};
 use crate::time::role;
-use crate::time::state;
+use crate::time::state::{self, Time};
 
 /// The leases that the promise has to outlast.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
             "a waiter asked for a lease of {awaited} ms when lock.max-lease was longer than {max_lease}"
         ));
     }
-    if !ctx.is_cluster() && role::is_primary(ctx) {
+    if !ctx.is_cluster() && role::is_primary(state::get(ctx)) {
         let [replicas] = ctx.server_info(c"replication", [c"connected_slaves"]);
         let replicas = replicas.unwrap_or(0);
         match ctx.setting(c"min-replicas-to-write") {
@@ -61,8 +61,8 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
 }
 
 /// The server has become a primary: what was warned of may be new to who reads its log.
-pub(crate) fn forget_warning(ctx: &Context<'_>) {
-    state::get(ctx).warned_of.take();
+pub(crate) fn forget_warning(time: &Time) {
+    time.warned_of.take();
 }
 
 /// Says once of a pair of settings that the grace is too short for the leases.

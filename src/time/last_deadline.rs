@@ -2,16 +2,15 @@
 
 use mortise_core::Instant;
 
-use crate::ffi::Context;
-use crate::time::state;
+use crate::time::state::Time;
 
 /// A lease runs until `deadline`.
-pub(crate) fn note(ctx: &Context<'_>, deadline: Instant) {
-    let last = &state::get(ctx).last_deadline;
+pub(crate) fn note(time: &Time, deadline: Instant) {
+    let last = &time.last_deadline;
     last.set(last.get().max(deadline));
 }
 
 /// The latest end of a lease that was granted here or came here.
-pub(crate) fn get(ctx: &Context<'_>) -> Instant {
-    state::get(ctx).last_deadline.get()
+pub(crate) fn get(time: &Time) -> Instant {
+    time.last_deadline.get()
 }

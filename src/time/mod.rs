@@ -18,6 +18,8 @@ mod state;
 use mortise_core::Instant;
 
 use crate::ffi::Context;
+pub(crate) use state::get as state;
+
 use grace::Grace;
 use lateness::Lateness;
 

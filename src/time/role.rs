@@ -1,14 +1,13 @@
 //! Whether this server is a primary.
 
-use crate::ffi::Context;
-use crate::time::state;
+use crate::time::state::Time;
 
 /// This server is no replica.
-pub(crate) fn is_primary(ctx: &Context<'_>) -> bool {
-    state::get(ctx).primary.get()
+pub(crate) fn is_primary(time: &Time) -> bool {
+    time.primary.get()
 }
 
 /// The server has told its role. The one before.
-pub(crate) fn set_primary(ctx: &Context<'_>, primary: bool) -> bool {
-    state::get(ctx).primary.replace(primary)
+pub(crate) fn set_primary(time: &Time, primary: bool) -> bool {
+    time.primary.replace(primary)
 }

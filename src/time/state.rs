@@ -20,12 +20,12 @@ static TIME: MainThread<Time> = MainThread::new(Time {
     lateness: LazyCell::new(Lateness::default),
 });
 
-pub(super) fn get(ctx: &Context<'_>) -> &'static Time {
+pub(crate) fn get(ctx: &Context<'_>) -> &'static Time {
     TIME.get(ctx)
 }
 
 /// What may be granted now, and when something is due.
-pub(super) struct Time {
+pub(crate) struct Time {
     /// This server is no replica.
     pub(super) primary: Cell<bool>,
     /// The latest end of a lease that was granted here or came here.

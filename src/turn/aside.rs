@@ -5,7 +5,7 @@ use mortise_core::{Instant, KeyRef};
 
 use crate::ffi::Context;
 use crate::keys::dirty::{self, DirtyKey};
-use crate::turn::state;
+use crate::turn::state::{self, Turn};
 
 /// The first pause and the longest one, in milliseconds.
 const PAUSES: std::ops::RangeInclusive<u64> = 1_000..=60_000;
@@ -31,13 +31,13 @@ pub(crate) fn pause(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) -> u64 {
 }
 
 /// The key has waiters and is tried again at `at`.
-pub(crate) fn retry_at(ctx: &Context<'_>, at: Instant, key: DirtyKey) {
-    state::get(ctx).aside.borrow_mut().due.insert((at, key.key));
+pub(crate) fn retry_at(turn: &Turn, at: Instant, key: DirtyKey) {
+    turn.aside.borrow_mut().due.insert((at, key.key));
 }
 
 /// The key has been settled, or need not be.
-pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let mut aside = state::get(ctx).aside.borrow_mut();
+pub(crate) fn forget(turn: &Turn, key: KeyRef<'_>) {
+    let mut aside = turn.aside.borrow_mut();
     if !aside.pauses.is_empty() {
         aside.pauses.remove(&key.to_id());
     }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ffi::Context;
 use crate::keys::dirty;
 use crate::time::alarms;
-use crate::turn::state::{self, Dismissal};
+use crate::turn::state::{self, Dismissal, Turn};
 use crate::waiting::waiters;
 use crate::waiting::walk::{Scope, Step, Walk};
 use crate::waiting::{self, queue};
@@ -76,8 +76,8 @@ fn announce(ctx: &Context<'_>, key: Option<KeyId>, scope: Option<Scope>, error: 
 }
 
 /// None is under way.
-pub(crate) fn none(ctx: &Context<'_>) -> bool {
-    state::get(ctx).dismissals.borrow().is_empty()
+pub(crate) fn none(turn: &Turn) -> bool {
+    turn.dismissals.borrow().is_empty()
 }
 
 /// Answers one waiter. False if there is none.

@@ -17,7 +17,7 @@ use crate::waiting::{self, mail, queue, undelivered};
 
 /// The module has been registered.
 pub(crate) fn on_load(ctx: &Context<'_>) {
-    role::set_primary(ctx, !ctx.is_replica());
+    role::set_primary(time::state(ctx), !ctx.is_replica());
     let now = clock::now();
     time::grace(ctx).on_start(now, config::grace(ctx));
     time::log_grace_begin(ctx, config::grace(ctx), "the server has started");
@@ -71,7 +71,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             effect::look_for_listeners(ctx, now);
             if config::grace(ctx) > 0 {
                 time::grace(ctx).read_lag(ctx, now);
-                if role::is_primary(ctx) {
+                if role::is_primary(time::state(ctx)) {
                     time::grace(ctx).watch(ctx, now);
                 }
             }
@@ -92,7 +92,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
 }
 
 fn on_role(ctx: &Context<'_>, primary: bool) {
-    let was = role::set_primary(ctx, primary);
+    let was = role::set_primary(time::state(ctx), primary);
     effect::may_be_heard(keys::state(ctx));
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
@@ -107,7 +107,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
             safe: grace >= max_lease.saturating_add(time::grace(ctx).known_lag() + MARGIN),
             cluster: ctx.is_cluster(),
         });
-        failover::forget_warning(ctx);
+        failover::forget_warning(time::state(ctx));
         failover::warn_of_short_grace(ctx);
     } else if !primary {
         dismissals::send_all_away(ctx);

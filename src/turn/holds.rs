@@ -6,7 +6,7 @@ use mortise_core::{
 
 use crate::error::Error;
 use crate::keys::tokens;
-use crate::time::last_deadline;
+use crate::time::{self, last_deadline};
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::OpenLock;
@@ -52,7 +52,7 @@ impl OpenLock<'_> {
         }
         self.replicate(pass.new_owner);
         self.note_holder(pass.new_owner);
-        last_deadline::note(ctx, now.after(pass.lease.as_millis()));
+        last_deadline::note(time::state(ctx), now.after(pass.lease.as_millis()));
         if self.has_waiters() {
             let mut queues = queue::all(ctx).borrow_mut();
             queues.came_to_hold(self.key_ref(), pass.new_owner);

@@ -8,12 +8,13 @@ use mortise_core::{Instant, Lock};
 use crate::ffi::{Access, Context, Refusal};
 use crate::keys;
 use crate::keys::dirty::{self, DirtyKey};
-use crate::time::{alarms, clock, role};
+use crate::time::{self, alarms, clock, role};
 use crate::turn::aside;
 use crate::turn::dismissals;
 use crate::turn::settle;
 use crate::turn::settle_call;
 use crate::turn::slots;
+use crate::turn::state;
 use crate::waiting::undelivered;
 use crate::waiting::waiters;
 use crate::waiting::{self, queue};
@@ -45,14 +46,14 @@ pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
     let key = dirty.key.as_ref();
     let awaited =
         queue::wait_at(waiting::state(ctx), key) || undelivered::any_at(waiting::state(ctx), key);
-    if !awaited || !role::is_primary(ctx) {
-        return aside::forget(ctx, key);
+    if !awaited || !role::is_primary(time::state(ctx)) {
+        return aside::forget(state::get(ctx), key);
     }
     if dirty::is_blocked(ctx) {
         return hold_back(ctx, dirty);
     }
     let Err(refused) = settle_call::call(ctx, key, dirty.recheck_holders) else {
-        return aside::forget(ctx, key);
+        return aside::forget(state::get(ctx), key);
     };
     match refused.kind {
         Refusal::SlotElsewhere => {
@@ -68,7 +69,7 @@ pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
         }
         Refusal::Failed => {
             let pause = aside::pause(ctx, key, &refused.why);
-            aside::retry_at(ctx, clock::now().after(pause), dirty);
+            aside::retry_at(state::get(ctx), clock::now().after(pause), dirty);
         }
     }
 }

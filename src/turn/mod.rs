@@ -20,3 +20,5 @@ mod slots;
 mod state;
 pub(crate) mod timers;
 pub(crate) mod unlinked;
+
+pub(crate) use state::get as state;

@@ -252,7 +252,7 @@ pub(super) fn replicate(
     } else {
         Effect::Put(owner, stake)
     };
-    last_deadline::note(ctx, stake.deadline);
+    last_deadline::note(time::state(ctx), stake.deadline);
     effect::send(ctx, name, now, &effect);
 }
 

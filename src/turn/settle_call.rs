@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use mortise_core::KeyRef;
 
 use crate::ffi::{Context, Refusal, Refused};
-use crate::turn::state;
 pub(crate) use crate::turn::state::SettleCall;
+use crate::turn::state::{self, Turn};
 
 /// The command that timers call inside the server.
 const SETTLE: &CStr = c"LOCK.SETTLE";
@@ -37,6 +37,6 @@ pub(crate) fn call(
 }
 
 /// The call for which the command runs now; `None` for a client's. Once for each call.
-pub(crate) fn take(ctx: &Context<'_>) -> Option<SettleCall> {
-    state::get(ctx).settle_call.take()
+pub(crate) fn take(turn: &Turn) -> Option<SettleCall> {
+    turn.settle_call.take()
 }

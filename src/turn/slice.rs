@@ -4,7 +4,7 @@ use mortise_core::Micros;
 
 use crate::ffi::{self, Context};
 use crate::time::clock;
-use crate::turn::state;
+use crate::turn::state::{self, Turn};
 
 /// How long a slice may take before other clients get their turn, in microseconds.
 const SLICE: u64 = 1_000;
@@ -43,6 +43,6 @@ pub(crate) fn measured(ctx: &Context<'_>, work: impl FnOnce()) {
 }
 
 /// The longest that the module was at work by itself, in microseconds of processor time.
-pub(crate) fn longest_stretch(ctx: &Context<'_>) -> u64 {
-    state::get(ctx).longest_stretch.get()
+pub(crate) fn longest_stretch(turn: &Turn) -> u64 {
+    turn.longest_stretch.get()
 }

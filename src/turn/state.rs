@@ -26,12 +26,12 @@ static TURN: MainThread<Turn> = MainThread::new(Turn {
     settle_call: Cell::new(None),
 });
 
-pub(super) fn get(ctx: &Context<'_>) -> &'static Turn {
+pub(crate) fn get(ctx: &Context<'_>) -> &'static Turn {
     TURN.get(ctx)
 }
 
 /// What the module's own work has to remember.
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// The cluster's slots that this server has.
     pub(super) slots: LazyCell<RefCell<Slots>>,
     /// The dismissals that are under way.

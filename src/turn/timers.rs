@@ -103,7 +103,7 @@ const URGENT: [Job; 6] = [
     // Wakes a client that was answered. Another timer would come a millisecond later.
     Job {
         step: |ctx, _| wake::wake_next(ctx),
-        is_pending: wake::some_to_wake,
+        is_pending: |ctx| wake::some_to_wake(waiting::state(ctx)),
     },
     // Answers a LOCK.MAIL whose box got letters.
     Job {
@@ -142,7 +142,7 @@ const BACKGROUND: [Job; 6] = [
     // Answers waiters that have to ask elsewhere, or never get what they ask for.
     Job {
         step: |ctx, _| dismissals::step(ctx),
-        is_pending: |ctx| !dismissals::none(ctx),
+        is_pending: |ctx| !dismissals::none(state::get(ctx)),
     },
     // Settles the keys of a database, of a slot, or all.
     Job {
@@ -184,7 +184,7 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
         return false;
     };
     // It comes again by itself while there are more. A slot that has left takes its locks along.
-    if role::is_primary(ctx)
+    if role::is_primary(time::state(ctx))
         && let Err(refused) = settle_call::call(ctx, key.as_ref(), false)
     {
         match refused.kind {
@@ -215,7 +215,7 @@ fn on_background(ctx: &Context<'_>) {
 }
 
 fn on_due(ctx: &Context<'_>) {
-    alarms::due_has_come(ctx);
+    alarms::due_has_come(time::state(ctx));
     measured(ctx, || work_off(ctx));
 }
 
@@ -240,7 +240,7 @@ fn tick(ctx: &Context<'_>) {
         alarms::at_end_of_turn(ctx);
     }
     let mut more = false;
-    if role::is_primary(ctx) {
+    if role::is_primary(time::state(ctx)) {
         look_at_replicas(ctx, now);
         // More often than that, it is the leases that the timer comes for.
         if now.millis_since(state::get(ctx).looked_around.get()) >= LOOK_AROUND_EVERY {
@@ -306,7 +306,7 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
         match settle_call::call(ctx, key, false) {
             // Settled, it is gone or has a later deadline, unless no key belongs to it.
             Ok(()) => {
-                aside::forget(ctx, key);
+                aside::forget(state::get(ctx), key);
                 leases::drop_stale(keys::state(ctx), db, id, now);
             }
             Err(refused) => {

@@ -15,7 +15,7 @@ use mortise_core::{KeyRef, Owner, OwnerRef, WaiterId};
 
 use crate::ffi::{Context, Swap};
 use crate::keys::dirty;
-use crate::time::role;
+use crate::time::{self, role};
 pub(crate) use crate::waiting::state::UndeliveredGrant;
 use crate::waiting::state::{self, Undelivered, Waiting};
 use crate::waiting::tellings;
@@ -129,7 +129,7 @@ fn lost(ctx: &Context<'_>, id: WaiterId) {
 
 /// Undoes a grant that nobody was told of.
 pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
-    if !role::is_primary(ctx) {
+    if !role::is_primary(time::state(ctx)) {
         return;
     }
     let mut undelivered = state::get(ctx).undelivered.borrow_mut();

@@ -5,7 +5,7 @@
 
 use crate::ffi::{Blocked, Context};
 use crate::time::alarms;
-use crate::waiting::state;
+use crate::waiting::state::{self, Waiting};
 
 /// Lets a client go before the event loop turns.
 pub(super) fn wake(ctx: &Context<'_>, blocked: Blocked) {
@@ -24,6 +24,6 @@ pub(crate) fn wake_next(ctx: &Context<'_>) -> bool {
 }
 
 /// A client is still to be let go.
-pub(crate) fn some_to_wake(ctx: &Context<'_>) -> bool {
-    !state::get(ctx).wake_list.borrow().is_empty()
+pub(crate) fn some_to_wake(waiting: &Waiting) -> bool {
+    !waiting.wake_list.borrow().is_empty()
 }
