@@ -74,7 +74,7 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     }
     // Whatever runs in a script or a transaction has another client's id, or none.
     if is_told && !ctx.denies_blocking() && watched::watch(ctx) {
-        tellings::add(ctx, &mail, id, before);
+        tellings::add(state::get(ctx), &mail, ctx.client_id(), id, before);
     }
 }
 

@@ -6,8 +6,7 @@
 
 use mortise_core::mail::{BoxId, Delivered, Mail};
 
-use crate::ffi::Context;
-use crate::waiting::state::{self, Telling, Tellings, Waiting};
+use crate::waiting::state::{Telling, Tellings, Waiting};
 
 impl Tellings {
     fn boxes_of(&self, client: u64) -> impl Iterator<Item = BoxId> {
@@ -16,10 +15,9 @@ impl Tellings {
     }
 }
 
-/// The client of `ctx` was told letters of the box, of which `before` had been told.
-pub(super) fn add(ctx: &Context<'_>, mail: &Mail, id: BoxId, before: Delivered) {
-    let client = ctx.client_id();
-    let mut tellings = state::get(ctx).tellings.borrow_mut();
+/// `client` was told letters of the box, of which `before` had been told.
+pub(super) fn add(waiting: &Waiting, mail: &Mail, client: u64, id: BoxId, before: Delivered) {
+    let mut tellings = waiting.tellings.borrow_mut();
     let telling = tellings.by_box.entry(id).or_insert(Telling {
         before,
         to: Vec::new(),
