@@ -1,4 +1,4 @@
-//! What `COMMAND DOCS` says of each command, and redis-cli shows as a hint while one types.
+//! What `COMMAND DOCS` says of each command. redis-cli shows it as a hint while one types.
 
 use std::ffi::CStr;
 
@@ -107,7 +107,7 @@ pub(crate) static RLOCK: Docs = acquire(
 pub(crate) static RELEASE: Docs = Docs {
     summary: c"Gives up one hold, or more, of an owner and returns how many it has left.",
     complexity:
-        c"O(log N) with N the number of holders and waiters, plus O(M) for M readers let in",
+        c"O(log N) with N the number of holders and waiters, plus O(M) for M readers granted",
     key: KeyAccess::Write,
     open_ended: true,
     args: &[
@@ -133,9 +133,9 @@ pub(crate) static RELEASE: Docs = Docs {
 };
 
 pub(crate) static LEAVE: Docs = Docs {
-    summary: c"Ends all that an owner holds and waits for at a key, and tells whether there was anything.",
+    summary: c"Ends all that an owner holds and waits for at a key, and returns whether there was anything.",
     complexity:
-        c"O(log N) with N the number of holders and waiters, plus O(M) for M readers let in",
+        c"O(log N) with N the number of holders and waiters, plus O(M) for M readers granted",
     key: KeyAccess::Write,
     open_ended: true,
     args: &[KEY, OWNER, option(c"FOR", c"milliseconds", ArgKind::Integer)],
@@ -144,7 +144,7 @@ pub(crate) static LEAVE: Docs = Docs {
 
 pub(crate) static MAIL: Docs = Docs {
     summary: c"Collects the answers of requests that wait by mail.",
-    complexity: c"O(N log M) with N the letters told and forgotten, and M those of all boxes",
+    complexity: c"O(N log M) with N the letters delivered and deleted, and M those of all boxes",
     key: KeyAccess::Route,
     open_ended: true,
     args: &[
@@ -192,7 +192,7 @@ pub(crate) static PASS: Docs = Docs {
 
 pub(crate) static REVOKE: Docs = Docs {
     summary:
-        c"Lets an owner's hold end with its current lease and returns how much of that is left.",
+        c"Makes an owner's hold end with its current lease and returns how much of that is left.",
     complexity:
         c"O(log N) with N the number of holders and waiters, plus O(M) for M waiters answered",
     key: KeyAccess::Write,
@@ -240,7 +240,7 @@ pub(crate) static GUARD: Docs = Docs {
 };
 
 pub(crate) static INFO: Docs = Docs {
-    summary: c"Tells who holds a lock and who waits for it.",
+    summary: c"Shows who holds a lock and who waits for it.",
     complexity: c"O(N) with N the number of holds and waiters shown",
     key: KeyAccess::Read,
     open_ended: true,
@@ -249,7 +249,7 @@ pub(crate) static INFO: Docs = Docs {
 };
 
 pub(crate) static TOP: Docs = Docs {
-    summary: c"Tells which locks have the most waiters, of those that the user may read.",
+    summary: c"Shows which locks have the most waiters, of those that the user may read.",
     complexity:
         c"O(N + M log N) with N the number of locks with waiters, and M those shown, or passed over for the user's key patterns (10000 at most)",
     key: KeyAccess::None,
