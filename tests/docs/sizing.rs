@@ -59,6 +59,8 @@ fn what_the_guide_to_sizing_says_is_what_a_server_takes() {
 
     let server = Server::builder()
         .config("appendonly", "yes")
+        // With `everysec` the server postpones a write while an fsync is under way.
+        .config("appendfsync", "no")
         .config("auto-aof-rewrite-percentage", "0")
         .start();
     let size = || -> f64 {
