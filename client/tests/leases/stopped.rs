@@ -67,8 +67,9 @@ fn holder_process() {
         let client = client_of(&url).await;
         client.lock("k").lease(LEASE).acquire().await.unwrap()
     });
-    println!("holding");
+    // Before the line that has this process stopped: that may happen at once.
     let mut last = BootInstant::now();
+    println!("holding");
     loop {
         let before = BootInstant::now();
         let valid = guard.is_valid();
