@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_client::Client;
-use mortise_client::redis::aio::MultiplexedConnection;
-use mortise_client::redis::{self, AsyncCommands};
+use mortise_client::server::redis::aio::MultiplexedConnection;
+use mortise_client::server::redis::{self, AsyncCommands};
 use tokio::task::JoinSet;
 
 const STOCK: i64 = 500;

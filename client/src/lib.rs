@@ -39,12 +39,14 @@
 //! | take it over several independent servers | [`Quorum`], with the same [`Lock`] and [`Guard`] |
 //! | write code for either | [`Locks`] |
 //! | share it between readers | [`Lock::read`], [`Lock::write`]; on one server [`Guard::upgrade`], [`Guard::downgrade`] |
+//! | share it up to a number of permits | [`Client::semaphore`], [`Lock::limit`] |
 //! | have somebody's hold end | [`Client::revoke`] |
+//! | give it to another process | [`Guard::pass_to`], [`Lock::take_over`] |
 //! | run something under a lock, cancelled when the lock is lost | [`Lock::run`] |
 //! | have the server look at the lock when it writes | [`Client::guarded`], [`Held::check`] |
 //! | take it twice, or have deadlocks found | [`Owner`], [`Lock::reentrant`] |
 //! | see who holds and who waits | [`Client::info`], [`Client::top`], [`Quorum::info`], [`Quorum::top`] |
-//! | connect through Sentinel, to a cluster, by TLS or a unix socket, or over connections that are there already | [`IntoServer`], [`Builder`] |
+//! | connect through Sentinel, to a cluster, by TLS or a unix socket, or over connections that are there already | [`server`] |
 //! | do without a runtime | the module `blocking` (feature `blocking`) |
 //!
 //! # When a guard believes in its lock
@@ -124,7 +126,7 @@
 //!
 //! # What it does not do
 //!
-//! - **No semaphores**, and over a quorum there could be none. Majorities overlap in one server, which is enough for one
+//! - **No semaphores over a quorum.** Majorities overlap in one server, which is enough for one
 //!   holder, but not for a count. With two permits on each of three servers, A may hold the first and the second server, B
 //!   the second and the third, C the first and the third: every server has granted two, and three are inside.
 //! - **No deadlock detection** over a quorum, nor between acquisitions that name no [`Owner`]: each of those is an owner of
@@ -144,7 +146,9 @@
 //! | `tls` | `rediss://`, through rustls |
 //! | `sentinel` | a `redis::sentinel::SentinelClient` as a server |
 //! | `cluster` | `Server::cluster` |
-//! | `tracing` | events: granted, refused, released, lost, renewal failed |
+//! | `tracing` | events: granted, refused, released, passed on, lost, renewal failed; spans: `acquire lock`, and `under lock` for the work in [`Lock::run`] |
+//! | `metrics` | counters: `mortise_client_acquired_total`, `…_waited_total` (requests that queued), `…_renewed_total`, `…_lost_total`; of a quorum the last two count each server, too |
+//! | `serde` | a [`Token`] in messages |
 //!
 //! Tasks run on the tokio runtime that a client is built in, which needs I/O and time enabled.
 //!
@@ -171,17 +175,33 @@ mod quorum;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
+/// Where connections come from. No other module has types of the crate `redis`.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::{Client, server::redis};
+///
+/// let redis = redis::Client::open("redis://127.0.0.1/").expect("an address");
+/// let client = Client::connect(redis).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub mod server {
+    pub use crate::net::address::{IntoServer, Server};
+    /// The crate that connections can come from, in the version this one uses.
+    pub use redis;
+}
+
 pub use lock::builder::Builder;
 pub use lock::client::{Answers, Client, Guarded, Locks};
 pub use lock::guard::Guard;
 pub use lock::held::Held;
 pub use lock::lock::Lock;
 pub use lock::owner::Owner;
-pub use net::address::{IntoServer, Server};
+pub use lock::semaphore::Semaphore;
 pub use quorum::builder::QuorumBuilder;
 pub use quorum::quorum::Quorum;
-/// The crate that connections can come from, in the version this one uses.
-pub use redis;
+pub use server::{IntoServer, Server};
 pub use value::clock::BootInstant;
 pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};
 pub use value::mode::Mode;

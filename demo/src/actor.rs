@@ -6,7 +6,7 @@ use std::process;
 use std::thread;
 
 use mortise_client::blocking::{Guard, Wait};
-use mortise_client::redis::{self, Connection};
+use mortise_client::server::redis::{self, Connection};
 use mortise_client::{Client, Error, Owner};
 
 use crate::ledger::{LEDGER, LOCK, Sale};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mortise_client::redis::aio::MultiplexedConnection;
-use mortise_client::redis::{self, Value};
+use mortise_client::server::redis::aio::MultiplexedConnection;
+use mortise_client::server::redis::{self, Value};
 use mortise_client::{Client, Lock};
 use mortise_harness::Server;
 use tokio::runtime::Runtime;

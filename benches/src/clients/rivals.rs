@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_client::redis::Client as Redis1;
+use mortise_client::server::redis::Client as Redis1;
 use mortise_client::{Client as Mortise, Locks, Quorum};
 use redis_0_27::Client as Redis27;
 use redis_0_27::aio::MultiplexedConnection as Connection27;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::lock::pass::take_over;
 use crate::lock::retry::{Next, Retries, WaitLimit};
 use crate::lock::server_hold::on_one_server;
 use crate::lock::{
@@ -54,15 +55,18 @@ impl Lock {
             wait,
             ..self.terms.clone()
         };
-        let result = match &self.owner {
-            None => {
-                let (source, names) = (self.source.clone(), self.source.names());
-                source.take(names, &terms, mode).await
+        let taking = async {
+            match &self.owner {
+                None => {
+                    let (source, names) = (self.source.clone(), self.source.names());
+                    source.take(names, &terms, mode).await
+                }
+                Some(owner) => self.take_for(owner, &terms, mode).await,
             }
-            Some(owner) => self.take_for(owner, &terms, mode).await,
         };
+        let result = trace::acquiring(&terms.key, mode, taking).await;
         match &result {
-            Ok(guard) => trace::granted(&terms.key, mode, guard.token(), started.elapsed()),
+            Ok(guard) => trace::granted(&terms.key, guard.mode(), guard.token(), started.elapsed()),
             Err(error) => trace::refused(&terms.key, mode, error),
         }
         result
@@ -85,7 +89,7 @@ impl Lock {
         if let Some(hold) = owned.as_ref().and_then(|hold| hold.upgrade())
             && hold.loss().is_none()
         {
-            if !self.is_reentrant {
+            if !self.is_reentrant || terms.permits.is_some() || terms.passed.is_some() {
                 return Err(Error::AlreadyHeld);
             }
             match enter(hold, terms, mode).await {
@@ -140,6 +144,9 @@ impl Source for Core {
 }
 
 async fn take(core: &Arc<Core>, names: &Names, terms: &Terms, mode: Mode) -> Result<Guard, Error> {
+    if let Some(passed) = &terms.passed {
+        return take_over(core, names, terms, passed).await;
+    }
     let limit = WaitLimit::new(terms.wait, BootInstant::now());
     let lease = terms.limited_lease()?;
     let mut retries = Retries::new(limit, core.endpoint.fails_over());
@@ -157,6 +164,7 @@ async fn take(core: &Arc<Core>, names: &Names, terms: &Terms, mode: Mode) -> Res
         let attempted = attempt(core, &name, ask).await;
         if attempted.was_queued {
             retries.on_queued();
+            trace::waited();
         }
         let failed = match attempted.result {
             Ok(guard) => match confirm(&guard, lease).await {

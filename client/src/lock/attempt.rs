@@ -27,13 +27,36 @@ pub(crate) enum Failed {
 }
 
 /// The name while it is unknown what the server has of it. Dropped, the name is left.
-struct Armed<'a> {
+pub(super) struct Armed<'a> {
     core: &'a Arc<Core>,
     name: &'a Name,
     lease: Duration,
-    is_settled: bool,
+    /// The server has nothing of it, or a hold is made of it.
+    pub(super) is_settled: bool,
     /// Dropped after the name was left: until then its box knows it, and `close` with it.
     request: Option<Request>,
+}
+
+impl<'a> Armed<'a> {
+    /// A name that nothing was sent for. A hold of it may have this lease.
+    pub(super) fn new(core: &'a Arc<Core>, name: &'a Name, lease: Duration) -> Armed<'a> {
+        Armed {
+            core,
+            name,
+            lease,
+            is_settled: true,
+            request: None,
+        }
+    }
+
+    /// Asks the server for it. An error, and nothing is sent, if the client is closed.
+    pub(super) fn send(&mut self, verb: Verb, wait: Option<u64>) -> Result<&mut Request, Error> {
+        // One name is in its box once.
+        self.request = None;
+        let request = Request::acquiring(self.core, self.name, verb, wait)?;
+        self.is_settled = false;
+        Ok(self.request.insert(request))
+    }
 }
 
 impl Drop for Armed<'_> {
@@ -46,18 +69,10 @@ impl Drop for Armed<'_> {
 
 /// Asks for a lock under this name. Dropped, the name is left.
 pub(crate) async fn attempt(core: &Arc<Core>, name: &Name, ask: Ask) -> Attempted {
-    let mut armed = Armed {
-        core,
-        name,
-        lease: ask.acquire.lease.duration(),
-        is_settled: false,
-        request: None,
-    };
-    let verb = Verb::Acquire(ask.acquire);
-    let request = match Request::acquiring(core, name, verb, ask.wait) {
-        Ok(request) => armed.request.insert(request),
+    let mut armed = Armed::new(core, name, ask.acquire.lease.duration());
+    let request = match armed.send(Verb::Acquire(ask.acquire), ask.wait) {
+        Ok(request) => request,
         Err(error) => {
-            armed.is_settled = true;
             return Attempted {
                 result: Err(Failed::Refused(error)),
                 was_queued: false,

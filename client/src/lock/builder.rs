@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use crate::lock::Core;
@@ -12,8 +11,8 @@ use crate::value::{Error, LONGEST_CLIENT, Names};
 
 impl Client {
     /// Connects to a server: `redis://127.0.0.1/`, `unix:///run/redis.sock`, with the feature `tls` `rediss://…`, or
-    /// anything else that is [`IntoServer`]. For certificates that the system does not trust, give a [`redis::Client`]
-    /// made with `build_with_tls`.
+    /// anything else that is [`IntoServer`]. For certificates that the system does not trust, give a
+    /// [`redis::Client`](crate::server::redis::Client) made with `build_with_tls`.
     ///
     /// Tasks run on the runtime this is called in, and the client lives no longer than that.
     ///
@@ -158,26 +157,6 @@ impl Builder {
     /// ```
     pub fn response_timeout(mut self, limit: Duration) -> Builder {
         self.settings.timeouts.answer = limit;
-        self
-    }
-
-    /// Uses a connection that the application has already for everything but the letters of those who wait,
-    /// which need one of their own. Once it is broken, one of the client's own takes its place.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # async fn example() -> Result<(), mortise_client::Error> {
-    /// use mortise_client::{Client, redis};
-    ///
-    /// # let error = |_| mortise_client::Error::Closed;
-    /// let redis = redis::Client::open("redis://127.0.0.1/").map_err(error)?;
-    /// let shared = redis.get_multiplexed_async_connection().await.map_err(error)?;
-    /// let client = Client::builder(redis)?.connection(shared.clone()).connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn connection(mut self, connection: MultiplexedConnection) -> Builder {
-        self.server.set_connection(connection);
         self
     }
 

@@ -12,8 +12,8 @@ use crate::lock::retry::{Next, Retries, WaitLimit};
 use crate::lock::{Hold, Outcome, Request, ServerHold};
 use crate::net::{sleep_until, task};
 use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Token};
-use crate::wire::Verb;
 use crate::wire::command::Acquire;
+use crate::wire::{Change, Verb};
 
 /// An upgrade on its way: the hold is renewed meanwhile. Dropped before it is decided, it has an unknown outcome.
 struct Upgrading<'a> {
@@ -24,7 +24,7 @@ struct Upgrading<'a> {
 impl Upgrading<'_> {
     fn begin(hold: &Arc<ServerHold>) -> Upgrading<'_> {
         hold.with(|state| {
-            state.belief.set_upgrading(true);
+            state.belief.set_change(Some(Change::Upgrade));
             // Even with `auto_renew(false)`: the wait may be longer than the lease.
             state.shares.renewing += 1;
         });
@@ -38,7 +38,7 @@ impl Upgrading<'_> {
 impl Drop for Upgrading<'_> {
     fn drop(&mut self) {
         self.hold.with(|state| {
-            state.belief.set_upgrading(false);
+            state.belief.set_change(None);
             state.shares.renewing -= 1;
             if !self.is_decided {
                 state.belief.lose(Loss::Unknown);
@@ -85,7 +85,7 @@ impl ServerHold {
         loop {
             let now = BootInstant::now();
             let verb = self.with(|state| {
-                Ok::<_, Error>(acquire(
+                Ok::<_, Error>(self.acquire(
                     Mode::Write,
                     state.belief.lease_to_ask(None, now)?,
                     state.belief.token(),
@@ -148,7 +148,8 @@ impl ServerHold {
             return Ok(());
         };
         let (lease, token) = asked?;
-        for verb in [acquire(Mode::Read, lease, token), Verb::ReleaseWrite(token)] {
+        let reads = self.acquire(Mode::Read, lease, token);
+        for verb in [reads, Verb::LowerWrites { to: 0, token }] {
             let mut request = Request::new(&self.core, &self.name, verb);
             let error = match request.settled().await {
                 Outcome::Granted(_) => continue,
@@ -168,16 +169,17 @@ impl ServerHold {
         self.with(|state| state.mode = Mode::Read);
         Ok(())
     }
-}
 
-fn acquire(mode: Mode, lease: Lease, token: Token) -> Verb {
-    Verb::Acquire(Acquire {
-        mode,
-        lease,
-        permits: None,
-        fence: None,
-        upgrades: Some(token),
-    })
+    /// What asks for the hold of this token in a mode.
+    fn acquire(&self, mode: Mode, lease: Lease, token: Token) -> Verb {
+        Verb::Acquire(Acquire {
+            mode,
+            lease,
+            permits: self.permits.filter(|_| mode == Mode::Read),
+            fence: None,
+            upgrades: Some(token),
+        })
+    }
 }
 
 impl WaitLimit {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, Either, select};
 
 use crate::lock::server_hold::on_one_server;
-use crate::lock::{Held, Hold, ServerHold, Share};
+use crate::lock::{Held, Hold, ServerHold, Share, trace};
 use crate::value::{BootInstant, ChangeFailed, Error, Lease, Mode};
 
 /// A lock that is held.
@@ -189,7 +189,8 @@ impl Guard {
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let done = match select(pin!(work(self.held())), self.lost()).await {
+        let work = trace::working(self.key(), self.token(), work(self.held()));
+        let done = match select(pin!(work), self.lost()).await {
             Either::Left((Ok(value), _)) => self.check().map(|_| value).map_err(E::from),
             Either::Left((failed, _)) => failed,
             Either::Right((loss, _)) => Err(Error::Lost(loss).into()),

@@ -14,6 +14,7 @@ use crate::lock::leave::Releasing;
 use crate::lock::{Ask, Core, Hold, Outcome, Request, Share, Shares, Watchers, trace};
 use crate::net::schedule::Due;
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Token, lock};
+use crate::wire::command::Permits;
 use crate::wire::{Belief, Denial, Grant, Name, Verb};
 
 /// A renewal in the background may take a third of the lease, so that a dead connection is found out while there is time for
@@ -27,6 +28,8 @@ pub(crate) struct ServerHold {
     /// Locked by an upgrade or a downgrade, so that one follows the other.
     pub(super) changes: tokio::sync::Mutex<()>,
     granted: BootInstant,
+    /// How many permits it has, if it has any.
+    pub(super) permits: Option<Permits>,
     state: Mutex<State>,
 }
 
@@ -75,6 +78,7 @@ impl ServerHold {
             name: name.clone(),
             changes: tokio::sync::Mutex::const_new(()),
             granted: grant.since,
+            permits: ask.acquire.permits,
             state: Mutex::new(state),
         });
         let mut state = lock(&hold.state);
@@ -117,7 +121,7 @@ impl ServerHold {
         // Not under the lock: subscribers and wakers may ask whether the lock is held.
         let scheduled = due.and_then(|due| lock(&self.core.holds).remove(due));
         match loss {
-            Loss::Released => {}
+            Loss::Released | Loss::Passed => {}
             Loss::Unknown => self.core.leave(&self.name, lease),
             _ => self.core.leave_known(&self.name, lease),
         }
@@ -217,6 +221,7 @@ impl ServerHold {
             return match request.resent_once().settled().await {
                 Outcome::Granted(grant) => {
                     self.with(|state| state.belief.confirm(grant));
+                    trace::renewed();
                     self.check().map(drop)
                 }
                 Outcome::Denied => match self.with(|state| state.belief.deny(token)) {
@@ -337,7 +342,7 @@ impl Hold for ServerHold {
     }
 
     fn loss(&self) -> Option<Loss> {
-        self.with(|state| state.belief.loss(BootInstant::now()))
+        self.with(|state| state.belief.doubt(BootInstant::now()))
     }
 
     fn share(&self, share: Share, cap: Option<BootInstant>) -> Result<(), Error> {

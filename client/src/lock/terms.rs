@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::lock::Guard;
-use crate::value::{Error, Lease, Mode, Names};
+use crate::value::{Error, Lease, Mode, Names, Token};
 use crate::wire::command::Permits;
 
 /// What locks are taken from: one server, here.
@@ -38,6 +38,15 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Duration,
     pub(crate) permits: Option<Permits>,
+    /// It is passed on from another name.
+    pub(crate) passed: Option<Passed>,
+}
+
+/// A hold that was passed on to a name, which nobody works under.
+#[derive(Debug, Clone)]
+pub(crate) struct Passed {
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) token: Token,
 }
 
 impl Terms {
@@ -50,6 +59,7 @@ impl Terms {
             max_hold: None,
             at_least: Duration::ZERO,
             permits: None,
+            passed: None,
         }
     }
 }

@@ -32,14 +32,30 @@ pub struct Server {
 }
 
 impl Server {
+    /// Reached over a connection that the application has already, for everything but the letters of those who wait, which
+    /// need one of their own. Once it is broken, a connection of the client's own takes its place.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Client;
+    /// use mortise_client::server::{IntoServer, redis};
+    ///
+    /// # let error = |_| mortise_client::Error::Closed;
+    /// let redis = redis::Client::open("redis://127.0.0.1/").map_err(error)?;
+    /// let shared = redis.get_multiplexed_async_connection().await.map_err(error)?;
+    /// let client = Client::connect(redis.into_server()?.over(shared.clone())).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn over(mut self, connection: MultiplexedConnection) -> Server {
+        self.connection = Some(connection);
+        self
+    }
+
     /// Has its connections called by that name.
     pub(crate) fn set_connection_name(&mut self, name: &str) {
         self.connection_name = Some(name.into());
-    }
-
-    /// Has it reached over that connection first.
-    pub(crate) fn set_connection(&mut self, connection: MultiplexedConnection) {
-        self.connection = Some(connection);
     }
 
     /// Whether its name tells it from all others: what Sentinel names may be anything.
@@ -98,12 +114,12 @@ impl fmt::Debug for Server {
     }
 }
 
-/// What a [`Server`] can be made of: a URL, a [`redis::Client`], and with the feature `sentinel` a
+/// What a [`Server`] can be made of: a URL, a [`redis::Client`](crate::server::redis::Client), and with the feature `sentinel` a
 /// `redis::sentinel::SentinelClient`. A cluster is made of its nodes' URLs: `Server::cluster`, with the feature `cluster`.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), mortise_client::Error> {
-/// use mortise_client::{Client, redis};
+/// use mortise_client::{Client, server::redis};
 ///
 /// let client = Client::connect("redis://127.0.0.1/").await?;
 /// // With all that a client of the `redis` crate can be told.

@@ -9,7 +9,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::lock::retry::WaitLimit;
-use crate::lock::{Guard, Hold, Share, Source, Terms};
+use crate::lock::{Guard, Hold, Share, Source, Terms, trace};
+use crate::quorum::quorum_hold::ONE_SERVER_ONLY;
 use crate::quorum::{Ballot, Servers};
 use crate::value::{BootInstant, Error, Lease, Mode, Names, random};
 use crate::wire::Name;
@@ -77,7 +78,10 @@ async fn acquire(
         let mut ballot = Ballot::new(servers, name, terms.ask(mode, lease));
         let won = match rounds.queues_on {
             None => ballot.ask_all().await,
-            Some(first) => ballot.queue(first, rounds.limit).await,
+            Some(first) => {
+                trace::waited();
+                ballot.queue(first, rounds.limit).await
+            }
         };
         let next = match won {
             Some(token) => {
@@ -106,6 +110,9 @@ fn check(servers: &Servers, terms: &Terms, lease: Lease) -> Result<(), Error> {
         return Err(Error::NotOverQuorum(
             "majorities overlap in one server, which is enough for one holder, but not for a limit: with two permits on each of three servers, three holders can each have a majority",
         ));
+    }
+    if terms.passed.is_some() {
+        return Err(Error::NotOverQuorum(ONE_SERVER_ONLY));
     }
     let (limit, lease) = (servers.timeouts.answer, lease.duration());
     match limit.saturating_mul(SHARE) > lease {

@@ -21,6 +21,9 @@ use crate::quorum::{Member, Servers};
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, NodeReason, Token, lock};
 use crate::wire::Name;
 
+/// Why a hold over several servers is not changed.
+pub(super) const ONE_SERVER_ONLY: &str = "servers could be left with different modes or holders if some did not answer: release, and acquire anew";
+
 pub(crate) struct QuorumHold {
     servers: Arc<Servers>,
     name: Name,
@@ -288,7 +291,7 @@ fn weight(loss: &Loss) -> u8 {
         Loss::Unknown => 1,
         Loss::Expired => 2,
         Loss::HoldLimit => 3,
-        Loss::Released => 4,
+        Loss::Passed | Loss::Released => 4,
     }
 }
 
@@ -405,8 +408,6 @@ impl Hold for QuorumHold {
     }
 
     fn on_one_server(self: Arc<Self>) -> Result<Arc<dyn Any + Send + Sync>, Error> {
-        Err(Error::NotOverQuorum(
-            "servers could be left with different modes or holders if some did not answer: release, and acquire anew",
-        ))
+        Err(Error::NotOverQuorum(ONE_SERVER_ONLY))
     }
 }

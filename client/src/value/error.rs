@@ -264,6 +264,9 @@ pub enum Loss {
     /// The limit on the total time of the hold was reached: [`Lock::max_hold`](crate::Lock::max_hold).
     #[error("it was held for as long as it may be")]
     HoldLimit,
+    /// It was passed on to another name, or is about to be: [`Guard::pass_to`](crate::Guard::pass_to).
+    #[error("it was passed on")]
+    Passed,
     /// The guard was given back, so there is nothing left to lose.
     #[error("it was released")]
     Released,
@@ -271,6 +274,14 @@ pub enum Loss {
     /// cancelled. A hold whose state is unknown is not kept.
     #[error("the outcome of a change of it, or of its release, is not known")]
     Unknown,
+}
+
+impl Loss {
+    /// Whether the holder has ended the hold itself.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn is_intended(self) -> bool {
+        matches!(self, Loss::Released | Loss::Passed)
+    }
 }
 
 /// What one server of a quorum said.

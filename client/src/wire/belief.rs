@@ -30,9 +30,18 @@ pub(crate) struct Belief {
     until: BootInstant,
     /// When it ends, however often it is renewed.
     cap: Option<BootInstant>,
-    /// An upgrade is on its way, so the token may change at any moment.
-    is_upgrading: bool,
+    /// What is on its way that changes the hold.
+    change: Option<Change>,
     loss: Option<Loss>,
+}
+
+/// What changes a hold by more than its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The token may change at any moment.
+    Upgrade,
+    /// Another name may have it at any moment, for a shorter time.
+    Pass,
 }
 
 /// What a denied renewal means.
@@ -40,7 +49,7 @@ pub(crate) struct Belief {
 pub(crate) enum Denial {
     /// The hold is gone.
     Lost,
-    /// It was asked for by a token that an upgrade has replaced since, so the denial means nothing.
+    /// A change of the hold explains it, so the denial means nothing by itself.
     Stale,
 }
 
@@ -53,7 +62,7 @@ impl Belief {
             confirmed: grant.since,
             until: grant.until,
             cap: max_hold.map(|max| grant.since + max),
-            is_upgrading: false,
+            change: None,
             loss: None,
         }
     }
@@ -86,9 +95,16 @@ impl Belief {
         self.loss
     }
 
-    /// An error once it is lost.
+    /// Why it may not be believed in now: it is lost, or being passed on.
+    pub(crate) fn doubt(&mut self, now: BootInstant) -> Option<Loss> {
+        let is_passing = self.change == Some(Change::Pass);
+        self.loss(now).or(is_passing.then_some(Loss::Passed))
+    }
+
+    /// An error where it may not be believed in.
     pub(crate) fn check(&mut self, now: BootInstant) -> Result<(), Error> {
-        self.loss(now).map_or(Ok(()), |loss| Err(Error::Lost(loss)))
+        self.doubt(now)
+            .map_or(Ok(()), |loss| Err(Error::Lost(loss)))
     }
 
     /// It is over; the first reason stays.
@@ -118,10 +134,11 @@ impl Belief {
         self.cap = Some(self.cap.map_or(cap, |before| before.min(cap)));
     }
 
-    /// When to renew it next; `None` where no renewal would make it last longer.
+    /// When to renew it next; `None` where no renewal would make it last longer, or another name may have it.
     pub(crate) fn next_renewal(&self) -> Option<BootInstant> {
         let is_capped = self.cap.is_some_and(|cap| cap <= self.until);
-        (!is_capped).then(|| self.confirmed + self.lease.renewal_period())
+        let is_passing = self.change == Some(Change::Pass);
+        (!is_capped && !is_passing).then(|| self.confirmed + self.lease.renewal_period())
     }
 
     /// How long after a renewal that failed the next one is sent.
@@ -136,17 +153,18 @@ impl Belief {
 
     /// The token that a renewal names; none while an upgrade may change it.
     pub(crate) fn token_to_renew(&self) -> Option<Token> {
-        (!self.is_upgrading).then_some(self.token)
+        (self.change != Some(Change::Upgrade)).then_some(self.token)
     }
 
-    /// An upgrade begins, or has ended.
-    pub(crate) fn set_upgrading(&mut self, is_upgrading: bool) {
-        self.is_upgrading = is_upgrading;
+    /// A change begins, or has ended.
+    pub(crate) fn set_change(&mut self, change: Option<Change>) {
+        self.change = change;
     }
 
     /// The server has the hold: by what was sent at `grant.since`.
     pub(crate) fn confirm(&mut self, grant: Grant) {
-        if self.loss.is_none() {
+        // An earlier renewal says nothing of a hold that is passed on meanwhile.
+        if self.loss.is_none() && self.change != Some(Change::Pass) {
             self.until = self.until.max(grant.until);
             self.confirmed = self.confirmed.max(grant.since);
         }
@@ -165,8 +183,9 @@ impl Belief {
 
     /// The server replied null to a renewal that named `asked`.
     pub(crate) fn deny(&mut self, asked: Option<Token>) -> Denial {
-        match asked {
-            Some(asked) if self.is_upgrading || asked != self.token => Denial::Stale,
+        match (self.change, asked) {
+            (Some(Change::Pass), _) => Denial::Stale,
+            (change, Some(asked)) if change.is_some() || asked != self.token => Denial::Stale,
             _ => {
                 self.lose(Loss::Denied);
                 Denial::Lost
@@ -219,14 +238,35 @@ mod tests {
         let now = BootInstant::now();
         let mut belief = belief(now, None);
         let asked = belief.token_to_renew();
-        belief.set_upgrading(true);
+        belief.set_change(Some(Change::Upgrade));
         assert_eq!(belief.deny(asked), Denial::Stale);
-        belief.set_upgrading(false);
+        belief.set_change(None);
         belief.upgrade(grant(9, now));
         assert_eq!(belief.deny(asked), Denial::Stale);
         assert_eq!(belief.loss(now), None);
         assert_eq!(belief.deny(belief.token_to_renew()), Denial::Lost);
         assert_eq!(belief.loss(now), Some(Loss::Denied));
+    }
+
+    #[test]
+    fn a_hold_that_is_passed_on_is_not_believed_in_nor_renewed_by_earlier_renewals() {
+        let now = BootInstant::now();
+        let mut belief = belief(now, None);
+        let asked = belief.token_to_renew();
+        belief.set_change(Some(Change::Pass));
+        assert_eq!(belief.doubt(now), Some(Loss::Passed));
+        assert!(belief.lease_to_ask(None, now).is_err());
+        assert_eq!(belief.next_renewal(), None);
+        belief.confirm(grant(7, now + ms(300)));
+        assert_eq!(belief.deadline(), now + ms(988), "an earlier renewal");
+        assert_eq!(belief.deny(asked), Denial::Stale);
+        assert_eq!(
+            belief.loss(now),
+            None,
+            "the server may refuse to pass it on"
+        );
+        belief.set_change(None);
+        assert_eq!(belief.doubt(now), None);
     }
 
     #[test]

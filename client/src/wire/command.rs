@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::value::{BootInstant, Lease, Mode, Token};
+use crate::value::{BootInstant, Error, Lease, Mode, Token};
 
 /// How long a name that may still be used by something late is barred, in milliseconds.
 pub(crate) const STAY_AWAY: u64 = 60_000;
@@ -38,8 +38,20 @@ pub(crate) struct Acquire {
 /// A share of a lock that is read by a limited number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Permits {
-    pub(crate) count: u32,
-    pub(crate) limit: u32,
+    count: u32,
+    limit: u32,
+}
+
+impl Permits {
+    pub(crate) fn new(count: u32, limit: u32) -> Result<Permits, Error> {
+        const MOST: u32 = i32::MAX as u32;
+        match (1..=limit).contains(&count) && limit <= MOST {
+            true => Ok(Permits { count, limit }),
+            false => Err(Error::Invalid(format!(
+                "permits are at least one and no more than the limit, which is at most {MOST}: not {count} of {limit}"
+            ))),
+        }
+    }
 }
 
 /// What is asked for a name.
@@ -48,8 +60,11 @@ pub(crate) enum Verb {
     Acquire(Acquire),
     /// Gives back the whole hold.
     Release,
-    /// Makes a writer of this token a reader.
-    ReleaseWrite(Token),
+    /// Lowers how often a hold of this token writes: to zero, which makes a writer a reader.
+    LowerWrites {
+        to: u32,
+        token: Token,
+    },
     /// Removes whatever the name has or wants.
     Leave,
     /// The same, and bars what arrives late.
@@ -61,6 +76,12 @@ pub(crate) enum Verb {
     /// Transfers the hold of this token to another name, for this lease.
     Pass {
         new_owner: Arc<[u8]>,
+        lease: Lease,
+        token: Token,
+    },
+    /// Transfers the hold of this token from another name to this one.
+    TakeOver {
+        owner: Arc<[u8]>,
         lease: Lease,
         token: Token,
     },
@@ -76,7 +97,8 @@ impl Verb {
         match self {
             Verb::Acquire(Acquire { lease, .. })
             | Verb::Renew(lease, _)
-            | Verb::Pass { lease, .. } => lease.believed_until(sent),
+            | Verb::Pass { lease, .. }
+            | Verb::TakeOver { lease, .. } => lease.believed_until(sent),
             _ => sent,
         }
     }
@@ -164,9 +186,9 @@ impl Args<'_> {
         match *verb {
             Verb::Acquire(acquire) => self.acquire(name, &acquire),
             Verb::Release => _ = self.text("LOCK.RELEASE").name(name).text("ALL"),
-            Verb::ReleaseWrite(token) => {
+            Verb::LowerWrites { to, token } => {
                 self.text("LOCK.RELEASE").name(name).text("WRITE");
-                self.option("HOLDS", 0).token("TOKEN", Some(token));
+                self.option("HOLDS", to.into()).token("TOKEN", Some(token));
             }
             Verb::Leave => _ = self.text("LOCK.LEAVE").name(name),
             Verb::LeaveForGood => {
@@ -185,13 +207,21 @@ impl Args<'_> {
                 ref new_owner,
                 lease,
                 token,
-            } => {
-                self.text("LOCK.PASS").name(name).bytes(new_owner);
-                self.number(lease.as_millis()).token("TOKEN", Some(token));
-            }
+            } => self.pass([&name.key, &name.owner, new_owner], lease, token),
+            Verb::TakeOver {
+                ref owner,
+                lease,
+                token,
+            } => self.pass([&name.key, owner, &name.owner], lease, token),
             Verb::Revoke => _ = self.text("LOCK.REVOKE").name(name),
             Verb::Info => _ = self.text("LOCK.INFO").bytes(&name.key),
         }
+    }
+
+    /// The names: key, owner, new owner.
+    fn pass(&mut self, names: [&[u8]; 3], lease: Lease, token: Token) {
+        self.text("LOCK.PASS").all(&names);
+        self.number(lease.as_millis()).token("TOKEN", Some(token));
     }
 
     fn acquire(&mut self, name: &Name, acquire: &Acquire) {
@@ -335,7 +365,7 @@ mod tests {
             sent(&Verb::Acquire(queued), Some(wait)),
             "LOCK.RLOCK k o 1000 HOLDS 1 FENCE 7 TOKEN 7 WAIT 0 MAIL box"
         );
-        let permits = Some(Permits { count: 3, limit: 9 });
+        let permits = Permits::new(3, 9).ok();
         let shared = Acquire {
             mode: Mode::Read,
             permits,
@@ -347,7 +377,7 @@ mod tests {
         );
         assert_eq!(of(Verb::Release), "LOCK.RELEASE k o ALL");
         assert_eq!(
-            of(Verb::ReleaseWrite(token)),
+            of(Verb::LowerWrites { to: 0, token }),
             "LOCK.RELEASE k o WRITE HOLDS 0 TOKEN 7"
         );
         assert_eq!(of(Verb::Leave), "LOCK.LEAVE k o");
@@ -361,6 +391,12 @@ mod tests {
             token,
         };
         assert_eq!(of(pass), "LOCK.PASS k o p 1000 TOKEN 7");
+        let taking_over = Verb::TakeOver {
+            owner: b"p".as_slice().into(),
+            lease,
+            token,
+        };
+        assert_eq!(of(taking_over), "LOCK.PASS k p o 1000 TOKEN 7");
         assert_eq!(of(Verb::Revoke), "LOCK.REVOKE k o");
         let mail = Command::Mail {
             mailbox: b"box",

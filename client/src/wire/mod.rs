@@ -8,7 +8,7 @@ pub(crate) mod mailbox;
 pub(crate) mod reply;
 pub(crate) mod slots;
 
-pub(crate) use belief::{Belief, Denial, Grant};
+pub(crate) use belief::{Belief, Change, Denial, Grant};
 pub(crate) use command::{Command, Name, Verb, WaitByMail};
 pub(crate) use info::{Fields, FromReply, LockInfo, ServerAnswer, TopEntry};
 pub(crate) use mailbox::{Decision, Mailbox};

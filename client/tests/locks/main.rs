@@ -6,6 +6,8 @@ mod cancellation;
 mod cancellation_points;
 mod changes;
 mod closing;
+#[cfg(feature = "metrics")]
+mod counters;
 mod examples;
 #[cfg(all(feature = "blocking", unix))]
 mod forking;
@@ -14,6 +16,8 @@ mod inspection;
 mod limits;
 mod modes;
 mod one_server;
+mod passing;
+mod permits;
 mod rights;
 #[cfg(feature = "tracing")]
 mod tracing;

@@ -1,8 +1,10 @@
 //! The events that an application's subscriber gets.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use mortise_client::{Error, Held};
 use mortise_harness::{Server, cmd};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -12,7 +14,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{await_free, client, client_of, eventually, ms};
 
-/// Keeps every event as `LEVEL message key=value …`.
+/// Keeps every event as `LEVEL message key=value …`, and every span as `SPAN name key=value …`.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<String>>>);
 
@@ -56,7 +58,10 @@ impl Subscriber for Events {
         metadata.target().starts_with("mortise_client") && *metadata.level() <= Level::DEBUG
     }
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut line = Line(format!("SPAN {}", span.metadata().name()));
+        span.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
         Id::from_u64(1)
     }
 
@@ -150,4 +155,75 @@ async fn a_renewal_that_fails_and_a_release_that_is_given_up_are_warnings_with_t
             .is_some()
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_acquisition_and_the_work_under_a_lock_are_spans() {
+    let (events, _guard) = Events::of_this_thread();
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("orders");
+    let work = async |held: Held| Ok::<_, Error>(held.token());
+    let token = lock.run(work).await.unwrap();
+    events.expect(&["SPAN acquire lock", "key=orders", "mode=write"]);
+    events.expect(&["SPAN under lock", "key=orders", &format!("token={token}")]);
+}
+
+/// Asks a guard whenever something is reported.
+#[derive(Clone, Default)]
+struct Asking(Arc<Mutex<Option<Held>>>, Arc<AtomicUsize>);
+
+impl Subscriber for Asking {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("mortise_client")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        self.ask();
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.ask();
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Asking {
+    fn ask(&self) {
+        let held = self.0.lock().unwrap().clone();
+        if let Some(held) = held {
+            let _ = (held.is_valid(), held.deadline(), format!("{held:?}"));
+            drop(held.lost());
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_subscriber_may_ask_the_guard_that_an_event_is_about() {
+    let _ = tracing::subscriber::set_global_default(NoSubscriber::default());
+    let subscriber = Asking::default();
+    let (asked, count) = (subscriber.0.clone(), subscriber.1.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(400));
+    let guard = lock.clone().auto_renew(false).acquire().await.unwrap();
+    *asked.lock().unwrap() = Some(guard.held());
+    let _ = guard.lost().await;
+    let after_the_loss = count.load(Ordering::Relaxed);
+    assert!(after_the_loss > 0);
+    await_free(&client, "k").await;
+    let guard = lock.acquire().await.unwrap();
+    *asked.lock().unwrap() = Some(guard.held());
+    guard.release().await.unwrap();
+    assert!(count.load(Ordering::Relaxed) > after_the_loss);
 }

@@ -5,7 +5,8 @@ use std::pin::pin;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
-use mortise_client::{Client, Loss, Mode, Owner, redis};
+use mortise_client::server::redis;
+use mortise_client::{Client, IntoServer, Loss, Mode, Owner};
 use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
@@ -15,7 +16,8 @@ use crate::support::{await_free, await_waiters, client, eventually, ms};
 async fn behind(server: &Server, proxy: &Proxy) -> Client {
     let shared = redis::Client::open(server.url()).unwrap();
     let shared = shared.get_multiplexed_async_connection().await.unwrap();
-    let builder = Client::builder(proxy.url()).unwrap().connection(shared);
+    let over = proxy.url().into_server().unwrap().over(shared);
+    let builder = Client::builder(over).unwrap();
     builder.response_timeout(ms(500)).connect().await.unwrap()
 }
 
@@ -50,7 +52,8 @@ async fn a_renewal_by_the_token_that_an_upgrade_has_replaced_is_repeated_and_no_
         .query_async(&mut shared)
         .await
         .unwrap();
-    let builder = Client::builder(proxy.url()).unwrap().connection(shared);
+    let over = proxy.url().into_server().unwrap().over(shared);
+    let builder = Client::builder(over).unwrap();
     let mine = builder.response_timeout(ms(500)).connect().await.unwrap();
     let direct = client(&server).await;
     let lock = mine.lock("k").owner(&Owner::new()).reentrant();

@@ -1,6 +1,6 @@
 //! The ways to reach a server: a connection that the application has, a Unix socket, Sentinel, Redis Cluster, TLS.
 
-use mortise_client::Client;
+use mortise_client::{Client, IntoServer};
 use mortise_harness::Server;
 
 use crate::support::{self, ms};
@@ -40,15 +40,11 @@ async fn a_unix_socket() {
 #[tokio::test]
 async fn a_connection_that_the_application_has_already() {
     let server = Server::start();
-    let redis = mortise_client::redis::Client::open(server.url()).unwrap();
+    let redis = mortise_client::server::redis::Client::open(server.url()).unwrap();
     let connection = redis.get_multiplexed_async_connection().await.unwrap();
     let before = connections(&server);
-    let client = Client::builder(redis)
-        .unwrap()
-        .connection(connection)
-        .connect()
-        .await
-        .unwrap();
+    let server_of_mine = redis.into_server().unwrap().over(connection);
+    let client = Client::connect(server_of_mine).await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
     assert_eq!(connections(&server), before + 1, "more than to look");
     guard.release().await.unwrap();
@@ -126,7 +122,7 @@ mod cluster {
 mod sentinel {
     use std::process::{Child, Command};
 
-    use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
+    use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
     use mortise_harness::{Server, wait_for_sync};
 
     use super::*;
@@ -172,9 +168,9 @@ mod sentinel {
         let (_sentinel, port) = start(&primary);
         let url = format!("redis://127.0.0.1:{port}/");
         mortise_harness::eventually("the sentinel knows the replica", || {
-            let client = mortise_client::redis::Client::open(url.as_str()).ok()?;
+            let client = mortise_client::server::redis::Client::open(url.as_str()).ok()?;
             let mut connection = client.get_connection().ok()?;
-            let replicas: Vec<Vec<String>> = mortise_client::redis::cmd("SENTINEL")
+            let replicas: Vec<Vec<String>> = mortise_client::server::redis::cmd("SENTINEL")
                 .arg("REPLICAS")
                 .arg("locks")
                 .query(&mut connection)

@@ -1,7 +1,7 @@
 //! Connections that die without a word while the server is there: nobody waits on them, and nobody is sent away for them.
 
-use mortise_client::Client;
-use mortise_client::redis::AsyncConnectionConfig;
+use mortise_client::server::redis::AsyncConnectionConfig;
+use mortise_client::{Client, IntoServer};
 use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
@@ -31,10 +31,10 @@ async fn a_waiter_survives_the_death_of_the_shared_connection() {
     let proxy = Proxy::of(&server).await;
     let direct = client(&server).await;
     let patient = AsyncConnectionConfig::new().set_response_timeout(None);
-    let shared = mortise_client::redis::Client::open(proxy.url()).unwrap();
+    let shared = mortise_client::server::redis::Client::open(proxy.url()).unwrap();
     let shared = shared.get_multiplexed_async_connection_with_config(&patient);
-    let builder = Client::builder(server.url()).unwrap();
-    let builder = builder.connection(shared.await.unwrap());
+    let over = server.url().into_server().unwrap();
+    let builder = Client::builder(over.over(shared.await.unwrap())).unwrap();
     let mine = builder.response_timeout(ms(500)).connect().await.unwrap();
     let other = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let lock = mine.lock("k");

@@ -27,8 +27,8 @@ async fn who_waits_is_sent_away_by_a_server_that_is_no_primary_and_asks_again_un
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_after_a_failover_waits_on_the_new_primary() {
     use mortise_client::Client;
-    use mortise_client::redis::Value;
-    use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
+    use mortise_client::server::redis::Value;
+    use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
     use mortise_harness::{array, eventually_within, text, try_cmd, wait_for_sync};
 
     let patience = std::time::Duration::from_secs(60);

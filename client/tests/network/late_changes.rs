@@ -1,7 +1,8 @@
 //! Like `late_network`, for an owner that holds: what was given up of a change of its hold, and the word that a lost hold is
 //! to be forgotten, hit nothing that comes after.
 
-use mortise_client::{Client, Lock, Loss, Owner, redis};
+use mortise_client::server::redis;
+use mortise_client::{Client, IntoServer, Lock, Loss, Owner};
 use mortise_harness::Server;
 #[cfg(feature = "cluster")]
 use mortise_harness::{Cluster, wait_for_sync};
@@ -53,7 +54,8 @@ async fn an_acquire_that_comes_late_on_a_given_connection_hits_nothing() {
     // It has a time limit of its own.
     let shared = redis::Client::open(proxy.url()).unwrap();
     let shared = shared.get_multiplexed_async_connection().await.unwrap();
-    let builder = Client::builder(proxy.url()).unwrap().connection(shared);
+    let over = proxy.url().into_server().unwrap().over(shared);
+    let builder = Client::builder(over).unwrap();
     let mine = builder.response_timeout(ms(500)).connect().await.unwrap();
     let lock = mine.lock("k").owner(&Owner::new()).lease(ms(60_000));
     proxy.set(Traffic::StallsOld);

@@ -1,6 +1,6 @@
 //! Servers without the module: whichever way they are reached, the error says how to load it.
 
-use mortise_client::{Client, Error, NodeReason, Quorum};
+use mortise_client::{Client, Error, IntoServer, NodeReason, Quorum};
 use mortise_harness::Server;
 
 use crate::support::ms;
@@ -38,9 +38,10 @@ async fn over_a_unix_socket() {
 #[tokio::test]
 async fn over_a_connection_that_the_application_has() {
     let server = bare();
-    let redis = mortise_client::redis::Client::open(server.url()).unwrap();
+    let redis = mortise_client::server::redis::Client::open(server.url()).unwrap();
     let connection = redis.get_multiplexed_async_connection().await.unwrap();
-    let builder = Client::builder(redis).unwrap().connection(connection);
+    let over = redis.into_server().unwrap().over(connection);
+    let builder = Client::builder(over).unwrap();
     assert_says_how_to_load(&builder.connect().await.unwrap_err());
 }
 
@@ -92,7 +93,7 @@ async fn of_a_quorum_a_minority_may_lack_it() {
 #[cfg(feature = "sentinel")]
 #[tokio::test]
 async fn through_sentinel() {
-    use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
+    use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
 
     let primary = bare();
     let sentinel = Server::builder()

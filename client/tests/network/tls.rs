@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mortise_client::redis::{self, TlsCertificates};
+use mortise_client::server::redis::{self, TlsCertificates};
 use mortise_client::{Client, Error, IntoServer, Quorum};
 use mortise_harness::Server;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};

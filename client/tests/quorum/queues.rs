@@ -227,7 +227,7 @@ async fn one_server_under_three_addresses_is_no_quorum() {
 #[cfg(feature = "sentinel")]
 #[tokio::test]
 async fn a_quorum_may_be_made_of_primaries_that_sentinels_name() {
-    use mortise_client::redis::sentinel::{SentinelClient, SentinelServerType};
+    use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
 
     // Nobody is there.
     let group = |name: &str| {

@@ -32,6 +32,8 @@ pub(crate) enum Traffic {
 pub(crate) struct Proxy {
     addr: SocketAddr,
     traffic: Arc<watch::Sender<Traffic>>,
+    /// Sent to whenever connections are cut, even if they flow again before anybody looks.
+    cuts: Arc<watch::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -41,15 +43,18 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let traffic = Arc::new(watch::channel(Traffic::Flows).0);
-        let sender = traffic.clone();
+        let cuts = Arc::new(watch::channel(()).0);
+        let (sender, cutter) = (traffic.clone(), cuts.clone());
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(join(client, target, sender.clone()));
+                let cut = cutter.subscribe();
+                tokio::spawn(join(client, target, sender.clone(), cut));
             }
         });
         Proxy {
             addr,
             traffic,
+            cuts,
             task,
         }
     }
@@ -60,24 +65,34 @@ impl Proxy {
 
     pub(crate) fn set(&self, traffic: Traffic) {
         self.traffic.send_replace(traffic);
+        if traffic == Traffic::Cut {
+            self.cuts.send_replace(());
+        }
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.traffic.send_replace(Traffic::Cut);
+        self.set(Traffic::Cut);
         self.task.abort();
     }
 }
 
-async fn join(client: TcpStream, target: SocketAddr, traffic: Arc<watch::Sender<Traffic>>) {
+async fn join(
+    client: TcpStream,
+    target: SocketAddr,
+    traffic: Arc<watch::Sender<Traffic>>,
+    mut cut: watch::Receiver<()>,
+) {
     let Ok(server) = TcpStream::connect(target).await else {
         return;
     };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
-    let mut cut = traffic.subscribe();
+    if *traffic.borrow() == Traffic::Cut {
+        return;
+    }
     let is_new = *traffic.borrow() == Traffic::StallsOld;
     let way = |replies| Way {
         traffic: traffic.subscribe(),
@@ -85,7 +100,7 @@ async fn join(client: TcpStream, target: SocketAddr, traffic: Arc<watch::Sender<
         replies,
     };
     tokio::select! {
-        _ = cut.wait_for(|traffic| *traffic == Traffic::Cut) => {}
+        _ = cut.changed() => {}
         () = way(false).pass(from_client, to_server) => {}
         () = way(true).pass(from_server, to_client) => {}
     }

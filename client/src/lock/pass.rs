@@ -1,0 +1,255 @@
+//! Passing a hold on to another name, and taking over one that was passed on. From the moment a pass is sent nobody may believe
+//! in the old hold; where nobody knows what became of it, both names are left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lock::attempt::Armed;
+use crate::lock::retry::{Next, Retries, WaitLimit};
+use crate::lock::{Core, Failed, Guard, Lock, Outcome, Passed, Request, ServerHold, Share, Terms};
+use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
+use crate::wire::{Change, Grant, Name, Verb};
+
+/// A pass on its way: nobody believes in the hold. Dropped before it is decided, it has an unknown outcome.
+struct Passing<'a> {
+    hold: &'a Arc<ServerHold>,
+    new_name: Name,
+    lease: Lease,
+    is_decided: bool,
+}
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        self.hold.with(|state| {
+            state.belief.set_change(None);
+            if !self.is_decided {
+                state.belief.lose(Loss::Unknown);
+            }
+        });
+        if !self.is_decided {
+            self.hold.core.leave(&self.new_name, self.lease.duration());
+        }
+    }
+}
+
+impl ServerHold {
+    async fn pass_to(self: &Arc<Self>, new_owner: &[u8], lease: Lease) -> Result<Token, Error> {
+        let _change = self.changes.lock().await;
+        let token = self.check()?;
+        self.with(|state| state.belief.set_change(Some(Change::Pass)));
+        let mut passing = Passing {
+            hold: self,
+            new_name: Name {
+                key: self.name.key.clone(),
+                owner: new_owner.into(),
+            },
+            lease,
+            is_decided: false,
+        };
+        let verb = Verb::Pass {
+            new_owner: passing.new_name.owner.clone(),
+            lease,
+            token,
+        };
+        let outcome = Request::new(&self.core, &self.name, verb).settled().await;
+        passing.is_decided = !matches!(outcome, Outcome::Unknown(_));
+        match outcome {
+            Outcome::Granted(grant) => {
+                self.lose(Loss::Passed);
+                Ok(grant.token)
+            }
+            Outcome::Denied => {
+                self.lose(Loss::Denied);
+                Err(Error::NotHeld)
+            }
+            // Refused, it is held as before.
+            Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
+        }
+    }
+}
+
+impl Guard {
+    /// Passes the lock on to another name, with that lease from now on, and lets nobody in between. The answer is its new
+    /// token: whoever knows it, and the name, goes on with [`Lock::take_over`], in whatever process. So a job is locked
+    /// when it is queued, and where it is delivered twice only one of the two runners gets the lock.
+    ///
+    /// The whole hold is passed on, whoever shares it by [re-entry](Lock::reentrant), and what it had of
+    /// [`at_least`](Lock::at_least) ends. From the moment this is sent nobody may believe in the lock under its old name, so
+    /// [`is_valid`](crate::Held::is_valid) is `false` from then on, and where the server refuses it `true` again.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the server passes nothing on now (`TRYAGAIN`, while it grants nothing), or the new owner
+    /// holds the lock already: the guard is as before. [`Error::NotHeld`] and [`Error::Lost`] if the lock was lost;
+    /// [`Error::Connection`] if nobody knows whether it was passed on: both names are left, and the guard is lost.
+    /// [`Error::NotOverQuorum`]: on one server only.
+    ///
+    /// # Cancel safety
+    /// Dropped before the server has answered, it leaves both names: the guard is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use mortise_client::{Error, Loss};
+    /// use std::time::Duration;
+    ///
+    /// let producer = client.lock("import:7").acquire().await?;
+    /// let token = producer.pass_to("job:7", Duration::from_secs(600)).await?;
+    /// assert_eq!(producer.loss(), Some(Loss::Passed));
+    ///
+    /// // Where the job runs, with what was put into it: the name and the token.
+    /// let runner = client.lock("import:7").take_over("job:7", token).await?;
+    /// assert!(runner.token() > token);
+    /// let again = client.lock("import:7").take_over("job:7", token).await;
+    /// assert!(matches!(again, Err(Error::NotHeld)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn pass_to(
+        &self,
+        new_owner: impl AsRef<[u8]>,
+        lease: Duration,
+    ) -> Result<Token, Error> {
+        let lease = Lease::new(lease)?;
+        self.on_one_server()?
+            .pass_to(new_owner.as_ref(), lease)
+            .await
+    }
+}
+
+impl Lock {
+    /// Goes on with the lock that was passed on to the name `owner`, by that token ([`Guard::pass_to`]), under a new name
+    /// and on this lock's terms. It is held to write or to read, as it was before. Of several that try, one gets it.
+    ///
+    /// A request whose answer is lost is repeated, for as long as the lock may be waited for ([`wait`](Lock::wait)).
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] if that name does not hold the lock by that token, or does no more. [`Error::AlreadyHeld`] if
+    /// this lock's [`owner`](Lock::owner) has the key already. [`Error::NotOverQuorum`]: on one server only. Others as for
+    /// [`acquire`](Lock::acquire).
+    ///
+    /// # Cancel safety
+    /// Dropped while nobody knows whether the server has done it, it leaves the new name, and nobody has the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use std::time::Duration;
+    ///
+    /// let reader = client.lock("report").read().await?;
+    /// let token = reader.pass_to("job:8", Duration::from_secs(60)).await?;
+    /// let runner = client.lock("report").take_over("job:8", token).await?;
+    /// assert_eq!(runner.mode(), mortise_client::Mode::Read);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn take_over(&self, owner: impl AsRef<[u8]>, token: Token) -> Result<Guard, Error> {
+        let mut lock = self.clone();
+        let owner = owner.as_ref().into();
+        lock.terms.passed = Some(Passed { owner, token });
+        lock.take(Mode::Write, self.terms.wait).await
+    }
+}
+
+/// A request to take a hold over, repeated under the same name, which nobody works under yet.
+struct TakingOver<'a> {
+    core: &'a Arc<Core>,
+    name: &'a Name,
+    passed: &'a Passed,
+    lease: Lease,
+    armed: Armed<'a>,
+    /// An earlier one may have done it.
+    may_be_done: bool,
+}
+
+/// What was taken over.
+struct TakenOver {
+    grant: Grant,
+    mode: Mode,
+}
+
+impl TakingOver<'_> {
+    /// Asks once; `None` where there is no such hold.
+    async fn attempt(&mut self) -> Result<Option<TakenOver>, Failed> {
+        let verb = Verb::TakeOver {
+            owner: self.passed.owner.clone(),
+            lease: self.lease,
+            token: self.passed.token,
+        };
+        let request = self.armed.send(verb, None).map_err(Failed::Refused)?;
+        let mut outcome = request.settled().await;
+        if self.may_be_done && matches!(outcome, Outcome::Denied) {
+            outcome = self.ask(Verb::Renew(self.lease, None)).await;
+        }
+        self.may_be_done |= matches!(outcome, Outcome::Granted(_) | Outcome::Unknown(_));
+        let Some(grant) = granted(outcome)? else {
+            return Ok(None);
+        };
+        // Whoever writes does so once, as this crate's holds do.
+        let token = grant.token;
+        let writes = self.ask(Verb::LowerWrites { to: 1, token }).await;
+        let mode = granted(writes)?.map_or(Mode::Read, |_| Mode::Write);
+        Ok(Some(TakenOver { grant, mode }))
+    }
+
+    async fn ask(&self, verb: Verb) -> Outcome {
+        Request::new(self.core, self.name, verb).settled().await
+    }
+}
+
+fn granted(outcome: Outcome) -> Result<Option<Grant>, Failed> {
+    match outcome {
+        Outcome::Granted(grant) => Ok(Some(grant)),
+        Outcome::Denied => Ok(None),
+        Outcome::Refused(error) => Err(Failed::Refused(error)),
+        Outcome::Unknown(error) => Err(Failed::Unknown(error)),
+    }
+}
+
+pub(super) async fn take_over(
+    core: &Arc<Core>,
+    names: &Names,
+    terms: &Terms,
+    passed: &Passed,
+) -> Result<Guard, Error> {
+    let limit = WaitLimit::new(terms.wait, BootInstant::now());
+    let lease = terms.limited_lease()?;
+    let mut retries = Retries::new(limit, core.endpoint.fails_over());
+    let name = Name {
+        key: terms.key.clone(),
+        owner: names.next(),
+    };
+    let mut taking = TakingOver {
+        core,
+        name: &name,
+        passed,
+        lease,
+        armed: Armed::new(core, &name, lease.duration()),
+        may_be_done: false,
+    };
+    loop {
+        core.endpoint.prepare().await;
+        core.check_open()?;
+        let attempted = taking.attempt().await;
+        taking.armed.is_settled = !taking.may_be_done;
+        let failed = match attempted {
+            Ok(Some(TakenOver { grant, mode })) => {
+                let hold = ServerHold::new(core, &name, grant, &terms.ask(mode, lease))?;
+                taking.armed.is_settled = true;
+                let renews = terms.renews;
+                return Guard::of(hold, Share { mode, renews }, None);
+            }
+            Ok(None) => return Err(Error::NotHeld),
+            Err(failed) => failed,
+        };
+        match retries.after(failed, BootInstant::now()) {
+            Next::Again(pause) => core.pause(pause).await,
+            Next::Failed(error) => return Err(error),
+        }
+    }
+}

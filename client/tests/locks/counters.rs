@@ -1,0 +1,68 @@
+//! The counters that an application's recorder gets.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    set_default_local_recorder,
+};
+use mortise_harness::{Server, cmd};
+
+use crate::support::{await_waiters, client, eventually, ms};
+
+#[derive(Default)]
+struct Counters(Mutex<HashMap<String, Arc<AtomicU64>>>);
+
+impl Counters {
+    fn get(&self, name: &str) -> u64 {
+        let counters = self.0.lock().unwrap();
+        let counter = counters.get(&format!("mortise_client_{name}_total"));
+        counter.map_or(0, |it| it.load(Ordering::Relaxed))
+    }
+}
+
+impl Recorder for Counters {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let mut counters = self.0.lock().unwrap();
+        let counter = counters.entry(key.name().to_owned()).or_default();
+        Counter::from_arc(counter.clone())
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+// All tasks of the test run on its thread, which has the recorder.
+#[tokio::test]
+async fn what_is_acquired_waited_for_renewed_and_lost_is_counted() {
+    let counters = Counters::default();
+    let _recorder = set_default_local_recorder(&counters);
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(ms(1_500));
+    let first = lock.acquire().await.unwrap();
+    assert_eq!((counters.get("acquired"), counters.get("waited")), (1, 0));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    await_waiters(&client, "k", 1).await;
+    eventually("it is renewed", || async { counters.get("renewed") > 0 }).await;
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
+    assert_eq!((counters.get("acquired"), counters.get("waited")), (2, 1));
+    assert_eq!(counters.get("lost"), 0);
+    cmd!(server.connect(), "DEL", "k");
+    let _ = second.lost().await;
+    assert_eq!(counters.get("lost"), 1);
+}

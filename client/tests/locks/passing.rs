@@ -1,0 +1,178 @@
+//! A lock that is passed on to another name, and taken over.
+
+use mortise_client::{Client, Error, Guard, Loss, Mode, Owner, Token};
+use mortise_harness::{Server, cmd};
+
+use crate::support::dropping::{at_every_point, drop_at, poll_once};
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::quorum::Servers;
+use crate::support::{assert_holds, await_free, client, client_of, eventually, ms};
+
+async fn take(client: &Client) -> Guard {
+    let lock = client.lock("k").lease(ms(60_000));
+    lock.acquire().await.unwrap()
+}
+
+/// A lock that was passed on to `heir`.
+async fn pass(client: &Client, heir: &str) -> Token {
+    let guard = take(client).await;
+    guard.pass_to(heir, ms(60_000)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lock_that_is_passed_on_is_the_giver_s_no_more_and_one_of_two_runners_goes_on_with_it() {
+    let server = Server::start();
+    let (giver, runner) = (client(&server).await, client(&server).await);
+    let guard = take(&giver).await;
+    let held = guard.held();
+    let token = guard.pass_to("job:7", ms(60_000)).await.unwrap();
+    assert!(token > guard.token());
+    assert_eq!(held.lost().await, Loss::Passed);
+    assert!(matches!(guard.check(), Err(Error::Lost(Loss::Passed))));
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Lost(Loss::Passed))));
+    let lock = runner.lock("k").lease(ms(60_000));
+    let (one, two) = tokio::join!(
+        lock.take_over("job:7", token),
+        lock.take_over("job:7", token)
+    );
+    let (guard, refused) = match (one, two) {
+        (Ok(guard), Err(refused)) | (Err(refused), Ok(guard)) => (guard, refused),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(refused, Error::NotHeld), "{refused:?}");
+    assert!(guard.token() > token && guard.mode() == Mode::Write);
+    assert_holds(guard, &server, "k").await;
+}
+
+#[tokio::test]
+async fn nobody_believes_in_a_lock_from_the_moment_that_it_is_passed_on() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let builder = Client::builder(proxy.url()).unwrap();
+    let client = builder.response_timeout(ms(10_000)).connect().await;
+    let guard = take(&client.unwrap()).await;
+    proxy.set(Traffic::Stalls);
+    let mut passing = Box::pin(guard.pass_to("heir", ms(60_000)));
+    assert!(poll_once(&mut passing).await.is_pending());
+    assert!(!guard.is_valid() && guard.remaining().is_zero());
+    proxy.set(Traffic::Flows);
+    passing.await.unwrap();
+}
+
+#[tokio::test]
+async fn where_the_server_refuses_to_pass_it_on_a_lock_is_held_and_renewed_as_before() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(1_000)).acquire().await.unwrap();
+    let refused = guard.pass_to(guard.owner(), ms(60_000)).await;
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    assert!(guard.is_valid());
+    let deadline = guard.deadline();
+    eventually("it is renewed", || async { guard.deadline() > deadline }).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pass_whose_answer_is_lost_leaves_both_names() {
+    let server = Server::start();
+    let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
+    let guard = take(&client_of(&proxy.url()).await).await;
+    proxy.set(Traffic::LosesReplies);
+    let error = guard.pass_to("heir", ms(60_000)).await.unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+    assert_eq!(guard.loss(), Some(Loss::Unknown));
+    proxy.set(Traffic::Cut);
+    proxy.set(Traffic::Flows);
+    await_free(&direct, "k").await;
+}
+
+#[tokio::test]
+async fn a_pass_that_is_dropped_at_any_point_leaves_nothing_that_nobody_knows_of() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut number = 0;
+    at_every_point(async |point| {
+        number += 1;
+        let (guard, heir) = (take(&client).await, format!("heir:{number}"));
+        let is_done = drop_at(guard.pass_to(&heir, ms(60_000)), point).await;
+        match is_done {
+            true => drop(cmd!(server.connect(), "LOCK.LEAVE", "k", &heir)),
+            false => drop(guard),
+        }
+        await_free(&client, "k").await;
+        is_done
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_takeover_that_is_dropped_at_any_point_leaves_the_lock_to_its_giver_s_heir_or_to_nobody()
+{
+    let server = Server::start();
+    let client = client(&server).await;
+    let mut number = 0;
+    at_every_point(async |point| {
+        number += 1;
+        let heir = format!("heir:{number}");
+        let token = pass(&client, &heir).await;
+        let lock = client.lock("k");
+        let is_done = drop_at(lock.take_over(&heir, token), point).await;
+        drop(lock.take_over(&heir, token).await);
+        await_free(&client, "k").await;
+        is_done
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_takeover_whose_answer_is_lost_is_asked_for_again() {
+    let server = Server::start();
+    let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
+    let mine = client_of(&proxy.url()).await;
+    let token = pass(&direct, "heir").await;
+    let lock = mine.lock("k").lease(ms(60_000)).wait(ms(60_000));
+    proxy.set(Traffic::LosesReplies);
+    let taking = tokio::spawn(async move { lock.take_over("heir", token).await });
+    eventually("the server has done it", || async {
+        let info = direct.info("k").await.unwrap().unwrap();
+        info.holds[0].owner != b"heir"
+    })
+    .await;
+    proxy.set(Traffic::Cut);
+    proxy.set(Traffic::Flows);
+    let guard = taking.await.unwrap().unwrap();
+    assert!(guard.token() > token);
+    assert_holds(guard, &server, "k").await;
+}
+
+#[tokio::test]
+async fn who_takes_a_lock_over_holds_it_as_it_was_held() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k");
+    let (guard, other) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    let token = guard.pass_to("heir", ms(60_000)).await.unwrap();
+    let owner = Owner::new();
+    let lock = client.lock("k").owner(&owner).reentrant();
+    let reader = lock.take_over("heir", token).await.unwrap();
+    assert_eq!(reader.mode(), Mode::Read);
+    let again = lock.take_over("heir", token).await;
+    assert!(matches!(again, Err(Error::AlreadyHeld)), "{again:?}");
+    assert_eq!(lock.read().await.unwrap().token(), reader.token());
+    other.release().await.unwrap();
+    reader.release().await.unwrap();
+    await_free(&client, "k").await;
+}
+
+#[tokio::test]
+async fn over_a_quorum_no_lock_is_passed_on() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    let passed = guard.pass_to("heir", ms(60_000)).await;
+    assert!(matches!(passed, Err(Error::NotOverQuorum(_))), "{passed:?}");
+    let taken = quorum.lock("k").take_over("heir", guard.token()).await;
+    assert!(matches!(taken, Err(Error::NotOverQuorum(_))), "{taken:?}");
+    assert!(guard.is_valid());
+}
