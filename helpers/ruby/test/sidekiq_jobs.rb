@@ -6,7 +6,8 @@ $LOAD_PATH.unshift File.expand_path("../lib", __dir__)
 
 require "mortise/sidekiq"
 
-Sidekiq.configure_server { |config| config.average_scheduled_poll_interval = 1 }
+# Else Sidekiq looks at scheduled jobs after 10 to 15 s first, and then the less often the more processes there are.
+Sidekiq.configure_server { |config| (config.respond_to?(:[]=) ? config : config.options)[:poll_interval_average] = 0.5 }
 Mortise::Sidekiq.install
 
 module Noted
@@ -28,7 +29,8 @@ end
 class Once
   include Sidekiq::Worker
   include Noted
-  sidekiq_options lock: :until_executed, lock_ttl: 600, lock_lease: 1, lock_again_in: 0.2, retry: false
+  sidekiq_options lock: :until_executed, lock_ttl: 600, lock_lease: 1, lock_again_in: 0.2, retry: 25
+  sidekiq_retry_in { 1 } # of a busy machine's time-outs
 end
 
 class OneAtATime
