@@ -24,6 +24,25 @@ pub struct KeyId {
     pub name: Rc<[u8]>,
 }
 
+/// The keys that one request takes at once, in the order in which it names them. Clones share them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyList(Rc<Vec<KeyId>>);
+
+impl KeyList {
+    /// A request takes at most so many keys at once.
+    pub const MOST: usize = 16;
+
+    /// These keys, at least one.
+    pub fn new(keys: Vec<KeyId>) -> Self {
+        Self(Rc::new(keys))
+    }
+
+    /// All of them.
+    pub fn as_slice(&self) -> &[KeyId] {
+        &self.0
+    }
+}
+
 impl KeyRef<'_> {
     /// A copy of its own.
     pub fn to_id(self) -> KeyId {

@@ -51,7 +51,7 @@ pub use deque::Deque;
 pub use histogram::Histogram;
 pub use hold::Holds;
 pub use homes::{HomeKey, Homes};
-pub use key::{Db, KeyId, KeyRef};
+pub use key::{Db, KeyId, KeyList, KeyRef};
 pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed, StrayId, Strays};
 pub use left::Left;
 pub use live::Live;
@@ -60,7 +60,10 @@ pub use mail::Mail;
 pub use map::Map;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
-pub use queues::{Decided, Queue, Queues, Settled, Verdict, Wait, Waiter, WaiterId, WaitingKeys};
+pub use queues::{
+    Decided, Member, Queue, Queues, Rank, Removed, Settled, Verdict, Wait, Waiter, WaiterId,
+    WaitingKeys,
+};
 pub use remains::Remains;
 pub use request::{
     AcquireError, Busy, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released,

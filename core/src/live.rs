@@ -143,7 +143,33 @@ impl Live<'_> {
             return outcome;
         }
         let count = admission::admit_new(terms, holders, turn).map_err(AcquireError::Busy)?;
-        self.insert(request, count, tokens, wall)
+        let token = tokens
+            .next(wall, terms.fence)
+            .ok_or(AcquireError::OutOfTokens)?;
+        self.insert(request, count, token);
+        Ok(Grant::New(token))
+    }
+
+    /// The owner holds nothing here, and the one rule admits `request`, whose turn it is.
+    pub fn admits(&self, request: &Request<'_>) -> bool {
+        self.admit_new(request).is_ok()
+    }
+
+    /// Grants a new hold by `token`, which the caller has taken from the token clock for several locks at once.
+    ///
+    /// # Errors
+    /// [`AcquireError`]; nothing has changed.
+    pub fn take(&mut self, request: &Request<'_>, token: Token) -> Result<Stake, AcquireError> {
+        let count = self.admit_new(request)?;
+        Ok(self.insert(request, count, token))
+    }
+
+    fn admit_new(&self, request: &Request<'_>) -> Result<Count, AcquireError> {
+        if self.hold(request.owner).is_some() {
+            return Err(AcquireError::HoldsOne);
+        }
+        let holders = self.holders(&request.terms);
+        admission::admit_new(&request.terms, holders, Turn::First).map_err(AcquireError::Busy)
     }
 
     /// Why `request` is not granted while nothing is granted.
@@ -176,17 +202,8 @@ impl Live<'_> {
         }
     }
 
-    fn insert(
-        &mut self,
-        request: &Request<'_>,
-        count: Count,
-        tokens: &mut TokenClock,
-        wall: Micros,
-    ) -> Result<Grant, AcquireError> {
+    fn insert(&mut self, request: &Request<'_>, count: Count, token: Token) -> Stake {
         let Request { owner, terms } = request;
-        let token = tokens
-            .next(wall, terms.fence)
-            .ok_or(AcquireError::OutOfTokens)?;
         let mut stake = Stake {
             write: 0,
             read: 0,
@@ -199,7 +216,7 @@ impl Live<'_> {
         *stake.count_mut(terms.mode()) = count.get();
         self.forget_ended(*owner);
         self.lock.store.insert(owner.to_owner(), stake);
-        Ok(Grant::New(token))
+        stake
     }
 
     /// Lowers a hold's counts, or ends the hold.

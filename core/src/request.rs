@@ -72,6 +72,8 @@ pub enum AcquireError {
     Busy(Busy),
     /// It was only to add to a hold, and the owner has none by that token.
     NotHeldByToken,
+    /// It asks for several keys at once, and the owner has come to hold one of them in another way.
+    HoldsOne,
     /// The owner's hold is revoked: it gets nothing more, whatever it asks for.
     Revoked,
     /// The owner holds already, and its limit leaves no room for more: a holder does not wait for a limit.

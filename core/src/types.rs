@@ -63,7 +63,8 @@ pub enum Mode {
     Write,
 }
 
-/// How a request wants to hold: for writing, or for reading, with or without a limit for all readers together.
+/// How a request wants to hold: for writing, alone or together with other keys, or for reading, with or without a limit for
+/// all readers together.
 ///
 /// One word, because a queue keeps one for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,11 +78,25 @@ impl Sharing {
         Self(limit.get())
     }
 
+    /// For writing, `keys` keys at once: 1 to [`KeyList::MOST`](crate::KeyList::MOST).
+    pub const fn several(keys: u8) -> Self {
+        Self(Self::WRITE | keys as u32)
+    }
+
     /// The mode.
     pub const fn mode(self) -> Mode {
-        match self.0 {
-            Self::WRITE => Mode::Write,
-            _ => Mode::Read,
+        match self.0 & Self::WRITE {
+            0 => Mode::Read,
+            _ => Mode::Write,
+        }
+    }
+
+    /// How many keys a request takes at once; `None` if it is for one key alone.
+    pub const fn keys(self) -> Option<u32> {
+        match self.0 & !Self::WRITE {
+            0 => None,
+            keys if self.0 & Self::WRITE != 0 => Some(keys),
+            _ => None,
         }
     }
 

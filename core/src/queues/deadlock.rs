@@ -31,6 +31,7 @@
 //! are decided when that is granted, so nobody in between is waited for.
 
 mod asking;
+mod behind;
 mod blocked;
 mod budget;
 mod by_slot;
@@ -59,6 +60,11 @@ impl Queues {
         self.look_for_cycle(wait, held, now).0
     }
 
+    /// Whether somebody who waits may wait for the task of `wait`. If not, it closes no cycle.
+    pub fn may_close_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> bool {
+        Asking::new(self, wait, held, now).is_waited_for()
+    }
+
     /// The same, and how many were looked at for it: those who hold where a task waits that is
     /// waited for, or who wait there and elsewhere.
     pub fn look_for_cycle(
@@ -67,6 +73,11 @@ impl Queues {
         held: &Observed,
         now: Instant,
     ) -> (Option<Vec<KeyId>>, usize) {
+        let (found, looks) = self.look_for(wait, held, now);
+        (found.map(|found| found.keys), looks)
+    }
+
+    fn look_for(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
             return (None, 0);
@@ -82,9 +93,33 @@ impl Queues {
     }
 }
 
+/// A cycle that a wait closes.
+struct Cycle {
+    keys: Vec<KeyId>,
+    /// It leads through a place behind a request for several keys, in which the request in this slot stands, or with [`NIL`](crate::tree::NIL)
+    /// the one that is about to wait.
+    behind: Option<u32>,
+}
+
+impl Cycle {
+    fn of(search: &Search<'_>, asking: &Asking<'_>) -> Option<Self> {
+        let steps = search.steps()?;
+        let behind = match asking.queues.bundles.is_empty() {
+            true => None,
+            false => steps
+                .iter()
+                .find(|(step, to)| asking.is_behind_several(*step, *to)),
+        };
+        Some(Self {
+            keys: search.path(&steps),
+            behind: behind.map(|(step, _)| step.slot),
+        })
+    }
+}
+
 /// What a search has come to.
 struct Outcome {
-    cycle: Option<Vec<KeyId>>,
+    cycle: Option<Cycle>,
     looks: usize,
     /// There may be a cycle all the same.
     gave_up: bool,
@@ -96,10 +131,11 @@ impl Outcome {
         let (wait, now) = (asking.wait, asking.now);
         let mut search = Search::new(asking, Target::Task, among);
         // Re-entry only waits for the end of a grace.
-        if wait.upgrade || !asking.held.holds(wait.owner.as_ref(), now) {
+        if wait.is_upgrade() || !asking.held.holds(wait.owner.as_ref(), now) {
             let walker = Walker {
                 task: START,
                 owner: wait.owner.as_ref(),
+                slot: asking.slot,
             };
             search.walk(walker, asking.key, wait.terms.mode(), asking.position);
             search.run();
@@ -113,7 +149,7 @@ impl Outcome {
             gave_up |= search.gave_up();
         }
         Self {
-            cycle: search.path(),
+            cycle: Cycle::of(&search, asking),
             looks,
             gave_up: gave_up && search.closed.is_none(),
         }

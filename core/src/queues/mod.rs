@@ -6,6 +6,7 @@
 //! * `waiters` and `keys` index the waiters and their keys in every order that is needed. They lie in `slab`s, linked into
 //!   `tree`s and `table`s, and contain no rules.
 //! * `settle` grants the waiters that a lock admits.
+//! * `several` keeps the requests for several keys at once.
 //! * `crowds` knows who waits among the readers of a lock that very many read.
 //! * `deadlock` finds out whether a wait would never end.
 
@@ -13,16 +14,20 @@ mod crowds;
 mod deadlock;
 mod keys;
 mod settle;
+mod several;
 mod waiter;
 mod waiters;
 
 pub use deadlock::Wait;
 pub use keys::WaitingKeys;
-pub use waiter::{Decided, Settled, Verdict, Waiter, WaiterId};
+pub use several::Member;
+pub use waiter::{Decided, Removed, Settled, Verdict, Waiter, WaiterId};
+pub use waiters::Rank;
 
 use crate::tree::NIL;
 use crowds::Crowds;
 use keys::Keys;
+use several::Bundles;
 use waiters::{Position, Waiters};
 
 use crate::key::{Db, KeyId, KeyRef};
@@ -32,12 +37,16 @@ use crate::owner::OwnerRef;
 use crate::request::Terms;
 use crate::types::{Instant, Lease};
 
+/// How many waiters that were moved to the head are asked since when they wait.
+const MOVED: usize = 64;
+
 /// Every queue of a server.
 #[derive(Debug, Default)]
 pub struct Queues {
     /// No key is kept where nobody waits.
     keys: Keys,
     waiters: Waiters,
+    bundles: Bundles,
     /// Locks with very many readers, whether or not anybody waits for them.
     crowds: Crowds,
     last_id: u64,
@@ -49,9 +58,9 @@ impl Queues {
         Self::default()
     }
 
-    /// How many wait, all keys together.
+    /// How many requests wait, all keys together.
     pub fn len(&self) -> usize {
-        self.waiters.len()
+        self.waiters.len() - self.bundles.surplus()
     }
 
     /// Nobody waits.
@@ -88,37 +97,70 @@ impl Queues {
         WaiterId(self.last_id)
     }
 
-    /// `waiter` begins to wait: in the line, or ahead of it for an upgrade.
-    pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, upgrade: bool) {
+    /// `waiter` begins to wait, where its rank puts it.
+    pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, rank: Rank) {
+        self.begin_wait(waiter.owner.as_ref());
         let key = self.keys.find_or_insert(key);
-        let owner = waiter.owner.as_ref();
-        if !self.crowds.is_empty() && !self.waiters.waits(owner) {
-            self.crowds.begin_wait(owner);
-        }
         let node = self.keys.node_mut(key);
         node.len += 1;
-        self.waiters.insert(&mut node.line, key, waiter, upgrade);
+        self.waiters.insert(&mut node.line, key, waiter, rank);
     }
 
-    /// Removes a waiter. Returns its key, which the caller settles, and the waiter.
-    pub fn remove(&mut self, id: WaiterId) -> Option<(KeyId, Box<Waiter>)> {
+    /// Removes a waiter, from all of its queues. The caller settles their keys.
+    pub fn remove(&mut self, id: WaiterId) -> Option<Removed> {
         let slot = self.waiters.find(id)?;
+        if self.waiters.node(slot).is_member() {
+            return self.remove_several(id, NIL);
+        }
         let key = self.waiters.node(slot).key;
         let id = self.keys.node(key).id.clone();
         let waiter = self.take(key, slot)?;
         self.drop_if_empty(key);
-        Some((id, waiter))
+        Some(Removed {
+            key: id,
+            waiter,
+            keys: None,
+        })
     }
 
     fn take(&mut self, key: u32, slot: u32) -> Option<Box<Waiter>> {
+        let waiter = self.unlink(key, slot)?;
+        self.end_wait(waiter.owner.as_ref());
+        Some(Box::new(waiter))
+    }
+
+    fn unlink(&mut self, key: u32, slot: u32) -> Option<Waiter> {
         let node = self.keys.node_mut(key);
         let waiter = self.waiters.remove(&mut node.line, slot)?;
         node.len -= 1;
-        let owner = waiter.owner.as_ref();
+        Some(waiter)
+    }
+
+    /// `owner` begins to wait, unless its task waits already.
+    fn begin_wait(&mut self, owner: OwnerRef<'_>) {
+        if !self.crowds.is_empty() && !self.waiters.waits(owner) {
+            self.crowds.begin_wait(owner);
+        }
+    }
+
+    /// `owner` has left a queue, perhaps the last one where its task waits.
+    fn end_wait(&mut self, owner: OwnerRef<'_>) {
         if !self.crowds.is_empty() && !self.waiters.waits(owner) {
             self.crowds.end_wait(owner);
         }
-        Some(Box::new(waiter))
+    }
+
+    /// The request `id` has that rank from now on, in all of its queues.
+    fn set_rank(&mut self, id: WaiterId, slots: &[u32], rank: Rank) {
+        for slot in slots {
+            let key = self.waiters.node(*slot).key;
+            (self.waiters).step_out(&mut self.keys.node_mut(key).line, *slot);
+        }
+        self.waiters.set_rank(id, slots, rank);
+        for slot in slots {
+            let key = self.waiters.node(*slot).key;
+            (self.waiters).step_in(&mut self.keys.node_mut(key).line, *slot);
+        }
     }
 
     fn drop_if_empty(&mut self, key: u32) {
@@ -144,9 +186,8 @@ impl Queues {
         while at != NIL {
             let node = self.waiters.node(at);
             found.push(node.waiter.id);
-            at = self
-                .waiters
-                .request_from(task, key, owner, node.position().behind());
+            let behind = self.waiters.position(at).behind();
+            at = self.waiters.request_from(task, key, owner, behind);
         }
         found
     }
@@ -154,8 +195,16 @@ impl Queues {
     /// The request `id` is repeated: it keeps its place and its mode, and takes over the new terms. True if they differ from
     /// the old ones, so that it might be granted now.
     pub fn take_over(&mut self, id: WaiterId, terms: Terms, until: Instant) -> bool {
-        let slot = self.waiters.find(id);
-        slot.is_some_and(|slot| self.waiters.take_over(slot, terms, until) != terms)
+        let Some(slot) = self.waiters.find(id) else {
+            return false;
+        };
+        let before = self.waiters.node(slot).waiter.terms;
+        if terms.sharing.keys().is_some() {
+            self.take_over_several(id, terms, until);
+        } else {
+            self.waiters.take_over(slot, terms, until);
+        }
+        before != terms
     }
 
     /// A waiter whose time is up at `now`; the caller removes it.
@@ -269,10 +318,19 @@ impl<'a> Queue<'a> {
 
     /// Since when the one waits that has waited longest.
     pub fn oldest(self) -> Option<Instant> {
-        let firsts = [Position::FIRST, Position::LINE].map(|position| self.first_from(position));
-        let firsts = firsts.into_iter().filter(|first| *first != NIL);
-        let since = firsts.map(|first| self.queues.waiters.node(first).waiter.since);
-        since.min()
+        let waiters = &self.queues.waiters;
+        let firsts = [Position::FIRST, Position::REGULAR].map(|position| self.first_from(position));
+        let mut moved = self.first_from(Position::LINE);
+        let moved = std::iter::from_fn(|| {
+            let is_moved = moved != NIL && waiters.position(moved) < Position::REGULAR;
+            let found = is_moved.then_some(moved)?;
+            moved = waiters.next_in_line(moved);
+            Some(found)
+        });
+        // Those that were moved do not stand in the order in which they came.
+        let found = firsts.into_iter().chain(moved.take(MOVED));
+        let found = found.filter(|first| *first != NIL);
+        found.map(|first| waiters.node(first).waiter.since).min()
     }
 
     /// Who holds, as far as the queues know: see [`Queues::observe`].

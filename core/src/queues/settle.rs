@@ -14,8 +14,8 @@
 use std::ops::ControlFlow;
 
 use super::keys::{HoldersToRecheck, Unsettled};
-use super::waiter::{Decided, Settled, Verdict, Waiter};
-use super::waiters::Position;
+use super::waiter::{Decided, Removed, Settled, Verdict, Waiter};
+use super::waiters::{Position, Rank};
 use super::{Queues, WaiterId};
 use crate::admission::Turn;
 use crate::key::KeyRef;
@@ -194,9 +194,36 @@ impl Settling<'_> {
     /// The waiter leaves the queue with this verdict.
     fn decided(&mut self, slot: u32, verdict: Verdict) {
         self.left -= 1;
-        if let Some(waiter) = self.queues.take(self.key, slot) {
-            self.settled.decided.push(Decided { waiter, verdict });
+        let node = self.queues.waiters.node(slot);
+        if node.is_member() {
+            return self.decided_at_all_keys(node.waiter.id, verdict);
         }
+        if let Some(waiter) = self.queues.take(self.key, slot) {
+            let keys = None;
+            let decided = Decided {
+                waiter,
+                keys,
+                verdict,
+            };
+            self.settled.decided.push(decided);
+        }
+    }
+
+    /// A request for several keys leaves all its queues with this verdict.
+    fn decided_at_all_keys(&mut self, id: WaiterId, verdict: Verdict) {
+        let Some(removed) = self.queues.remove_several(id, self.key) else {
+            return;
+        };
+        let own = self.queues.keys.node(self.key).id.clone();
+        let others = removed.keys().iter().filter(|key| **key != own);
+        self.settled.left.extend(others.cloned());
+        let Removed { waiter, keys, .. } = removed;
+        let decided = Decided {
+            waiter,
+            keys,
+            verdict,
+        };
+        self.settled.decided.push(decided);
     }
 
     /// Answers the upgrades whose owner no longer holds, wherever they stand.
@@ -206,12 +233,12 @@ impl Settling<'_> {
         holds: impl Fn(OwnerRef<'_>) -> bool,
     ) -> Progress {
         let from = unsettled.upgrades.take();
-        let from = from.map_or(Position::FIRST, |last| Position::of(true, last).behind());
+        let from = from.map_or(Position::FIRST, |last| Position::of_upgrade(last).behind());
         let waiters = &self.queues.waiters;
         let mut at = waiters.line_from(self.root(), from);
         let mut looks = self.left.max(FEW);
         let mut last = None;
-        while at != NIL && self.queues.waiters.node(at).upgrade {
+        while at != NIL && self.queues.waiters.node(at).is_upgrade() {
             if looks == 0 || self.left == 0 {
                 unsettled.upgrades = last;
                 return Progress::Break(BudgetSpent);
@@ -259,11 +286,15 @@ impl Settling<'_> {
             if self.left == 0 {
                 return Progress::Break(BudgetSpent);
             }
-            let waiter = &self.queues.waiters.node(head).waiter;
-            let Ok(verdict) = decide(waiter, live) else {
+            let node = self.queues.waiters.node(head);
+            let owner = node.waiter.owner.clone();
+            let verdict = match node.is_member() {
+                true => self.decide_member(head, live),
+                false => decide(&node.waiter, live).ok(),
+            };
+            let Some(verdict) = verdict else {
                 return Progress::Continue(());
             };
-            let owner = waiter.owner.clone();
             self.decided(head, verdict);
             if matches!(verdict, Verdict::Granted { .. }) {
                 self.decide_requests_of(owner, unsettled, live, decide)?;
@@ -367,7 +398,7 @@ impl Settling<'_> {
                 unsettled.own = Some(owner);
                 return Progress::Break(BudgetSpent);
             }
-            let position = waiters.node(slot).position();
+            let position = waiters.position(slot);
             from = position.behind();
             let outcome = self.decide_request_of_holder(slot, live, decide);
             if matches!(outcome, Outcome::WaitsOn) && position.is_upgrade() {
@@ -377,6 +408,18 @@ impl Settling<'_> {
         }
     }
 
+    /// The head is one of several that a request asks for. It is refused if its owner holds this key, and else waits until it
+    /// can have all.
+    fn decide_member(&mut self, slot: u32, live: &Live<'_>) -> Option<Verdict> {
+        let waiter = &self.queues.waiters.node(slot).waiter;
+        if live.hold(waiter.owner.as_ref()).is_some() {
+            return Some(Verdict::Refused(AcquireError::HoldsOne));
+        }
+        let (id, ready) = (waiter.id, live.admits(&waiter.request()));
+        self.queues.bundles.set_ready(id, slot, ready);
+        None
+    }
+
     fn decide_request_of_holder(
         &mut self,
         slot: u32,
@@ -384,7 +427,11 @@ impl Settling<'_> {
         decide: &mut impl Decide,
     ) -> Outcome {
         let node = self.queues.waiters.node(slot);
-        let (id, upgrade) = (node.waiter.id, node.upgrade);
+        if node.is_member() {
+            self.decided(slot, Verdict::Refused(AcquireError::HoldsOne));
+            return Outcome::Decided;
+        }
+        let (id, upgrade) = (node.waiter.id, node.is_upgrade());
         match decide(&node.waiter, live) {
             Ok(verdict) => {
                 self.decided(slot, verdict);
@@ -399,8 +446,7 @@ impl Settling<'_> {
     /// A request of the line has become an upgrade.
     fn move_ahead(&mut self, slot: u32, id: WaiterId) {
         self.left -= 1;
-        let node = self.queues.keys.node_mut(self.key);
-        self.queues.waiters.move_ahead(&mut node.line, slot);
+        self.queues.set_rank(id, &[slot], Rank::Upgrade);
         self.settled.upgrading.push(id);
     }
 }

@@ -1,5 +1,6 @@
 //! A waiting request, and its outcome.
 
+use crate::key::{KeyId, KeyList};
 use crate::owner::Owner;
 use crate::request::{AcquireError, Grant, Request, Terms};
 use crate::stake::Stake;
@@ -39,8 +40,31 @@ impl Waiter {
 pub struct Decided {
     /// Who.
     pub waiter: Box<Waiter>,
+    /// All keys that it asked for, if they are several.
+    pub keys: Option<KeyList>,
     /// The answer.
     pub verdict: Verdict,
+}
+
+/// A waiter that was taken out of its queue, or out of all of its queues.
+#[derive(Debug)]
+pub struct Removed {
+    /// Where it waited; the first key, if they are several.
+    pub key: KeyId,
+    /// Who.
+    pub waiter: Box<Waiter>,
+    /// All keys that it asked for, if they are several.
+    pub keys: Option<KeyList>,
+}
+
+impl Removed {
+    /// The keys whose queues it has left.
+    pub fn keys(&self) -> &[KeyId] {
+        match &self.keys {
+            Some(keys) => keys.as_slice(),
+            None => std::slice::from_ref(&self.key),
+        }
+    }
 }
 
 /// The answer to a waiter.
@@ -70,6 +94,8 @@ pub struct Settled {
     pub decided: Vec<Decided>,
     /// Waiters that stay but have become upgrades, which may have closed a cycle.
     pub upgrading: Vec<WaiterId>,
+    /// Other keys that a request for several keys has left: settle them, too.
+    pub left: Vec<KeyId>,
     /// The settle stopped at its bound: settle again.
     pub more: bool,
 }

@@ -16,9 +16,11 @@ use crate::tree::{self, Links, NIL};
 use crate::types::{Instant, Lease};
 
 use node::{Flags, Id, Limit, Line, Nodes, hash_of};
+use position::Class;
 
-pub(crate) use node::{LIMITED, Node, SEVERAL_KEYS, WRITES};
+pub(crate) use node::{EXCLUSIVE, LIMITED, MEMBER, Node, SEVERAL_KEYS, WRITES};
 pub(crate) use position::Position;
+pub use position::Rank;
 
 /// All waiters.
 #[derive(Debug)]
@@ -64,13 +66,31 @@ impl Waiters {
         })
     }
 
-    /// `waiter` begins to wait in the line of `root`, which is that of `key`.
-    pub(crate) fn insert(&mut self, root: &mut u32, key: u32, waiter: Waiter, upgrade: bool) {
+    /// `waiter` begins to wait in the line of `root`, which is that of `key`. Returns its slot.
+    pub(crate) fn insert(&mut self, root: &mut u32, key: u32, waiter: Waiter, rank: Rank) -> u32 {
+        let class = self.nodes.class_of(rank, waiter.id);
+        self.insert_at(root, key, waiter, class, true)
+    }
+
+    /// A request that waits already waits in the line of `root`, too.
+    pub(crate) fn insert_member(&mut self, root: &mut u32, key: u32, waiter: Waiter) -> u32 {
+        self.insert_at(root, key, waiter, Class::Regular, false)
+    }
+
+    /// `is_first`: no other slot has this request, so it is found by its id and by its time limit.
+    fn insert_at(
+        &mut self,
+        root: &mut u32,
+        key: u32,
+        waiter: Waiter,
+        class: Class,
+        is_first: bool,
+    ) -> u32 {
         *self.leases.entry(waiter.terms.lease).or_default() += 1;
         let slot = self.nodes.slab.insert(Node {
             waiter,
             key,
-            upgrade,
+            class,
             flags: 0,
             flags_below: 0,
             write_below: false,
@@ -81,35 +101,57 @@ impl Waiters {
             id_link: 0,
             task_link: 0,
         });
-        self.ids.insert::<Id>(&mut self.nodes, slot);
-        self.enter_limits(slot);
+        if is_first {
+            self.ids.insert::<Id>(&mut self.nodes, slot);
+            self.enter_limits(slot);
+        }
         tree::insert::<Line>(&mut self.nodes, root, slot);
         self.enter_task(slot);
+        slot
+    }
+
+    /// The waiter in `slot` is the one by which its request is found.
+    fn is_first(&self, slot: u32) -> bool {
+        let node = self.node(slot);
+        !node.is_member() || self.find(node.waiter.id) == Some(slot)
     }
 
     /// The waiter in `slot` waits no more in the line of `root`.
     pub(crate) fn remove(&mut self, root: &mut u32, slot: u32) -> Option<Waiter> {
         self.leave_task(slot);
         tree::remove::<Line>(&mut self.nodes, root, slot);
-        self.leave_limits(slot);
-        self.ids.remove::<Id>(&mut self.nodes, slot);
+        if self.is_first(slot) {
+            self.leave_limits(slot);
+            self.ids.remove::<Id>(&mut self.nodes, slot);
+            self.nodes.forget_order(self.node(slot).waiter.id);
+        }
         let Node { waiter, .. } = self.nodes.slab.remove(slot)?;
         self.forget_lease(waiter.terms.lease);
         Some(waiter)
     }
 
-    /// The waiter in `slot` stands ahead of the others in the line of `root` from now on.
-    pub(crate) fn move_ahead(&mut self, root: &mut u32, slot: u32) {
+    /// The waiter in `slot` leaves its place in the line of `root`, to come back at another.
+    pub(crate) fn step_out(&mut self, root: &mut u32, slot: u32) {
         self.leave_task(slot);
         tree::remove::<Line>(&mut self.nodes, root, slot);
-        self.nodes.slab[slot].upgrade = true;
+    }
+
+    /// The request `id`, all of whose waiters have stepped out, has that rank from now on.
+    pub(crate) fn set_rank(&mut self, id: WaiterId, slots: &[u32], rank: Rank) {
+        let class = self.nodes.class_of(rank, id);
+        for slot in slots {
+            self.nodes.slab[*slot].class = class;
+        }
+    }
+
+    /// The waiter in `slot` takes its place in the line of `root`.
+    pub(crate) fn step_in(&mut self, root: &mut u32, slot: u32) {
         tree::insert::<Line>(&mut self.nodes, root, slot);
         self.enter_task(slot);
     }
 
-    /// The request in `slot` is made again, on other terms and until another moment, and keeps its place. Returns its
-    /// terms before.
-    pub(crate) fn take_over(&mut self, slot: u32, terms: Terms, until: Instant) -> Terms {
+    /// The request in `slot` is made again, on other terms and until another moment, and keeps its place.
+    pub(crate) fn take_over(&mut self, slot: u32, terms: Terms, until: Instant) {
         self.leave_limits(slot);
         self.leave_task(slot);
         let waiter = &mut self.nodes.slab[slot].waiter;
@@ -119,7 +161,6 @@ impl Waiters {
         self.enter_limits(slot);
         *self.leases.entry(terms.lease).or_default() += 1;
         self.forget_lease(before.lease);
-        before
     }
 
     /// The longest lease that anybody waits for.
@@ -144,13 +185,13 @@ impl Waiters {
     }
 
     fn enter_limits(&mut self, slot: u32) {
-        if self.node(slot).waiter.until < Instant::NEVER {
+        if self.node(slot).waiter.until < Instant::NEVER && self.is_first(slot) {
             tree::insert::<Limit>(&mut self.nodes, &mut self.limits, slot);
         }
     }
 
     fn leave_limits(&mut self, slot: u32) {
-        if self.node(slot).waiter.until < Instant::NEVER {
+        if self.node(slot).waiter.until < Instant::NEVER && self.is_first(slot) {
             tree::remove::<Limit>(&mut self.nodes, &mut self.limits, slot);
         }
     }
@@ -160,9 +201,12 @@ impl Waiters {
 impl Waiters {
     /// The first one in or behind `position`, or [`NIL`].
     pub(crate) fn line_from(&self, root: u32, position: Position) -> u32 {
-        tree::first_from::<Line>(&self.nodes, root, |slot| {
-            self.node(slot).position() >= position
-        })
+        tree::first_from::<Line>(&self.nodes, root, |slot| self.position(slot) >= position)
+    }
+
+    /// Where the waiter in `slot` stands.
+    pub(crate) fn position(&self, slot: u32) -> Position {
+        self.nodes.position(slot)
     }
 
     pub(crate) fn next_in_line(&self, slot: u32) -> u32 {
@@ -186,9 +230,8 @@ impl Waiters {
 
     /// The last one with any of `flags` ahead of `position`, or [`NIL`].
     pub(crate) fn last_flagged_before(&self, root: u32, position: Position, flags: Flags) -> u32 {
-        let last = tree::last_before::<Line>(&self.nodes, root, |slot| {
-            self.node(slot).position() < position
-        });
+        let last =
+            tree::last_before::<Line>(&self.nodes, root, |slot| self.position(slot) < position);
         if last == NIL || self.has(last, flags) {
             return last;
         }

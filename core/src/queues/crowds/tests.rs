@@ -3,8 +3,9 @@
 use super::super::Queues;
 use super::*;
 use crate::admission::Turn;
-use crate::key::{Db, KeyId, KeyRef};
+use crate::key::{Db, KeyRef};
 use crate::owner::Owner;
+use crate::queues::Rank;
 use crate::queues::{Waiter, WaiterId};
 use crate::request::{How, Pass, Release, Request, Terms};
 use crate::token::TokenClock;
@@ -112,13 +113,13 @@ impl World {
             db: Db(0),
             name: &name,
         };
-        self.queues.push(key, waiter, false);
+        self.queues.push(key, waiter, Rank::Line);
     }
 
     fn leave(&mut self) {
         if !self.waiting.is_empty() {
             let at = self.chance.below(self.waiting.len() as u64) as usize;
-            let gone: Option<(KeyId, _)> = self.queues.remove(self.waiting.swap_remove(at));
+            let gone = self.queues.remove(self.waiting.swap_remove(at));
             assert!(gone.is_some());
         }
     }

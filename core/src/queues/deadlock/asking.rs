@@ -1,7 +1,7 @@
 //! The wait that a search is about, and what is known without one.
 
 use super::super::Queues;
-use super::super::waiters::{LIMITED, Position, WRITES};
+use super::super::waiters::{EXCLUSIVE, LIMITED, Position, Rank};
 use super::budget::Budget;
 use crate::admission::{self, compatible};
 use crate::key::KeyId;
@@ -23,8 +23,14 @@ pub struct Wait {
     pub owner: Owner,
     /// For what.
     pub terms: Terms,
-    /// It stands ahead of the line.
-    pub upgrade: bool,
+    /// Where it joins the queue; not asked where it stands there already.
+    pub rank: Rank,
+}
+
+impl Wait {
+    pub(super) fn is_upgrade(&self) -> bool {
+        self.rank == Rank::Upgrade
+    }
 }
 
 /// The wait that the search is about.
@@ -41,6 +47,8 @@ pub(super) struct Asking<'a> {
     pub(super) position: Position,
     /// Its owner waits at its key already.
     pub(super) stands: bool,
+    /// The first request of its owner there, [`NIL`] if there is none.
+    pub(super) slot: u32,
 }
 
 impl<'a> Asking<'a> {
@@ -53,7 +61,7 @@ impl<'a> Asking<'a> {
         let key = queues.keys.find(wait.key.as_ref()).unwrap_or(NIL);
         let task = queues.waiters.task_of(wait.owner.as_ref());
         let first = queues.waiters.standing(task, key, wait.owner.as_ref());
-        let end = Position::end(wait.upgrade);
+        let end = queues.waiters.nodes.end(wait.rank);
         Self {
             queues,
             wait,
@@ -63,9 +71,10 @@ impl<'a> Asking<'a> {
             task,
             position: match first {
                 NIL => end,
-                first => queues.waiters.node(first).position().min(end),
+                first => queues.waiters.position(first).min(end),
             },
             stands: first != NIL,
+            slot: first,
         }
     }
 
@@ -143,8 +152,8 @@ impl<'a> Asking<'a> {
 
     pub(super) fn writer_ahead_of(&self, key: u32, position: Position) -> Option<Position> {
         let waiters = &self.queues.waiters;
-        let queued = waiters.last_flagged_before(self.line(key), position, WRITES);
-        let queued = (queued != NIL).then(|| waiters.node(queued).position());
+        let queued = waiters.last_flagged_before(self.line(key), position, EXCLUSIVE);
+        let queued = (queued != NIL).then(|| waiters.position(queued));
         let is_own =
             self.wait.terms.mode() == Mode::Write && self.position < position && key == self.key;
         queued.max(is_own.then_some(self.position))
@@ -182,7 +191,7 @@ impl<'a> Asking<'a> {
         if own.is_some_and(waits) {
             return true;
         }
-        while at != NIL && waiters.node(at).position() <= position && !budget.is_spent() {
+        while at != NIL && waiters.position(at) <= position && !budget.is_spent() {
             budget.look(1);
             let waiter = &waiters.node(at).waiter;
             // The reader itself waits for the end of a grace alone.

@@ -40,7 +40,7 @@ impl<'a> Blocked<'a> {
             may_read: VecDeque::new(),
             budget: Budget::back(),
         };
-        if asking.key != NIL && asking.position < Position::end(false) {
+        if asking.key != NIL && asking.position < Position::END {
             blocked.cover(asking.key, asking.position.behind());
         }
         blocked.find_behind(asking.task, asking.wait.owner.as_ref());
@@ -92,7 +92,7 @@ impl<'a> Blocked<'a> {
             self.budget.look(1);
             let key = waiters.node(at).key;
             let first = waiters.foremost(task, key);
-            self.cover(key, waiters.node(first).position().behind());
+            self.cover(key, waiters.position(first).behind());
             at = waiters.key_from(task, key + 1);
         }
         self.may_read.push_back(owner);
@@ -119,13 +119,13 @@ impl<'a> Blocked<'a> {
     /// All who stand at `key` from the position on are blocked.
     fn cover(&mut self, key: u32, from: Position) {
         let to = self.covered.get(&key).copied();
-        let to = to.unwrap_or(Position::end(false));
+        let to = to.unwrap_or(Position::END);
         if from >= to {
             return;
         }
         let waiters = &self.asking.queues.waiters;
         let mut at = waiters.line_from(self.asking.line(key), from);
-        while at != NIL && waiters.node(at).position() < to {
+        while at != NIL && waiters.position(at) < to {
             if self.budget.is_spent() {
                 return;
             }

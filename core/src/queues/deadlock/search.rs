@@ -4,7 +4,7 @@ mod reach;
 
 use std::collections::VecDeque;
 
-use super::super::waiters::{Position, WRITES};
+use super::super::waiters::{EXCLUSIVE, Position};
 use super::asking::Asking;
 use super::blocked::Blocked;
 use super::budget::{Budget, MOST_TASKS};
@@ -29,8 +29,10 @@ pub(super) const START: u32 = NIL;
 /// Task `from` waits for others at `key`.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    from: u32,
-    key: u32,
+    pub(super) from: u32,
+    pub(super) key: u32,
+    /// The slot of the request that waits there, [`NIL`] for one that is about to.
+    pub(super) slot: u32,
 }
 
 /// A task that is waited for.
@@ -55,12 +57,17 @@ pub(super) enum Exits {
 pub(super) struct Walker<'a> {
     pub(super) task: u32,
     pub(super) owner: OwnerRef<'a>,
+    /// The slot of its request, [`NIL`] if it stands nowhere yet.
+    pub(super) slot: u32,
 }
 
 impl Walker<'_> {
     fn step(self, key: u32) -> Step {
-        let from = self.task;
-        Step { from, key }
+        Step {
+            from: self.task,
+            key,
+            slot: self.slot,
+        }
     }
 }
 
@@ -176,13 +183,14 @@ impl<'a> Search<'a> {
         self.budget.look(1);
         let waiters = &self.asking.queues.waiters;
         let node = waiters.node(slot);
-        let writes = waiters.has(slot, WRITES);
+        let writes = waiters.has(slot, EXCLUSIVE);
         let mode = if writes { Mode::Write } else { Mode::Read };
         let walker = Walker {
             task: from,
             owner: node.waiter.owner.as_ref(),
+            slot,
         };
-        self.walk(walker, node.key, mode, node.position());
+        self.walk(walker, node.key, mode, waiters.position(slot));
     }
 
     /// Reaches whom `walker` waits for with a request for `mode` at `position`.
@@ -260,19 +268,25 @@ impl<'a> Search<'a> {
         self.pending.push_back((task, Exits::Except(step.key)));
     }
 
-    /// The keys of the cycle, from the wait's own round to it.
-    pub(super) fn path(&self) -> Option<Vec<KeyId>> {
+    /// The steps of the cycle, from the asking task round to it, each with the task that it leads to.
+    pub(super) fn steps(&self) -> Option<Vec<(Step, u32)>> {
         let mut step = self.closed?;
-        let mut keys = vec![step.key];
+        let mut steps = vec![(step, START)];
         while step.from != START {
-            let reached = self.reached.get(&step.from)?;
+            let (reached, to) = (self.reached.get(&step.from)?, step.from);
             step = match reached.second {
                 Some(second) if reached.first.key == step.key => second,
                 _ => reached.first,
             };
-            keys.push(step.key);
+            steps.push((step, to));
         }
-        keys.reverse();
+        steps.reverse();
+        Some(steps)
+    }
+
+    /// The keys of the cycle, from the wait's own round to it.
+    pub(super) fn path(&self, steps: &[(Step, u32)]) -> Vec<KeyId> {
+        let mut keys: Vec<_> = steps.iter().map(|(step, _)| step.key).collect();
         if let Some(own) = keys.iter().position(|key| *key == self.asking.key) {
             keys.rotate_left(own);
         }
@@ -282,6 +296,6 @@ impl<'a> Search<'a> {
             key if key == self.asking.key => self.asking.wait.key.clone(),
             key => self.asking.queues.keys.node(key).id.clone(),
         };
-        Some(keys.into_iter().map(id).collect())
+        keys.into_iter().map(id).collect()
     }
 }

@@ -1,10 +1,11 @@
 //! A waiter in its slot, and the orders that it is linked into.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
 use super::super::waiter::{Waiter, WaiterId};
-use super::position::Position;
+use super::position::{Class, Position, Rank};
 use crate::owner::OwnerRef;
 use crate::slab::Slab;
 use crate::table::Chained;
@@ -20,13 +21,17 @@ pub(crate) const WRITES: Flags = 1;
 pub(crate) const SEVERAL_KEYS: Flags = 2;
 /// The first request of an owner in the line, which has a limit. (Later ones never wait for theirs: the owner holds by then.)
 pub(crate) const LIMITED: Flags = 4;
+/// A request that takes several keys at once, of which this is one. (Its owner has no other request here.)
+pub(crate) const MEMBER: Flags = 8;
+/// Whatever asks for write.
+pub(crate) const EXCLUSIVE: Flags = WRITES | MEMBER;
 
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) waiter: Waiter,
     /// The slot of its key.
     pub(crate) key: u32,
-    pub(crate) upgrade: bool,
+    pub(super) class: Class,
     pub(super) flags: Flags,
     /// Those of all below it in the line's tree.
     pub(super) flags_below: Flags,
@@ -42,8 +47,13 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn position(&self) -> Position {
-        Position::of(self.upgrade, self.waiter.id)
+    pub(crate) fn is_upgrade(&self) -> bool {
+        self.class == Class::Upgrade
+    }
+
+    /// It is part of a request that takes several keys at once.
+    pub(crate) fn is_member(&self) -> bool {
+        self.waiter.terms.sharing.keys().is_some()
     }
 }
 
@@ -60,6 +70,26 @@ pub(super) enum Id {}
 pub(crate) struct Nodes {
     pub(super) slab: Slab<Node>,
     hasher: RandomState,
+    moved: Moved,
+}
+
+/// The order of the requests that were moved to the head of their queues: the same in all queues of a request.
+#[derive(Debug)]
+struct Moved {
+    order: BTreeMap<WaiterId, u64>,
+    first: u64,
+    last: u64,
+}
+
+impl Default for Moved {
+    fn default() -> Self {
+        let middle = u64::MAX / 2;
+        Self {
+            order: BTreeMap::new(),
+            first: middle,
+            last: middle,
+        }
+    }
 }
 
 pub(super) fn hash_of(id: WaiterId) -> u64 {
@@ -68,13 +98,58 @@ pub(super) fn hash_of(id: WaiterId) -> u64 {
 }
 
 impl Nodes {
+    /// Where the waiter in `slot` stands in its line.
+    pub(crate) fn position(&self, slot: u32) -> Position {
+        let Node { class, waiter, .. } = &self.slab[slot];
+        let order = match class {
+            Class::Moved => self.moved.order.get(&waiter.id).copied(),
+            Class::Upgrade | Class::Regular => None,
+        };
+        Position::of(*class, order.unwrap_or(waiter.id.0))
+    }
+
+    /// Where a request of that rank would stand if it came now.
+    pub(crate) fn end(&self, rank: Rank) -> Position {
+        match rank {
+            Rank::Upgrade => Position::of(Class::Upgrade, u64::MAX),
+            Rank::Foremost => Position::of(Class::Moved, self.moved.first - 1),
+            Rank::Head => Position::of(Class::Moved, self.moved.last + 1),
+            Rank::Line => Position::END,
+        }
+    }
+
+    /// The class of a waiter of that rank. One at the head of its queue gets its order there.
+    pub(super) fn class_of(&mut self, rank: Rank, id: WaiterId) -> Class {
+        let order = match rank {
+            Rank::Upgrade => return Class::Upgrade,
+            Rank::Line => return Class::Regular,
+            Rank::Foremost => {
+                self.moved.first -= 1;
+                self.moved.first
+            }
+            Rank::Head => {
+                self.moved.last += 1;
+                self.moved.last
+            }
+        };
+        self.moved.order.insert(id, order);
+        Class::Moved
+    }
+
+    /// The waiter has left all its lines.
+    pub(super) fn forget_order(&mut self, id: WaiterId) {
+        if !self.moved.order.is_empty() {
+            self.moved.order.remove(&id);
+        }
+    }
+
     pub(crate) fn hash_task(&self, owner: OwnerRef<'_>) -> u64 {
         self.hasher.hash_one(&*owner.task())
     }
 
     /// The one of two that stands further ahead; one of them may be none.
     pub(super) fn foremost(&self, one: u32, other: u32) -> u32 {
-        if other == NIL || one != NIL && self.slab[one].position() < self.slab[other].position() {
+        if other == NIL || one != NIL && self.position(one) < self.position(other) {
             one
         } else {
             other
@@ -92,7 +167,7 @@ impl Forest<Line> for Nodes {
     }
 
     fn order(&self, one: u32, other: u32) -> Ordering {
-        self.slab[one].position().cmp(&self.slab[other].position())
+        self.position(one).cmp(&self.position(other))
     }
 
     fn refresh(&mut self, slot: u32) -> bool {
@@ -117,10 +192,10 @@ impl Forest<Task> for Nodes {
     }
 
     fn order(&self, one: u32, other: u32) -> Ordering {
-        let (one, other) = (&self.slab[one], &self.slab[other]);
-        let by_key = one.key.cmp(&other.key);
-        let by_owner = by_key.then_with(|| one.waiter.owner.cmp(&other.waiter.owner));
-        by_owner.then_with(|| one.position().cmp(&other.position()))
+        let (node, with) = (&self.slab[one], &self.slab[other]);
+        let by_key = node.key.cmp(&with.key);
+        let by_owner = by_key.then_with(|| node.waiter.owner.cmp(&with.waiter.owner));
+        by_owner.then_with(|| self.position(one).cmp(&self.position(other)))
     }
 
     fn refresh(&mut self, slot: u32) -> bool {

@@ -1,53 +1,89 @@
 //! Where a waiter stands in its line.
 
 use super::super::WaiterId;
+use crate::request::Busy;
 
-/// Where a waiter stands in its line: lower is further ahead. Upgrades stand ahead of the others.
+/// Where a request joins its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// Ahead of all others, behind earlier upgrades.
+    Upgrade,
+    /// Ahead of all but upgrades.
+    Foremost,
+    /// At the head: behind upgrades, and behind the requests that were moved there before.
+    Head,
+    /// Behind all.
+    Line,
+}
+
+impl From<Busy> for Rank {
+    /// That of a request that has to wait for this reason.
+    fn from(busy: Busy) -> Self {
+        match busy {
+            Busy::Upgrade => Self::Upgrade,
+            Busy::Held => Self::Line,
+        }
+    }
+}
+
+/// The parts of a line, from its head on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Upgrade,
+    /// Moved to the head, to end a cycle through a place behind a request for several keys.
+    Moved,
+    Regular,
+}
+
+/// Where a waiter stands in its line: lower is further ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
-    behind_upgrades: bool,
-    id: WaiterId,
+    class: Class,
+    /// The waiter's id, or when it was moved.
+    order: u64,
 }
 
 impl Position {
     /// Ahead of all.
     pub(crate) const FIRST: Self = Self {
-        behind_upgrades: false,
-        id: WaiterId(0),
+        class: Class::Upgrade,
+        order: 0,
     };
 
     /// Behind all upgrades and ahead of all others.
     pub(crate) const LINE: Self = Self {
-        behind_upgrades: true,
-        id: WaiterId(0),
+        class: Class::Moved,
+        order: 0,
     };
 
-    /// Behind all upgrades, or behind all.
-    pub(crate) const fn end(upgrade: bool) -> Self {
-        Self {
-            behind_upgrades: !upgrade,
-            id: WaiterId(u64::MAX),
-        }
+    /// Behind all that were moved to the head, and ahead of the others.
+    pub(crate) const REGULAR: Self = Self {
+        class: Class::Regular,
+        order: 0,
+    };
+
+    /// Behind all.
+    pub(crate) const END: Self = Self {
+        class: Class::Regular,
+        order: u64::MAX,
+    };
+
+    pub(super) const fn of(class: Class, order: u64) -> Self {
+        Self { class, order }
     }
 
-    pub(crate) const fn of(upgrade: bool, id: WaiterId) -> Self {
-        Self {
-            behind_upgrades: !upgrade,
-            id,
-        }
+    pub(crate) const fn of_upgrade(id: WaiterId) -> Self {
+        Self::of(Class::Upgrade, id.0)
     }
 
     pub(crate) fn is_upgrade(self) -> bool {
-        !self.behind_upgrades
+        self.class == Class::Upgrade
     }
 
     /// Right behind this one.
     pub(crate) fn behind(self) -> Self {
-        match self.id.0.checked_add(1) {
-            Some(id) => Self {
-                id: WaiterId(id),
-                ..self
-            },
+        match self.order.checked_add(1) {
+            Some(order) => Self { order, ..self },
             None => Self::LINE,
         }
     }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::Waiters;
-use super::node::{Flags, LIMITED, Line, SEVERAL_KEYS, Task, WRITES};
+use super::node::{Flags, LIMITED, Line, MEMBER, SEVERAL_KEYS, Task, WRITES};
 use super::position::Position;
 use crate::owner::OwnerRef;
 use crate::tree::{self, NIL};
@@ -55,7 +55,7 @@ impl Waiters {
             let node = self.node(slot);
             let by_key = node.key.cmp(&key);
             let by_owner = by_key.then_with(|| node.waiter.owner.as_ref().cmp(&owner));
-            by_owner.then_with(|| node.position().cmp(&position)) != Ordering::Less
+            by_owner.then_with(|| self.position(slot).cmp(&position)) != Ordering::Less
         });
         if found != NIL && self.is_request_of(found, key, owner) {
             found
@@ -188,10 +188,13 @@ impl Waiters {
     fn mark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>, waited_at_several: bool) {
         let first = self.standing(task, key, owner);
         if first != NIL {
-            let writes = self.asks_for_write(first, key, owner);
-            let limited = self.node(first).waiter.terms.sharing.limit().is_some();
+            let sharing = self.node(first).waiter.terms.sharing;
+            let is_member = sharing.keys().is_some();
+            let writes = !is_member && self.asks_for_write(first, key, owner);
             let flag = |is: bool, flag: Flags| if is { flag } else { 0 };
-            self.set_flags(first, flag(writes, WRITES) | flag(limited, LIMITED));
+            let limited = flag(sharing.limit().is_some(), LIMITED);
+            let member = flag(is_member, MEMBER);
+            self.set_flags(first, flag(writes, WRITES) | limited | member);
         }
         let waits_at_several = self.waits_at_several(task);
         if waits_at_several == waited_at_several {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use mortise_core::{
-    Db, Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request,
-    Terms, TokenClock, Turn, Wait, Waiter,
+    Db, Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank,
+    Request, Terms, TokenClock, Turn, Wait, Waiter,
 };
 
 /// How many wait. Unoptimized, a tenth tells as much.
@@ -93,7 +93,7 @@ impl Crowd {
             since: NOW,
             until: Instant::NEVER,
         };
-        self.queues.push(wait.key.as_ref(), waiter, wait.upgrade);
+        self.queues.push(wait.key.as_ref(), waiter, wait.rank);
         self.queues.observe(wait.key.as_ref(), self.held(&wait.key));
     }
 
@@ -117,7 +117,7 @@ fn wait(key: KeyId, owner: Owner, mode: Mode) -> Wait {
         key,
         owner,
         terms: terms(mode),
-        upgrade: false,
+        rank: Rank::Line,
     }
 }
 

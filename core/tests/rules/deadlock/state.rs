@@ -7,8 +7,8 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use mortise_core::{
-    Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Sharing, Stake, Terms,
-    Token, Touched, Wait as CoreWait, Waiter, WaiterId,
+    Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Rank, Sharing, Stake,
+    Terms, Token, Touched, Wait as CoreWait, Waiter, WaiterId,
 };
 
 use super::graph::{Ask, Scene, Wait, check_answer};
@@ -352,7 +352,7 @@ impl World {
             key: key_id(key),
             owner: owner(asker),
             terms: terms(how),
-            upgrade: ask.upgrade,
+            rank: rank(ask.upgrade),
         };
         let keys = self.server.find_cycle(&core);
         check_answer(&self.scenes, wait, keys.as_deref());
@@ -404,6 +404,13 @@ fn push_to(
         until: Instant::NEVER,
     };
     let id = waiter.id;
-    queues.push(key.as_ref(), waiter, upgrade);
+    queues.push(key.as_ref(), waiter, rank(upgrade));
     id
+}
+
+fn rank(upgrade: bool) -> Rank {
+    match upgrade {
+        true => Rank::Upgrade,
+        false => Rank::Line,
+    }
 }

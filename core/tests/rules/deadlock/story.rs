@@ -66,7 +66,7 @@ impl Story {
     }
 
     pub(crate) fn leaves(&mut self, id: WaiterId) -> Vec<Decided> {
-        let (key, _) = self.server.queues.remove(id).expect("it waits");
+        let key = self.server.queues.remove(id).expect("it waits").key;
         let key = key_number(&key);
         self.server.settle(key, false).decided
     }

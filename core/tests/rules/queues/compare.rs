@@ -74,7 +74,10 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
 /// owner that holds already is decided ahead of others.
 pub(crate) fn nobody_was_overtaken(queue: &[u64], decided: &[Decided]) {
     let mut left = queue.to_vec();
-    for Decided { waiter, verdict } in decided {
+    for Decided {
+        waiter, verdict, ..
+    } in decided
+    {
         if let Verdict::Granted {
             grant: Grant::New(_),
             before,

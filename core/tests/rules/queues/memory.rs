@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 
 use mortise_core::{
-    Db, Instant, KeyRef, Lease, Lock, Mode, Owner, OwnerRef, Queues, Request, Terms, TokenClock,
-    Turn, Waiter,
+    Db, Instant, KeyRef, Lease, Lock, Mode, Owner, OwnerRef, Queues, Rank, Request, Terms,
+    TokenClock, Turn, Waiter,
 };
 
 const CROWD: usize = 20_000;
@@ -32,7 +32,7 @@ fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) 
         since: NOW,
         until: limit.unwrap_or(Instant::NEVER),
     };
-    queues.push(key_of(key), waiter, false);
+    queues.push(key_of(key), waiter, Rank::Line);
 }
 
 fn key_of(name: &str) -> KeyRef<'_> {

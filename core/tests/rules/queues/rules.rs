@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, Db, How, Instant, KeyId, KeyRef, Lease, Lock, Micros, Mode, Queues, SlotKey,
-    SlotSet, Terms, Token, TokenClock, Turn, Verdict, Waiter, WaiterId, slot_of,
+    AcquireError, Db, How, Instant, KeyId, KeyRef, Lease, Lock, Micros, Mode, Queues, Rank,
+    SlotKey, SlotSet, Terms, Token, TokenClock, Turn, Verdict, Waiter, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
@@ -225,7 +225,7 @@ fn the_last_database_costs_no_more_than_the_first() {
         until: Instant::NEVER,
     };
     let id = waiter.id;
-    queues.push(key.as_ref(), waiter, false);
+    queues.push(key.as_ref(), waiter, Rank::Line);
     assert!(queues.get(key.as_ref()).is_some());
     let (found, _) = queues.waiter(id).expect("it waits");
     assert_eq!(*found, key);
@@ -265,7 +265,7 @@ fn a_walk_over_the_keys_goes_on_behind_what_it_has_seen() {
             db: Db(number % 2),
             name: name.as_bytes(),
         };
-        queues.push(key, waiter, false);
+        queues.push(key, waiter, Rank::Line);
     }
     let mut seen = 0;
     let mut last: Option<SlotKey> = None;

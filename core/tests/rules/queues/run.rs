@@ -345,7 +345,8 @@ impl Run {
     /// A waiter leaves with an answer of its own, and its key is settled.
     fn take_out(&mut self, id: u64) {
         assert!(self.decided.insert(id), "decided twice");
-        let (key_id, waiter) = self.server.queues.remove(WaiterId(id)).expect("it waits");
+        let removed = self.server.queues.remove(WaiterId(id)).expect("it waits");
+        let (key_id, waiter) = (removed.key, removed.waiter);
         let key = key_number(&key_id);
         let expected = self.model.remove(key, id).expect("the model has it");
         compare::waiter(&waiter, &expected);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use mortise_core::{
     AcquireError, Busy, Count, Db, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
-    Mode, Owner, OwnerRef, Pass, PassError, Passed, Queues, Release, ReleaseError, Released,
+    Mode, Owner, OwnerRef, Pass, PassError, Passed, Queues, Rank, Release, ReleaseError, Released,
     Request, Settled, Sharing, Terms, Token, TokenClock, Touched, Turn, Verdict, Wait, Waiter,
     WaiterId,
 };
@@ -182,7 +182,7 @@ impl Server {
             key: id.clone(),
             owner: asker.clone(),
             terms: request.terms,
-            upgrade: busy == Busy::Upgrade,
+            rank: busy.into(),
         };
         let cycle = match self.find_cycle(&wait) {
             Some(keys) if !self.ignore_cycles => return Answer::Deadlock(keys),
@@ -196,12 +196,12 @@ impl Server {
             until: limit.unwrap_or(Instant::NEVER),
         };
         let waiter_id = waiter.id;
-        self.queues.push(id.as_ref(), waiter, wait.upgrade);
+        self.queues.push(id.as_ref(), waiter, wait.rank);
         let held = self.locks.get(&key).map(Lock::observe);
         self.queues.observe(id.as_ref(), held.unwrap_or_default());
         Answer::Waits {
             id: waiter_id,
-            upgrade: wait.upgrade,
+            upgrade: wait.rank == Rank::Upgrade,
             cycle,
         }
     }
@@ -259,7 +259,7 @@ impl Server {
             key: key.clone(),
             owner: waiter.owner.clone(),
             terms: waiter.terms,
-            upgrade: true,
+            rank: Rank::Upgrade,
         })
     }
 

@@ -28,7 +28,7 @@ impl Search<'_> {
             Some(self.asking.position)
         } else {
             let first = waiters.foremost(self.asking.task, step.key);
-            (first != NIL && self.target == Target::Task).then(|| waiters.node(first).position())
+            (first != NIL && self.target == Target::Task).then(|| waiters.position(first))
         };
         if first.is_some_and(|position| (from..to).contains(&position)) {
             self.closed = Some(step);
@@ -47,7 +47,7 @@ impl Search<'_> {
         let waiters = &self.asking.queues.waiters;
         // The last one first: the others' walks are mostly part of its.
         let mut at = waiters.last_flagged_before(self.asking.line(step.key), to, SEVERAL_KEYS);
-        while at != NIL && waiters.node(at).position() >= from && !self.is_done_here() {
+        while at != NIL && waiters.position(at) >= from && !self.is_done_here() {
             self.budget.look(1);
             self.reach(waiters.task_at(at), step);
             at = waiters.previous_flagged(at, SEVERAL_KEYS);
@@ -65,7 +65,7 @@ impl Search<'_> {
             let first = waiters.foremost(task, step.key);
             if first != NIL
                 && waiters.has(first, SEVERAL_KEYS)
-                && (from..to).contains(&waiters.node(first).position())
+                && (from..to).contains(&waiters.position(first))
             {
                 self.reach(task, step);
             }
@@ -124,7 +124,7 @@ impl Search<'_> {
         let waiters = &self.asking.queues.waiters;
         let first = waiters.standing(task, step.key, holder);
         // Once: two upgrades that wait for each other would go on for ever.
-        if first != NIL && waiters.node(first).upgrade && self.upgrades.insert(first) {
+        if first != NIL && waiters.node(first).is_upgrade() && self.upgrades.insert(first) {
             self.pending.push_back((task, Exits::Upgrade(first)));
         }
     }
@@ -216,7 +216,7 @@ impl Search<'_> {
     fn reach_upgrades(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
         let waiters = &self.asking.queues.waiters;
         let mut at = waiters.line_from(self.asking.line(key), Position::FIRST);
-        while at != NIL && waiters.node(at).upgrade && !self.is_over() {
+        while at != NIL && waiters.node(at).is_upgrade() && !self.is_over() {
             self.budget.look(FIND_READER);
             let owner = waiters.node(at).waiter.owner.as_ref();
             if readers.holds(owner, self.asking.now) {
