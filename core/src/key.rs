@@ -41,6 +41,11 @@ impl KeyList {
     pub fn as_slice(&self) -> &[KeyId] {
         &self.0
     }
+
+    /// The other list names the same keys, in whatever order. None is named twice.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().all(|key| other.0.contains(key))
+    }
 }
 
 impl KeyRef<'_> {

@@ -6,19 +6,18 @@
 //! Every change goes through [`Live`], which ignores holds whose lease is over. [`Lock::at`] drops a few of them first. If more
 //! have ended together, which only readers can, the rest stay for later, and no rule below sees them.
 
+mod release;
+
 use crate::admission::{self, Growth, Holders, Turn};
 use crate::hold::Store;
 use crate::lock::Lock;
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
-use crate::request::{
-    AcquireError, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released, Request,
-    Revoked, Terms,
-};
+use crate::request::{AcquireError, Grant, Pass, PassError, Passed, Request, Revoked, Terms};
 use crate::stake::{Stake, Touched};
 use crate::token::{TokenClock, TokenTooHigh};
-use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
+use crate::types::{Count, Instant, Lease, Micros, Token};
 
 /// How many holds whose lease is over are dropped at once.
 const FEW: usize = 64;
@@ -219,20 +218,6 @@ impl Live<'_> {
         stake
     }
 
-    /// Lowers a hold's counts, or ends the hold.
-    ///
-    /// # Errors
-    /// [`ReleaseError`]; nothing has changed.
-    pub fn release(&mut self, release: &Release<'_>) -> Result<Released, ReleaseError> {
-        let released = self.alter(release.owner, |stake| {
-            if !stake.has_token(release.token) {
-                return Err(ReleaseError::NotHeld);
-            }
-            take_away(stake, release.how)
-        });
-        released.unwrap_or(Err(ReleaseError::NotHeld))
-    }
-
     /// Sets the lease to max(what is left, `lease`). Returns the stake after it; `None` if the
     /// owner holds nothing here, or not with `token`, or if its hold is revoked.
     pub fn renew(
@@ -384,39 +369,5 @@ fn grow(
         Grant::Upgrade(stake.token)
     } else {
         Grant::Reentry(stake.token)
-    })
-}
-
-fn take_away(stake: &mut Stake, how: How) -> Result<Released, ReleaseError> {
-    let (mode, target) = match how {
-        How::All => {
-            stake.clear();
-            return Ok(Released {
-                left: 0,
-                changed: true,
-                since: stake.since,
-            });
-        }
-        How::One(mode) => (mode, None),
-        How::LeaveAt(count, mode) => (mode, Some(count)),
-    };
-    let mode = match mode {
-        Some(mode) => mode,
-        None if stake.write > 0 && stake.read > 0 => return Err(ReleaseError::ModeNotNamed),
-        None if stake.write > 0 => Mode::Write,
-        None => Mode::Read,
-    };
-    let count = stake.count_mut(mode);
-    if *count == 0 {
-        return Err(ReleaseError::NotHeld);
-    }
-    let target = target.unwrap_or(*count - 1).min(*count);
-    let changed = target != *count;
-    *count = target;
-    stake.touched = stake.touched.again(None);
-    Ok(Released {
-        left: stake.total(),
-        changed,
-        since: stake.since,
     })
 }

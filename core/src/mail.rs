@@ -12,24 +12,25 @@
 mod leaving;
 mod letter;
 mod mailbox;
+mod withdrawal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use letter::{
     BoxId, Delivered, Leaving, Letter, NotYours, Numbered, Outcome, Posted, UndeliveredLetter,
-    Undo, age,
+    Undo, Withdrawn, age,
 };
 
 use letter::undelivered;
 use mailbox::{Crowd, Leftover, Mailbox, Place, Stored};
 
 use crate::homes::Homes;
-use crate::key::{Db, KeyId};
+use crate::key::Db;
 use crate::map::Map;
-use crate::owner::{Owner, OwnerRef};
+use crate::owner::Owner;
 use crate::queues::WaiterId;
-use crate::types::{Instant, Mode};
+use crate::types::Instant;
 
 /// Every box of a server.
 #[derive(Debug, Default)]
@@ -38,6 +39,9 @@ pub struct Mail {
     boxes: BTreeMap<BoxId, Mailbox>,
     /// The box for the answer of each request. A closed box is among `leaving`.
     requests: BTreeMap<WaiterId, BoxId>,
+    /// Requests for several keys: how many they ask for beyond one.
+    more_keys: BTreeMap<WaiterId, usize>,
+    more_keys_of_all: usize,
     /// Closed boxes whose requests and letters have not all left.
     leaving: BTreeMap<BoxId, Leftover>,
     crowds: Vec<Crowd>,
@@ -75,9 +79,9 @@ impl Mail {
         self.requests.len()
     }
 
-    /// Boxes, letters and requests.
+    /// Boxes, letters and requests. A request for several keys counts once for each.
     pub fn len(&self) -> usize {
-        self.boxes() + self.letters() + self.requests()
+        self.boxes() + self.letters() + self.requests() + self.more_keys_of_all
     }
 
     /// None of them.
@@ -85,7 +89,7 @@ impl Mail {
         self.len() == 0
     }
 
-    /// Letters and requests of one box.
+    /// Letters and requests of one box. A request for several keys counts once for each.
     pub fn box_len(&self, id: BoxId) -> usize {
         self.boxes.get(&id).map_or(0, Mailbox::len)
     }
@@ -113,6 +117,7 @@ impl Mail {
             delivered: 0,
             letters: BTreeMap::new(),
             requests: BTreeSet::new(),
+            more_keys: 0,
         };
         self.names.insert(name, id);
         self.boxes.insert(id, made);
@@ -127,6 +132,23 @@ impl Mail {
             found.requests.insert(waiter);
             self.requests.insert(waiter, id);
         }
+    }
+
+    /// The same for a waiter that asks for so many keys.
+    pub fn expect_several(&mut self, waiter: WaiterId, id: BoxId, keys: usize) {
+        self.expect(waiter, id);
+        let more = keys.saturating_sub(1);
+        if let Some(found) = self.boxes.get_mut(&id) {
+            found.more_keys += more;
+            self.more_keys.insert(waiter, more);
+            self.more_keys_of_all += more;
+        }
+    }
+
+    fn forget_more_keys(&mut self, waiter: WaiterId) -> usize {
+        let more = self.more_keys.remove(&waiter).unwrap_or(0);
+        self.more_keys_of_all -= more;
+        more
     }
 
     /// `waiter` waits by mail.
@@ -150,8 +172,10 @@ impl Mail {
         let Some(id) = self.requests.remove(&waiter) else {
             return false;
         };
+        let more = self.forget_more_keys(waiter);
         if let Some(found) = self.boxes.get_mut(&id) {
             found.requests.remove(&waiter);
+            found.more_keys -= more;
         }
         true
     }
@@ -166,7 +190,7 @@ impl Mail {
             return Posted::Returned(undelivered(letter));
         };
         let stored = Stored::new(letter, &self.homes);
-        self.by_owner.insert(stored.entry(id, number));
+        self.by_owner.extend(stored.entries(id, number));
         found.letters.insert(number, stored);
         self.letters += 1;
         Posted::In(id)
@@ -184,7 +208,9 @@ impl Mail {
         let kept = found.letters.split_off(&after.saturating_add(1));
         let forgotten = std::mem::replace(&mut found.letters, kept);
         for (number, letter) in &forgotten {
-            self.by_owner.remove(&letter.entry(id, *number));
+            for entry in letter.entries(id, *number) {
+                self.by_owner.remove(&entry);
+            }
         }
         let next = found.letters.first_key_value();
         let delivered = next.is_some_and(|(next, _)| *next <= found.delivered);
@@ -253,57 +279,6 @@ impl Mail {
         found.is_some_and(|found| found.letters.range(first..).next().is_some())
     }
 
-    /// Takes out the letters for requests of `owner` at the key. True if there was one.
-    pub fn withdraw(&mut self, key: &KeyId, owner: OwnerRef<'_>) -> bool {
-        let granted = self.letters_of(self.lock_at(key), owner);
-        let others = self.letters_of(queue_at(key), owner);
-        let letters = granted.into_iter().chain(others);
-        letters.fold(false, |found, (id, number)| {
-            self.take_out(id, number) || found
-        })
-    }
-
-    /// A request is repeated: takes out the letter that refused or denied it, unless that was delivered.
-    pub fn withdraw_refusal(&mut self, key: &KeyId, owner: OwnerRef<'_>, mode: Mode) {
-        for (id, number) in self.letters_of(queue_at(key), owner) {
-            let Some(found) = self.boxes.get(&id) else {
-                continue;
-            };
-            let stored = found.letters.get(&number);
-            let refusal = stored.is_some_and(|stored| stored.letter.mode == mode);
-            if refusal && number > found.delivered {
-                self.take_out(id, number);
-            }
-        }
-    }
-
-    /// A grant cannot be undone because another undelivered grant has touched its hold. Undoing that one will undo both.
-    /// True if it was found.
-    pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
-        for (id, number) in self.letters_of(self.lock_at(key), owner) {
-            let found = self.boxes.get_mut(&id);
-            let found = found.map(|found| (found.delivered, &mut found.letters));
-            let leaving = self.leaving.get_mut(&id);
-            let leaving = leaving.map(|gone| (gone.delivered, &mut gone.letters));
-            let Some((delivered, letters)) = found.or(leaving) else {
-                continue;
-            };
-            let Some(stored) = letters.get_mut(&number).filter(|_| number > delivered) else {
-                continue;
-            };
-            if let Outcome::Granted { undo: later, .. } = &mut stored.letter.outcome
-                && later
-                    .before
-                    .as_ref()
-                    .is_some_and(|before| before.touched == undo.granted)
-            {
-                later.before.clone_from(&undo.before);
-                return true;
-            }
-        }
-        false
-    }
-
     /// A box that no LOCK.MAIL has named since `asked`, or whose delivered letters are not forgotten since `delivered`.
     pub fn overdue(&self, asked: Instant, delivered: Instant) -> Option<BoxId> {
         let first = |order: &BTreeSet<(Instant, BoxId)>, by: Instant| {
@@ -322,38 +297,6 @@ impl Mail {
         if self.letters > 0 {
             self.homes.swap(one, other);
         }
-    }
-
-    fn lock_at(&self, key: &KeyId) -> Place {
-        Place::Lock(self.homes.home_of(key.db), Rc::clone(&key.name))
-    }
-
-    fn letters_of(&self, place: Place, owner: OwnerRef<'_>) -> Vec<(BoxId, u64)> {
-        if self.by_owner.is_empty() {
-            return Vec::new();
-        }
-        let first = (owner.to_owner(), place, BoxId(0), 0);
-        let found = self.by_owner.range(&first..);
-        let same = found.take_while(|(owner, place, _, _)| *owner == first.0 && *place == first.1);
-        same.map(|(_, _, id, number)| (*id, *number)).collect()
-    }
-
-    /// Of a box that is open. A closed one loses its letters on its own.
-    fn take_out(&mut self, id: BoxId, number: u64) -> bool {
-        let Some(found) = self.boxes.get_mut(&id) else {
-            return false;
-        };
-        let letter = found.letters.remove(&number);
-        let next = found.letters.first_key_value();
-        let none_delivered = next.is_none_or(|(next, _)| *next > found.delivered);
-        if let Some(letter) = letter {
-            self.by_owner.remove(&letter.entry(id, number));
-            self.count_out(1);
-        }
-        if none_delivered {
-            self.set_delivered_since(id, None);
-        }
-        true
     }
 
     /// So many letters have gone.
@@ -375,8 +318,4 @@ impl Mail {
             self.by_delivered.insert((delivered_since, id));
         }
     }
-}
-
-fn queue_at(key: &KeyId) -> Place {
-    Place::Queue(key.db, Rc::clone(&key.name))
 }

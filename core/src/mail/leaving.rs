@@ -74,7 +74,9 @@ impl Mail {
         stored: Stored,
         delivered: bool,
     ) -> Leaving {
-        self.by_owner.remove(&stored.entry(id, number));
+        for entry in stored.entries(id, number) {
+            self.by_owner.remove(&entry);
+        }
         let letter = stored.into_letter(&self.homes);
         let undelivered = (!delivered).then(|| undelivered(letter)).flatten();
         self.count_out(1);
@@ -87,6 +89,7 @@ impl Mail {
             return Leaving::Letter;
         }
         self.requests.remove(&waiter);
+        self.forget_more_keys(waiter);
         Leaving::Request(waiter)
     }
 

@@ -1,6 +1,6 @@
 //! Letters, and what they are about.
 
-use crate::key::{Db, KeyId};
+use crate::key::{Db, KeyId, KeyList};
 use crate::owner::Owner;
 use crate::queues::{Decided, Verdict, Waiter, WaiterId};
 use crate::request::AcquireError;
@@ -74,8 +74,10 @@ pub struct Undo {
 /// A grant whose letter was never delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndeliveredLetter {
-    /// Where.
+    /// Where; the first key, if they are several.
     pub key: KeyId,
+    /// All keys of the grant, if they are several, as they were named.
+    pub keys: Option<KeyList>,
     /// Whose.
     pub owner: Owner,
     /// How to give it back.
@@ -85,8 +87,10 @@ pub struct UndeliveredLetter {
 /// An answer that is delivered again until it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// The key that was asked for, in the database where it was then.
+    /// The key that was asked for, in the database where it was then; the first key, if they are several.
     pub key: KeyId,
+    /// All keys that were asked for, if they are several.
+    pub keys: Option<KeyList>,
     /// Who asked.
     pub owner: Owner,
     /// For what.
@@ -96,10 +100,11 @@ pub struct Letter {
 }
 
 impl Letter {
-    /// The answer to a waiter of `key`.
-    pub fn of(key: KeyId, waiter: &Waiter, outcome: Outcome) -> Letter {
+    /// The answer to a waiter of `key`, or of `keys`.
+    pub fn of(key: KeyId, keys: Option<KeyList>, waiter: &Waiter, outcome: Outcome) -> Letter {
         Letter {
             key,
+            keys,
             owner: waiter.owner.clone(),
             mode: waiter.terms.mode(),
             outcome,
@@ -135,6 +140,15 @@ pub enum Posted {
     NotByMail(Letter),
 }
 
+/// What LEAVE took out of boxes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// There was a letter.
+    pub any: bool,
+    /// Grants of several keys whose letter was never delivered: to be given back at the other keys, too.
+    pub grants: Vec<UndeliveredLetter>,
+}
+
 /// What leaves with a closed box.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Leaving {
@@ -161,6 +175,7 @@ pub(super) fn undelivered(letter: Letter) -> Option<UndeliveredLetter> {
     match letter.outcome {
         Outcome::Granted { undo, .. } => Some(UndeliveredLetter {
             key: letter.key,
+            keys: letter.keys,
             owner: letter.owner,
             undo,
         }),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::letter::{BoxId, Letter, Outcome};
 use crate::homes::{Home, Homes};
-use crate::key::{Db, KeyId};
+use crate::key::{Db, KeyId, KeyList};
 use crate::map::Map;
 use crate::owner::Owner;
 use crate::queues::WaiterId;
@@ -23,11 +23,13 @@ pub(super) struct Mailbox {
     pub(super) delivered: u64,
     pub(super) letters: BTreeMap<u64, Stored>,
     pub(super) requests: BTreeSet<WaiterId>,
+    /// How many keys its requests ask for beyond one each.
+    pub(super) more_keys: usize,
 }
 
 impl Mailbox {
     pub(super) fn len(&self) -> usize {
-        self.requests.len() + self.letters.len()
+        self.requests.len() + self.more_keys + self.letters.len()
     }
 }
 
@@ -74,9 +76,18 @@ impl Stored {
         Self { place, letter }
     }
 
-    /// Where it is found by its owner.
-    pub(super) fn entry(&self, id: BoxId, number: u64) -> (Owner, Place, BoxId, u64) {
-        (self.letter.owner.clone(), self.place.clone(), id, number)
+    /// Where it is found by its owner: at each of its keys.
+    pub(super) fn entries(
+        &self,
+        id: BoxId,
+        number: u64,
+    ) -> impl Iterator<Item = (Owner, Place, BoxId, u64)> {
+        let key = std::slice::from_ref(&self.letter.key);
+        let keys = self.letter.keys.as_ref().map_or(key, KeyList::as_slice);
+        keys.iter().map(move |key| {
+            let place = self.place.with_name(Rc::clone(&key.name));
+            (self.letter.owner.clone(), place, id, number)
+        })
     }
 
     /// The letter, with the database where its lock is now.
@@ -88,6 +99,13 @@ impl Stored {
 }
 
 impl Place {
+    fn with_name(&self, name: Rc<[u8]>) -> Self {
+        match self {
+            Self::Queue(db, _) => Self::Queue(*db, name),
+            Self::Lock(home, _) => Self::Lock(*home, name),
+        }
+    }
+
     pub(super) fn db(&self, homes: &Homes) -> Db {
         match self {
             Self::Queue(db, _) => *db,

@@ -11,17 +11,19 @@
 //! One call makes a bounded number of decisions. It notes at the key where it stopped, and the next call goes on
 //! from there before it admits anybody else.
 
+mod holders;
+
 use std::ops::ControlFlow;
 
 use super::keys::{HoldersToRecheck, Unsettled};
 use super::waiter::{Decided, Removed, Settled, Verdict, Waiter};
-use super::waiters::{Position, Rank};
+use super::waiters::Position;
 use super::{Queues, WaiterId};
 use crate::admission::Turn;
 use crate::key::KeyRef;
 use crate::live::Live;
 use crate::lock::Lock;
-use crate::owner::{Owner, OwnerRef};
+use crate::owner::OwnerRef;
 use crate::request::{AcquireError, Busy};
 use crate::token::TokenClock;
 use crate::tree::NIL;
@@ -256,21 +258,6 @@ impl Settling<'_> {
         Progress::Continue(())
     }
 
-    /// An owner came to hold, and the last settle has not decided all its requests.
-    fn decide_requests_of_new_holder(
-        &mut self,
-        unsettled: &mut Unsettled,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Progress {
-        match unsettled.own.take() {
-            Some(owner) if live.hold(owner.as_ref()).is_some() => {
-                self.decide_requests_of(owner, unsettled, live, decide)
-            }
-            _ => Progress::Continue(()),
-        }
-    }
-
     /// Decides the head of the queue, again and again, until one has to wait on.
     fn admit_from_head(
         &mut self,
@@ -302,112 +289,6 @@ impl Settling<'_> {
         }
     }
 
-    /// Decides the requests of holders that may have come neither through the queue nor by a command.
-    fn recheck_holders(
-        &mut self,
-        unsettled: &mut Unsettled,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Progress {
-        loop {
-            let last = match std::mem::take(&mut unsettled.holders) {
-                HoldersToRecheck::None => return Progress::Continue(()),
-                HoldersToRecheck::All => None,
-                HoldersToRecheck::Behind(last) => Some(last),
-            };
-            if self.queues.keys.node(self.key).len as usize <= FEW {
-                return self.recheck_few_waiters(unsettled, live, decide);
-            }
-            self.recheck_page(last, unsettled, live, decide)?;
-        }
-    }
-
-    /// Some holders, those behind `last`.
-    fn recheck_page(
-        &mut self,
-        mut last: Option<Owner>,
-        unsettled: &mut Unsettled,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Progress {
-        if self.left == 0 {
-            unsettled.holders = HoldersToRecheck::behind(last);
-            return Progress::Break(BudgetSpent);
-        }
-        // A page costs as much as a decision, so that a crowd of holders takes several calls.
-        self.left -= 1;
-        let page = live.holders_behind(last.as_ref(), FEW);
-        let more = page.len() == FEW;
-        let progress = page.into_iter().try_for_each(|owner| {
-            if live.hold(owner.as_ref()).is_some() {
-                self.decide_requests_of(owner.clone(), unsettled, live, decide)?;
-            }
-            last = Some(owner);
-            Progress::Continue(())
-        });
-        if more || progress.is_break() {
-            unsettled.holders = HoldersToRecheck::behind(last);
-        }
-        progress
-    }
-
-    /// The same where few wait: it goes by the waiters, in their order.
-    fn recheck_few_waiters(
-        &mut self,
-        unsettled: &mut Unsettled,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Progress {
-        let mut at = self.queues.waiters.line_from(self.root(), Position::FIRST);
-        let mut places = Vec::new();
-        while at != NIL {
-            places.push(at);
-            at = self.queues.waiters.next_in_line(at);
-        }
-        for slot in places {
-            let waiter = &self.queues.waiters.node(slot).waiter;
-            if live.hold(waiter.owner.as_ref()).is_none() {
-                continue;
-            }
-            if self.left == 0 {
-                unsettled.holders = HoldersToRecheck::All;
-                return Progress::Break(BudgetSpent);
-            }
-            self.decide_request_of_holder(slot, live, decide);
-        }
-        Progress::Continue(())
-    }
-
-    /// Decides the requests of `owner`, who holds, as if they were asked now.
-    fn decide_requests_of(
-        &mut self,
-        owner: Owner,
-        unsettled: &mut Unsettled,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Progress {
-        let mut from = Position::FIRST;
-        loop {
-            let waiters = &self.queues.waiters;
-            let task = waiters.task_of(owner.as_ref());
-            let slot = waiters.request_from(task, self.key, owner.as_ref(), from);
-            if slot == NIL {
-                return Progress::Continue(());
-            }
-            if self.left == 0 {
-                unsettled.own = Some(owner);
-                return Progress::Break(BudgetSpent);
-            }
-            let position = waiters.position(slot);
-            from = position.behind();
-            let outcome = self.decide_request_of_holder(slot, live, decide);
-            if matches!(outcome, Outcome::WaitsOn) && position.is_upgrade() {
-                // So do all its upgrades.
-                from = Position::LINE;
-            }
-        }
-    }
-
     /// The head is one of several that a request asks for. It is refused if its owner holds this key, and else waits until it
     /// can have all.
     fn decide_member(&mut self, slot: u32, live: &Live<'_>) -> Option<Verdict> {
@@ -419,41 +300,6 @@ impl Settling<'_> {
         self.queues.bundles.set_ready(id, slot, ready);
         None
     }
-
-    fn decide_request_of_holder(
-        &mut self,
-        slot: u32,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Outcome {
-        let node = self.queues.waiters.node(slot);
-        if node.is_member() {
-            self.decided(slot, Verdict::Refused(AcquireError::HoldsOne));
-            return Outcome::Decided;
-        }
-        let (id, upgrade) = (node.waiter.id, node.is_upgrade());
-        match decide(&node.waiter, live) {
-            Ok(verdict) => {
-                self.decided(slot, verdict);
-                return Outcome::Decided;
-            }
-            Err(Busy::Upgrade) if !upgrade => self.move_ahead(slot, id),
-            Err(_) => {}
-        }
-        Outcome::WaitsOn
-    }
-
-    /// A request of the line has become an upgrade.
-    fn move_ahead(&mut self, slot: u32, id: WaiterId) {
-        self.left -= 1;
-        self.queues.set_rank(id, &[slot], Rank::Upgrade);
-        self.settled.upgrading.push(id);
-    }
-}
-
-enum Outcome {
-    Decided,
-    WaitsOn,
 }
 
 /// Grants or refuses a waiter; an error if it has to wait on.

@@ -130,6 +130,7 @@ fn key(number: u8) -> KeyId {
 fn letter(kind: Kind, number: u64) -> Letter {
     let name = owner(kind.owner);
     Letter {
+        keys: None,
         key: key(kind.key),
         owner: OwnerRef::new(name.as_bytes())
             .expect("in bounds")
@@ -222,7 +223,10 @@ impl Run {
             Op::Withdraw { key: k, owner: o } => {
                 let name = owner(o);
                 let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-                assert_eq!(self.mail.withdraw(&key(k), name), self.model.withdraw(k, o));
+                assert_eq!(
+                    self.mail.withdraw(&key(k), name).any,
+                    self.model.withdraw(k, o)
+                );
             }
             Op::AskAgain {
                 key: k,
@@ -232,7 +236,7 @@ impl Run {
                 let name = owner(o);
                 let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
                 let mode = if write { Mode::Write } else { Mode::Read };
-                self.mail.withdraw_refusal(&key(k), name, mode);
+                self.mail.withdraw_refusal(&key(k), None, name, mode);
                 self.model.withdraw_refusal(k, o, write);
             }
             Op::Close { mailbox } => {
@@ -403,13 +407,13 @@ fn a_grant_is_withdrawn_where_a_swap_has_put_its_lock_and_a_refusal_where_its_qu
         db: Db(db),
         ..key(0)
     };
-    assert!(mail.withdraw(&at(7), name));
+    assert!(mail.withdraw(&at(7), name).any);
     assert_eq!(dbs(&mut mail), [0]);
-    assert!(!mail.withdraw(&at(7), name));
+    assert!(!mail.withdraw(&at(7), name).any);
     mail.swap(Db(7), Db(0));
-    mail.withdraw_refusal(&at(0), name, Mode::Write);
+    mail.withdraw_refusal(&at(0), None, name, Mode::Write);
     assert_eq!(dbs(&mut mail), [0], "it was sent");
-    assert!(mail.withdraw(&at(0), name));
+    assert!(mail.withdraw(&at(0), name).any);
     assert_eq!(mail.letters(), 0);
 }
 
