@@ -6,10 +6,11 @@
 //! * `waiters` and `keys` index the waiters and their keys in every order that is needed. They lie in `slab`s, linked into
 //!   `tree`s and `table`s, and contain no rules.
 //! * `settle` grants the waiters that a lock admits.
-//! * `several` keeps the requests for several keys at once.
+//! * `several` enqueues, grants and removes the requests for several keys at once, which are kept in `bundles`.
 //! * `crowds` knows who waits among the readers of a lock that very many read.
 //! * `deadlock` finds out whether a wait would never end.
 
+mod bundles;
 mod crowds;
 mod deadlock;
 mod keys;
@@ -25,9 +26,9 @@ pub use waiter::{Decided, Removed, Settled, Verdict, Waiter, WaiterId};
 pub use waiters::Rank;
 
 use crate::tree::NIL;
+use bundles::Bundles;
 use crowds::Crowds;
 use keys::Keys;
-use several::Bundles;
 use waiters::{Position, Waiters};
 
 use crate::key::{Db, KeyId, KeyRef};

@@ -12,106 +12,17 @@
 //! stops. When all members are ready, the bundle is due. The caller then opens its keys one after the other, checks each once
 //! more ([`Queues::recheck_member`]), and grants them all or none ([`Queues::grant_last_member`]).
 
-use std::collections::BTreeSet;
-
 use super::Queues;
+use super::bundles::Bundle;
 use super::waiter::{Removed, Waiter, WaiterId};
 use super::waiters::{Position, Rank};
 use crate::key::{KeyList, KeyRef};
 use crate::live::Live;
-use crate::map::Map;
 use crate::owner::OwnerRef;
 use crate::request::{AcquireError, Busy, Terms};
 use crate::stake::Stake;
 use crate::tree::NIL;
 use crate::types::{Instant, Token};
-
-/// Every bundle that waits.
-#[derive(Debug, Default)]
-pub(super) struct Bundles {
-    by_id: Map<WaiterId, Bundle>,
-    due: BTreeSet<WaiterId>,
-    members: usize,
-}
-
-#[derive(Debug)]
-struct Bundle {
-    keys: KeyList,
-    /// The slots of its waiters, in the order of the keys. While the bundle is granted, its last ones go first.
-    members: Vec<u32>,
-    /// By bits: the member is the first in its queue, and its lock admits it, as far as is known.
-    ready: u16,
-}
-
-impl Bundle {
-    fn is_ready(&self) -> bool {
-        self.ready.count_ones() as usize == self.keys.as_slice().len()
-    }
-}
-
-impl Bundles {
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
-    }
-
-    /// How many waiters belong to a bundle without being its first.
-    pub(super) fn surplus(&self) -> usize {
-        self.members - self.by_id.len()
-    }
-
-    /// The slots of the waiters of `id`.
-    pub(super) fn members(&self, id: WaiterId) -> &[u32] {
-        let bundle = self.by_id.get(&id);
-        bundle.map_or(&[], |bundle| &bundle.members)
-    }
-
-    fn insert(&mut self, id: WaiterId, bundle: Bundle) {
-        self.members += bundle.members.len();
-        if bundle.is_ready() {
-            self.due.insert(id);
-        }
-        self.by_id.insert(id, bundle);
-    }
-
-    fn take(&mut self, id: WaiterId) -> Option<Bundle> {
-        let bundle = self.by_id.remove(&id)?;
-        self.members -= bundle.members.len();
-        self.due.remove(&id);
-        Some(bundle)
-    }
-
-    /// The last member of the bundle is one no more. A bundle without members is none.
-    fn pop_member(&mut self, id: WaiterId) {
-        let Some(bundle) = self.by_id.get_mut(&id) else {
-            return;
-        };
-        bundle.members.pop();
-        self.members -= 1;
-        if bundle.members.is_empty() {
-            self.take(id);
-        }
-    }
-
-    pub(super) fn set_ready(&mut self, id: WaiterId, slot: u32, ready: bool) {
-        let Some(bundle) = self.by_id.get_mut(&id) else {
-            return;
-        };
-        let Some(member) = bundle.members.iter().position(|member| *member == slot) else {
-            return;
-        };
-        let bit = 1 << member;
-        bundle.ready = if ready {
-            bundle.ready | bit
-        } else {
-            bundle.ready & !bit
-        };
-        if bundle.is_ready() {
-            self.due.insert(id);
-        } else {
-            self.due.remove(&id);
-        }
-    }
-}
 
 /// A key of a bundle that begins to wait.
 #[derive(Clone, Copy, Debug)]
@@ -170,8 +81,7 @@ impl Queues {
 
     /// The keys of the request `id`, if it asks for several at once.
     pub fn keys_of(&self, id: WaiterId) -> Option<KeyList> {
-        let bundle = self.bundles.by_id.get(&id)?;
-        Some(bundle.keys.clone())
+        self.bundles.keys(id).cloned()
     }
 
     /// The request of `owner` that waits at the key and takes several keys at once.
@@ -181,7 +91,7 @@ impl Queues {
         }
         // Its owner has no other request there.
         let id = self.requests_of(key, owner).first().copied()?;
-        (self.bundles.by_id.get(&id)).map(|_| id)
+        self.bundles.keys(id).map(|_| id)
     }
 
     /// The bundle is repeated: see [`Queues::take_over`].
@@ -193,12 +103,12 @@ impl Queues {
 
     /// A bundle all of whose members are ready. Each is returned once, until one of its keys is settled again.
     pub fn next_due(&mut self) -> Option<WaiterId> {
-        self.bundles.due.pop_first()
+        self.bundles.pop_due()
     }
 
     /// A bundle is due.
     pub fn any_due(&self) -> bool {
-        !self.bundles.due.is_empty()
+        self.bundles.any_due()
     }
 
     /// Whether the member of `id` at the key is the first in its queue and `live` admits it.
