@@ -52,6 +52,18 @@ pub(crate) enum Error {
     NotGranting(u64),
     /// A hold cannot be passed on to somebody who holds.
     AlreadyHeld,
+    /// The owner holds some of the keys that it asks for together, or not all of them by one token.
+    HoldsOne,
+    /// The owner waits at one of the keys that it asks for together.
+    WaitsHere,
+    /// The owner waits at the key for several keys together.
+    WaitsForSeveral,
+    /// A key is named twice.
+    KeyTwice(Vec<u8>),
+    /// The slot is on its way to or from this server, key by key.
+    SlotMoves,
+    /// Another module changed a key while several were granted.
+    KeysChanged,
     /// The owner does not hold the lock by the token it named.
     NotHeld,
     /// A command that may not be inside LOCK.GUARD.
@@ -95,6 +107,7 @@ impl From<AcquireError> for Error {
         match error {
             AcquireError::CountTooHigh => Self::CountTooHigh,
             AcquireError::Revoked => Self::Revoked,
+            AcquireError::HoldsOne => Self::HoldsOne,
             AcquireError::OutOfTokens
             | AcquireError::NotHeldByToken
             | AcquireError::NoRoom
@@ -198,6 +211,25 @@ impl fmt::Display for Error {
                      ahead of the clock), got '{got}'"
                 )
             }
+            Self::HoldsOne => f.write_str(
+                "ERR the owner holds one of these keys: LOCK.MACQUIRE is for an owner that holds none of them, or all of \
+                 them for writing by one token",
+            ),
+            Self::WaitsHere => f.write_str(
+                "ERR the owner waits at one of these keys already: only the same request by mail, for the same keys, may be \
+                 sent again",
+            ),
+            Self::WaitsForSeveral => f.write_str(
+                "ERR the owner waits at this key with LOCK.MACQUIRE, and may ask for nothing else here until that is answered",
+            ),
+            Self::KeyTwice(key) => write!(f, "ERR key {} is named twice", shown(key)),
+            Self::SlotMoves => f.write_str(
+                "TRYAGAIN the slot of the keys is being migrated: several of its keys cannot be granted together before that \
+                 is done",
+            ),
+            Self::KeysChanged => f.write_str(
+                "TRYAGAIN another module changed one of the keys while they were granted: none is held",
+            ),
             Self::OutOfTokens => f.write_str("ERR no fencing token is left below 2^53"),
             Self::Internal(command) => write!(
                 f,

@@ -3,7 +3,7 @@
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
-    AcquireError, Busy, Grant, Instant, Micros, Mode, Request, Sharing, Terms, Token, Turn,
+    AcquireError, Grant, Instant, Micros, Mode, Request, Sharing, Terms, Token, Turn,
 };
 
 use super::docs;
@@ -18,8 +18,9 @@ use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::OpenLock;
 use crate::waiting;
-use crate::waiting::blocking::{self, Place};
+use crate::waiting::blocking::{self, Place, Waits};
 use crate::waiting::mail::{self, Mailbox};
+use crate::waiting::queue;
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -124,6 +125,8 @@ enum Answer {
     Queued(BoxId),
     /// It waits, and its client is blocked.
     Blocked,
+    /// It is let past the requests for several keys that stand ahead of it.
+    LetPast,
 }
 
 fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
@@ -143,13 +146,20 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
             None
         }
     };
-    let step = |lock: &mut OpenLock<'_>| take(lock, &call.request, wall);
-    let answer = OpenLock::with_then(ctx, call.key, step, |taken| {
-        answer(ctx, &call, mailbox, taken)
-    })?;
-    match answer? {
+    let attempt = |turn: Option<Turn>| {
+        let step = |lock: &mut OpenLock<'_>| take(lock, &call.request, turn, wall);
+        OpenLock::with_then(ctx, call.key, step, |taken| {
+            answer(ctx, &call, mailbox, taken?)
+        })?
+    };
+    let mut answer = attempt(None)?;
+    if matches!(answer, Answer::LetPast) {
+        answer = attempt(Some(Turn::First))?;
+    }
+    match answer {
         Answer::Granted(token) => ctx.reply_integer(token.get() as i64),
-        Answer::Null => {
+        // Only one of another module's callbacks can have come in between, twice.
+        Answer::Null | Answer::LetPast => {
             totals::get(ctx).denied.add_one();
             ctx.reply_null();
         }
@@ -171,10 +181,26 @@ enum Taken {
     Failed(AcquireError),
 }
 
-/// Takes the lock if it may be had now.
-fn take(lock: &mut OpenLock<'_>, request: &Request<'_>, wall: Micros) -> Taken {
+/// Takes the lock if it may be had now. No `turn`: that of who comes last.
+///
+/// # Errors
+/// [`Error::WaitsForSeveral`] if its owner waits here already, for several keys at once.
+fn take(
+    lock: &mut OpenLock<'_>,
+    request: &Request<'_>,
+    turn: Option<Turn>,
+    wall: Micros,
+) -> Result<Taken, Error> {
     let (ctx, now) = (lock.ctx, lock.now);
-    match acquire(lock, request, wall) {
+    let is_behind = lock.has_waiters();
+    if is_behind && queue::waits_for_several(waiting::state(ctx), lock.key_ref(), request.owner) {
+        return Err(Error::WaitsForSeveral);
+    }
+    let turn = turn.unwrap_or(match is_behind {
+        true => Turn::Behind,
+        false => Turn::First,
+    });
+    Ok(match acquire(lock, request, turn, wall) {
         Ok(grant) => {
             last_deadline::note(time::state(ctx), now.after(request.terms.lease.as_millis()));
             lock.replicate(request.owner);
@@ -186,12 +212,21 @@ fn take(lock: &mut OpenLock<'_>, request: &Request<'_>, wall: Micros) -> Taken {
             Taken::Granted(grant)
         }
         Err(AcquireError::Busy(busy)) => Taken::Busy(Place {
-            upgrade: busy == Busy::Upgrade,
+            rank: busy.into(),
+            is_free: turn == Turn::Behind && may_pass(lock, request),
             held: lock.observe(),
             now,
         }),
         Err(error) => Taken::Failed(error),
-    }
+    })
+}
+
+/// Requests for several keys stand at the key, and the lock would admit this one if nobody stood ahead.
+fn may_pass(lock: &mut OpenLock<'_>, request: &Request<'_>) -> bool {
+    let (ctx, now) = (lock.ctx, lock.now);
+    queue::any_several(waiting::state(ctx))
+        && !time::grace(ctx).forbids_grants(now)
+        && lock.with_live(|live| live.admits(request))
 }
 
 /// Decides what the client is answered; a request that has to wait is queued.
@@ -215,17 +250,23 @@ fn answer(
         Taken::Busy(place) => {
             let wait = call.wait.filter(|wait| *wait > 0);
             let until = wait.map_or(Instant::NEVER, |wait| place.now.after(wait));
-            if let Some(mailbox) = mailbox {
-                let id = blocking::queue(ctx, key, request, place, until, mailbox)?;
-                mail::withdraw_refusal(waiting::state(ctx), key, request);
-                return Ok(Answer::Queued(id));
-            }
-            let may_wait = call.wait.is_some() && !ctx.denies_blocking();
-            let blocked = may_wait && blocking::block(ctx, key, request, place, until)?;
-            Ok(if blocked {
-                Answer::Blocked
+            let waits = if let Some(mailbox) = mailbox {
+                blocking::queue(ctx, key, request, place, until, mailbox)?
+            } else if call.wait.is_some() && !ctx.denies_blocking() {
+                blocking::block(ctx, key, request, place, until)?
+            } else if blocking::is_let_past_without_wait(ctx, key, request, place) {
+                Waits::LetPast
             } else {
-                Answer::Null
+                Waits::No
+            };
+            Ok(match waits {
+                Waits::Queued(id) => {
+                    mail::withdraw_refusal(waiting::state(ctx), key, request);
+                    Answer::Queued(id)
+                }
+                Waits::Blocked => Answer::Blocked,
+                Waits::No => Answer::Null,
+                Waits::LetPast => Answer::LetPast,
             })
         }
     }
@@ -244,13 +285,10 @@ fn accepted(ctx: &Context<'_>, call: &Call<'_>, mailbox: Option<Mailbox<'_>>) {
 fn acquire(
     lock: &mut OpenLock<'_>,
     request: &Request<'_>,
+    turn: Turn,
     wall: Micros,
 ) -> Result<Grant, AcquireError> {
     let ctx = lock.ctx;
-    let turn = match lock.has_waiters() {
-        true => Turn::Behind,
-        false => Turn::First,
-    };
     let grace = time::grace(ctx).forbids_grants(lock.now);
     lock.with_live(|live| match grace {
         true => Err(live.refuse_in_grace(request)),

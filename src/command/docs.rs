@@ -104,6 +104,29 @@ pub(crate) static RLOCK: Docs = acquire(
     RLOCK_ARGS,
 );
 
+pub(crate) static MACQUIRE: Docs = Docs {
+    summary: c"Takes several locks exclusively, all or none, and returns one fencing token for all.",
+    complexity:
+        c"O(K log N) with K the number of keys and N that of holders and waiters, plus what LOCK.ACQUIRE adds for each key where it waits",
+    key: KeyAccess::WriteNumbered,
+    open_ended: true,
+    args: &[
+        OWNER,
+        LEASE,
+        needed(c"numkeys", ArgKind::Integer),
+        ArgDoc {
+            name: c"key",
+            kind: ArgKind::Key,
+            token: None,
+            optional: false,
+            repeated: true,
+        },
+        WAIT_OPTION,
+        FENCE_OPTION,
+    ],
+    categories: c"lock write fast blocking",
+};
+
 pub(crate) static RELEASE: Docs = Docs {
     summary: c"Gives up one hold, or more, of an owner and returns how many it has left.",
     complexity:
@@ -270,8 +293,14 @@ pub(crate) static APPLY: Docs = Docs {
 pub(crate) static SETTLE: Docs = Docs {
     summary: c"Internal: how the module's timers change a lock.",
     complexity: c"O(log N) with N the number of holders and waiters",
-    key: KeyAccess::Write,
+    key: KeyAccess::WriteAll,
     open_ended: true,
-    args: &[KEY],
+    args: &[ArgDoc {
+        name: c"key",
+        kind: ArgKind::Key,
+        token: None,
+        optional: false,
+        repeated: true,
+    }],
     categories: c"lock write slow",
 };

@@ -142,8 +142,7 @@ fn waiter(ctx: &Context<'_>, waiter: &Waiter, now: Instant) {
         (c"client", terms.client as i64),
         (c"count", terms.holds.map_or(1, Count::get).into()),
         (c"limit", terms.sharing.limit().map_or(0, Count::get).into()),
-        // Each request is for one key.
-        (c"keys", 1),
+        (c"keys", terms.sharing.keys().unwrap_or(1).into()),
     ] {
         ctx.reply_text(field);
         ctx.reply_integer(value);

@@ -1,6 +1,6 @@
 //! Arguments, taken one by one. Every refusal names the argument and its bounds.
 
-use mortise_core::{Count, Lease, OwnerRef, Token};
+use mortise_core::{Count, KeyList, Lease, OwnerRef, Token};
 
 use crate::config;
 use crate::decimal;
@@ -51,6 +51,29 @@ impl<'c> Parse<'c> {
 
     pub(crate) fn key(&mut self) -> Result<Arg<'c>, Error> {
         self.required()
+    }
+
+    /// How many keys, and so many keys, each once.
+    pub(crate) fn keys(&mut self) -> Result<Vec<Arg<'c>>, Error> {
+        let arg = self.required()?;
+        let number = within(arg, "numkeys", 1, KeyList::MOST as u64)? as usize;
+        let given = self.args.len() - self.next;
+        if number > given {
+            return Err(bounds(
+                arg,
+                "numkeys",
+                format!("at most {given}, because so many arguments follow"),
+            ));
+        }
+        let mut keys: Vec<Arg<'c>> = Vec::with_capacity(number);
+        for _ in 0..number {
+            let key = self.required()?;
+            if keys.iter().any(|known| known.bytes() == key.bytes()) {
+                return Err(Error::KeyTwice(key.bytes().into()));
+            }
+            keys.push(key);
+        }
+        Ok(keys)
     }
 
     pub(crate) fn owner(&mut self) -> Result<OwnerRef<'c>, Error> {

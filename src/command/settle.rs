@@ -1,4 +1,4 @@
-//! `LOCK.SETTLE key`, internal: drops the holds whose lease is over and lets waiters in.
+//! `LOCK.SETTLE key [key …]`, internal: drops the holds whose lease is over and lets waiters in; or grants several keys at once.
 
 use super::docs;
 use crate::error::Error;
@@ -6,6 +6,7 @@ use crate::ffi::{Args, Command, Context, Docs};
 use crate::turn::open_lock::OpenLock;
 use crate::turn::settle::MOST;
 use crate::turn::settle_call;
+use crate::turn::several;
 use crate::turn::{self, dismissals};
 use crate::waiting::undelivered;
 
@@ -23,6 +24,12 @@ impl Command for Settle {
         let Some(call) = settle_call::take(turn::state(ctx)) else {
             return Err(Error::Internal(Self::NAME));
         };
+        if let Some(id) = call.several {
+            let names: Vec<_> = (1..args.len()).filter_map(|nth| args.get(nth)).collect();
+            several::grant_waiting(ctx, &names, id);
+            ctx.reply_null();
+            return Ok(());
+        }
         let undelivered = undelivered::take(ctx, ctx.key(name), MOST);
         let undelivered = undelivered::not_received(ctx, undelivered);
         let settled = OpenLock::with(ctx, name, |lock| {

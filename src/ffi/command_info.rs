@@ -42,9 +42,12 @@ pub(super) unsafe fn set(
         },
         key_specs: match docs.key {
             KeyAccess::None => ptr::null_mut(),
-            KeyAccess::Route | KeyAccess::Read | KeyAccess::Write | KeyAccess::ReadAndMore => {
-                specs.as_mut_ptr()
-            }
+            KeyAccess::Route
+            | KeyAccess::Read
+            | KeyAccess::Write
+            | KeyAccess::WriteNumbered
+            | KeyAccess::WriteAll
+            | KeyAccess::ReadAndMore => specs.as_mut_ptr(),
         },
         args,
     };
@@ -134,10 +137,10 @@ fn empty_arg() -> raw::RedisModuleCommandArg {
     }
 }
 
-/// One key, the first argument, or what is routed like one.
+/// The first argument, or what is routed like a key; or several arguments.
 fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
     let flags = match access {
-        KeyAccess::Write => {
+        KeyAccess::Write | KeyAccess::WriteNumbered | KeyAccess::WriteAll => {
             raw::REDISMODULE_CMD_KEY_RW
                 | raw::REDISMODULE_CMD_KEY_ACCESS
                 | raw::REDISMODULE_CMD_KEY_UPDATE
@@ -158,15 +161,45 @@ fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
         flags: u64::from(flags),
         begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
         bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
-        },
-        find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
-        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
-            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
-                lastkey: 0,
-                keystep: 1,
-                limit: 0,
+            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 {
+                pos: match access {
+                    KeyAccess::WriteNumbered => 3,
+                    _ => 1,
+                },
             },
+        },
+        find_keys_type: match access {
+            KeyAccess::WriteNumbered => {
+                raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM
+            }
+            _ => raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
+        },
+        fk: match access {
+            KeyAccess::WriteNumbered => numbered(),
+            KeyAccess::WriteAll => range(-1),
+            _ => range(0),
+        },
+    }
+}
+
+/// The keys from the first one on to the one at `last` behind it, or with -1 to the last argument.
+fn range(last: c_int) -> raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+    raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+        range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+            lastkey: last,
+            keystep: 1,
+            limit: 0,
+        },
+    }
+}
+
+/// So many keys as the first argument says, which follow it.
+fn numbered() -> raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+    raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+        keynum: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+            keynumidx: 0,
+            firstkey: 1,
+            keystep: 1,
         },
     }
 }

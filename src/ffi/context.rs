@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::{io, ptr, slice};
 
-use mortise_core::{Db, KeyRef};
+use mortise_core::{Db, KeyId, KeyRef};
 use redis_module::raw;
 
 use super::args::Arg;
@@ -245,8 +245,7 @@ impl Context<'_> {
     pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refused> {
         // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
         // replicates.
-        // SAFETY: the format names a buffer with its length. The reply is ours to free, after its
-        // text was read; it is null where the server did not even make one.
+        // SAFETY: the format names a buffer with its length. The reply is this call's.
         unsafe {
             let reply = api!(
                 RedisModule_Call,
@@ -256,20 +255,37 @@ impl Context<'_> {
                 key.as_ptr(),
                 key.len(),
             );
-            let kind = refusal();
-            if reply.is_null() {
-                let why = "the server has not replied".into();
-                return Err(Refused { kind, why });
+            outcome(reply)
+        }
+    }
+
+    /// The same for a command that names several keys.
+    ///
+    /// # Errors
+    /// As for [`Self::call_write`].
+    pub(crate) fn call_write_several(&self, command: &CStr, keys: &[KeyId]) -> Result<(), Refused> {
+        // SAFETY: the server copies the bytes of each string, which is freed here after the call. The format names an array
+        // of strings with its length. The reply is this call's.
+        unsafe {
+            let mut names: Vec<_> = keys
+                .iter()
+                .map(|KeyId { name, .. }| {
+                    let (bytes, len) = (name.as_ptr().cast(), name.len());
+                    api!(RedisModule_CreateString, ptr::null_mut(), bytes, len)
+                })
+                .collect();
+            let reply = api!(
+                RedisModule_Call,
+                self.ctx,
+                command.as_ptr(),
+                c"E!Sv".as_ptr(),
+                names.as_mut_ptr(),
+                names.len(),
+            );
+            let outcome = outcome(reply);
+            for name in names {
+                api!(RedisModule_FreeString, ptr::null_mut(), name);
             }
-            let failed =
-                api!(RedisModule_CallReplyType, reply) == raw::REDISMODULE_REPLY_ERROR as c_int;
-            let outcome = if failed {
-                let why = error_text(reply);
-                Err(Refused { kind, why })
-            } else {
-                Ok(())
-            };
-            api!(RedisModule_FreeCallReply, reply);
             outcome
         }
     }
@@ -303,6 +319,30 @@ fn refusal() -> Refusal {
         Some(libc::EPERM) => Refusal::SlotElsewhere,
         Some(libc::ESPIPE | libc::ENETDOWN | libc::EROFS | libc::ENOSPC) => Refusal::Gate,
         _ => Refusal::Failed,
+    }
+}
+
+/// What came of a call, whose reply is freed.
+///
+/// SAFETY: `reply` is what the server has just returned: null where it did not even make a reply.
+unsafe fn outcome(reply: *mut raw::RedisModuleCallReply) -> Result<(), Refused> {
+    let kind = refusal();
+    if reply.is_null() {
+        let why = "the server has not replied".into();
+        return Err(Refused { kind, why });
+    }
+    // SAFETY: the reply is not null, and it is freed after its text was read.
+    unsafe {
+        let failed =
+            api!(RedisModule_CallReplyType, reply) == raw::REDISMODULE_REPLY_ERROR as c_int;
+        let outcome = if failed {
+            let why = error_text(reply);
+            Err(Refused { kind, why })
+        } else {
+            Ok(())
+        };
+        api!(RedisModule_FreeCallReply, reply);
+        outcome
     }
 }
 

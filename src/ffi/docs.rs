@@ -24,6 +24,10 @@ pub(crate) enum KeyAccess {
     Route,
     Read,
     Write,
+    /// It writes to several, whose number is the third argument and which follow that.
+    WriteNumbered,
+    /// It writes to all its arguments.
+    WriteAll,
     /// It reads its first one; more may follow, which only the command itself can tell.
     ReadAndMore,
 }

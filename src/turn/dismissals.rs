@@ -4,23 +4,23 @@
 //!
 //! Who comes to wait after a dismissal was announced is not meant by it.
 
-use mortise_core::{KeyId, KeyRef};
+use mortise_core::{KeyRef, Queue};
 
 use crate::error::Error;
 use crate::ffi::Context;
 use crate::keys::dirty;
 use crate::time::alarms;
-use crate::turn::state::{self, Dismissal, Turn};
+use crate::turn::state::{self, Dismissal, Meant, Turn};
 use crate::waiting::waiters;
 use crate::waiting::walk::{Scope, Step, Walk};
 use crate::waiting::{self, queue};
 
 /// Answers everybody who waits at the key with `error`.
 pub(crate) fn refuse_all(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
-    announce(ctx, Some(key.to_id()), None, error);
+    announce(ctx, Meant::Key(key.to_id()), error);
 }
 
-const SLOT_HAS_LEFT: Error =
+pub(super) const SLOT_HAS_LEFT: Error =
     Error::Unblocked("the key's slot is not on this server any more, ask again");
 
 /// The key's slot has left this server.
@@ -31,20 +31,27 @@ pub(crate) fn send_away(ctx: &Context<'_>, key: KeyRef<'_>) {
 /// The slot has left this server.
 pub(crate) fn send_slot_away(ctx: &Context<'_>, slot: u16) {
     let dismissals = state::get(ctx).dismissals.borrow();
-    let known = dismissals.iter().any(|known| known.slot == Some(slot));
+    let known = dismissals
+        .iter()
+        .any(|known| matches!(known.meant, Meant::Slot(its) if its == slot));
     drop(dismissals);
     if !known {
-        announce(ctx, None, Some(Scope::Slot(slot)), SLOT_HAS_LEFT);
+        announce(ctx, Meant::Slot(slot), SLOT_HAS_LEFT);
     }
+}
+
+/// The slot begins to move, key by key: requests for several of its keys cannot be granted meanwhile.
+pub(super) fn refuse_several(ctx: &Context<'_>, slot: u16) {
+    announce(ctx, Meant::SeveralIn(slot), Error::SlotMoves);
 }
 
 /// This server is no primary any more.
 pub(crate) fn send_all_away(ctx: &Context<'_>) {
     let error = Error::Unblocked("this server is not the primary any more, ask again");
-    announce(ctx, None, Some(Scope::All), error);
+    announce(ctx, Meant::All, error);
 }
 
-fn announce(ctx: &Context<'_>, key: Option<KeyId>, scope: Option<Scope>, error: Error) {
+fn announce(ctx: &Context<'_>, meant: Meant, error: Error) {
     let last = {
         let queues = queue::all(ctx).borrow();
         if queues.is_empty() {
@@ -55,20 +62,21 @@ fn announce(ctx: &Context<'_>, key: Option<KeyId>, scope: Option<Scope>, error: 
     let mut dismissals = state::get(ctx).dismissals.borrow_mut();
     // Of a key that is looked at again before all of its waiters have been answered.
     if let Some(known) = dismissals.back_mut()
-        && known.walk.is_none()
-        && scope.is_none()
-        && known.key == key
+        && matches!(meant, Meant::Key(_))
+        && known.meant == meant
     {
         known.last = last;
         return;
     }
+    let (key, walk) = match &meant {
+        Meant::Key(key) => (Some(key.clone()), None),
+        Meant::Slot(slot) | Meant::SeveralIn(slot) => (None, Some(Walk::over(Scope::Slot(*slot)))),
+        Meant::All => (None, Some(Walk::over(Scope::All))),
+    };
     dismissals.push_back(Dismissal {
         key,
-        walk: scope.map(Walk::over),
-        slot: match scope {
-            Some(Scope::Slot(slot)) => Some(slot),
-            _ => None,
-        },
+        walk,
+        meant,
         last,
         error,
     });
@@ -104,7 +112,10 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     let next = {
         let queues = queue::all(ctx).borrow();
         let queue = queues.get(key.as_ref());
-        let meant = queue.and_then(|queue| queue.iter().find(|waiter| waiter.id <= first.last));
+        let meant = match first.meant {
+            Meant::SeveralIn(_) => queue.and_then(Queue::first_several),
+            _ => queue.and_then(|queue| queue.iter().find(|waiter| waiter.id <= first.last)),
+        };
         meant.map(|waiter| waiter.id)
     };
     if let Some(id) = next {

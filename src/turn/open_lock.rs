@@ -56,12 +56,24 @@ impl<'c> OpenLock<'c> {
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
         then: impl FnOnce(T) -> U,
     ) -> Result<U, Error> {
-        let mut lock = Self::open(ctx, name)?;
-        let outcome = step(&mut lock);
-        let notices = lock.close();
+        let (outcome, notices) = Self::with_notices(ctx, name, step)?;
         let outcome = then(outcome);
         notices.send(ctx, name);
         Ok(outcome)
+    }
+
+    /// The same, and leaves it to the caller to notify subscribers.
+    ///
+    /// # Errors
+    /// As for [`Self::with`].
+    pub(super) fn with_notices<T>(
+        ctx: &'c Context<'c>,
+        name: Arg<'c>,
+        step: impl FnOnce(&mut OpenLock<'c>) -> T,
+    ) -> Result<(T, Notices), Error> {
+        let mut lock = Self::open(ctx, name)?;
+        let outcome = step(&mut lock);
+        Ok((outcome, lock.close()))
     }
 
     fn open(ctx: &'c Context<'c>, name: Arg<'c>) -> Result<Self, Error> {

@@ -4,11 +4,11 @@
 //! and after it. Everything else comes from timers, and what they change they change through
 //! `LOCK.SETTLE` (`settle_call.rs`), so that the server can refuse it like a client's write.
 
-use mortise_core::{Decided, Settled, Verdict, Wait, WaiterId};
+use mortise_core::{Decided, Rank, Settled, Verdict, Wait, WaiterId};
 
 use crate::keys::dirty;
 use crate::keys::tokens;
-use crate::time::{self, clock};
+use crate::time::{self, alarms, clock};
 use crate::totals;
 use crate::turn::notices::Notice;
 use crate::turn::open_lock::{self, OpenLock};
@@ -32,6 +32,9 @@ impl OpenLock<'_> {
         } else {
             while !self.settle_once(recheck_holders) {}
         }
+        if queue::all(self.ctx).borrow().any_due() {
+            alarms::at_end_of_turn(self.ctx);
+        }
         due::arm(self.ctx);
     }
 
@@ -42,6 +45,7 @@ impl OpenLock<'_> {
         let Settled {
             decided,
             upgrading,
+            left,
             more,
         } = self.with_live(|live| {
             let mut tokens = tokens::clock(ctx).borrow_mut();
@@ -49,6 +53,9 @@ impl OpenLock<'_> {
             queues.settle(key, live, &mut tokens, clock::wall(), recheck_holders, MOST)
         });
         let mut granted = false;
+        for other in left {
+            dirty::mark_queue(ctx, other.as_ref());
+        }
         let key = key.to_id();
         for decided in &decided {
             granted |= self.carry_out(decided);
@@ -113,7 +120,7 @@ impl OpenLock<'_> {
     /// A waiter has become an upgrade, which may have closed a cycle. False if it had.
     fn check_upgrade(&mut self, id: WaiterId) -> bool {
         let ctx = self.ctx;
-        let wait = {
+        let mut wait = {
             let queues = queue::all(ctx).borrow();
             let Some((key, waiter)) = queues.waiter(id) else {
                 return true;
@@ -122,16 +129,17 @@ impl OpenLock<'_> {
                 key: key.clone(),
                 owner: waiter.owner.clone(),
                 terms: waiter.terms,
-                upgrade: true,
+                rank: Rank::Upgrade,
             }
         };
         let held = self.observe();
-        let cycle = queue::all(ctx).borrow().find_cycle(&wait, &held, self.now);
-        match cycle {
-            None => true,
-            Some(cycle) => {
-                let viewer = waiters::viewer(ctx, id);
-                waiters::refuse(ctx, id, blocking::deadlock(ctx, &cycle, &viewer));
+        let mut queues = queue::all(ctx).borrow_mut();
+        let ended = queues.end_cycles(&mut wait, &held, self.now);
+        drop(queues);
+        match blocking::settle_moved(ctx, ended, |ctx| waiters::viewer(ctx, id)) {
+            Ok(()) => true,
+            Err(error) => {
+                waiters::refuse(ctx, id, error);
                 false
             }
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use mortise_core::KeyRef;
+use mortise_core::{Db, KeyId, KeyRef, WaiterId};
 
 use crate::ffi::{Context, Refusal, Refused};
 pub(crate) use crate::turn::state::SettleCall;
@@ -20,11 +20,35 @@ pub(crate) fn call(
     key: KeyRef<'_>,
     recheck_holders: bool,
 ) -> Result<(), Refused> {
-    ctx.select(key.db);
-    state::get(ctx)
-        .settle_call
-        .set(Some(SettleCall { recheck_holders }));
-    let outcome = ctx.call_write(SETTLE, key.name);
+    let call = SettleCall {
+        recheck_holders,
+        several: None,
+    };
+    run(ctx, key.db, call, || ctx.call_write(SETTLE, key.name))
+}
+
+/// Grants the request `id` all of these keys from a timer, if the server accepts writes to them.
+///
+/// # Errors
+/// As for [`call`].
+pub(crate) fn call_several(ctx: &Context<'_>, keys: &[KeyId], id: WaiterId) -> Result<(), Refused> {
+    let call = SettleCall {
+        recheck_holders: false,
+        several: Some(id),
+    };
+    let db = keys.first().map_or_else(Db::default, |first| first.db);
+    run(ctx, db, call, || ctx.call_write_several(SETTLE, keys))
+}
+
+fn run(
+    ctx: &Context<'_>,
+    db: Db,
+    call: SettleCall,
+    write: impl FnOnce() -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    ctx.select(db);
+    state::get(ctx).settle_call.set(Some(call));
+    let outcome = write();
     let was_refused = state::get(ctx).settle_call.take().is_some();
     outcome.map_err(|refused| match was_refused {
         true => refused,

@@ -39,6 +39,12 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     let after = state::get(ctx).slots.borrow();
     let new = |slot: &&u16| !before.migrating.contains(slot);
     let leaving = after.migrating.iter().filter(new);
+    let coming = |slot: &&u16| !before.importing.contains(slot);
+    let coming = after.importing.iter().filter(coming);
+    for slot in leaving.clone().chain(coming) {
+        // While keys move one by one, a missing key does not show who holds it.
+        dismissals::refuse_several(ctx, *slot);
+    }
     let settled = before
         .importing
         .iter()
@@ -64,6 +70,20 @@ pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
         .importing
         .contains(&slot_of(key.name));
     comes && !admits_head(ctx, key, now)
+}
+
+/// The key's slot is on its way from or to this server, key by key.
+pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
+    if !ctx.is_cluster() {
+        return false;
+    }
+    let now = clock::now();
+    let stale = now.millis_since(state::get(ctx).slots.borrow().asked) > FRESH;
+    if stale && !refresh(ctx, now) {
+        return false;
+    }
+    let (slots, slot) = (state::get(ctx).slots.borrow(), slot_of(key.name));
+    slots.importing.contains(&slot) || slots.migrating.contains(&slot)
 }
 
 /// Whether the head of the queue could be let in. It may say yes where it could not be, never no where it could.

@@ -62,6 +62,19 @@ pub(crate) struct Slots {
     pub(super) asked: Instant,
 }
 
+/// Whom a dismissal is for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// Everybody at the key.
+    Key(KeyId),
+    /// Everybody in the slot.
+    Slot(u16),
+    /// The requests for several keys in the slot.
+    SeveralIn(u16),
+    /// Everybody.
+    All,
+}
+
 /// A dismissal that is under way.
 #[derive(Debug)]
 pub(super) struct Dismissal {
@@ -69,8 +82,8 @@ pub(super) struct Dismissal {
     pub(super) key: Option<KeyId>,
     /// Where the keys behind it come from.
     pub(super) walk: Option<Walk>,
-    /// The slot that it is for.
-    pub(super) slot: Option<u16>,
+    /// Whom it is for.
+    pub(super) meant: Meant,
     /// The last waiter that it is for.
     pub(super) last: WaiterId,
     pub(super) error: Error,
@@ -89,4 +102,6 @@ pub(super) struct Aside {
 pub(crate) struct SettleCall {
     /// The lock may hold owners that neither came through the queue nor by a command.
     pub(crate) recheck_holders: bool,
+    /// Grants this request all its keys, instead of settling one.
+    pub(crate) several: Option<WaiterId>,
 }

@@ -21,11 +21,12 @@ use crate::turn::dismissals;
 use crate::turn::look;
 use crate::turn::relook;
 use crate::turn::settle_call;
+use crate::turn::several;
 use crate::turn::slice::{Slice, measured};
 use crate::turn::slots;
 use crate::turn::state;
 use crate::waiting::walk::{self, Scope};
-use crate::waiting::{self, due, mail, readers, waiters, wake, watched};
+use crate::waiting::{self, due, mail, queue, readers, waiters, wake, watched};
 
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;
@@ -99,7 +100,7 @@ struct Job {
 const BY_TIME: fn(&Context<'_>) -> bool = |_| false;
 
 /// What a client or a waiter waits for, the most urgent first.
-const URGENT: [Job; 6] = [
+const URGENT: [Job; 7] = [
     // Wakes a client that was answered. Another timer would come a millisecond later.
     Job {
         step: |ctx, _| wake::wake_next(ctx),
@@ -129,6 +130,11 @@ const URGENT: [Job; 6] = [
     Job {
         step: look::look_at_due,
         is_pending: BY_TIME,
+    },
+    // Grants a request for several keys that are all free.
+    Job {
+        step: |ctx, _| several::grant_next(ctx),
+        is_pending: |ctx| queue::all(ctx).borrow().any_due(),
     },
 ];
 

@@ -2,7 +2,9 @@
 //! or a box.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Instant, KeyId, KeyRef, Observed, Queues, Request, Wait, Waiter, WaiterId};
+use mortise_core::{
+    Instant, KeyId, KeyRef, Observed, Queue, Queues, Rank, Request, Wait, Waiter, WaiterId,
+};
 
 use crate::config;
 use crate::error::Error;
@@ -24,15 +26,29 @@ pub(crate) fn blocked(waiting: &Waiting) -> u64 {
 /// Where a request that has to wait is to wait.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Ahead of the line.
-    pub(crate) upgrade: bool,
+    pub(crate) rank: Rank,
+    /// The lock would admit it, if nobody stood ahead of it.
+    pub(crate) is_free: bool,
     /// Who holds the lock.
     pub(crate) held: Observed,
     /// From now on.
     pub(crate) now: Instant,
 }
 
-/// Blocks the client that sent `request`. False if the server does not let it be blocked.
+/// What became of a request that cannot be granted at once.
+#[derive(Debug)]
+pub(crate) enum Waits {
+    /// It waits by mail.
+    Queued(BoxId),
+    /// It waits, and its client is blocked.
+    Blocked,
+    /// The server does not let its client be blocked.
+    No,
+    /// It does not wait: it may have the lock now, ahead of the requests for several keys that stand there.
+    LetPast,
+}
+
+/// Blocks the client that sent `request`.
 ///
 /// # Errors
 /// [`Error::Deadlock`] if the wait would close a cycle, [`Error::MaxWaiters`] if too many wait.
@@ -40,23 +56,26 @@ pub(crate) fn block(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
-    place: Place,
+    mut place: Place,
     until: Instant,
-) -> Result<bool, Error> {
-    check_cycle(ctx, key, request, &place)?;
+) -> Result<Waits, Error> {
+    end_cycles(ctx, key, request, &mut place)?;
+    if is_let_past(ctx, key, &place) {
+        return Ok(Waits::LetPast);
+    }
     let max = config::max_waiters(ctx);
     if blocked(state::get(ctx)) >= max {
         return Err(Error::MaxWaiters(max));
     }
     let Some(blocked) = ctx.block() else {
-        return Ok(false);
+        return Ok(Waits::No);
     };
     let mut queues = queue::all(ctx).borrow_mut();
     let id = push(&mut queues, key, request, place, until);
     drop(queues);
     waiters::add(state::get(ctx), id, blocked);
     due::arm(ctx);
-    Ok(true)
+    Ok(Waits::Blocked)
 }
 
 /// Queues `request`, whose answer goes to the box. One that is queued already keeps its place.
@@ -67,14 +86,14 @@ pub(crate) fn queue(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
-    place: Place,
+    mut place: Place,
     until: Instant,
     mailbox: Mailbox<'_>,
-) -> Result<BoxId, Error> {
+) -> Result<Waits, Error> {
     let now = place.now;
     let waiter = match mail::queued_already(state::get(ctx), key, request) {
         Some(waiter) => {
-            mail::check_move(ctx, waiter, mailbox)?;
+            mail::check_move(ctx, waiter, mailbox, 1)?;
             let mut queues = queue::all(ctx).borrow_mut();
             let changed = queues.take_over(waiter, request.terms, until);
             drop(queues);
@@ -85,8 +104,11 @@ pub(crate) fn queue(
             waiter
         }
         None => {
-            check_cycle(ctx, key, request, &place)?;
-            mail::check_room(ctx, mailbox)?;
+            end_cycles(ctx, key, request, &mut place)?;
+            if is_let_past(ctx, key, &place) {
+                return Ok(Waits::LetPast);
+            }
+            mail::check_room(ctx, mailbox, 1)?;
             let mut queues = queue::all(ctx).borrow_mut();
             push(&mut queues, key, request, place, until)
         }
@@ -94,27 +116,71 @@ pub(crate) fn queue(
     let id = mailbox.open(ctx, now);
     mail::expect(state::get(ctx), waiter, id);
     due::arm(ctx);
-    Ok(id)
+    Ok(Waits::Queued(id))
 }
 
-fn check_cycle(
+/// Whether `request`, which cannot wait, may have the lock ahead of the requests for several keys that stand there: only to
+/// end a cycle through its place behind them.
+pub(crate) fn is_let_past_without_wait(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
-    place: &Place,
+    mut place: Place,
+) -> bool {
+    let is_behind_several = {
+        let queues = queue::all(ctx).borrow();
+        let several = queues.get(key).and_then(Queue::first_several);
+        several.is_some()
+    };
+    place.is_free
+        && is_behind_several
+        && end_cycles(ctx, key, request, &mut place).is_ok()
+        && is_let_past(ctx, key, &place)
+}
+
+/// The lock is free, and nobody stands ahead any more.
+fn is_let_past(ctx: &Context<'_>, key: KeyRef<'_>, place: &Place) -> bool {
+    let is_ahead = matches!(place.rank, Rank::Head | Rank::Foremost);
+    let queues = queue::all(ctx).borrow();
+    let queue = queues.get(key);
+    place.is_free && is_ahead && !queue.is_some_and(|queue| queue.is_any_ahead_of(place.rank))
+}
+
+/// Refuses a wait that closes a cycle. A cycle through a place behind a request for several keys is ended by moving whoever
+/// stands there, or the new request, to the head of the queue.
+fn end_cycles(
+    ctx: &Context<'_>,
+    key: KeyRef<'_>,
+    request: &Request<'_>,
+    place: &mut Place,
 ) -> Result<(), Error> {
-    let closing = Wait {
+    let mut closing = Wait {
         key: key.to_id(),
         owner: request.owner.to_owner(),
         terms: request.terms,
-        upgrade: place.upgrade,
+        rank: place.rank,
     };
-    let queues = queue::all(ctx).borrow();
-    let cycle = queues.find_cycle(&closing, &place.held, place.now);
+    let mut queues = queue::all(ctx).borrow_mut();
+    let ended = queues.end_cycles(&mut closing, &place.held, place.now);
     drop(queues);
-    match cycle {
-        None => Ok(()),
-        Some(cycle) => Err(deadlock(ctx, &cycle, &ctx.viewer())),
+    place.rank = closing.rank;
+    settle_moved(ctx, ended, |ctx| ctx.viewer())
+}
+
+/// Marks the keys where others were moved to the head; or refuses a wait that closes a cycle.
+pub(crate) fn settle_moved(
+    ctx: &Context<'_>,
+    ended: Result<Vec<KeyId>, Vec<KeyId>>,
+    viewer: impl FnOnce(&Context<'_>) -> Viewer,
+) -> Result<(), Error> {
+    match ended {
+        Ok(moved) => {
+            for key in moved {
+                dirty::mark_queue(ctx, key.as_ref());
+            }
+            Ok(())
+        }
+        Err(cycle) => Err(deadlock(ctx, &cycle, &viewer(ctx))),
     }
 }
 
@@ -142,7 +208,7 @@ fn push(
         since: place.now,
         until,
     };
-    queues.push(key, waiter, place.upgrade);
+    queues.push(key, waiter, place.rank);
     queues.observe(key, place.held);
     id
 }

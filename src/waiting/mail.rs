@@ -5,7 +5,9 @@
 //! their requests leave, and grants that nobody was told of are given back.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo};
-use mortise_core::{Decided, Instant, KeyId, KeyRef, OwnerRef, Request, Waiter, WaiterId};
+use mortise_core::{
+    Decided, Instant, KeyId, KeyList, KeyRef, Mode, OwnerRef, Removed, Request, Waiter, WaiterId,
+};
 
 use crate::config;
 use crate::error::Error;
@@ -73,16 +75,16 @@ impl Mailbox<'_> {
         Ok(())
     }
 
-    /// There is room in the box for one more request.
+    /// There is room in the box for so many more requests.
     ///
     /// # Errors
     /// [`Error::BoxFull`].
-    fn check_share(self, ctx: &Context<'_>) -> Result<(), Error> {
+    fn check_share(self, ctx: &Context<'_>, requests: u64) -> Result<(), Error> {
         let most = (config::max_queued(ctx) / 10).max(1);
         let there = self
             .id
             .map_or(0, |id| state::get(ctx).post.mail.borrow().box_len(id));
-        if there as u64 >= most {
+        if there as u64 + requests > most {
             return Err(Error::BoxFull(most));
         }
         Ok(())
@@ -105,16 +107,21 @@ pub(crate) fn queued_already(
     })
 }
 
-/// There is room for one more request in the box.
+/// There is room for so many more requests in the box. One for several keys counts once for each.
 ///
 /// # Errors
 /// [`Error::MaxQueued`], [`Error::BoxFull`].
-pub(crate) fn check_room(ctx: &Context<'_>, mailbox: Mailbox<'_>) -> Result<(), Error> {
-    mailbox.check_room(ctx, 1)?;
-    mailbox.check_share(ctx)
+pub(crate) fn check_room(
+    ctx: &Context<'_>,
+    mailbox: Mailbox<'_>,
+    requests: u64,
+) -> Result<(), Error> {
+    mailbox.check_room(ctx, requests)?;
+    mailbox.check_share(ctx, requests)
 }
 
-/// There is room in the box for a request that waits already, perhaps with another box. It counts on the server.
+/// There is room in the box for a request that waits already, perhaps with another box. It counts on the server. `requests`: as
+/// so many.
 ///
 /// # Errors
 /// [`Error::MaxQueued`], [`Error::BoxFull`].
@@ -122,12 +129,13 @@ pub(crate) fn check_move(
     ctx: &Context<'_>,
     waiter: WaiterId,
     mailbox: Mailbox<'_>,
+    requests: u64,
 ) -> Result<(), Error> {
     mailbox.check_room(ctx, 0)?;
     let from = state::get(ctx).post.mail.borrow().box_of(waiter);
     match from == mailbox.id {
         true => Ok(()),
-        false => mailbox.check_share(ctx),
+        false => mailbox.check_share(ctx, requests),
     }
 }
 
@@ -136,18 +144,47 @@ pub(crate) fn expect(waiting: &Waiting, waiter: WaiterId, id: BoxId) {
     waiting.post.mail.borrow_mut().expect(waiter, id);
 }
 
+/// The same for a waiter that asks for so many keys.
+pub(crate) fn expect_several(waiting: &Waiting, waiter: WaiterId, id: BoxId, keys: usize) {
+    let mut mail = waiting.post.mail.borrow_mut();
+    mail.expect_several(waiter, id, keys);
+}
+
+/// `waiter` waits by mail.
+pub(crate) fn is_expected(waiting: &Waiting, waiter: WaiterId) -> bool {
+    waiting.post.mail.borrow().is_expected(waiter)
+}
+
 /// A request is made again: what refused or denied it before and was told to nobody is taken out.
 pub(crate) fn withdraw_refusal(waiting: &Waiting, key: KeyRef<'_>, request: &Request<'_>) {
     let mut mail = waiting.post.mail.borrow_mut();
     if mail.letters() > 0 {
-        mail.withdraw_refusal(&key.to_id(), request.owner, request.terms.mode());
+        mail.withdraw_refusal(&key.to_id(), None, request.owner, request.terms.mode());
+    }
+}
+
+/// The same for a request for several keys.
+pub(crate) fn withdraw_refusal_of_several(waiting: &Waiting, keys: &KeyList, owner: OwnerRef<'_>) {
+    let mut mail = waiting.post.mail.borrow_mut();
+    if mail.letters() > 0
+        && let Some(first) = keys.as_slice().first()
+    {
+        mail.withdraw_refusal(first, Some(keys), owner, Mode::Write);
     }
 }
 
 /// Takes out the letters for requests of `owner` at the key. True if there was one.
-pub(crate) fn withdraw(waiting: &Waiting, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut mail = waiting.post.mail.borrow_mut();
-    mail.letters() > 0 && mail.withdraw(&key.to_id(), owner)
+pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
+    let mut mail = state::get(ctx).post.mail.borrow_mut();
+    if mail.letters() == 0 {
+        return false;
+    }
+    let withdrawn = mail.withdraw(&key.to_id(), owner);
+    drop(mail);
+    for letter in withdrawn.grants {
+        undelivered::give_back_elsewhere(ctx, &grant_of(letter), key);
+    }
+    withdrawn.any
 }
 
 /// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
@@ -157,15 +194,16 @@ pub(crate) fn forget(waiting: &Waiting, waiter: WaiterId) -> bool {
 
 /// A settle has decided a waiter of the key. False if it does not wait by mail.
 pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) -> bool {
-    let waiter = &decided.waiter;
-    post(ctx, key, waiter, || {
+    let (waiter, keys) = (&decided.waiter, decided.keys.as_ref());
+    post(ctx, key, keys, waiter, || {
         Outcome::of(decided, now, |error| text(&error.into()))
     })
 }
 
 /// A waiter that has left the queue is answered. False if it does not wait by mail.
-pub(crate) fn answer(ctx: &Context<'_>, key: &KeyId, waiter: &Waiter, answer: &Answer) -> bool {
-    post(ctx, key, waiter, || match answer {
+pub(crate) fn answer(ctx: &Context<'_>, removed: &Removed, answer: &Answer) -> bool {
+    let keys = removed.keys.as_ref();
+    post(ctx, &removed.key, keys, &removed.waiter, || match answer {
         Answer::Error(error) => Outcome::Refused(text(error)),
         Answer::Null | Answer::Token(_) => Outcome::Denied,
     })
@@ -179,6 +217,7 @@ fn text(error: &Error) -> Box<str> {
 fn post(
     ctx: &Context<'_>,
     key: &KeyId,
+    keys: Option<&KeyList>,
     waiter: &Waiter,
     outcome: impl FnOnce() -> Outcome,
 ) -> bool {
@@ -186,7 +225,7 @@ fn post(
     if !mail.is_expected(waiter.id) {
         return false;
     }
-    let letter = Letter::of(key.clone(), waiter, outcome());
+    let letter = Letter::of(key.clone(), keys.cloned(), waiter, outcome());
     let posted = mail.post(waiter.id, state::get(ctx).post.next_number(ctx), letter);
     drop(mail);
     match posted {
@@ -198,16 +237,25 @@ fn post(
 }
 
 fn give_back(ctx: &Context<'_>, letter: UndeliveredLetter) {
-    let UndeliveredLetter { key, owner, undo } = letter;
-    let grant = UndeliveredGrant {
+    undelivered::give_back(ctx, grant_of(letter));
+}
+
+fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
+    let UndeliveredLetter {
         key,
+        keys,
+        owner,
+        undo,
+    } = letter;
+    UndeliveredGrant {
+        key,
+        keys,
         owner,
         granted: undo.granted,
         token: undo.token,
         before: undo.before.map(|before| *before),
         told: false,
-    };
-    undelivered::give_back(ctx, grant);
+    }
 }
 
 /// A grant stands because another one has touched its hold since. If nobody was told of that one either, undoing it is

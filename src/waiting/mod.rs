@@ -14,6 +14,7 @@ pub(crate) mod mail;
 pub(crate) mod post;
 pub(crate) mod queue;
 pub(crate) mod readers;
+pub(crate) mod several;
 mod state;
 mod tellings;
 pub(crate) mod undelivered;
@@ -89,12 +90,12 @@ pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> 
     let waited = !requests.is_empty();
     for id in requests {
         if mail::forget(state::get(ctx), id) {
-            queue::all(ctx).borrow_mut().remove(id);
+            queue::remove(ctx, id);
         } else {
             waiters::answer_null(ctx, id);
         }
     }
-    let granted = undelivered::withdraw(state::get(ctx), key, owner);
-    let told = mail::withdraw(state::get(ctx), key, owner);
+    let granted = undelivered::withdraw(ctx, key, owner);
+    let told = mail::withdraw(ctx, key, owner);
     waited || granted || told
 }

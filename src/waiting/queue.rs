@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use mortise_core::{KeyId, KeyRef, Queues, WaiterId};
+use mortise_core::{KeyId, KeyRef, OwnerRef, Queues, Removed, WaiterId};
 
 use crate::ffi::Context;
 use crate::keys::dirty;
@@ -18,12 +18,33 @@ pub(crate) fn wait_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
     !queues.is_empty() && queues.get(key).is_some()
 }
 
+/// Some wait for several keys at once, anywhere.
+pub(crate) fn any_several(waiting: &Waiting) -> bool {
+    waiting.queues.borrow().any_several()
+}
+
+/// A request of `owner` for several keys at once waits at the key.
+pub(crate) fn waits_for_several(waiting: &Waiting, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
+    waiting.queues.borrow().several_of(key, owner).is_some()
+}
+
 /// A request by mail leaves its queue, and nobody is told.
 pub(super) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
     let removed = all(ctx).borrow_mut().remove(id);
-    if let Some((key, _)) = removed {
-        mark_if_waited_at(ctx, &key);
+    for key in removed.iter().flat_map(Removed::keys) {
+        mark_if_waited_at(ctx, key);
     }
+}
+
+/// A request leaves its queue. Of one for several keys, the others are marked; the caller settles the one that it works on.
+pub(super) fn remove(ctx: &Context<'_>, id: WaiterId) -> Option<Removed> {
+    let removed = all(ctx).borrow_mut().remove(id)?;
+    if removed.keys.is_some() {
+        for key in removed.keys() {
+            mark_if_waited_at(ctx, key);
+        }
+    }
+    Some(removed)
 }
 
 /// A waiter has left the queue: those whom it kept out may be let in.

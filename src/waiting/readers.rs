@@ -85,11 +85,18 @@ fn reply_letter(ctx: &Context<'_>, numbered: Numbered<'_>, now: u64) {
         Outcome::Denied => (6, c"denied"),
         Outcome::Refused(_) => (7, c"refused"),
     };
-    ctx.reply_map(fields);
+    ctx.reply_map(fields + usize::from(letter.keys.is_some()));
     ctx.reply_text(c"number");
     ctx.reply_integer(number as i64);
     ctx.reply_text(c"key");
     ctx.reply_bytes(&letter.key.name);
+    if let Some(keys) = &letter.keys {
+        ctx.reply_text(c"keys");
+        ctx.reply_array(keys.as_slice().len());
+        for key in keys.as_slice() {
+            ctx.reply_bytes(&key.name);
+        }
+    }
     ctx.reply_text(c"db");
     ctx.reply_integer(i64::from(db.0));
     ctx.reply_text(c"owner");

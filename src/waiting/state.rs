@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 
 use mortise_core::mail::{BoxId, Delivered};
 use mortise_core::{
-    Db, Deque, HomeKey, Homes, Instant, KeyId, Left, Owner, Queues, SlotKey, Stake, Token, Touched,
-    WaiterId,
+    Db, Deque, HomeKey, Homes, Instant, KeyId, KeyList, Left, Owner, Queues, SlotKey, Stake, Token,
+    Touched, WaiterId,
 };
 
 use crate::ffi::{Blocked, Context, MainThread};
@@ -105,7 +105,10 @@ pub(crate) struct Walk {
 /// A grant that has to be undone if nobody can be told of it.
 #[derive(Clone, Debug)]
 pub(crate) struct UndeliveredGrant {
+    /// The first key, if they are several.
     pub(crate) key: KeyId,
+    /// All keys of the grant, if they are several, as they were named.
+    pub(crate) keys: Option<KeyList>,
     pub(crate) owner: Owner,
     pub(crate) granted: Touched,
     /// The hold's token then: one that is made anew has another.

@@ -11,7 +11,9 @@
 //! closed before the event loop sleeps, for until then nobody's reply has been read. Not so if it
 //! closes by itself behind a reply that was written (QUIT in the same pipeline).
 
-use mortise_core::{KeyRef, Owner, OwnerRef, WaiterId};
+use std::rc::Rc;
+
+use mortise_core::{KeyId, KeyList, KeyRef, Owner, OwnerRef, WaiterId};
 
 use crate::ffi::{Context, Swap};
 use crate::keys::dirty;
@@ -61,23 +63,63 @@ pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
     true
 }
 
-/// The owner has left the key: grants of which its clients were not told yet are none. True if there was one.
-pub(crate) fn withdraw(waiting: &Waiting, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut undelivered = waiting.undelivered.borrow_mut();
+/// The owner has left the key: grants of which its clients were not told yet are none. A grant of several keys is given back at
+/// the others. True if there was one.
+pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if undelivered.in_flight.is_empty() {
         return false;
     }
     let ids: Vec<WaiterId> = undelivered.in_flight_of(&owner.to_owner()).collect();
-    let mut found = false;
+    let mut withdrawn = Vec::new();
     for id in ids {
         let grant = undelivered.in_flight.get(&id);
-        let here = grant.is_some_and(|grant| grant.key.as_ref() == key && !grant.told);
-        if here {
-            undelivered.land(id);
-            found = true;
+        if grant.is_some_and(|grant| grant.is_at(key) && !grant.told) {
+            withdrawn.extend(undelivered.land(id));
         }
     }
+    drop(undelivered);
+    let found = !withdrawn.is_empty();
+    for grant in withdrawn {
+        give_back_elsewhere(ctx, &grant, key);
+    }
     found
+}
+
+/// Undoes a grant of several keys, except at `key`, where it is undone otherwise.
+pub(super) fn give_back_elsewhere(ctx: &Context<'_>, grant: &UndeliveredGrant, key: KeyRef<'_>) {
+    if grant.keys.is_none() {
+        return;
+    }
+    for at_one in grant.at_each_key() {
+        if at_one.key.as_ref() != key {
+            give_back(ctx, at_one);
+        }
+    }
+}
+
+impl UndeliveredGrant {
+    fn is_at(&self, key: KeyRef<'_>) -> bool {
+        self.key.db == key.db && self.names().any(|name| **name == *key.name)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &Rc<[u8]>> {
+        let key = std::slice::from_ref(&self.key);
+        let keys = self.keys.as_ref().map_or(key, KeyList::as_slice);
+        keys.iter().map(|key| &key.name)
+    }
+
+    /// The grant at each of its keys by itself.
+    fn at_each_key(&self) -> impl Iterator<Item = Self> {
+        self.names().map(|name| Self {
+            key: KeyId {
+                db: self.key.db,
+                name: Rc::clone(name),
+            },
+            keys: None,
+            ..self.clone()
+        })
+    }
 }
 
 /// The event loop slept: what clients were told has been written.
@@ -130,6 +172,12 @@ fn lost(ctx: &Context<'_>, id: WaiterId) {
 /// Undoes a grant that nobody was told of.
 pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
     if !role::is_primary(time::state(ctx)) {
+        return;
+    }
+    if grant.keys.is_some() {
+        for at_one in grant.at_each_key() {
+            give_back(ctx, at_one);
+        }
         return;
     }
     let mut undelivered = state::get(ctx).undelivered.borrow_mut();

@@ -32,10 +32,12 @@ pub(super) fn add(waiting: &Waiting, waiter: WaiterId, blocked: Blocked) {
 
 /// A settle has decided a waiter of the key.
 pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) {
+    let key = decided.key(key);
     if mail::decide(ctx, key, decided, now) {
         return;
     }
     let waiter = &decided.waiter;
+    let keys = decided.keys.clone();
     let answer = match decided.verdict {
         Verdict::Granted {
             grant,
@@ -45,6 +47,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
         } => {
             let undelivered = UndeliveredGrant {
                 key: key.clone(),
+                keys,
                 owner: waiter.owner.clone(),
                 granted: stake.touched,
                 token: stake.token,
@@ -78,16 +81,16 @@ pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: Error) {
     end(ctx, id, Answer::Error(error));
 }
 
-/// A waiter leaves its queue with an answer. Its key, if it still waited.
+/// A waiter leaves its queue with an answer. Its key, if it still waited; of several, all are marked.
 fn end(ctx: &Context<'_>, id: WaiterId, answer: Answer) -> Option<KeyId> {
-    let removed = queue::all(ctx).borrow_mut().remove(id);
-    if let Some((key, waiter)) = &removed
-        && mail::answer(ctx, key, waiter, &answer)
+    let removed = queue::remove(ctx, id);
+    if let Some(removed) = &removed
+        && mail::answer(ctx, removed, &answer)
     {
-        return Some(key.clone());
+        return Some(removed.key.clone());
     }
     answer_waiter(ctx, id, answer);
-    removed.map(|(key, _)| key)
+    removed.map(|removed| removed.key)
 }
 
 /// Its owner has left the key.

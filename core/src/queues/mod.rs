@@ -29,7 +29,7 @@ use crate::tree::NIL;
 use bundles::Bundles;
 use crowds::Crowds;
 use keys::Keys;
-use waiters::{Position, Waiters};
+use waiters::{MEMBER, Position, Waiters};
 
 use crate::key::{Db, KeyId, KeyRef};
 use crate::lock::Lock;
@@ -332,6 +332,21 @@ impl<'a> Queue<'a> {
         let found = firsts.into_iter().chain(moved.take(MOVED));
         let found = found.filter(|first| *first != NIL);
         found.map(|first| waiters.node(first).waiter.since).min()
+    }
+
+    /// The first waiter that takes several keys at once.
+    pub fn first_several(self) -> Option<&'a Waiter> {
+        let waiters = &self.queues.waiters;
+        let line = self.queues.keys.node(self.key).line;
+        let found = waiters.first_flagged(line, MEMBER);
+        (found != NIL).then(|| &waiters.node(found).waiter)
+    }
+
+    /// Somebody would stand ahead of a request of that rank that came now.
+    pub fn is_any_ahead_of(self, rank: Rank) -> bool {
+        let first = self.first_from(Position::FIRST);
+        let waiters = &self.queues.waiters;
+        first != NIL && waiters.position(first) < waiters.nodes.end(rank)
     }
 
     /// Who holds, as far as the queues know: see [`Queues::observe`].

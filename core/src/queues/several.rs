@@ -106,6 +106,11 @@ impl Queues {
         self.bundles.pop_due()
     }
 
+    /// A bundle waits.
+    pub fn any_several(&self) -> bool {
+        !self.bundles.is_empty()
+    }
+
     /// A bundle is due.
     pub fn any_due(&self) -> bool {
         self.bundles.any_due()

@@ -46,6 +46,14 @@ pub struct Decided {
     pub verdict: Verdict,
 }
 
+impl Decided {
+    /// The key that its answer names: the first one, if they are several, else the one that was settled.
+    pub fn key<'a>(&'a self, settled: &'a KeyId) -> &'a KeyId {
+        let keys = self.keys.as_ref().map(KeyList::as_slice);
+        keys.and_then(<[KeyId]>::first).unwrap_or(settled)
+    }
+}
+
 /// A waiter that was taken out of its queue, or out of all of its queues.
 #[derive(Debug)]
 pub struct Removed {

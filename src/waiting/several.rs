@@ -1,0 +1,176 @@
+//! A request for several keys that cannot be granted at once: whether it may wait. It enters all its queues in one instant, or
+//! none.
+
+use mortise_core::mail::BoxId;
+use mortise_core::{
+    Instant, KeyId, KeyList, Member, Observed, OwnerRef, Rank, Request, Wait, Waiter, WaiterId,
+};
+
+use crate::config;
+use crate::error::Error;
+use crate::ffi::Context;
+use crate::keys::dirty;
+use crate::waiting::mail::{self, Mailbox};
+use crate::waiting::{blocking, due, queue, state, waiters};
+
+/// One of the keys as the request has found it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) key: KeyId,
+    /// Nobody waits there, and the lock admits the request.
+    pub(crate) is_ready: bool,
+    /// Who holds the lock.
+    pub(crate) held: Observed,
+}
+
+/// Enqueues a request. It is in all queues, and not told of to anybody: see [`expect`], [`block`] and [`withdraw`].
+///
+/// # Errors
+/// [`Error::Deadlock`] if the wait would close a cycle. It is in no queue then.
+pub(crate) fn enqueue(
+    ctx: &Context<'_>,
+    places: Vec<Place>,
+    request: &Request<'_>,
+    now: Instant,
+    until: Instant,
+) -> Result<WaiterId, Error> {
+    let mut queues = queue::all(ctx).borrow_mut();
+    let id = queues.next_id();
+    let waiter = Waiter {
+        id,
+        owner: request.owner.to_owner(),
+        terms: request.terms,
+        since: now,
+        until,
+    };
+    let members: Vec<_> = places
+        .iter()
+        .map(|place| Member {
+            key: place.key.as_ref(),
+            ready: place.is_ready,
+        })
+        .collect();
+    queues.push_several(&members, &waiter);
+    let mut moved = Vec::new();
+    let mut ended = Ok(());
+    for Place { key, held, .. } in places {
+        queues.observe(key.as_ref(), held.clone());
+        let mut wait = Wait {
+            key,
+            owner: waiter.owner.clone(),
+            terms: waiter.terms,
+            rank: Rank::Line,
+        };
+        if ended.is_ok() {
+            ended = (queues.end_cycles(&mut wait, &held, now)).map(|keys| moved.extend(keys));
+        }
+    }
+    drop(queues);
+    let ended = ended.map(|()| moved);
+    let ended = blocking::settle_moved(ctx, ended, |ctx| ctx.viewer());
+    if ended.is_err() {
+        withdraw(ctx, id);
+    }
+    ended.map(|()| id)
+}
+
+/// The answer goes to the box.
+///
+/// # Errors
+/// [`Error::MaxQueued`] or [`Error::BoxFull`] if too many wait. The request is in no queue then.
+pub(crate) fn expect(
+    ctx: &Context<'_>,
+    id: WaiterId,
+    keys: usize,
+    mailbox: Mailbox<'_>,
+    now: Instant,
+) -> Result<BoxId, Error> {
+    if let Err(error) = mail::check_room(ctx, mailbox, keys as u64) {
+        withdraw(ctx, id);
+        return Err(error);
+    }
+    let mailbox = mailbox.open(ctx, now);
+    mail::expect_several(state::get(ctx), id, mailbox, keys);
+    due::arm(ctx);
+    Ok(mailbox)
+}
+
+/// Blocks the client that sent the request. False if the server does not let it be blocked: the request is in no queue then.
+///
+/// # Errors
+/// [`Error::MaxWaiters`] if too many wait. The request is in no queue then.
+pub(crate) fn block(ctx: &Context<'_>, id: WaiterId) -> Result<bool, Error> {
+    let max = config::max_waiters(ctx);
+    if blocking::blocked(state::get(ctx)) >= max {
+        withdraw(ctx, id);
+        return Err(Error::MaxWaiters(max));
+    }
+    let Some(blocked) = ctx.block() else {
+        withdraw(ctx, id);
+        return Ok(false);
+    };
+    waiters::add(state::get(ctx), id, blocked);
+    due::arm(ctx);
+    Ok(true)
+}
+
+/// The request leaves its queues, and nobody is told.
+pub(crate) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
+    queue::remove(ctx, id);
+}
+
+/// The request of `owner` that waits by mail for exactly these keys, if it waits at one of them at all.
+///
+/// # Errors
+/// [`Error::WaitsHere`] if it waits there for anything else, or not by mail, or is not `by_mail` now.
+pub(crate) fn queued_already(
+    ctx: &Context<'_>,
+    keys: &KeyList,
+    owner: OwnerRef<'_>,
+    by_mail: bool,
+) -> Result<Option<WaiterId>, Error> {
+    let queues = queue::all(ctx).borrow();
+    if queues.is_empty() {
+        return Ok(None);
+    }
+    let mut waiting = keys.as_slice().iter();
+    let requests = waiting.find_map(|key| {
+        let requests = queues.requests_of(key.as_ref(), owner);
+        requests.first().copied()
+    });
+    let Some(id) = requests else { return Ok(None) };
+    let same = queues.keys_of(id).is_some_and(|its| its.is_same(keys));
+    match same && by_mail && mail::is_expected(state::get(ctx), id) {
+        true => Ok(Some(id)),
+        false => Err(Error::WaitsHere),
+    }
+}
+
+/// The request `id`, which waits by mail, is repeated. It keeps its place.
+///
+/// # Errors
+/// [`Error::MaxQueued`] or [`Error::BoxFull`] if there is no room in the box. Nothing has changed.
+pub(crate) fn take_over(
+    ctx: &Context<'_>,
+    id: WaiterId,
+    keys: &KeyList,
+    request: &Request<'_>,
+    until: Instant,
+    mailbox: Mailbox<'_>,
+    now: Instant,
+) -> Result<BoxId, Error> {
+    let keys = keys.as_slice();
+    mail::check_move(ctx, id, mailbox, keys.len() as u64)?;
+    let mut queues = queue::all(ctx).borrow_mut();
+    let changed = queues.take_over(id, request.terms, until);
+    drop(queues);
+    if changed {
+        for key in keys {
+            dirty::mark_queue(ctx, key.as_ref());
+        }
+    }
+    let mailbox = mailbox.open(ctx, now);
+    mail::expect_several(state::get(ctx), id, mailbox, keys.len());
+    due::arm(ctx);
+    Ok(mailbox)
+}
