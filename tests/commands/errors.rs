@@ -24,7 +24,7 @@ const fn place(command: &'static str, argument: &'static str, least: i128, most:
     }
 }
 
-const INTEGERS: [Place; 27] = [
+const INTEGERS: [Place; 30] = [
     place("LOCK.ACQUIRE key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.WLOCK key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RLOCK key a ?", "lease", 1, MAX_LEASE),
@@ -38,6 +38,9 @@ const INTEGERS: [Place; 27] = [
     place("LOCK.ACQUIRE key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
     place("LOCK.WLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
     place("LOCK.RLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
+    place("LOCK.MACQUIRE a ? 1 key", "lease", 1, MAX_LEASE),
+    place("LOCK.MACQUIRE a 1000 1 key WAIT ?", "WAIT", 0, 1 << 53),
+    place("LOCK.MACQUIRE a 1000 1 key FENCE ?", "FENCE", 1, MAX_TOKEN),
     place("LOCK.RELEASE key a HOLDS ?", "HOLDS", 0, MAX_COUNT),
     place("LOCK.RELEASE key a READ HOLDS ?", "HOLDS", 0, MAX_COUNT),
     place("LOCK.RELEASE key a TOKEN ?", "TOKEN", 1, MAX_TOKEN),
@@ -205,6 +208,7 @@ fn too_few_arguments_are_refused_by_every_command() {
         &["LOCK.ACQUIRE", "key", "a", "1000"],
         &["LOCK.WLOCK", "key", "a", "1000"],
         &["LOCK.RLOCK", "key", "a", "1000"],
+        &["LOCK.MACQUIRE", "a", "1000", "1", "key"],
         &["LOCK.RELEASE", "key", "a"],
         &["LOCK.RENEW", "key", "a", "1000"],
         &["LOCK.PASS", "key", "a", "b", "1000"],
@@ -236,6 +240,7 @@ fn an_owner_has_one_to_255_bytes() {
         "LOCK.ACQUIRE key ? 1000",
         "LOCK.WLOCK key ? 1000",
         "LOCK.RLOCK key ? 1000",
+        "LOCK.MACQUIRE ? 1000 1 key",
         "LOCK.RENEW key ? 1000",
         "LOCK.PASS key ? b 1000",
         "LOCK.PASS key a ? 1000",
@@ -276,13 +281,15 @@ fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
 }
 
 /// Every command on `key` with everything right.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 20] = [
     "LOCK.ACQUIRE key a 1000",
     "LOCK.ACQUIRE key a 1000 WAIT 1000 HOLDS 2 FENCE 7",
     "LOCK.WLOCK key a 1000",
     "LOCK.RLOCK key a 1000",
     "LOCK.RLOCK key a 1000 WAIT 0",
     "LOCK.RLOCK key a 1000 HOLDS 2 LIMIT 3",
+    "LOCK.MACQUIRE a 1000 2 key other",
+    "LOCK.MACQUIRE a 1000 2 other key WAIT 0",
     "LOCK.RELEASE key a",
     "LOCK.RELEASE key a ALL TOKEN 5",
     "LOCK.RENEW key a 1000",

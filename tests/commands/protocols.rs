@@ -52,6 +52,8 @@ const STORY: &[(&str, &str)] = &[
     ("LOCK.FENCE key a 5", "WRONGTYPE"),
     ("LOCK.REVOKE key a", "WRONGTYPE"),
     ("LOCK.INFO key", "WRONGTYPE"),
+    ("LOCK.MACQUIRE a 60000 2 other key", "WRONGTYPE"),
+    ("LOCK.INFO other", "nil"),
     ("DEL key", "1"),
     ("LOCK.WLOCK key a 60000 WAIT 0", "E"),
     ("LOCK.RELEASE key a", "0"),

@@ -62,7 +62,7 @@ fn every_command_has_a_page_with_its_options_its_complexity_and_its_categories()
     let server = Server::start();
     let mut conn = server.connect();
     let commands = commands(&mut conn);
-    assert_eq!(commands.len(), 13, "{commands:?}");
+    assert_eq!(commands.len(), 14, "{commands:?}");
     for command in commands {
         let page = page_of(&command);
         let title = page.lines().next().unwrap();

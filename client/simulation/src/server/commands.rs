@@ -150,7 +150,7 @@ impl Server {
             self.open_box(mailbox);
             let id = key_id(key);
             self.mail
-                .withdraw_refusal(&id, request.owner, request.terms.mode());
+                .withdraw_refusal(&id, None, request.owner, request.terms.mode());
         }
     }
 
@@ -182,7 +182,7 @@ impl Server {
                     key: key_id(key),
                     owner: request.owner.to_owner(),
                     terms: request.terms,
-                    upgrade: busy == Busy::Upgrade,
+                    rank: busy.into(),
                 };
                 if self.closes_cycle(&wait) {
                     return Out::error("DEADLOCK the wait would close a cycle of waits");
@@ -193,7 +193,7 @@ impl Server {
         let id = self.open_box(mailbox);
         self.mail.expect(waiter, id);
         self.mail
-            .withdraw_refusal(&key_id(key), request.owner, request.terms.mode());
+            .withdraw_refusal(&key_id(key), None, request.owner, request.terms.mode());
         let mut out = Out::default();
         out.array(2);
         out.text(b"QUEUED");
@@ -215,7 +215,7 @@ impl Server {
             since: self.instant(),
             until,
         };
-        self.queues.push(wait.key.as_ref(), waiter, wait.upgrade);
+        self.queues.push(wait.key.as_ref(), waiter, wait.rank);
         let held = self.locks.get(&*wait.key.name);
         let held = held.map(mortise_core::Lock::observe);
         self.queues
@@ -267,7 +267,7 @@ impl Server {
             self.mail.forget_request(id);
             self.queues.remove(id);
         }
-        found |= self.mail.withdraw(&key_id(key), owner);
+        found |= self.mail.withdraw(&key_id(key), owner).any;
         self.settle(key);
         let everything = Release {
             owner,

@@ -1,7 +1,7 @@
 //! Boxes, letters and who waits for them.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, age};
-use mortise_core::{Instant, Mode, WaiterId};
+use mortise_core::{Instant, Mode, Removed, WaiterId};
 
 use super::resp::Out;
 use super::{MAIL_TIMEOUT, Reader, Server, UNFORGOTTEN};
@@ -132,7 +132,7 @@ impl Server {
             // They come in no order.
             requests.sort_unstable();
             for id in requests {
-                if let Some((key, _)) = self.queues.remove(id) {
+                if let Some(Removed { key, .. }) = self.queues.remove(id) {
                     self.settle(&key.name);
                 }
             }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use mortise_core::mail::{BoxId, Letter, Outcome, UndeliveredLetter};
 use mortise_core::{
-    Db, Decided, Instant, KeyId, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Token,
-    TokenClock, Wait, WaiterId,
+    Db, Decided, Instant, KeyId, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Rank,
+    Removed, Token, TokenClock, Wait, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId};
@@ -176,7 +176,7 @@ impl Server {
         let outcome = Outcome::of(&decided, self.instant(), |error| {
             format!("ERR {error:?}").into()
         });
-        let letter = Letter::of(key_id(key), waiter, outcome);
+        let letter = Letter::of(key_id(key), None, waiter, outcome);
         self.post(waiter.id, letter);
     }
 
@@ -189,7 +189,7 @@ impl Server {
             key: key.clone(),
             owner: waiter.owner.clone(),
             terms: waiter.terms,
-            upgrade: true,
+            rank: Rank::Upgrade,
         };
         let is_closed = self.closes_cycle(&wait);
         if is_closed {
@@ -207,8 +207,8 @@ impl Server {
 
     /// A request leaves its queue with an answer. Its key.
     fn end_waiting(&mut self, id: WaiterId, outcome: Outcome) -> Option<KeyId> {
-        let (key, waiter) = self.queues.remove(id)?;
-        self.post(id, Letter::of(key.clone(), &waiter, outcome));
+        let Removed { key, waiter, .. } = self.queues.remove(id)?;
+        self.post(id, Letter::of(key.clone(), None, &waiter, outcome));
         Some(key)
     }
 
