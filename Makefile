@@ -77,6 +77,10 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	done; \
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 
+.PHONY: proof
+proof: build ## Look for two inside while servers, links and clients fail: make proof [MINUTES=30] [ARGS="--seed 1 replicas"]
+	cargo run --profile measure --package mortise-proof -- $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
 .PHONY: interop
 interop: build ## Run the other languages' lock libraries, and all together: make interop [WITHOUT="java go"]
 	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)

@@ -1,0 +1,41 @@
+//! What is wrong with a history. Pure functions: what a set-up does not promise is not asked for.
+
+mod bundles;
+mod inside;
+mod queues;
+mod seen;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod violation;
+mod writes;
+
+use crate::history::History;
+
+pub(crate) use inside::inside;
+pub(crate) use violation::{Rule, Violation};
+pub(crate) use writes::ledger;
+
+/// What a set-up promises beyond what all of them do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Promises {
+    /// One server grants all locks, so tokens grow from key to key.
+    pub(crate) one_token_clock: bool,
+    /// Nothing that was acknowledged is lost.
+    pub(crate) loses_nothing: bool,
+}
+
+/// All that is wrong with the history.
+pub(crate) fn all(history: &History, promises: Promises) -> Vec<Violation> {
+    let mut found = inside(history);
+    found.extend(writes::outside(history));
+    found.extend(tokens::backward(history, promises.one_token_clock));
+    found.extend(queues::overtaken(history));
+    found.extend(queues::unanswered(history));
+    found.extend(seen::together(history));
+    if promises.loses_nothing {
+        found.extend(seen::came_back(history));
+    }
+    found.extend(bundles::in_part(history));
+    found
+}

@@ -1,0 +1,59 @@
+//! What the server itself showed of its locks.
+
+use std::collections::HashMap;
+
+use super::violation::{Rule, Violation};
+use crate::history::{History, Mode, Mutual, Seen};
+
+/// Holds of one moment that exclude each other, or are too many.
+pub(super) fn together(history: &History) -> Vec<Violation> {
+    let limits: HashMap<&str, u64> = history
+        .beliefs
+        .iter()
+        .filter(|belief| belief.grant.limit > 0)
+        .map(|belief| (&*belief.grant.key, belief.grant.limit))
+        .collect();
+    let wrong = |seen: &Seen| {
+        let holds = &seen.holds;
+        let excluded = holds.iter().enumerate().any(|(n, one)| {
+            holds[n + 1..]
+                .iter()
+                .any(|two| one.owner != two.owner && one.keeps_out(two))
+        });
+        if excluded {
+            return Some(Violation::new(
+                Rule::TwoInside,
+                seen.at,
+                format!("{seen:?}"),
+            ));
+        }
+        let readers = holds.iter().filter(|hold| hold.mode == Mode::Read);
+        let weight: u64 = readers.map(|hold| hold.weight).sum();
+        let limit = limits.get(&*seen.key).copied().unwrap_or(u64::MAX);
+        (weight > limit).then(|| Violation::new(Rule::OverLimit, seen.at, format!("{seen:?}")))
+    };
+    history.seen.iter().filter_map(wrong).collect()
+}
+
+/// Holds that are there though their release was acknowledged before.
+pub(super) fn came_back(history: &History) -> Vec<Violation> {
+    let released: HashMap<(&str, &str, u64), u64> = history
+        .beliefs
+        .iter()
+        .filter_map(|belief| {
+            let grant = &belief.grant;
+            Some(((&*grant.key, &*grant.owner, grant.token), belief.released?))
+        })
+        .collect();
+    let mut found = Vec::new();
+    for seen in &history.seen {
+        for hold in &seen.holds {
+            let at = released.get(&(&*seen.key, &*hold.owner, hold.token));
+            if at.is_some_and(|at| *at < seen.sent) {
+                let text = format!("{} of {} at {}", hold.token, hold.owner, seen.key);
+                found.push(Violation::new(Rule::CameBack, seen.at, text));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,53 @@
+//! What is found.
+
+use std::fmt;
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) rule: Rule,
+    pub(crate) text: String,
+    /// When it was seen.
+    pub(crate) at: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    TwoInside,
+    OverLimit,
+    WriteFromOutside,
+    TokenWentBack,
+    Overtaken,
+    NeverServed,
+    CameBack,
+    NotAllOrNone,
+    LeftOver,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::TwoInside => "two were inside that exclude each other",
+            Rule::OverLimit => "more were inside than the limit allows",
+            Rule::WriteFromOutside => "somebody wrote who was not inside",
+            Rule::TokenWentBack => "a token went back",
+            Rule::Overtaken => "a waiter was overtaken",
+            Rule::NeverServed => "a waiter was never served",
+            Rule::CameBack => "a released lock came back",
+            Rule::NotAllOrNone => "only some of several keys were taken",
+            Rule::LeftOver => "something is left",
+        })
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.text)
+    }
+}
+
+impl Violation {
+    pub(super) fn new(rule: Rule, at: u64, text: String) -> Violation {
+        Violation { rule, text, at }
+    }
+}

@@ -1,0 +1,54 @@
+//! Waiting on a connection.
+
+use std::time::Duration;
+
+use mortise_harness::redis::Value;
+
+use super::job::Job;
+use super::task::{REPLY, Reply, Request, Task, Waiting};
+use super::wire::Trouble;
+use crate::history::{Way, now};
+
+pub(crate) struct Blocked;
+
+impl Blocked {
+    pub(crate) fn new(_: &Job, _: &str) -> Blocked {
+        Blocked
+    }
+}
+
+impl Waiting for Blocked {
+    const WAY: Way = Way::Blocked;
+
+    fn acquire(&mut self, task: &mut Task<'_>, request: &Request) -> Reply {
+        let mut command = task.acquire_command(request);
+        if let Some(wait) = request.wait {
+            command.arg("WAIT").arg(wait);
+        }
+        let sent = now();
+        let limit = REPLY + Duration::from_millis(request.wait.unwrap_or(0));
+        match task.wire.call(&command, limit) {
+            // After a wait the time since the request says little: a confirmation does.
+            Ok(Value::Int(token)) => confirm(task, request, token.cast_unsigned(), sent),
+            Ok(_) => Reply::Denied,
+            Err(Trouble::Refused(line)) => Reply::Refused(line),
+            Err(Trouble::Lost) => Reply::Unknown,
+        }
+    }
+}
+
+/// Believes by what is left since the request was sent, or if that is little, by a renewal.
+pub(super) fn confirm(task: &mut Task<'_>, request: &Request, token: u64, sent: u64) -> Reply {
+    let half = task.job.certain() / 2;
+    if now() < sent + half {
+        return Reply::Granted(token, sent + task.job.certain());
+    }
+    let (key, owner, lease) = (&request.key, &request.owner, task.job.lease);
+    let renewal = mortise_harness::command!("LOCK.RENEW", key, owner, lease, "TOKEN", token);
+    let sent = now();
+    match task.wire.call(&renewal, REPLY) {
+        Ok(Value::Int(_)) => Reply::Granted(token, sent + task.job.certain()),
+        Ok(_) => Reply::Denied,
+        Err(_) => Reply::Unknown,
+    }
+}

@@ -1,0 +1,79 @@
+//! What a client is to do, given to its process as JSON.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) place: Place,
+    /// The file to write.
+    pub(crate) history: PathBuf,
+    /// Milliseconds.
+    pub(crate) lease: u64,
+    /// How many do it side by side in one process.
+    pub(crate) tasks: u64,
+    /// What is locked to read and to write.
+    pub(crate) locks: Vec<String>,
+    /// What is taken up to [`LIMIT`] at a time.
+    pub(crate) pools: Vec<String>,
+    /// Whether what is written under a lock is guarded.
+    pub(crate) guards: bool,
+}
+
+/// How many permits a pool has.
+pub(crate) const LIMIT: u64 = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// Commands as they are, on connections that wait.
+    Blocked,
+    /// Commands as they are, by mail.
+    Mail,
+    /// The Rust client.
+    Library,
+    /// `SET NX PX` and a script that compares and deletes, on a majority of the servers: on one, what most people use.
+    Plain,
+}
+
+/// Where the locks are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Place {
+    One(u16),
+    /// Sentinels that know the primary as `locks`.
+    Sentinels(Vec<u16>),
+    Cluster(Vec<u16>),
+    Quorum(Vec<u16>),
+}
+
+impl Place {
+    pub(crate) fn ports(&self) -> &[u16] {
+        match self {
+            Place::One(port) => std::slice::from_ref(port),
+            Place::Sentinels(ports) | Place::Cluster(ports) | Place::Quorum(ports) => ports,
+        }
+    }
+}
+
+/// The name by which Sentinels know the primary.
+pub(crate) const PRIMARY: &str = "locks";
+
+impl Job {
+    /// How long a lease lasts for certain that was asked for at a time; nanoseconds.
+    pub(crate) fn certain(&self) -> u64 {
+        (self.lease - self.lease / 100 - 2) * 1_000_000
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease)
+    }
+
+    /// Where guarded writes to a lock's data go: in its slot.
+    pub(crate) fn list(key: &str) -> String {
+        format!("list:{{{key}}}")
+    }
+}

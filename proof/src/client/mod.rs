@@ -1,0 +1,29 @@
+//! The clients, each a process of its own. They do what users do, and write down what they believed.
+
+mod blocked;
+mod job;
+mod library;
+mod mail;
+mod plain;
+mod stop;
+mod task;
+mod wire;
+
+use crate::history::{Log, Record, now};
+
+pub(crate) use job::{Job, Kind, Place};
+use stop::Stop;
+
+/// Runs until the process that started it says that it is over.
+pub(crate) fn run(job: &Job) -> Result<(), String> {
+    let log = Log::create(&job.history).map_err(|error| error.to_string())?;
+    let stop = Stop::watch_stdin();
+    match job.kind {
+        Kind::Blocked => task::run(job, &log, &stop, blocked::Blocked::new),
+        Kind::Mail => task::run(job, &log, &stop, mail::Mail::new),
+        Kind::Library => library::run(job, &log, &stop)?,
+        Kind::Plain => plain::run(job, &log, &stop),
+    }
+    log.write(&Record::Closed { at: now() });
+    Ok(())
+}

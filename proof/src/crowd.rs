@@ -1,0 +1,204 @@
+//! The client processes, from outside: started, stopped, continued, killed and started anew, their links cut and slow.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{Dice, Link};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::{Job, Kind};
+use crate::setup::{Diary, Entry, LEASE, Setup};
+
+/// What one client is to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) kind: Kind,
+    pub(crate) tasks: u64,
+}
+
+/// What all of them do.
+#[derive(Debug, Clone)]
+pub(crate) struct Play {
+    pub(crate) seed: u64,
+    pub(crate) locks: Vec<String>,
+    pub(crate) pools: Vec<String>,
+    pub(crate) guards: bool,
+}
+
+struct Member {
+    part: Part,
+    name: String,
+    entry: Entry,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    incarnation: u64,
+}
+
+pub(crate) struct Crowd {
+    members: Vec<Member>,
+    play: Play,
+    dir: PathBuf,
+}
+
+impl Crowd {
+    pub(crate) fn start(
+        parts: &[Part],
+        play: &Play,
+        setup: &mut dyn Setup,
+        dir: &Path,
+    ) -> io::Result<Crowd> {
+        let mut crowd = Crowd {
+            members: Vec::new(),
+            play: play.clone(),
+            dir: dir.to_owned(),
+        };
+        for (number, part) in parts.iter().enumerate() {
+            let name = format!("{:?}{number}", part.kind).to_lowercase();
+            let entry = setup.entry();
+            let (child, stdin) = crowd.spawn(*part, &name, &entry, 0)?;
+            crowd.members.push(Member {
+                part: *part,
+                name,
+                entry,
+                child,
+                stdin,
+                incarnation: 0,
+            });
+        }
+        Ok(crowd)
+    }
+
+    fn spawn(
+        &self,
+        part: Part,
+        name: &str,
+        entry: &Entry,
+        incarnation: u64,
+    ) -> io::Result<(Child, Option<ChildStdin>)> {
+        let name = format!("{name}.{incarnation}");
+        let job = Job {
+            kind: part.kind,
+            seed: self.play.seed.wrapping_add(incarnation * 1_000) ^ hash(&name),
+            place: entry.place.clone(),
+            history: self.dir.join(format!("{name}.jsonl")),
+            name,
+            lease: LEASE,
+            tasks: part.tasks,
+            locks: self.play.locks.clone(),
+            pools: self.play.pools.clone(),
+            guards: self.play.guards,
+        };
+        let mut child = Command::new(env::current_exe()?)
+            .arg("work")
+            .arg(serde_json::to_string(&job)?)
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take();
+        Ok((child, stdin))
+    }
+
+    /// Does something to one of them.
+    pub(crate) fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
+        let number = usize::try_from(dice.roll(self.members.len() as u64)).expect("a few");
+        let ms = |dice: &mut Dice, up_to| Duration::from_millis(20 + dice.roll(up_to));
+        let longest = *dice.pick(&[LEASE / 5, LEASE / 2, 2 * LEASE]);
+        let time = ms(dice, longest);
+        match dice.roll(8) {
+            0 => diary.fault("a client is killed", || self.kill(number)),
+            1..4 => diary.fault("a client is stopped", || {
+                self.signal(number, Signal::STOP);
+                thread::sleep(time);
+                self.signal(number, Signal::CONT);
+            }),
+            4..6 => diary.fault("a client is cut off", || {
+                let link = self.link(number, dice);
+                link.cut();
+                thread::sleep(time);
+                link.mend();
+            }),
+            _ => diary.fault("a client's link is slow", || {
+                let link = self.link(number, dice);
+                link.delay_acknowledgements(ms(dice, 200));
+                link.delay_stream(ms(dice, 200));
+                thread::sleep(time);
+                link.delay_acknowledgements(Duration::ZERO);
+                link.delay_stream(Duration::ZERO);
+            }),
+        }
+    }
+
+    fn link(&self, number: usize, dice: &mut Dice) -> Arc<Link> {
+        dice.pick(&self.members[number].entry.links).clone()
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let pid = Pid::from_child(&self.members[number].child);
+        kill_process(pid, signal).expect("a client that runs");
+    }
+
+    fn kill(&mut self, number: usize) {
+        self.signal(number, Signal::KILL);
+        let member = &mut self.members[number];
+        let _ = member.child.wait();
+        member.incarnation += 1;
+        let (name, incarnation) = (
+            self.members[number].name.clone(),
+            self.members[number].incarnation,
+        );
+        let member = &self.members[number];
+        let (child, stdin) = self
+            .spawn(member.part, &name, &member.entry, incarnation)
+            .expect("a client starts again");
+        let member = &mut self.members[number];
+        (member.child, member.stdin) = (child, stdin);
+    }
+
+    /// Has each task be served once more. The names of those that were not in that time, or have failed.
+    pub(crate) fn last_round(&mut self, patience: Duration) -> Vec<String> {
+        for member in &mut self.members {
+            if let Some(stdin) = &mut member.stdin {
+                let _ = stdin.write_all(b"over\n");
+            }
+        }
+        let end = Instant::now() + patience;
+        let mut wrong = Vec::new();
+        for member in &mut self.members {
+            match await_end(&mut member.child, end) {
+                Some(status) if status.success() => {}
+                ended => wrong.push(format!("{}: {ended:?}", member.name)),
+            }
+        }
+        wrong
+    }
+}
+
+fn await_end(child: &mut Child, end: Instant) -> Option<ExitStatus> {
+    loop {
+        match child.try_wait().expect("a child can be waited for") {
+            None if Instant::now() < end => thread::sleep(Duration::from_millis(20)),
+            ended => return ended,
+        }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            // One that has ended already is as good.
+            let _ = member.child.kill();
+            let _ = member.child.wait();
+        }
+    }
+}
+
+/// FNV-1a, by Fowler, Noll and Vo.
+fn hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

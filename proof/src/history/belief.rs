@@ -1,0 +1,149 @@
+//! Who believed to be inside, from when to when.
+
+use std::collections::HashMap;
+
+use super::record::{Answer, Ask, Break, Granted, Record, Seen, Way, Write};
+
+/// A grant, and the end of the belief in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Belief {
+    pub(crate) grant: Granted,
+    /// When it was asked for. What is not known is the time of the grant's reply.
+    pub(crate) asked: u64,
+    pub(crate) way: Way,
+    /// The server had it in the queue at that time, without a break until the grant.
+    pub(crate) queued: Option<u64>,
+    pub(crate) released: Option<u64>,
+}
+
+/// What a run left behind, put together.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) beliefs: Vec<Belief>,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) breaks: Vec<Break>,
+    /// Requests of clients that ended as they should, without an answer.
+    pub(crate) unanswered: Vec<Ask>,
+    pub(crate) answers: Vec<Answer>,
+}
+
+impl History {
+    /// Puts the records of all files together.
+    pub(crate) fn new(files: Vec<Vec<Record>>) -> History {
+        let mut history = History::default();
+        for records in files {
+            history.take(records);
+        }
+        history.see_queues();
+        history.cut_broken();
+        history
+            .beliefs
+            .sort_by_key(|belief| (belief.grant.from, belief.grant.token));
+        history
+    }
+
+    /// One client's records, in the order in which it wrote them.
+    fn take(&mut self, records: Vec<Record>) {
+        let closed = matches!(records.last(), Some(Record::Closed { .. }));
+        let mut asks: HashMap<String, (Ask, Option<u64>)> = HashMap::new();
+        let mut held: HashMap<(String, String, u64), usize> = HashMap::new();
+        for record in records {
+            match record {
+                Record::Ask(ask) => {
+                    asks.insert(ask.ask.clone(), (ask, None));
+                }
+                Record::Queued { ask, at } => {
+                    if let Some(entry) = asks.get_mut(&ask) {
+                        entry.1 = Some(at);
+                    }
+                }
+                Record::Granted(grant) => {
+                    let name = (grant.owner.clone(), grant.key.clone(), grant.token);
+                    held.insert(name, self.beliefs.len());
+                    let known = asks.get(&grant.ask);
+                    self.beliefs.push(Belief {
+                        asked: known.map_or(grant.from, |(ask, _)| ask.at),
+                        way: known.map_or(Way::Library, |(ask, _)| ask.way),
+                        queued: known.and_then(|(_, queued)| *queued),
+                        released: None,
+                        grant,
+                    });
+                }
+                Record::Answer(answer) => {
+                    asks.remove(&answer.ask);
+                    self.answers.push(answer);
+                }
+                Record::Kept {
+                    owner,
+                    key,
+                    token,
+                    until,
+                } => {
+                    if let Some(at) = held.get(&(owner, key, token)) {
+                        let belief = &mut self.beliefs[*at].grant;
+                        belief.until = belief.until.max(until);
+                    }
+                }
+                Record::Left {
+                    owner,
+                    key,
+                    token,
+                    at: left,
+                } => {
+                    if let Some(at) = held.get(&(owner, key, token)) {
+                        let belief = &mut self.beliefs[*at].grant;
+                        belief.until = belief.until.min(left);
+                    }
+                }
+                Record::Released {
+                    owner,
+                    key,
+                    token,
+                    at: released,
+                } => {
+                    if let Some(at) = held.get(&(owner, key, token)) {
+                        self.beliefs[*at].released = Some(released);
+                    }
+                }
+                Record::Write(write) => self.writes.push(write),
+                Record::Seen(seen) => self.seen.push(seen),
+                Record::Break(cut) => self.breaks.push(cut),
+                Record::Fault { .. } | Record::Closed { .. } => {}
+            }
+        }
+        if closed {
+            self.unanswered
+                .extend(asks.into_values().map(|(ask, _)| ask));
+        }
+    }
+
+    /// A request on a connection that waits is in the queue for as long as it is not answered: where it was seen there, it
+    /// had its place.
+    fn see_queues(&mut self) {
+        let mut first: HashMap<(&str, &str), u64> = HashMap::new();
+        for seen in &self.seen {
+            for owner in &seen.queue {
+                let at = first.entry((&seen.key, owner)).or_insert(seen.at);
+                *at = seen.at.min(*at);
+            }
+        }
+        for belief in &mut self.beliefs {
+            if belief.way == Way::Blocked {
+                let name = (&*belief.grant.key, &*belief.grant.owner);
+                belief.queued = first.get(&name).copied();
+            }
+        }
+    }
+
+    /// Nobody can be blamed for believing in a lock that somebody broke.
+    fn cut_broken(&mut self) {
+        for cut in &self.breaks {
+            for belief in &mut self.beliefs {
+                if belief.grant.token <= cut.token {
+                    belief.grant.until = belief.grant.until.min(cut.from);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What clients believed and when, as lines of JSON: one host, one clock.
+
+mod belief;
+mod clock;
+mod log;
+mod record;
+
+pub(crate) use belief::{Belief, History};
+pub(crate) use clock::now;
+pub(crate) use log::{Log, read_all};
+pub(crate) use record::{
+    Answer, Ask, Break, Granted, Mode, Mutual, Outcome, Record, Seen, SeenHold, Way, Write,
+};

@@ -1,0 +1,180 @@
+//! One line of a history. Times are nanoseconds since boot.
+
+use serde::{Deserialize, Serialize};
+
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    Read,
+    Write,
+}
+
+/// How a request reaches the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Way {
+    /// It does not wait.
+    Now,
+    /// A connection waits for the reply, under this one name.
+    Blocked,
+    /// It waits by mail.
+    Mail,
+    /// A library asks. What it sends, and how often, is its own matter.
+    Library,
+    /// The holder passes the lock on.
+    Pass,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase")]
+pub(crate) enum Record {
+    /// A client is about to ask for a lock.
+    Ask(Ask),
+    /// The server has put the request into the queue, at the latest at that time.
+    Queued { ask: String, at: u64 },
+    /// The request is over.
+    Answer(Answer),
+    /// The client believes from here on.
+    Granted(Granted),
+    /// It believes for longer.
+    Kept {
+        owner: String,
+        key: String,
+        token: u64,
+        until: u64,
+    },
+    /// It believes no more. Written before anything is sent that ends the hold.
+    Left {
+        owner: String,
+        key: String,
+        token: u64,
+        at: u64,
+    },
+    /// The server has acknowledged the release.
+    Released {
+        owner: String,
+        key: String,
+        token: u64,
+        at: u64,
+    },
+    /// A guarded write.
+    Write(Write),
+    /// What the server showed of a lock.
+    Seen(Seen),
+    /// Somebody broke locks.
+    Break(Break),
+    /// What was done to servers, clients and links, for people to read.
+    Fault { what: String, from: u64, to: u64 },
+    /// The client ended as it should.
+    Closed { at: u64 },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ask {
+    pub(crate) ask: String,
+    /// Empty where a library chooses it.
+    pub(crate) owner: String,
+    pub(crate) key: String,
+    pub(crate) way: Way,
+    pub(crate) at: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) ask: String,
+    pub(crate) outcome: Outcome,
+    /// The text of an error.
+    pub(crate) text: String,
+    pub(crate) at: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Granted,
+    /// Others held it for as long as the client waited.
+    Denied,
+    /// The server replied an error.
+    Refused,
+    /// Nobody knows: no reply came in time.
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Granted {
+    pub(crate) ask: String,
+    pub(crate) owner: String,
+    pub(crate) key: String,
+    pub(crate) mode: Mode,
+    /// How many permits; 1 for a lock.
+    pub(crate) weight: u64,
+    /// How many permits there are; 0 without a limit.
+    pub(crate) limit: u64,
+    pub(crate) token: u64,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// The keys that were taken at once with this one, itself included.
+    pub(crate) together: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Write {
+    pub(crate) owner: String,
+    pub(crate) key: String,
+    pub(crate) mode: Mode,
+    pub(crate) token: u64,
+    pub(crate) sent: u64,
+    pub(crate) at: u64,
+    /// Whether it was done; unknown where no reply came.
+    pub(crate) done: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) key: String,
+    pub(crate) sent: u64,
+    pub(crate) at: u64,
+    pub(crate) holds: Vec<SeenHold>,
+    /// Owners.
+    pub(crate) queue: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SeenHold {
+    pub(crate) owner: String,
+    pub(crate) mode: Mode,
+    pub(crate) weight: u64,
+    pub(crate) token: u64,
+}
+
+/// All holds with a token up to this one were broken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Break {
+    pub(crate) token: u64,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// They may come back, as after a second SWAPDB.
+    pub(crate) may_return: bool,
+}
+
+/// Whether two may be inside together.
+pub(crate) trait Mutual {
+    fn mode(&self) -> Mode;
+
+    fn keeps_out(&self, other: &impl Mutual) -> bool {
+        self.mode() == Mode::Write || other.mode() == Mode::Write
+    }
+}
+
+impl Mutual for SeenHold {
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl Mutual for Granted {
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+}

@@ -1,0 +1,38 @@
+//! Looks for what must not be: clients use locks while servers, links and clients fail, and what they believed is judged.
+//!
+//! `make proof` runs all of it; `docs/proof.md` says what came of that.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod client;
+mod crowd;
+mod history;
+mod options;
+mod run;
+mod setup;
+mod show;
+mod watcher;
+
+use std::process::ExitCode;
+
+use options::Part;
+
+fn main() -> ExitCode {
+    let outcome = match options::read() {
+        Ok(Part::Work(job)) => client::run(&job),
+        Ok(Part::Histories(wanted)) => show::histories(&wanted),
+        Ok(Part::Help) => {
+            print!("{}", options::USAGE);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mortise-proof: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The command line: of the whole, and of the clients that it starts.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lexopt::{Arg, Parser, ValueExt};
+
+use crate::client::Job;
+
+pub(crate) const USAGE: &str = "\
+mortise-proof: clients use locks while everything fails, and their histories are judged
+
+  mortise-proof [--minutes N | --seconds N] [--seed N] [--told] [NAME...]
+
+  --minutes N  how long all runs that must find nothing are disturbed together: 30
+  --seconds N  how long each of them is
+  --seed N     what is done, and in which order; as of an earlier run
+  --told       say what is done when it is done
+  NAME         some runs only: those whose names begin so
+";
+
+/// What this process is.
+pub(crate) enum Part {
+    /// A client.
+    Work(Box<Job>),
+    Histories(Wanted),
+    /// It only says how to call it.
+    Help,
+}
+
+/// How long clients and servers are disturbed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Time {
+    /// In all runs together.
+    InAll(Duration),
+    /// In each run.
+    Each(Duration),
+}
+
+/// Which runs, and how.
+pub(crate) struct Wanted {
+    pub(crate) time: Time,
+    pub(crate) seed: u64,
+    pub(crate) is_told: bool,
+    /// The beginnings of names; none: all.
+    pub(crate) names: Vec<String>,
+}
+
+pub(crate) fn read() -> Result<Part, String> {
+    parse(Parser::from_env()).map_err(|error| error.to_string())
+}
+
+fn parse(mut parser: Parser) -> Result<Part, lexopt::Error> {
+    let mut wanted = Wanted {
+        time: Time::InAll(Duration::from_secs(30 * 60)),
+        seed: some_seed(),
+        is_told: false,
+        names: Vec::new(),
+    };
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Arg::Long("minutes") => {
+                let minutes: u64 = parser.value()?.parse()?;
+                wanted.time = Time::InAll(Duration::from_secs(minutes * 60));
+            }
+            Arg::Long("seconds") => {
+                wanted.time = Time::Each(Duration::from_secs(parser.value()?.parse()?));
+            }
+            Arg::Long("seed") => wanted.seed = parser.value()?.parse()?,
+            Arg::Long("told") => wanted.is_told = true,
+            Arg::Long("help") | Arg::Short('h') => return Ok(Part::Help),
+            Arg::Value(word) if word == "work" => {
+                let job: String = parser.value()?.parse()?;
+                return serde_json::from_str(&job)
+                    .map(|job| Part::Work(Box::new(job)))
+                    .map_err(|error| error.to_string().into());
+            }
+            Arg::Value(name) => wanted.names.push(name.parse()?),
+            _ => return Err(arg.unexpected()),
+        }
+    }
+    Ok(Part::Histories(wanted))
+}
+
+fn some_seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,64 @@
+//! Servers, what may happen to them, and what they promise all the same.
+
+mod diary;
+mod one;
+mod replicated;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use mortise_harness::{Dice, Link, Server};
+
+use crate::check::Promises;
+use crate::client::Place;
+
+pub(crate) use diary::Diary;
+pub(crate) use one::{Data, One};
+pub(crate) use replicated::{Replicated, Spoiled};
+
+/// The lease of every lock, in milliseconds: the longest that servers allow.
+pub(crate) const LEASE: u64 = 1_000;
+
+/// How one client comes to the servers: over links of its own, which can be cut and slowed down.
+pub(crate) struct Entry {
+    pub(crate) place: Place,
+    pub(crate) links: Vec<Arc<Link>>,
+}
+
+/// A set-up of servers.
+pub(crate) trait Setup: Send {
+    fn promises(&self) -> Promises;
+
+    /// A way in for one more client.
+    fn entry(&mut self) -> Entry;
+
+    /// Does one of the things that the set-up's promises survive, and lasts as long as that does.
+    fn disturb(&mut self, dice: &mut Dice, diary: &Diary);
+
+    /// Sees to it that all is well again.
+    fn heal(&mut self, diary: &Diary);
+
+    /// All servers that hold data.
+    fn servers(&self) -> Vec<&Server>;
+
+    /// Those that have the last word on what was written.
+    fn primaries(&self) -> Vec<&Server>;
+
+    /// Where the locks can be looked at; none where that would say nothing.
+    fn view(&self) -> View;
+}
+
+/// The port of the server to look at, 0 for none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View(Arc<AtomicU16>);
+
+impl View {
+    pub(crate) fn show(&self, port: u16) {
+        self.0.store(port, Ordering::SeqCst);
+    }
+
+    pub(crate) fn port(&self) -> Option<u16> {
+        let port = self.0.load(Ordering::SeqCst);
+        (port != 0).then_some(port)
+    }
+}

@@ -1,0 +1,220 @@
+//! One server.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::{ClockStep, Dice, Link, Server, cmd, eventually, try_cmd};
+
+use super::{Diary, Entry, LEASE, Setup, View};
+use crate::check::Promises;
+use crate::client::Place;
+
+/// What a kill leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// Everything: the append-only file is written before each answer.
+    Kept,
+    /// Nothing. Without a grace that is a fault of the set-up.
+    Lost { grace: u64 },
+}
+
+pub(crate) struct One {
+    server: Server,
+    data: Data,
+    /// Whether locks are broken, too, by FLUSHALL and SWAPDB.
+    breaks: bool,
+    view: View,
+    /// By how many seconds its wall clock is ahead.
+    ahead: i64,
+}
+
+/// What may happen. A server that forgets makes tokens from its wall clock alone, which therefore is not stepped back there.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Kill,
+    Freeze,
+    Sleep,
+    Pause(&'static str),
+    KickAll,
+    Fill,
+    Save,
+    Rewrite,
+    Step,
+    Flush,
+    Swap,
+}
+
+const FAULTS: [Fault; 12] = [
+    Fault::Kill,
+    Fault::Freeze,
+    Fault::Sleep,
+    Fault::Pause("WRITE"),
+    Fault::Pause("ALL"),
+    Fault::KickAll,
+    Fault::Fill,
+    Fault::Save,
+    Fault::Rewrite,
+    Fault::Step,
+    Fault::Flush,
+    Fault::Swap,
+];
+
+impl One {
+    pub(crate) fn start(data: Data) -> One {
+        let builder = Server::builder()
+            .alone()
+            .clock_shim()
+            .module_arg("max-lease", &LEASE.to_string());
+        let server = match data {
+            Data::Kept => builder
+                .config("appendonly", "yes")
+                .config("appendfsync", "always")
+                .start(),
+            Data::Lost { grace } => builder.module_arg("grace", &grace.to_string()).start(),
+        };
+        let view = View::default();
+        view.show(server.port());
+        One {
+            server,
+            data,
+            breaks: true,
+            view,
+            ahead: 0,
+        }
+    }
+
+    /// Nobody breaks its locks: for those who cannot tell when that was.
+    pub(crate) fn unbroken(self) -> One {
+        One {
+            breaks: false,
+            ..self
+        }
+    }
+
+    fn kill(&mut self) {
+        self.server.sigkill();
+        if matches!(self.data, Data::Lost { .. }) {
+            // What BGSAVE has written is older than the locks.
+            let _ = fs::remove_file(self.server.dir().join("dump.rdb"));
+        }
+        self.server.start_again();
+    }
+
+    /// Up to ten minutes, and back again.
+    fn step(&mut self, dice: &mut Dice) {
+        let seconds = dice.roll(600);
+        let by = Duration::from_secs(seconds);
+        if self.ahead > 0 {
+            self.ahead -= i64::try_from(seconds).expect("a few seconds");
+            self.server.step_clock(ClockStep::Back(by));
+        } else {
+            self.ahead += i64::try_from(seconds).expect("a few seconds");
+            self.server.step_clock(ClockStep::Forward(by));
+        }
+    }
+
+    fn set(&self, name: &str, value: &str) {
+        cmd!(self.server.connect(), "CONFIG", "SET", name, value);
+    }
+
+    fn run(&mut self, fault: Fault, dice: &mut Dice, diary: &Diary) {
+        match fault {
+            Fault::Kill => self.kill(),
+            Fault::Freeze => {
+                self.server.stop_signal();
+                let longest = *dice.pick(&[300, 800, 2_500]);
+                some_time(dice, longest);
+                self.server.cont_signal();
+            }
+            Fault::Sleep => {
+                let seconds = (dice.roll(15) + 1) as f64 / 20.0;
+                cmd!(self.server.connect(), "DEBUG", "SLEEP", seconds);
+            }
+            Fault::Pause(what) => {
+                let ms = 50 + dice.roll(700);
+                cmd!(self.server.connect(), "CLIENT", "PAUSE", ms, what);
+                thread::sleep(Duration::from_millis(ms));
+            }
+            Fault::KickAll => {
+                cmd!(
+                    self.server.connect(),
+                    "CLIENT",
+                    "KILL",
+                    "TYPE",
+                    "normal",
+                    "SKIPME",
+                    "yes"
+                );
+            }
+            Fault::Fill => {
+                self.set("maxmemory", "1mb");
+                some_time(dice, 1_000);
+                self.set("maxmemory", "0");
+            }
+            Fault::Save => {
+                let _ = try_cmd!(self.server.connect(), "BGSAVE");
+            }
+            Fault::Rewrite => {
+                let _ = try_cmd!(self.server.connect(), "BGREWRITEAOF");
+            }
+            Fault::Step => self.step(dice),
+            Fault::Flush => diary.break_locks(&self.server, &["FLUSHALL"], false),
+            Fault::Swap => {
+                diary.break_locks(&self.server, &["SWAPDB", "0", "1"], true);
+                some_time(dice, 300);
+                diary.break_locks(&self.server, &["SWAPDB", "0", "1"], true);
+            }
+        }
+    }
+}
+
+fn some_time(dice: &mut Dice, up_to: u64) {
+    thread::sleep(Duration::from_millis(50 + dice.roll(up_to)));
+}
+
+impl Setup for One {
+    fn promises(&self) -> Promises {
+        Promises {
+            one_token_clock: true,
+            loses_nothing: self.data == Data::Kept,
+        }
+    }
+
+    fn entry(&mut self) -> Entry {
+        let link = Arc::new(Link::to(&self.server));
+        Entry {
+            place: Place::One(link.port()),
+            links: vec![link],
+        }
+    }
+
+    fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
+        let forgets = matches!(self.data, Data::Lost { .. });
+        let fault = match *dice.pick(&FAULTS) {
+            Fault::Step | Fault::Rewrite if forgets => Fault::Kill,
+            Fault::Flush | Fault::Swap if !self.breaks => Fault::Kill,
+            fault => fault,
+        };
+        diary.fault(&format!("{fault:?}"), || self.run(fault, dice, diary));
+    }
+
+    fn heal(&mut self, _: &Diary) {
+        eventually("the server takes writes", || {
+            try_cmd!(self.server.connect(), "SET", "healed", "yes").is_ok()
+        });
+    }
+
+    fn servers(&self) -> Vec<&Server> {
+        vec![&self.server]
+    }
+
+    fn primaries(&self) -> Vec<&Server> {
+        self.servers()
+    }
+
+    fn view(&self) -> View {
+        self.view.clone()
+    }
+}
