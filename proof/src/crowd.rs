@@ -30,6 +30,12 @@ pub(crate) struct Play {
     pub(crate) guards: bool,
 }
 
+impl Play {
+    pub(crate) fn keys(&self) -> Vec<String> {
+        [&*self.locks, &*self.pools].concat()
+    }
+}
+
 struct Member {
     part: Part,
     name: String,
@@ -108,7 +114,13 @@ impl Crowd {
         let ms = |dice: &mut Dice, up_to| Duration::from_millis(20 + dice.roll(up_to));
         let longest = *dice.pick(&[LEASE / 5, LEASE / 2, 2 * LEASE]);
         let time = ms(dice, longest);
-        match dice.roll(8) {
+        // Where clients find the servers by themselves nobody stands between.
+        let kinds = if self.members[number].entry.links.is_empty() {
+            4
+        } else {
+            8
+        };
+        match dice.roll(kinds) {
             0 => diary.fault("a client is killed", || self.kill(number)),
             1..4 => diary.fault("a client is stopped", || {
                 self.signal(number, Signal::STOP);

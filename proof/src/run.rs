@@ -66,8 +66,7 @@ pub(crate) fn run(plan: &Plan, setup: &mut dyn Setup) -> Result<Outcomes, String
 fn play(plan: &Plan, setup: &mut dyn Setup, dir: &Path) -> std::io::Result<Outcomes> {
     let began = now();
     let diary = Diary::create(&dir.join("nemesis.jsonl"), plan.is_told)?;
-    let keys = [plan.play.locks.clone(), plan.play.pools.clone()].concat();
-    let watcher = Watcher::start(setup.view(), keys, &dir.join("watcher.jsonl"))?;
+    let watcher = Watcher::start(setup.view(), plan.play.keys(), &dir.join("watcher.jsonl"))?;
     let mut crowd = Crowd::start(&plan.parts, &plan.play, setup, dir)?;
     disturb(plan, setup, &mut crowd, &diary, dir)?;
     let mut violations = Vec::new();

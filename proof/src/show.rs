@@ -3,71 +3,131 @@
 use std::time::Duration;
 
 use crate::client::Kind;
-use crate::crowd::Part;
+use crate::crowd::{Part, Play};
 use crate::options::{Time, Wanted};
 use crate::run::{Outcomes, Plan, run, usual, usual_play};
-use crate::setup::{Data, LEASE, One, Replicated, Setup, Spoiled};
+use crate::setup::{Clustered, Data, LEASE, One, Replicated, Setup, Several, Spoiled, Watched};
 
 /// How long a control may look for two inside.
 const CONTROL: Duration = Duration::from_secs(120);
 
 struct Run {
     name: &'static str,
-    start: fn() -> Box<dyn Setup>,
+    start: fn(&Play) -> Box<dyn Setup>,
     parts: fn() -> Vec<Part>,
     is_control: bool,
 }
 
-const RUNS: [Run; 8] = [
-    Run {
-        name: "one server, append-only file",
-        start: || Box::new(One::start(Data::Kept)),
-        parts: usual,
-        is_control: false,
-    },
-    Run {
-        name: "one server, no data, a grace",
-        start: || Box::new(One::start(Data::Lost { grace: LEASE })),
-        parts: usual,
-        is_control: false,
-    },
-    Run {
-        name: "control: one server, no data, no grace",
-        start: || Box::new(One::start(Data::Lost { grace: 0 })),
-        parts: usual,
-        is_control: true,
-    },
-    Run {
-        name: "control: one server, append-only file, SET NX PX",
-        start: || Box::new(One::start(Data::Kept).unbroken()),
-        parts: plain,
-        is_control: true,
-    },
-    Run {
-        name: "replicas, a grace",
-        start: || Box::new(Replicated::start(Spoiled::Nothing)),
-        parts: usual,
-        is_control: false,
-    },
-    Run {
-        name: "control: replicas, no grace",
-        start: || Box::new(Replicated::start(Spoiled::Grace)),
-        parts: usual,
-        is_control: true,
-    },
-    Run {
-        name: "control: replicas, one too few required",
-        start: || Box::new(Replicated::start(Spoiled::MinReplicas)),
-        parts: usual,
-        is_control: true,
-    },
-    Run {
-        name: "control: replicas, a grace, SET NX PX",
-        start: || Box::new(Replicated::start(Spoiled::Nothing)),
-        parts: plain,
-        is_control: true,
-    },
+const RUNS: [Run; 15] = [
+    right(
+        "one server, append-only file",
+        |_| Box::new(One::start(Data::Kept)),
+        usual,
+    ),
+    right(
+        "one server, no data, a grace",
+        |_| Box::new(One::start(Data::Lost { grace: LEASE })),
+        usual,
+    ),
+    right(
+        "replicas, a grace",
+        |_| Box::new(Replicated::start(Spoiled::Nothing)),
+        usual,
+    ),
+    right(
+        "Sentinel, a grace",
+        |_| Box::new(Watched::start(true)),
+        usual,
+    ),
+    right(
+        "cluster, a grace",
+        |play| Box::new(Clustered::start(true, &play.keys())),
+        usual,
+    ),
+    right(
+        "Redlock of five, a grace",
+        |_| Box::new(Several::start(LEASE)),
+        libraries,
+    ),
+    control(
+        "control: one server, no data, no grace",
+        |_| Box::new(One::start(Data::Lost { grace: 0 })),
+        usual,
+    ),
+    control(
+        "control: one server, append-only file, SET NX PX",
+        |_| Box::new(One::start(Data::Kept).unbroken()),
+        plain,
+    ),
+    control(
+        "control: replicas, no grace",
+        |_| Box::new(Replicated::start(Spoiled::Grace)),
+        usual,
+    ),
+    control(
+        "control: replicas, one too few required",
+        |_| Box::new(Replicated::start(Spoiled::MinReplicas)),
+        usual,
+    ),
+    control(
+        "control: replicas, a grace, SET NX PX",
+        |_| Box::new(Replicated::start(Spoiled::Nothing)),
+        plain,
+    ),
+    control(
+        "control: Sentinel, no grace",
+        |_| Box::new(Watched::start(false)),
+        usual,
+    ),
+    control(
+        "control: cluster, no grace",
+        |play| Box::new(Clustered::start(false, &play.keys())),
+        usual,
+    ),
+    control(
+        "control: Redlock of five, no grace",
+        |_| Box::new(Several::start(0)),
+        libraries,
+    ),
+    control(
+        "control: Redlock of five, a grace, by SET NX PX",
+        |_| Box::new(Several::start(LEASE)),
+        plain,
+    ),
 ];
+
+/// Nothing may be found.
+const fn right(
+    name: &'static str,
+    start: fn(&Play) -> Box<dyn Setup>,
+    parts: fn() -> Vec<Part>,
+) -> Run {
+    Run {
+        name,
+        start,
+        parts,
+        is_control: false,
+    }
+}
+
+/// Two must be found inside.
+const fn control(
+    name: &'static str,
+    start: fn(&Play) -> Box<dyn Setup>,
+    parts: fn() -> Vec<Part>,
+) -> Run {
+    Run {
+        name,
+        start,
+        parts,
+        is_control: true,
+    }
+}
+
+fn libraries() -> Vec<Part> {
+    let kind = Kind::Library;
+    vec![Part { kind, tasks: 3 }; 4]
+}
 
 fn plain() -> Vec<Part> {
     let kind = Kind::Plain;
@@ -100,12 +160,13 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
 
 /// Whether it came out as it has to.
 fn show(one: &Run, wanted: &Wanted, length: Duration) -> Result<bool, String> {
-    let mut setup = (one.start)();
+    let play = usual_play(wanted.seed);
+    let mut setup = (one.start)(&play);
     let plan = Plan {
         seed: wanted.seed,
         length: if one.is_control { CONTROL } else { length },
         parts: (one.parts)(),
-        play: usual_play(wanted.seed),
+        play,
         is_control: one.is_control,
         is_told: wanted.is_told,
     };

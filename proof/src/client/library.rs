@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
-use mortise_client::{Client, Error, Guard, Locks, Quorum, Server};
+use mortise_client::{Client, Error, Guard, Lock, Locks, Quorum, Server};
 use mortise_harness::Dice;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-use super::job::{Job, PRIMARY, Place};
+use super::job::{Job, LIMIT, PRIMARY, Place};
 use super::stop::Stop;
 use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, Write, now};
 
@@ -93,6 +93,19 @@ impl Side {
     }
 }
 
+/// One acquisition.
+struct Request {
+    key: String,
+    mode: Mode,
+    /// Of a pool; 0 for a lock.
+    permits: u64,
+    /// It stays taken for a while after its grant.
+    at_least: bool,
+    wait: Duration,
+    /// After which the future is dropped.
+    patience: Duration,
+}
+
 struct Task<'a> {
     job: &'a Job,
     log: &'a Log,
@@ -114,66 +127,130 @@ impl Task<'_> {
         }
     }
 
-    /// Asks once. Whether it was served.
-    async fn round(&mut self, last: bool) -> bool {
-        let key = self.dice.pick(&self.job.locks).clone();
-        let mode = if self.dice.roll(10) < 6 {
-            Mode::Write
-        } else {
-            Mode::Read
+    /// What is asked for next.
+    fn draw(&mut self, last: bool) -> Request {
+        let is_one = matches!(*self.side, Side::One(_));
+        let pools = &self.job.pools;
+        let of_pool = is_one && !pools.is_empty() && self.dice.roll(4) == 0;
+        let keys = if of_pool { pools } else { &self.job.locks };
+        let writes = !of_pool && self.dice.roll(10) < 6;
+        let patience = match self.dice.roll(10) {
+            // Some drop the future.
+            0 if !last => Duration::from_millis(self.dice.roll(300)),
+            _ => Duration::from_secs(120),
         };
-        self.requests += 1;
-        let ask = format!("{}#{}", self.name, self.requests);
         let wait = if last {
             60_000
         } else {
             1 + self.dice.roll(5_000)
         };
-        let mut lock = self.side.locks().lock_of(key.as_bytes());
-        lock = lock
-            .lease(self.job.lease())
-            .wait(Duration::from_millis(wait));
-        if self.dice.roll(40) == 0 && mode == Mode::Write && matches!(*self.side, Side::One(_)) {
+        Request {
+            key: self.dice.pick(keys).clone(),
+            mode: if writes { Mode::Write } else { Mode::Read },
+            permits: if of_pool { 1 + self.dice.roll(3) } else { 0 },
+            at_least: writes && is_one && self.dice.roll(40) == 0,
+            wait: Duration::from_millis(wait),
+            patience,
+        }
+    }
+
+    /// Asks once. Whether it was served.
+    async fn round(&mut self, last: bool) -> bool {
+        let request = self.draw(last);
+        let ask = self.asks(&request.key, "", Way::Library);
+        let mut lock = self.side.locks().lock_of(request.key.as_bytes());
+        lock = lock.lease(self.job.lease()).wait(request.wait);
+        if request.at_least {
             lock = lock.at_least(self.job.lease() / 10);
         }
-        // Some lose patience, and drop the future.
-        let patience = match self.dice.roll(10) {
-            0 if !last => Duration::from_millis(self.dice.roll(300)),
-            _ => Duration::from_secs(120),
-        };
-        self.log.write(&Record::Ask(Ask {
-            ask: ask.clone(),
-            owner: String::new(),
-            key: key.clone(),
-            way: Way::Library,
-            at: now(),
-        }));
         let taken = async {
-            match mode {
-                Mode::Read => lock.read().await,
-                Mode::Write => lock.acquire().await,
+            match (request.permits, request.mode) {
+                (0, Mode::Read) => lock.clone().read().await,
+                (0, Mode::Write) => lock.clone().acquire().await,
+                (permits, _) => {
+                    let pool = lock.clone().limit(LIMIT as u32);
+                    pool.acquire(permits as u32).await
+                }
             }
         };
-        match timeout(patience, taken).await {
+        match timeout(request.patience, taken).await {
             Ok(Ok(guard)) => {
-                let grant = granted(&ask, &key, mode, &guard);
-                self.log.write(&Record::Granted(grant.clone()));
+                let grant = self.granted(&ask, &request, &guard);
                 self.answer(&ask, Outcome::Granted, "");
-                self.work(guard, &grant).await;
+                self.work(&guard, &grant).await;
+                if matches!(*self.side, Side::One(_)) && self.dice.roll(20) == 0 {
+                    self.pass(&lock, guard, &request).await;
+                } else {
+                    self.end(guard, &grant).await;
+                }
                 return true;
             }
             Ok(Err(error)) => {
-                let outcome = if error.is_busy() {
-                    Outcome::Denied
-                } else {
-                    Outcome::Refused
-                };
-                self.answer(&ask, outcome, &error.to_string());
+                self.fails(&ask, &error);
                 self.pause(50).await;
             }
             Err(_) => self.answer(&ask, Outcome::Unknown, "dropped"),
         }
         false
+    }
+
+    /// Passes the lock on, and takes it over under the new name.
+    async fn pass(&mut self, lock: &Lock, guard: Guard, request: &Request) {
+        let name = format!("{}#{}'", self.name, self.requests);
+        let ask = self.asks(&request.key, &name, Way::Pass);
+        let taken = async {
+            let token = guard.pass_to(&name, self.job.lease()).await?;
+            lock.take_over(&name, token).await
+        };
+        match taken.await {
+            Ok(next) => {
+                let grant = self.granted(&ask, request, &next);
+                self.answer(&ask, Outcome::Granted, "");
+                self.work(&next, &grant).await;
+                self.end(next, &grant).await;
+            }
+            Err(error) => self.fails(&ask, &error),
+        }
+    }
+
+    fn asks(&mut self, key: &str, owner: &str, way: Way) -> String {
+        self.requests += 1;
+        let ask = format!("{}#{}", self.name, self.requests);
+        self.log.write(&Record::Ask(Ask {
+            ask: ask.clone(),
+            owner: owner.to_owned(),
+            key: key.to_owned(),
+            way,
+            at: now(),
+        }));
+        ask
+    }
+
+    fn fails(&self, ask: &str, error: &Error) {
+        let outcome = if error.is_busy() {
+            Outcome::Denied
+        } else {
+            Outcome::Refused
+        };
+        self.answer(ask, outcome, &error.to_string());
+    }
+
+    fn granted(&self, ask: &str, request: &Request, guard: &Guard) -> Granted {
+        let until = until_of(guard);
+        let grant = Granted {
+            ask: ask.to_owned(),
+            owner: String::from_utf8_lossy(guard.owner()).into_owned(),
+            key: request.key.clone(),
+            mode: request.mode,
+            weight: request.permits.max(1),
+            limit: if request.permits > 0 { LIMIT } else { 0 },
+            token: guard.token().get(),
+            from: now(),
+            until,
+            together: Vec::new(),
+        };
+        self.log.write(&Record::Granted(grant.clone()));
+        grant
     }
 
     fn answer(&self, ask: &str, outcome: Outcome, text: &str) {
@@ -185,8 +262,8 @@ impl Task<'_> {
         }));
     }
 
-    /// Is inside for a while; the client renews meanwhile.
-    async fn work(&mut self, guard: Guard, grant: &Granted) {
+    /// Is inside for a while, and believes no more; the client renews meanwhile.
+    async fn work(&mut self, guard: &Guard, grant: &Granted) {
         let lease = self.job.lease;
         let stay = match self.dice.roll(60) {
             0..48 => self.dice.roll(10),
@@ -194,11 +271,11 @@ impl Task<'_> {
             _ => lease + self.dice.roll(lease / 2),
         };
         let end = now() + stay * 1_000_000;
-        self.write(&guard, grant).await;
+        self.write(guard, grant).await;
         let mut until = grant.until;
         while now() < end && guard.is_valid() {
             sleep(LOOK.min(Duration::from_nanos(end.saturating_sub(now())))).await;
-            let believed = until_of(&guard);
+            let believed = until_of(guard);
             if guard.is_valid() && believed > until {
                 until = believed;
                 self.log.write(&Record::Kept {
@@ -209,14 +286,17 @@ impl Task<'_> {
                 });
             }
         }
-        self.write(&guard, grant).await;
+        self.write(guard, grant).await;
         self.log.write(&Record::Left {
             owner: grant.owner.clone(),
             key: grant.key.clone(),
             token: grant.token,
             at: now(),
         });
-        // Half of them forget to ask how it went.
+    }
+
+    /// Half of them do not ask how it went.
+    async fn end(&mut self, guard: Guard, grant: &Granted) {
         if self.dice.roll(2) == 0 {
             drop(guard);
         } else if guard.release().await.is_ok() {
@@ -262,22 +342,6 @@ impl Task<'_> {
 
     async fn pause(&mut self, ms: u64) {
         sleep(Duration::from_millis(1 + self.dice.roll(ms))).await;
-    }
-}
-
-fn granted(ask: &str, key: &str, mode: Mode, guard: &Guard) -> Granted {
-    let until = until_of(guard);
-    Granted {
-        ask: ask.to_owned(),
-        owner: String::from_utf8_lossy(guard.owner()).into_owned(),
-        key: key.to_owned(),
-        mode,
-        weight: 1,
-        limit: 0,
-        token: guard.token().get(),
-        from: now(),
-        until,
-        together: Vec::new(),
     }
 }
 

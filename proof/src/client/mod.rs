@@ -11,7 +11,7 @@ mod wire;
 
 use crate::history::{Log, Record, now};
 
-pub(crate) use job::{Job, Kind, Place};
+pub(crate) use job::{Job, Kind, PRIMARY, Place};
 use stop::Stop;
 
 /// Runs until the process that started it says that it is over.

@@ -1,8 +1,11 @@
 //! Servers, what may happen to them, and what they promise all the same.
 
+mod clustered;
 mod diary;
 mod one;
 mod replicated;
+mod several;
+mod watched;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -12,9 +15,12 @@ use mortise_harness::{Dice, Link, Server};
 use crate::check::Promises;
 use crate::client::Place;
 
+pub(crate) use clustered::Clustered;
 pub(crate) use diary::Diary;
 pub(crate) use one::{Data, One};
 pub(crate) use replicated::{Replicated, Spoiled};
+pub(crate) use several::Several;
+pub(crate) use watched::Watched;
 
 /// The lease of every lock, in milliseconds: the longest that servers allow.
 pub(crate) const LEASE: u64 = 1_000;

@@ -1,0 +1,272 @@
+//! A cluster of three primaries, with a replica each.
+
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::{
+    Builder, Cluster, Dice, Network, Server, array, cmd, eventually_within, node_id, text, try_cmd,
+};
+
+use super::{Diary, Entry, LEASE, Setup, View};
+use crate::check::Promises;
+use crate::client::Place;
+
+const NODE_TIMEOUT: u64 = 2_000;
+/// What the contract demands: the longest lease, the node time-out, and three seconds.
+const GRACE: u64 = LEASE + NODE_TIMEOUT + 3_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Until all nodes have heard.
+const GOSSIP: Duration = Duration::from_millis(1_500);
+
+pub(crate) struct Clustered {
+    cluster: Cluster,
+    /// What locks are called, whose slots move.
+    keys: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// A primary dies, and comes back when its replica has taken over.
+    Dies,
+    /// It dies and is back before anybody has noticed, without its data.
+    Forgets,
+    /// It is cut off from all others.
+    CutOff,
+    /// It is frozen until its replica has taken over, or for a short time.
+    Frozen,
+    /// Its replica takes over as planned.
+    HandsOver,
+    /// A slot with a lock in it moves to another primary.
+    Move,
+}
+
+const FAULTS: [Fault; 8] = [
+    Fault::Dies,
+    Fault::Forgets,
+    Fault::CutOff,
+    Fault::Frozen,
+    Fault::HandsOver,
+    Fault::Move,
+    Fault::Move,
+    Fault::Move,
+];
+
+impl Clustered {
+    /// With the grace that the contract demands, or none.
+    pub(crate) fn start(is_safe: bool, keys: &[String]) -> Clustered {
+        let grace = if is_safe { GRACE } else { 0 };
+        let node = || -> Builder {
+            Server::builder()
+                .config("cluster-node-timeout", &NODE_TIMEOUT.to_string())
+                .module_arg("max-lease", &LEASE.to_string())
+                .module_arg("grace", &grace.to_string())
+        };
+        Clustered {
+            cluster: Cluster::start_over_network(3, node),
+            keys: keys.to_owned(),
+        }
+    }
+
+    fn network(&self) -> &Network {
+        self.cluster
+            .network
+            .as_ref()
+            .expect("it was started over one")
+    }
+
+    /// The primary of a part, and its replica.
+    fn pair(&self, part: usize) -> (&Server, &Server) {
+        let (one, two) = (&self.cluster.primaries[part], &self.cluster.replicas[part]);
+        if is_primary(one) {
+            (one, two)
+        } else {
+            (two, one)
+        }
+    }
+
+    fn primary_mut(&mut self, part: usize) -> &mut Server {
+        let first = is_primary(&self.cluster.primaries[part]);
+        let nodes = if first {
+            &mut self.cluster.primaries
+        } else {
+            &mut self.cluster.replicas
+        };
+        &mut nodes[part]
+    }
+
+    fn run(&mut self, fault: Fault, dice: &mut Dice) {
+        let part = usize::try_from(dice.roll(3)).expect("less than three");
+        let some_time = Duration::from_millis(dice.roll(4_000));
+        match fault {
+            Fault::Dies => {
+                let port = self.pair(part).0.port();
+                self.primary_mut(part).sigkill();
+                let (one, two) = (&self.cluster.primaries[part], &self.cluster.replicas[part]);
+                let (old, new) = if one.port() == port {
+                    (one, two)
+                } else {
+                    (two, one)
+                };
+                await_role(new, "master");
+                thread::sleep(some_time);
+                let is_first = old.port() == one.port();
+                let nodes = if is_first {
+                    &mut self.cluster.primaries
+                } else {
+                    &mut self.cluster.replicas
+                };
+                nodes[part].start_again();
+                await_role(&nodes[part], "slave");
+            }
+            Fault::Forgets => {
+                let node = self.primary_mut(part);
+                node.sigkill();
+                node.start_again();
+            }
+            Fault::CutOff => {
+                let (old, new) = self.pair(part);
+                self.network().cut_off(&[old]);
+                await_role(new, "master");
+                thread::sleep(some_time);
+                self.network().mend();
+                await_role(old, "slave");
+            }
+            Fault::Frozen => {
+                let (old, _) = self.pair(part);
+                old.stop_signal();
+                thread::sleep(Duration::from_millis(300 + dice.roll(6_000)));
+                old.cont_signal();
+                thread::sleep(GOSSIP);
+            }
+            Fault::HandsOver => {
+                let (old, new) = self.pair(part);
+                // Refused where the replica is not attached just then.
+                if try_cmd!(new.connect(), "CLUSTER", "FAILOVER").is_ok() {
+                    await_role(new, "master");
+                    await_role(old, "slave");
+                }
+            }
+            Fault::Move => self.move_slot(part, dice),
+        }
+    }
+
+    /// From whoever has it, key by key.
+    fn move_slot(&self, part: usize, dice: &mut Dice) {
+        let key: &String = dice.pick(&self.keys);
+        let slot = self.cluster.slot_of(key);
+        let primaries = [0, 1, 2].map(|part| self.pair(part).0);
+        let owner = primaries.iter().find(|node| owns(node, slot));
+        let to = primaries[part];
+        let Some(from) = owner.filter(|from| from.port() != to.port()) else {
+            return;
+        };
+        mortise_harness::begin_migration(slot, from, to);
+        thread::sleep(Duration::from_millis(dice.roll(500)));
+        loop {
+            let keys = cmd!(from.connect(), "CLUSTER", "GETKEYSINSLOT", slot, 100);
+            if array(&keys).is_empty() {
+                break;
+            }
+            for key in array(&keys) {
+                mortise_harness::migrate(&text(key), from, to);
+            }
+        }
+        thread::sleep(Duration::from_millis(dice.roll(500)));
+        mortise_harness::end_migration(slot, from, to);
+        thread::sleep(GOSSIP);
+    }
+
+    fn await_agreement(&self) {
+        for node in self.cluster.nodes() {
+            eventually_within(
+                PATIENCE,
+                "the cluster serves, and each replica is attached",
+                || {
+                    let mut conn = node.connect();
+                    let state = mortise_harness::info(&cmd!(conn, "CLUSTER", "INFO"));
+                    let replication = node.info("replication");
+                    let attached = replication["role"] == "master"
+                        || replication
+                            .get("master_link_status")
+                            .is_some_and(|it| it == "up");
+                    if state["cluster_state"] == "ok" && attached {
+                        Ok(())
+                    } else {
+                        Err((state, replication))
+                    }
+                },
+            );
+        }
+    }
+}
+
+fn is_primary(node: &Server) -> bool {
+    node.info("replication")["role"] == "master"
+}
+
+fn owns(node: &Server, slot: u16) -> bool {
+    let own = node_id(node);
+    let nodes = text(&cmd!(node.connect(), "CLUSTER", "NODES"));
+    let line = nodes.lines().find(|line| line.starts_with(&own));
+    let ranges = line.expect("a node knows itself").split(' ').skip(8);
+    ranges.filter(|it| !it.starts_with('[')).any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let bounds = first.parse::<u16>().ok().zip(last.parse().ok());
+        bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
+    })
+}
+
+fn await_role(node: &Server, role: &str) {
+    eventually_within(PATIENCE, "a node has its role", || {
+        let seen = node.info("replication")["role"].clone();
+        if seen == role { Ok(()) } else { Err(seen) }
+    });
+}
+
+impl Setup for Clustered {
+    fn promises(&self) -> Promises {
+        Promises {
+            one_token_clock: false,
+            loses_nothing: false,
+        }
+    }
+
+    /// Clients find the nodes by themselves.
+    fn entry(&mut self) -> Entry {
+        let ports = self
+            .cluster
+            .nodes()
+            .map(|node| self.network().port_of(node));
+        Entry {
+            place: Place::Cluster(ports.collect()),
+            links: Vec::new(),
+        }
+    }
+
+    fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
+        let fault = *dice.pick(&FAULTS);
+        diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
+        self.await_agreement();
+        if fault != Fault::Move {
+            diary.fault("quiet until locks are granted again", || {
+                thread::sleep(Duration::from_millis(dice.roll(4_000)));
+            });
+        }
+    }
+
+    fn heal(&mut self, _: &Diary) {
+        self.await_agreement();
+    }
+
+    fn servers(&self) -> Vec<&Server> {
+        self.cluster.nodes().collect()
+    }
+
+    fn primaries(&self) -> Vec<&Server> {
+        (0..3).map(|part| self.pair(part).0).collect()
+    }
+
+    fn view(&self) -> View {
+        View::default()
+    }
+}

@@ -1,0 +1,131 @@
+//! Five servers that know nothing of each other: Redlock.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::{Dice, Link, Server, cmd};
+
+use super::{Diary, Entry, LEASE, Setup, View};
+use crate::check::Promises;
+use crate::client::Place;
+
+pub(crate) struct Several {
+    servers: Vec<Server>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// So many start anew, without their data.
+    Forget(usize),
+    Freeze(usize),
+    Pause,
+    KickAll,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::Forget(1),
+    Fault::Forget(2),
+    Fault::Forget(3),
+    Fault::Forget(4),
+    Fault::Forget(5),
+    Fault::Freeze(1),
+    Fault::Freeze(2),
+    Fault::Pause,
+    Fault::KickAll,
+];
+
+impl Several {
+    /// Each of them with that grace, in milliseconds: with less than the lease they forget too early.
+    pub(crate) fn start(grace: u64) -> Several {
+        let start = |_| {
+            Server::builder()
+                .alone()
+                .module_arg("max-lease", &LEASE.to_string())
+                .module_arg("grace", &grace.to_string())
+                .start()
+        };
+        Several {
+            servers: (0..5).map(start).collect(),
+        }
+    }
+
+    fn run(&mut self, fault: Fault, dice: &mut Dice) {
+        let first = usize::try_from(dice.roll(5)).expect("less than five");
+        match fault {
+            Fault::Forget(count) => {
+                for n in first..first + count {
+                    self.servers[n % 5].sigkill();
+                }
+                for n in first..first + count {
+                    self.servers[n % 5].start_again();
+                }
+            }
+            Fault::Freeze(count) => {
+                let frozen = first..first + count;
+                for n in frozen.clone() {
+                    self.servers[n % 5].stop_signal();
+                }
+                thread::sleep(Duration::from_millis(50 + dice.roll(2_500)));
+                for n in frozen {
+                    self.servers[n % 5].cont_signal();
+                }
+            }
+            Fault::Pause => {
+                let ms = 50 + dice.roll(1_000);
+                cmd!(
+                    self.servers[first].connect(),
+                    "CLIENT",
+                    "PAUSE",
+                    ms,
+                    "WRITE"
+                );
+                thread::sleep(Duration::from_millis(ms));
+            }
+            Fault::KickAll => {
+                let mut conn = self.servers[first].connect();
+                cmd!(conn, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+            }
+        }
+    }
+}
+
+impl Setup for Several {
+    fn promises(&self) -> Promises {
+        Promises {
+            one_token_clock: false,
+            loses_nothing: false,
+        }
+    }
+
+    fn entry(&mut self) -> Entry {
+        let links = self.servers.iter().map(|it| Arc::new(Link::to(it)));
+        let links: Vec<Arc<Link>> = links.collect();
+        Entry {
+            place: Place::Quorum(links.iter().map(|link| link.port()).collect()),
+            links,
+        }
+    }
+
+    fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
+        let fault = *dice.pick(&FAULTS);
+        diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
+        // Where three wait for lost leases to end, nobody has a majority.
+        thread::sleep(Duration::from_millis(dice.roll(2 * LEASE)));
+    }
+
+    fn heal(&mut self, _: &Diary) {}
+
+    fn servers(&self) -> Vec<&Server> {
+        self.servers.iter().collect()
+    }
+
+    /// What is guarded is on one server.
+    fn primaries(&self) -> Vec<&Server> {
+        Vec::new()
+    }
+
+    fn view(&self) -> View {
+        View::default()
+    }
+}

@@ -1,0 +1,213 @@
+//! A primary and two replicas, and three Sentinels that decide who is the primary.
+
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::{
+    Builder, Conn, Dice, Network, Server, array, as_map, cmd, eventually_within, text, try_cmd,
+    wait_for_sync_at,
+};
+
+use super::{Diary, Entry, LEASE, Setup, View};
+use crate::check::Promises;
+use crate::client::{PRIMARY, Place};
+
+/// What the contract demands: the longest lease, a lag of a second, and three seconds.
+const GRACE: u64 = LEASE + 1_000 + 3_000;
+/// Sentinels make an old primary a replica only after eight seconds of its claiming to be one.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(crate) struct Watched {
+    network: Network,
+    sentinels: Vec<Server>,
+    servers: Vec<Server>,
+    view: View,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Dies,
+    /// It is back before any Sentinel has noticed, without its data, and its replicas follow it.
+    Forgets,
+    CutOff,
+    Frozen,
+    /// A Sentinel is asked to.
+    Asked,
+}
+
+const FAULTS: [Fault; 5] = [
+    Fault::Dies,
+    Fault::Forgets,
+    Fault::CutOff,
+    Fault::Frozen,
+    Fault::Asked,
+];
+
+impl Watched {
+    /// With the grace that the contract demands, or none.
+    pub(crate) fn start(is_safe: bool) -> Watched {
+        let grace = if is_safe { GRACE } else { 0 };
+        let builder = || -> Builder {
+            Server::builder()
+                .alone()
+                .module_arg("max-lease", &LEASE.to_string())
+                .module_arg("grace", &grace.to_string())
+                .config("min-replicas-max-lag", "1")
+                .config("min-replicas-to-write", "2")
+        };
+        let network = Network::new();
+        let primary = network.start(builder());
+        let port = network.port_of(&primary);
+        let mut servers = vec![primary];
+        for _ in 0..2 {
+            servers.push(network.start(builder().replica_at(port)));
+        }
+        for replica in &servers[1..] {
+            wait_for_sync_at(port, &servers[0], replica);
+        }
+        let sentinel = |_| {
+            let sentinel = Server::builder().sentinel().watching(PRIMARY, port, 2);
+            network.start(sentinel)
+        };
+        let sentinels: Vec<Server> = (0..3).map(sentinel).collect();
+        let view = View::default();
+        view.show(servers[0].port());
+        let set_up = Watched {
+            network,
+            sentinels,
+            servers,
+            view,
+        };
+        set_up.await_agreement();
+        set_up
+    }
+
+    /// Where a Sentinel says that the primary is.
+    fn primary(&self) -> Option<usize> {
+        let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY];
+        let address = self.sentinels[2].connect().cmd(&question);
+        let port: u16 = text(&array(&address)[1]).parse().ok()?;
+        let is_there = |server: &Server| self.network.port_of(server) == port;
+        self.servers.iter().position(is_there)
+    }
+
+    fn await_successor(&self, old: usize) -> usize {
+        eventually_within(PATIENCE, "a replica has been promoted", || {
+            self.primary().filter(|now| *now != old)
+        })
+    }
+
+    /// Until all Sentinels know all, and two replicas follow the primary.
+    fn await_agreement(&self) {
+        for sentinel in &self.sentinels {
+            eventually_within(PATIENCE, "the Sentinels know each other", || {
+                let state = as_map(&cmd!(sentinel.connect(), "SENTINEL", "MASTER", PRIMARY));
+                let seen =
+                    ["num-slaves", "num-other-sentinels", "flags"].map(|it| text(&state[it]));
+                if seen == ["2", "2", "master"] {
+                    Ok(())
+                } else {
+                    Err(seen)
+                }
+            });
+        }
+        eventually_within(PATIENCE, "the primary has its replicas", || {
+            let primary = self.primary().ok_or("none")?;
+            self.view.show(self.servers[primary].port());
+            // Sentinels close all connections of a server that they reconfigure.
+            let mut conn = Conn::to_port(self.servers[primary].port()).map_err(|_| "away")?;
+            try_cmd!(conn, "SET", "healed", "yes")
+                .map(drop)
+                .map_err(|_| "too few")
+        });
+    }
+
+    fn run(&mut self, fault: Fault, dice: &mut Dice) {
+        let Some(old) = self.primary() else {
+            return;
+        };
+        let some_time = Duration::from_millis(dice.roll(5_000));
+        match fault {
+            Fault::Dies => {
+                self.servers[old].sigkill();
+                let new = self.await_successor(old);
+                thread::sleep(some_time);
+                let port = self.network.port_of(&self.servers[new]);
+                let server = &mut self.servers[old];
+                server.set_config("replicaof", &format!("127.0.0.1 {port}"));
+                server.start_again();
+            }
+            Fault::Forgets => {
+                let server = &mut self.servers[old];
+                // Whatever it was when it was started first.
+                server.set_config("replicaof", "no one");
+                server.sigkill();
+                server.start_again();
+            }
+            Fault::CutOff => {
+                self.network.cut_off(&[&self.servers[old]]);
+                self.await_successor(old);
+                thread::sleep(some_time);
+                self.network.mend();
+            }
+            Fault::Frozen => {
+                self.servers[old].stop_signal();
+                thread::sleep(Duration::from_millis(300 + dice.roll(6_000)));
+                self.servers[old].cont_signal();
+            }
+            Fault::Asked => {
+                // Refused where one has just been.
+                if try_cmd!(self.sentinels[0].connect(), "SENTINEL", "FAILOVER", PRIMARY).is_ok() {
+                    self.await_successor(old);
+                }
+            }
+        }
+    }
+}
+
+impl Setup for Watched {
+    fn promises(&self) -> Promises {
+        Promises {
+            one_token_clock: true,
+            loses_nothing: false,
+        }
+    }
+
+    fn entry(&mut self) -> Entry {
+        Entry {
+            place: Place::Sentinels(self.sentinels.iter().map(Server::port).collect()),
+            links: Vec::new(),
+        }
+    }
+
+    fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
+        let fault = *dice.pick(&FAULTS);
+        diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
+        diary.fault(
+            "until the Sentinels agree, and locks are granted again",
+            || {
+                self.await_agreement();
+                thread::sleep(Duration::from_millis(dice.roll(4_000)));
+            },
+        );
+    }
+
+    fn heal(&mut self, _: &Diary) {
+        self.await_agreement();
+    }
+
+    fn servers(&self) -> Vec<&Server> {
+        self.servers.iter().collect()
+    }
+
+    fn primaries(&self) -> Vec<&Server> {
+        self.primary()
+            .into_iter()
+            .map(|it| &self.servers[it])
+            .collect()
+    }
+
+    fn view(&self) -> View {
+        self.view.clone()
+    }
+}
