@@ -158,7 +158,7 @@ impl fmt::Display for Error {
                     .try_for_each(|key| write!(f, " {}", shown(key)))?;
                 match hidden {
                     0 => Ok(()),
-                    hidden => write!(f, " and {hidden} that your ACL does not let you see"),
+                    hidden => write!(f, " and {hidden} that your ACL hides"),
                 }
             }
             Self::MaxWaiters(max) => write!(

@@ -45,7 +45,7 @@ pub(crate) fn draw(scene: &Scene, area: Rect, buffer: &mut Buffer) {
         .render(said, buffer);
     let foot = Rect::new(area.x, area.y.saturating_add(23), area.width, 1).intersection(area);
     Paragraph::new(Line::styled(
-        "Ctrl-C ends it and takes everything away.",
+        "Ctrl-C ends it and removes everything.",
         dim(),
     ))
     .render(foot, buffer);

@@ -28,10 +28,10 @@ pub(crate) fn perform(settings: &Settings) -> Result<(), String> {
 
 fn tell(show: &mut Show) -> Result<(), String> {
     show.say(
-        "Ten processes want one lock. Whoever holds it sells the next ticket: reads the last number, thinks, writes.",
+        "Ten processes want one lock. The holder sells the next ticket: it reads the last number, thinks, and writes.",
     )?;
     show.sell_some()?;
-    show.say("A release hands the lock straight to who is next in the server's queue. Every grant has a larger token.")?;
+    show.say("A release hands the lock straight to the next in the server's queue. Every grant has a larger token.")?;
     show.sell_some()?;
     kill_one(show)?;
     show.sell_some()?;
@@ -46,11 +46,11 @@ fn kill_one(show: &mut Show) -> Result<(), String> {
     let name = NAMES[who];
     show.kill(who)?;
     show.say(&format!(
-        "{name} was killed while it held the lock (SIGKILL). Nobody tells the server: the lease runs out by itself…"
+        "{name} was killed while it held the lock (SIGKILL). Nobody releases it: the lease runs out by itself…"
     ))?;
     let (next, _) = show.until_another_holds(who)?;
     let next = NAMES[next];
-    show.say(&format!("…and in that moment {next}, who was next, is in. {name}'s ticket was never sold, so {next} sells it."))
+    show.say(&format!("…and at that moment {next} is granted, the next in the queue. {name} never sold its ticket, so {next} does."))
 }
 
 fn freeze_one(show: &mut Show) -> Result<(), String> {
@@ -58,11 +58,11 @@ fn freeze_one(show: &mut Show) -> Result<(), String> {
         let (who, token) = show.freeze_a_holder()?;
         let name = NAMES[who];
         show.say(&format!(
-            "{name} holds the lock and is frozen (SIGSTOP), as by a pause of its machine: for longer than its lease."
+            "{name} holds the lock and is frozen (SIGSTOP) for longer than its lease, as if its machine had paused."
         ))?;
         show.until_another_holds(who)?;
         show.say(&format!(
-            "The lease is over, the others go on. {name} knows nothing of it…"
+            "The lease is over, and the others go on. {name} does not know that…"
         ))?;
         show.sell_some()?;
         show.say(
@@ -71,7 +71,7 @@ fn freeze_one(show: &mut Show) -> Result<(), String> {
         show.wake(who)?;
         if show.until_refused(who, token)? {
             return show.say(&format!(
-                "LOCK.GUARD refused {name}: NOTHELD. It looks at the lock and writes in one step, so no late write gets in."
+                "LOCK.GUARD refused {name}: NOTHELD. It checks the lock and writes in one step, so no late write succeeds."
             ));
         }
         // Its write had left before it froze, or somebody let it in.

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Before a pod ends: if its server is the primary, another one takes over first, so that nobody has to find out.
+# Before a pod ends: if its server is the primary, another server takes over first.
 set -eu
 . "$(dirname "$0")/primary.sh"
 
 role() { redis-cli -h "$SELF" -p "$PORT" ROLE | head -n 1; }
 
-# Any Sentinel will do; none while it is not sure of a replica, so they are asked again.
+# Any Sentinel will do. One that is not sure of a replica refuses, so ask again.
 ask_for_failover() {
     for peer in $PEERS; do
         said=$(timeout 2 redis-cli -h "$peer" -p "$SENTINEL_PORT" SENTINEL FAILOVER $NAME 2>&1) || continue

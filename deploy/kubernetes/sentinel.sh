@@ -1,12 +1,12 @@
 #!/bin/sh
-# Starts the Sentinel of a pod. It keeps what it knows in its own file.
+# Starts the Sentinel of a pod. It keeps its state in its own file.
 set -eu
 . "$(dirname "$0")/primary.sh"
 conf=$DATA/sentinel.conf
 
 if [ ! -e "$conf" ]; then
     primary=$(ask_sentinels) || primary=${PEERS%% *}
-    # A Sentinel whose primary has no address yet ends.
+    # A Sentinel exits if its primary has no address yet.
     until timeout 2 redis-cli -h "$primary" -p "$PORT" PING >/dev/null 2>&1; do sleep 1; done
     cat >"$conf.new" <<EOF
 bind $BIND
@@ -21,7 +21,7 @@ sentinel monitor $NAME $primary $PORT 2
 sentinel down-after-milliseconds $NAME ${DOWN_AFTER:-5000}
 sentinel failover-timeout $NAME ${FAILOVER_TIMEOUT:-60000}
 EOF
-    # Sentinels ask each other with the password that they want themselves.
+    # Sentinels use their own password to ask each other.
     if [ -n "${REDISCLI_AUTH:-}" ]; then
         printf 'sentinel auth-pass %s "%s"\nrequirepass "%s"\n' $NAME "$REDISCLI_AUTH" "$REDISCLI_AUTH" >>"$conf.new"
     fi

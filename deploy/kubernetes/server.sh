@@ -1,11 +1,11 @@
 #!/bin/sh
-# Starts the server of a pod: the settings are those of redis.conf, the role is what Sentinel says, or else the last one.
+# Starts the server of a pod with the settings of redis.conf and the role that Sentinel names, or else its last one.
 set -eu
 here=$(dirname "$0")
 . "$here/primary.sh"
 conf=$DATA/redis.conf
 
-# Sentinel has the server write its role down there. Settings that it has written, too, are taken from redis.conf again.
+# Sentinel makes the server save its role there. Other settings saved there are replaced by those of redis.conf.
 if primary=$(ask_sentinels); then
     :
 elif [ -e "$conf" ]; then

@@ -40,7 +40,7 @@ impl Address {
         };
         match address.info() {
             Ok(_) => Ok(address),
-            Err(why) => Err(format!("'{text}' is no address: {why}")),
+            Err(why) => Err(format!("'{text}' is not an address: {why}")),
         }
     }
 

@@ -23,23 +23,23 @@ mortise-exporter: the locks of Redis and Valkey servers as metrics for Prometheu
 
 mortise-exporter [OPTION VALUE]...
 
-  --server ADDRESS        a server that /metrics tells of: host:port, redis://host:port, or rediss://host:port over TLS;
+  --server ADDRESS        a server on the page /metrics: host:port, redis://host:port, or rediss://host:port over TLS;
                           may be given more than once (127.0.0.1:6379 if no server is named in any way)
-  --cluster ADDRESS,...   /metrics tells of all nodes of the cluster, primaries and replicas, as one of these says
+  --cluster ADDRESS,...   all nodes of the cluster that one of these knows, primaries and replicas
   --sentinel NAME@ADDRESS,...
-                          /metrics tells of the primary that these Sentinels call NAME, and of its replicas
-  --allow-target PATTERN  servers that /scrape?target=host:port may ask for: a host:port in which * is anything; may
-                          be given more than once. None is allowed otherwise, because each gets the password
+                          the primary that these Sentinels call NAME, and its replicas
+  --allow-target PATTERN  servers that /scrape?target=host:port may name: a host:port in which * matches anything; may
+                          be given more than once. By default none, because each gets the password
   --username NAME         the ACL user; or MORTISE_EXPORTER_USERNAME
   --password-file FILE    a file with the password; or the password itself in MORTISE_EXPORTER_PASSWORD
-  --cacert FILE           over TLS trust these certificates, not the system's
+  --cacert FILE           over TLS trust these certificates instead of the system's
   --cert FILE             over TLS show this certificate...
   --key FILE              ...whose key this is
   --listen ADDRESS        where metrics are served (127.0.0.1:9637)
   --timeout SECONDS       how long a server may take to answer (3)
-  --names N               also tell of the N locks with the most waiters by name (0): names become labels, so let N be
+  --names N               also show the N locks with the most waiters by name (0): names become labels, so keep N
                           small, and the names no secrets
-  --once                  write the page of /metrics to the standard output, and end
+  --once                  print the page /metrics and end
   --help, --version
 ";
 

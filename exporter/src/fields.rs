@@ -29,7 +29,7 @@ pub(crate) const GAUGES: [Field; 17] = [
         "holders",
         "mortise_holders",
         One,
-        "Holds now; a lock that is read has many.",
+        "Holds now; a lock held for reading may have many.",
     ),
     (
         "waiters",
@@ -47,13 +47,13 @@ pub(crate) const GAUGES: [Field; 17] = [
         "boxes",
         "mortise_mail_boxes",
         One,
-        "Boxes of those who wait by mail.",
+        "Boxes of clients that wait by mail.",
     ),
     (
         "letters",
         "mortise_mail_letters",
         One,
-        "Letters not forgotten yet.",
+        "Letters not deleted yet.",
     ),
     (
         "left",
@@ -71,37 +71,37 @@ pub(crate) const GAUGES: [Field; 17] = [
         "max_waiters",
         "mortise_blocked_clients_limit",
         One,
-        "lock.max-waiters: so many may be blocked.",
+        "lock.max-waiters: how many clients may be blocked.",
     ),
     (
         "max_queued",
         "mortise_mail_limit",
         One,
-        "lock.max-queued: so many requests by mail, letters and boxes may be there.",
+        "lock.max-queued: how many requests by mail, letters and boxes there may be.",
     ),
     (
         "held_back",
         "mortise_held_back_keys",
         One,
-        "Keys whose next waiter the server does not let in, because it refuses writes.",
+        "Keys whose next waiter is not granted because the server refuses writes.",
     ),
     (
         "marked",
         "mortise_marked_keys",
         One,
-        "Keys that are still to be looked at.",
+        "Keys yet to be settled.",
     ),
     (
         "longest_stretch_us",
         "mortise_longest_stretch_seconds",
         Micros,
-        "The longest that the module was at work by itself since it was loaded, processor time.",
+        "Longest slice of the module's own work since it was loaded, processor time.",
     ),
     (
         "grace_left_ms",
         "mortise_grace_left_seconds",
         Millis,
-        "How long nothing will be granted, at least.",
+        "How long at least nothing will be granted.",
     ),
     (
         "replicas_late",
@@ -134,13 +134,13 @@ pub(crate) const COUNTERS: [Field; 12] = [
         "total_reentries",
         "mortise_reentries_total",
         One,
-        "Requests of those who held already.",
+        "Requests of owners that held already.",
     ),
     (
         "total_handoffs",
         "mortise_handoffs_total",
         One,
-        "Of grants and re-entries, those out of a queue.",
+        "Grants and re-entries out of a queue.",
     ),
     ("total_releases", "mortise_releases_total", One, "Releases."),
     (
@@ -159,7 +159,7 @@ pub(crate) const COUNTERS: [Field; 12] = [
         "total_revocations",
         "mortise_revocations_total",
         One,
-        "Holds that were let end with their lease.",
+        "Holds that were revoked.",
     ),
     (
         "total_expiries",
@@ -198,7 +198,7 @@ pub(crate) const TIMES: [(&str, &str, &str); 2] = [
     (
         "wait",
         "mortise_wait_seconds",
-        "How long those waited who were granted out of a queue, since the module was loaded.",
+        "How long waiters waited for their grant, since the module was loaded.",
     ),
     (
         "hold",

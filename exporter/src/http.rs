@@ -157,7 +157,7 @@ fn answer(stream: &mut TcpStream, pages: &dyn Fn(&Request) -> Response) -> io::R
     let head = read_head(stream)?;
     let response = match Request::read(&head) {
         Some(request) => pages(&request),
-        None => Response::new(405, "only GET is answered\n".to_owned()),
+        None => Response::new(405, "only GET is supported\n".to_owned()),
     };
     response.write(stream)
 }

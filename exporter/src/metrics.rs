@@ -70,7 +70,7 @@ impl Page {
         self.metric(
             "mortise_discovery_up",
             "gauge",
-            "1 if a node of the cluster, or a Sentinel, has said which servers there are; 0 if those known before are told of.",
+            "1 if a node of the cluster, or a Sentinel, has named the servers; 0 if the page shows those known before.",
             sources.iter().map(|(source, up)| {
                 let labels = labels(&[("source", source)]);
                 (labels, f64::from(u8::from(*up)))
@@ -83,7 +83,7 @@ impl Page {
         self.metric(
             "mortise_up",
             "gauge",
-            "1 if the server has told of its locks, 0 if not.",
+            "1 if the server has reported its locks, 0 if not.",
             heard
                 .iter()
                 .map(|(server, answer)| (of(server), f64::from(u8::from(answer.is_ok())))),
@@ -91,7 +91,7 @@ impl Page {
         self.metric(
             "mortise_scrape_failure",
             "gauge",
-            "1 for the reason why a server has not told of its locks.",
+            "1 for the reason why a server has not reported its locks.",
             heard.iter().filter_map(|(server, answer)| {
                 let reason = answer.as_ref().err()?.reason;
                 Some((labels(&[("server", server), ("reason", reason)]), 1.0))
@@ -100,7 +100,7 @@ impl Page {
         self.metric(
             "mortise_scrape_duration_seconds",
             "gauge",
-            "How long the server took to tell.",
+            "How long the server took to report.",
             heard.iter().filter_map(|(server, answer)| {
                 Some((of(server), answer.as_ref().ok()?.took.as_secs_f64()))
             }),
@@ -170,7 +170,7 @@ impl Page {
             });
             let (name, help_of_first) = (
                 format!("mortise_top_lock_{part}"),
-                format!("{help} for the lock that most wait for."),
+                format!("{help} for the lock with the most waiters."),
             );
             self.metric(&name, "gauge", &help_of_first, first);
             let named = heard.iter().filter_map(top_of).flat_map(|(server, locks)| {

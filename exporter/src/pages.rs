@@ -16,11 +16,8 @@ const REMEMBERED: usize = 10_000;
 
 /// What somebody does not do, and does again.
 type Duty = [&'static str; 2];
-const TELL: Duty = ["does not tell of its locks", "tells of its locks"];
-const FIND: Duty = [
-    "does not say which servers there are",
-    "says which servers there are",
-];
+const TELL: Duty = ["does not report its locks", "reports its locks"];
+const FIND: Duty = ["does not name the servers", "names the servers"];
 
 /// The pages, and what they are made from.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ impl Pages {
             ),
             _ => Response::new(
                 404,
-                "there is /metrics and /scrape?target=host:port\n".to_owned(),
+                "the pages are /metrics and /scrape?target=host:port\n".to_owned(),
             ),
         }
     }

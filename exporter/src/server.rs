@@ -75,7 +75,7 @@ impl Failure {
     pub(crate) fn bug() -> Self {
         Self {
             reason: "other",
-            text: "asking it failed within the exporter".to_owned(),
+            text: "a bug in the exporter: its log has more".to_owned(),
         }
     }
 

@@ -173,7 +173,7 @@ unsafe extern "C" fn rdb_load<T: DataType>(
 /// Says in the log why a lock is not loaded. SAFETY: `io` lives for the call.
 unsafe fn refuse(io: *mut raw::RedisModuleIO, why: &str) {
     let why = c_string(&format!(
-        "refused: {why}. It is damaged or a newer module's: nothing of it was taken; load the module that wrote it, or \
+        "refused: {why}. It is damaged or from a newer module, and was refused whole; load the module that wrote it, or \
          another copy"
     ));
     // SAFETY: promised by the caller; `%s` takes one C string.
@@ -268,7 +268,7 @@ unsafe extern "C" fn aux_load<T: DataType>(
             !failed && encoding <= ENCODING && T::load_last_token(&Context::detached(), last);
         if !accepted {
             Context::detached().warn(
-                "refused: the saved token clock cannot be read. The file is damaged or a newer module's: load the module \
+                "refused: the saved token clock cannot be read. The file is damaged or from a newer module: load the module \
                  that wrote it, or another copy",
             );
         }

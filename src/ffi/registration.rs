@@ -194,7 +194,7 @@ pub(super) fn register(
     let missing = missing();
     if !missing.is_empty() {
         return Err(format!(
-            "this server is too old, Redis from 7.0.15 or Valkey from 8.0 on is needed: it lacks {}",
+            "this server is too old: Mortise needs Redis 7.0.15 or Valkey 8.0, or later. It lacks {}",
             missing.join(", ")
         ));
     }

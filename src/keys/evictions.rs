@@ -61,8 +61,7 @@ pub(crate) fn on_evicted(ctx: &Context<'_>, name: &[u8]) {
     }
     if totals::get(ctx).evictions.get() == 0 {
         ctx.warn(&format!(
-            "the lock '{}' was evicted though it was held, and others can take it: with maxmemory-policy allkeys-* \
-             locks can be lost. Set noeviction or volatile-*, or more maxmemory. This is said once, INFO lock counts on",
+            "the lock '{}' was evicted though it was held, and others can take it: maxmemory-policy allkeys-* loses locks. Set noeviction or volatile-*, or raise maxmemory. Logged once; INFO lock counts further ones",
             name.escape_ascii()
         ));
     }

@@ -11,7 +11,7 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
     }
     if !ctx.subscribe_for_locks() {
         ctx.warn(
-            "the server refuses a subscription to its events: FLUSHALL and SWAPDB will leave waiters behind. Restart it, \
+            "the server refuses a subscription to its events: waiters will not notice FLUSHALL and SWAPDB. Restart it, \
              and report this line",
         );
     }

@@ -73,8 +73,8 @@ pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
         return;
     }
     ctx.warn(&format!(
-        "lock.grace {grace} is less than lock.max-lease {max_lease}: a lock that was lost may \
-         still be held when the grace ends. Set lock.max-lease to the longest lease in use, and lock.grace to that and \
-         min-replicas-max-lag and 3000 more"
+        "lock.grace {grace} is less than lock.max-lease {max_lease}: a lost lock may still be held \
+         when the grace ends. Set lock.max-lease to the longest lease in use, and lock.grace to that plus \
+         min-replicas-max-lag plus 3 s"
     ));
 }

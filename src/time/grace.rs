@@ -128,8 +128,8 @@ impl Grace {
             self.logged.set(true);
             ctx.warn(&format!(
                 "the event loop was away for {away} ms: nothing is granted or renewed for {} ms, \
-                 until it shows whether a replica has taken over. A paused machine, swapping or a command that takes \
-                 long (SLOWLOG) keeps it away",
+                 in case a replica has taken over. A paused machine, swapping or a slow command (SLOWLOG) \
+                 causes this",
                 self.lag.get() + MARGIN
             ));
         }

@@ -183,11 +183,11 @@ impl Heartbeats {
         let alone_forbid = self.alone_forbid(now);
         let warned = self.warned.replace(alone_forbid);
         if warned && !alone_forbid {
-            ctx.notice("replicas are late no more");
+            ctx.notice("replicas are no longer late");
         } else if !warned && alone_forbid {
             ctx.warn(
                 "replicas are late: nothing is granted or renewed until min-replicas-to-write of them have acknowledged \
-                 recent data. Look at their links, disks and load, and at INFO replication",
+                 recent data. Check their links, disks and load, and INFO replication",
             );
         }
         Found {

@@ -22,8 +22,7 @@ pub(crate) fn pause(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) -> u64 {
     aside.pauses.insert(key.to_id(), *PAUSES.start());
     drop(aside);
     ctx.warn(&format!(
-        "the lock '{}' in database {} cannot be handed over or freed: {why}. It is set aside and tried again later; all \
-         others go on",
+        "the lock '{}' in database {} cannot be handed over or freed: {why}. It is set aside and tried again later; other locks are not affected",
         key.name.escape_ascii(),
         key.db.0,
     ));

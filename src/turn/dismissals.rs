@@ -21,7 +21,7 @@ pub(crate) fn refuse_all(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
 }
 
 pub(super) const SLOT_HAS_LEFT: Error =
-    Error::Unblocked("the key's slot is not on this server any more, ask again");
+    Error::Unblocked("the key's slot is no longer on this server, ask again");
 
 /// The key's slot has left this server.
 pub(crate) fn send_away(ctx: &Context<'_>, key: KeyRef<'_>) {
@@ -47,7 +47,7 @@ pub(super) fn refuse_several(ctx: &Context<'_>, slot: u16) {
 
 /// This server is no primary any more.
 pub(crate) fn send_all_away(ctx: &Context<'_>) {
-    let error = Error::Unblocked("this server is not the primary any more, ask again");
+    let error = Error::Unblocked("this server is no longer the primary, ask again");
     announce(ctx, Meant::All, error);
 }
 

@@ -208,7 +208,7 @@ pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters)
     }
 }
 
-const NO_PRIMARY: Error = Error::Unblocked("this server is not the primary any more, ask again");
+const NO_PRIMARY: Error = Error::Unblocked("this server is no longer the primary, ask again");
 
 /// This server is no primary any more: every LOCK.MAIL that waits is to be answered so, see [`send_one_away`].
 pub(super) fn send_all_away(waiting: &Waiting) {

@@ -462,7 +462,7 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
     granted(&mut waiting);
     assert_eq!(pair.primary.gauge("grace_left_ms"), 0);
     eventually("the log says that it is over", || {
-        pair.primary.log().contains("replicas are late no more")
+        pair.primary.log().contains("replicas are no longer late")
     });
 }
 

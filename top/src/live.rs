@@ -31,7 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// What is wrong with the terminal.
 pub fn run(options: Options) -> io::Result<()> {
     if !io::stdout().is_terminal() {
-        return Err(io::Error::other("this is no terminal: try --once"));
+        return Err(io::Error::other("this is not a terminal: try --once"));
     }
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {

@@ -24,14 +24,14 @@ several with spaces between them, else redis://127.0.0.1:6379/. Without a passwo
 
   --sentinel NAME    the URLs are those of Sentinels: watch the primary that they call NAME
   --user NAME        log in as this user
-  --cacert FILE      trust these certificates, not the system's
+  --cacert FILE      trust these certificates instead of the system's
   --cert FILE        show this certificate…
   --key FILE         …whose key this is
-  --count N          ask each server for the N locks with the most waiters (50)
+  --count N          show the N locks of each server with the most waiters (50)
   --interval SECONDS how often to ask (1)
   --timeout SECONDS  how long a server may take to answer (2)
-  --filter TEXT      show only what has TEXT in its lock, its holder or its server
-  --once             print one look in columns and end: 0 if all servers answered, else 1
+  --filter TEXT      show only lines with TEXT in the name of lock, holder or server
+  --once             print the state once, in columns, and end: 0 if all servers answered, else 1
   --json             the same as JSON
   --help, --version
 ";
@@ -193,7 +193,7 @@ impl Login {
         let info = url.into_connection_info().map_err(|error| {
             // The URL may hold a password: it is not repeated.
             let host = url.rsplit('@').next().unwrap_or_default();
-            format!("{host:?} is no address such as redis://HOST:PORT/: {error}")
+            format!("{host:?} is not an address such as redis://HOST:PORT/: {error}")
         })?;
         let mut settings = info.redis_settings().clone();
         if let Some(user) = &self.user {

@@ -39,7 +39,7 @@ impl fmt::Display for DecodeError {
             Self::Short => f.write_str("cut short"),
             Self::Long => f.write_str("bytes after the end"),
             Self::OutOfBounds => f.write_str("a number or length out of its bounds"),
-            Self::Impossible => f.write_str("holds that cannot stand beside each other"),
+            Self::Impossible => f.write_str("holds that exclude each other"),
         }
     }
 }

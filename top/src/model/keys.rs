@@ -170,8 +170,8 @@ impl State {
                 let name = text::escaped(&wanted.key);
                 let hold = match (wanted.holders, holds) {
                     (1, [hold]) => hold,
-                    (0, _) => return Err(format!("Nobody is known to hold {name}")),
-                    (1, _) => return Err(format!("It is not known yet who holds {name}")),
+                    (0, _) => return Err(format!("No holder of {name} is known")),
+                    (1, _) => return Err(format!("The holder of {name} is not known yet")),
                     (many, _) => {
                         let holders = text::plural(many, "owner");
                         return Err(format!("{holders} hold {name}: open it and choose one"));
@@ -181,9 +181,9 @@ impl State {
             }
             Screen::Lock(_) | Screen::Named(_) => {
                 let open = self.opened_detail();
-                let (id, detail) = open.ok_or("Nobody is known to hold it")?;
+                let (id, detail) = open.ok_or("No holder of it is known")?;
                 let hold = detail.holds.get(self.chosen_line());
-                let hold = hold.ok_or("Who waits holds nothing: choose a holder")?;
+                let hold = hold.ok_or("A waiter holds nothing: choose a holder")?;
                 Ok(question(id.clone(), hold, detail.waiters))
             }
         }

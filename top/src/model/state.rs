@@ -240,17 +240,17 @@ impl State {
     fn tell_broken(&mut self, at: Duration, lock: &LockId, owner: &[u8], outcome: Broken) {
         let (key, owner) = (text::escaped(&lock.key), text::escaped(owner));
         let text = match outcome {
-            Broken::Ended => format!("Broken: {owner} holds {key} no more"),
+            Broken::Ended => format!("Broken: {owner} no longer holds {key}"),
             Broken::Revoked(left_ms) => {
                 let left = text::time(left_ms);
                 format!("Revoked: {owner} holds {key} for {left} at most")
             }
             Broken::Nothing => {
-                format!("Nothing to break: {owner} held {key} no more by that token")
+                format!("Nothing to break: {owner} no longer held {key} by that token")
             }
             Broken::Refused(error) => format!("Not broken: {error}"),
             Broken::Unknown(error) => {
-                format!("Not known whether {owner} still holds {key}: {error}")
+                format!("Unknown whether {owner} still holds {key}: {error}")
             }
         };
         self.notice = Some(Notice { text, at });

@@ -23,7 +23,7 @@ pub fn warnings(state: &State) -> Vec<String> {
     }
     let lost = state.lost.iter().map(|(since, why)| {
         let ago = ago(state, *since);
-        format!("it is not known{ago} which servers there are: {why}")
+        format!("servers unknown{ago}: {why}")
     });
     let by_node = said
         .into_iter()
@@ -38,7 +38,7 @@ pub fn warnings(state: &State) -> Vec<String> {
 fn of_node(state: &State, node: &Node) -> Vec<String> {
     if let Some((since, why)) = &node.silent {
         let ago = ago(state, *since);
-        return vec![format!("out of sight{ago}: {why}")];
+        return vec![format!("no answer{ago}: {why}")];
     }
     let Some(sample) = &node.sample else {
         return Vec::new();
@@ -50,7 +50,7 @@ fn of_node(state: &State, node: &Node) -> Vec<String> {
     if state.may_fail_over(node) && !facts.failover_safe {
         let missing = text::escaped(facts.failover_missing.as_bytes());
         found.push(format!(
-            "a failover may let two in (failover_safe 0): {missing}"
+            "a failover may let two clients in (failover_safe 0): {missing}"
         ));
     }
     found
@@ -78,12 +78,14 @@ fn of_facts(facts: &Facts) -> Vec<String> {
     }
     if facts.held_back > 0 {
         let keys = text::plural(facts.held_back, "lock");
-        found.push(format!("{keys} not handed on: the server refuses writes"));
+        found.push(format!(
+            "{keys} not handed on, because the server refuses writes"
+        ));
     }
     if facts.totals.evictions > 0 {
         let locks = text::plural(facts.totals.evictions, "lock");
         found.push(format!(
-            "{locks} evicted since the start: maxmemory-policy takes keys of locks"
+            "{locks} evicted since the start: maxmemory-policy evicts locks"
         ));
     }
     let queued = facts.by_mail + facts.letters + facts.boxes;

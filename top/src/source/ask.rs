@@ -60,7 +60,7 @@ pub(super) fn look(
     }
     let info = Info::of(&[lock, replication, cluster]);
     if !info.has_module() {
-        return Err("it does not have the module".to_owned());
+        return Err("it has not loaded the module".to_owned());
     }
     let node = address.name();
     let mut sample = Sample {

@@ -57,7 +57,7 @@ pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer)
 fn nothing(state: &State) -> String {
     if !state.filter.is_empty() {
         format!(
-            "No lock that is waited for, nor its holder, has {:?} in its name.",
+            "No lock with waiters, and no holder of one, has {:?} in its name.",
             state.filter
         )
     } else if state.nodes.values().any(|node| node.is_known()) {

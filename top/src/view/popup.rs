@@ -15,11 +15,11 @@ const WIDTH: u16 = 64;
 const HELP: [&str; 11] = [
     "up, down, k, j    choose a line (also PgUp, PgDn, Home, End)",
     "Enter             open the lock: its holders and its queue",
-    "o                 open a lock by its name, wanted or not",
+    "o                 open a lock by its name, with or without waiters",
     "Esc               back; in the list: show everything again",
-    "/                 show only what has a text in its lock, its",
-    "                  holder or its server",
-    "b                 revoke or break the hold chosen, after asking",
+    "/                 show only lines with a text in the name",
+    "                  of lock, holder or server",
+    "b                 revoke or break the chosen hold, after asking",
     "s                 sort by the longest queue or the longest wait",
     "p                 pause: nothing moves until p is pressed again",
     "q, Ctrl-C         quit",
@@ -57,11 +57,11 @@ fn lines_of<'a>(question: &Question, theme: Theme) -> Vec<Line<'a>> {
         Line::default(),
         Line::from("r  revoke it: its owner loses it at the next renewal and stops."),
         Line::from(format!(
-            "   Nobody else gets in before. It takes {} at most.",
+            "   Nobody else is granted before. It takes {} at most.",
             text::time(hold.lease_ms)
         )),
         Line::styled(
-            "y  break it: its work may still go on, until it asks.",
+            "y  break it: its work may go on until its next renewal.",
             theme.danger(),
         ),
         Line::styled(format!("   {waiters}"), theme.danger()),

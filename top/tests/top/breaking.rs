@@ -34,7 +34,7 @@ fn a_hold_is_broken_after_a_yes_and_the_next_in_line_gets_in() {
     }
     terminal.press("y");
     assert!(granted(&mut b) > token);
-    terminal.await_texts(&["Broken: alice holds stock:42 no more"]);
+    terminal.await_texts(&["Broken: alice no longer holds stock:42"]);
     terminal.await_line(&["stock:42", "bob"]);
     assert!(hold_of(&mut a, "stock:42", "alice").is_none());
 }
@@ -103,7 +103,7 @@ fn of_many_readers_the_one_that_was_chosen_is_broken_whatever_its_count() {
     terminal.await_texts(&["Break this hold?", "owner  ben"]);
     terminal.press("y");
     terminal.await_texts(&[
-        "Broken: ben holds report no more",
+        "Broken: ben no longer holds report",
         "read, 2 holders, 1 waiter",
     ]);
     let left = mortise_harness::holders_of(&mut a, "report");
@@ -111,7 +111,7 @@ fn of_many_readers_the_one_that_was_chosen_is_broken_whatever_its_count() {
     // Who waits has nothing that could be broken.
     terminal.press("\x1b[F");
     terminal.press("b");
-    terminal.await_texts(&["Who waits holds nothing: choose a holder"]);
+    terminal.await_texts(&["A waiter holds nothing: choose a holder"]);
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn a_server_that_does_not_answer_makes_the_look_a_failure_that_still_shows_the_o
     );
     assert!(
         out.contains(&format!(
-            "! {}: out of sight: nothing listens there\n",
+            "! {}: no answer: nothing listens there\n",
             gone.addr()
         )),
         "{out}"

@@ -60,7 +60,7 @@ fn a_lock_that_nobody_waits_for_is_opened_by_its_name_and_broken() {
     terminal.press("b");
     terminal.await_texts(&["Break this hold?", "owner  alice", "Nobody waits."]);
     terminal.press("y");
-    terminal.await_texts(&["Broken: alice holds forgotten no more"]);
+    terminal.await_texts(&["Broken: alice no longer holds forgotten"]);
     terminal.await_line(&["forgotten", "nobody holds it, nobody waits"]);
     assert!(hold_of(&mut a, "forgotten", "alice").is_none());
     // Escape leaves the screen, and the question as well.

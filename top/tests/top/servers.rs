@@ -16,7 +16,7 @@ fn a_server_that_has_gone_is_told_and_shown_again_when_it_is_back() {
 
     server.sigkill();
     terminal.await_texts(&[
-        "! out of sight",
+        "! no answer",
         "nothing listens there",
         "0 of 1 servers answer",
     ]);
@@ -29,7 +29,7 @@ fn a_server_that_has_gone_is_told_and_shown_again_when_it_is_back() {
     queue!(a, "box", "LOCK.ACQUIRE", "after", "dora", 1000);
     let screen = terminal.await_line(&["after", "carol"]);
     assert!(
-        !screen.contains("out of sight") && screen.contains("1 server"),
+        !screen.contains("no answer") && screen.contains("1 server"),
         "{screen}"
     );
     assert!(!screen.contains("before"), "{screen}");
@@ -42,7 +42,7 @@ fn a_server_that_hangs_keeps_nobody_else_waiting() {
     let terminal = top(&[&hangs.url(), &goes_on.url(), "--timeout", "0.5"]);
     terminal.await_texts(&["2 of 2 servers answer"]);
     hangs.stop_signal();
-    terminal.await_line(&["!", &hangs.addr(), "out of sight", "nothing within 500 ms"]);
+    terminal.await_line(&["!", &hangs.addr(), "no answer", "nothing within 500 ms"]);
     terminal.await_texts(&["1 of 2 servers answer"]);
     cmd!(a, "LOCK.ACQUIRE", "k", "alice", 600_000);
     queue!(a, "box", "LOCK.ACQUIRE", "k", "bob", 1000);
@@ -114,8 +114,9 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where
         terminal.await_texts(&["o by name"]);
     }
     // With replicas it matters what a failover would do.
-    terminal
-        .await_line(&["! every server: a failover may let two in (failover_safe 0): lock.grace 0"]);
+    terminal.await_line(&[
+        "! every server: a failover may let two clients in (failover_safe 0): lock.grace 0",
+    ]);
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn the_primary_that_sentinels_name_is_watched_and_the_next_one_after_it() {
     // As after a failover: the name means another server.
     let mut conn = sentinel.connect();
     cmd!(conn, "SENTINEL", "REMOVE", "mine");
-    terminal.await_line(&["! it is not known", "knows no primary \"mine\""]);
+    terminal.await_line(&["! servers unknown", "knows no primary \"mine\""]);
     cmd!(
         conn,
         "SENTINEL",
@@ -222,5 +223,5 @@ fn locks_that_were_evicted_are_told_for_good() {
 fn a_server_without_the_module_is_told_so() {
     let server = Server::builder().without_module().start();
     let terminal = top(&[&server.url()]);
-    terminal.await_line(&["! out of sight", "it does not have the module"]);
+    terminal.await_line(&["! no answer", "it has not loaded the module"]);
 }
