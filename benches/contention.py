@@ -16,7 +16,7 @@ import svg
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 CROWDS = (32, 256)
 # Narrow, and its text large, so that it can be read on a phone.
-WIDTH, NAMES, RATE, WAIT, SIZE, ROW = 520, 148, 92, 92, 13, 21
+WIDTH, NAMES, RATE, WAIT, SIZE, ROW = 440, 118, 64, 60, 13, 21
 # The milliseconds of a round: a wait that lasted as long was cut off by its end.
 ROUND = 2000
 LABELS = {"LOCK.ACQUIRE WAIT": "Mortise", "BLPOP token (no lease)": "BLPOP, no lease", "SET NX + BLPOP signal": "SET NX, BLPOP",
@@ -29,7 +29,7 @@ def is_cut_off(wait):
 
 def panel(rows, clients, top):
     """A row a way to wait: how often a client gets in, how long it waits, what it sends."""
-    left, middle, right = NAMES, NAMES + RATE + 52, WIDTH - 24
+    left, middle, right = NAMES, NAMES + RATE + 42, WIDTH - 24
     rates = svg.linear([row["rate"] for row in rows], RATE)
     waits = svg.linear([min(row["p99"], ROUND) for row in rows], WAIT)
     yield svg.text(0, top + 13, f"{clients} clients at one lock", size=SIZE + 2, weight="bold")

@@ -2,7 +2,7 @@
 import html
 import math
 
-BAR_HEIGHT, ROW = 12, 18
+BAR_HEIGHT, ROW = 12, 20
 
 STYLE = """<style>
 .page { fill: #ffffff } text { fill: #24292f } .faint { fill: #59636e } .grid { stroke: #e3e6ea }
@@ -39,17 +39,17 @@ def powers_of_ten(figures, width, powers):
     return [min(1, max(0, math.log10(max(figure, 1)) / powers)) * width for figure in figures]
 
 
-def row_labels(x, top, labels, ours):
+def row_labels(x, top, labels, ours, size):
     for number, (label, own) in enumerate(zip(labels, ours)):
-        yield text(x, top + number * ROW + 11, label, "end", weight="bold" if own else "normal")
+        yield text(x, top + number * ROW + 12, label, "end", size, "bold" if own else "normal")
 
 
-def column(x, top, figures, lengths, ours):
-    """A bar for each row, with its figure behind it."""
+def column(x, top, figures, lengths, ours, size):
+    """A bar for each row, and behind it what it stands for."""
     for number, (figure, length, own) in enumerate(zip(figures, lengths, ours)):
         y = top + number * ROW
         yield bar(x, y + 1, length, own)
-        yield text(x + length + 5, y + 11, short(figure), weight="bold" if own else "normal")
+        yield text(x + length + 5, y + 12, figure, size=size, weight="bold" if own else "normal")
 
 
 def grid(x, top, rows, width, powers):

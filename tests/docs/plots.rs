@@ -1,15 +1,41 @@
-//! The plots of the documentation show the figures that lie beside them.
+//! The plots of the documentation show the figures that lie beside them, in text that can be read on a phone.
 
 use std::process::Command;
 
 use crate::pages;
 
-#[test]
-fn the_plot_of_contention_is_drawn_from_the_figures_beside_it() {
-    let script = pages::root().join("benches/contention.py");
+fn assert_drawn_by(script: &str, picture: &str) {
+    let script = pages::root().join(script);
     let drawn = Command::new("python3").arg(script).output().unwrap();
     let said = String::from_utf8_lossy(&drawn.stderr);
     assert!(drawn.status.success(), "{said}");
     let drawn = String::from_utf8(drawn.stdout).unwrap();
-    assert_eq!(pages::read("docs/contention.svg"), drawn);
+    assert_eq!(pages::read(picture), drawn);
+}
+
+#[test]
+fn the_plot_of_contention_is_drawn_from_the_figures_beside_it() {
+    assert_drawn_by("benches/contention.py", "docs/contention.svg");
+}
+
+#[test]
+fn the_plot_of_the_libraries_is_drawn_from_the_tables_in_the_page() {
+    assert_drawn_by("benches/peers/plot.py", "docs/peers.svg");
+}
+
+/// The numbers behind `name="` in the picture.
+fn numbers<'a>(picture: &'a str, name: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let after = picture.split(name).skip(1);
+    after.map(|rest| rest[2..].split('"').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn the_text_of_every_plot_can_be_read_on_a_phone() {
+    for name in ["contention", "handoff", "peers"] {
+        let picture = pages::read(&format!("docs/{name}.svg"));
+        let width = numbers(&picture, " width").next().unwrap();
+        let smallest = numbers(&picture, "font-size").fold(f64::MAX, f64::min);
+        let on_a_phone = smallest * 360.0 / width;
+        assert!(on_a_phone >= 9.5, "{name}: {on_a_phone:.1} pixels");
+    }
 }

@@ -231,7 +231,7 @@ fn a_command_line_that_means_nothing_is_told_so_and_gives_no_password_away() {
             &["--server", "redis://me:secret@host:1"],
             "user and password",
         ),
-        (&["--cluster", "a:1,b:x"], "'b:x' is no address"),
+        (&["--cluster", "a:1,b:x"], "'b:x' is not an address"),
         (&["--sentinel", "a:1"], "NAME@host:port"),
         (&["--timeout", "0"], "0.01 to 300 seconds"),
         (&["--names", "many"], "0 to 1000"),

@@ -50,7 +50,7 @@ fn of_node(state: &State, node: &Node) -> Vec<String> {
     if state.may_fail_over(node) && !facts.failover_safe {
         let missing = text::escaped(facts.failover_missing.as_bytes());
         found.push(format!(
-            "a failover may let two clients in (failover_safe 0): {missing}"
+            "a failover may let two in (failover_safe 0): {missing}"
         ));
     }
     found

@@ -139,7 +139,7 @@ fn a_hold_that_came_after_the_question_is_left_alone() {
     cmd!(a, "LOCK.RELEASE", "stock:42", "bob");
     let again = hold_of(&mut a, "stock:42", "alice").unwrap();
     terminal.press("y");
-    terminal.await_texts(&["Nothing to break: alice held stock:42 no more by that token"]);
+    terminal.await_texts(&["Nothing to break: alice no longer held stock:42 by that token"]);
     let hold = hold_of(&mut a, "stock:42", "alice").unwrap();
     assert_eq!(hold.token, again.token);
 }

@@ -118,7 +118,7 @@ fn a_filter_leaves_what_has_its_text_in_the_lock_or_the_holder() {
     terminal.await_texts(&["show only: bobby"]);
     terminal.press("x");
     terminal
-        .await_texts(&["No lock that is waited for, nor its holder, has \"bobbyx\" in its name."]);
+        .await_texts(&["No lock with waiters, and no holder of one, has \"bobbyx\" in its name."]);
     terminal.press("\x1b");
     terminal.await_texts(&["stock:1", "stock:2", "cart:1"]);
 }

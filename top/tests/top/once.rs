@@ -246,7 +246,7 @@ fn what_a_user_may_not_see_is_told_as_refused() {
 fn a_command_line_that_means_nothing_is_told_so_and_gives_no_password_away() {
     for (args, told) in [
         (&["--nonsense"][..], "--nonsense"),
-        (&["gopher://me:secret@host/"], "is no address"),
+        (&["gopher://me:secret@host/"], "is not an address"),
         (&["--interval", "0"], "between 0.1 and 3600"),
         (&["--sentinel", "mine"], "--sentinel needs the URL"),
         (&["--cert", "x"], "x: "),

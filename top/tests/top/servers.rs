@@ -115,7 +115,7 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where
     }
     // With replicas it matters what a failover would do.
     terminal.await_line(&[
-        "! every server: a failover may let two clients in (failover_safe 0): lock.grace 0",
+        "! every server: a failover may let two in (failover_safe 0): lock.grace 0",
     ]);
 }
 
