@@ -114,9 +114,8 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where
         terminal.await_texts(&["o by name"]);
     }
     // With replicas it matters what a failover would do.
-    terminal.await_line(&[
-        "! every server: a failover may let two in (failover_safe 0): lock.grace 0",
-    ]);
+    terminal
+        .await_line(&["! every server: a failover may let two in (failover_safe 0): lock.grace 0"]);
 }
 
 #[test]
