@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -9,22 +10,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{Dice, Link};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::client::{Job, Kind};
+use crate::client::{Job, Kind, Place};
+use crate::languages::Worker;
 use crate::setup::{Diary, Entry, LEASE, Setup};
 
 /// What one client is to do.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
-    pub(crate) kind: Kind,
-    pub(crate) tasks: u64,
+#[derive(Debug, Clone)]
+pub(crate) enum Part {
+    /// One of ours, with so many tasks.
+    Ours(Kind, u64),
+    /// One of another language, where there is a single address to give it.
+    Theirs(Worker),
 }
 
 /// What all of them do.
 #[derive(Debug, Clone)]
 pub(crate) struct Play {
     pub(crate) seed: u64,
+    /// The first is that of other languages, too.
     pub(crate) locks: Vec<String>,
     pub(crate) pools: Vec<String>,
     pub(crate) guards: bool,
@@ -33,6 +38,11 @@ pub(crate) struct Play {
 impl Play {
     pub(crate) fn keys(&self) -> Vec<String> {
         [&*self.locks, &*self.pools].concat()
+    }
+
+    /// The lock on which other languages are, too.
+    pub(crate) fn shared(&self) -> &str {
+        &self.locks[0]
     }
 }
 
@@ -64,11 +74,17 @@ impl Crowd {
             dir: dir.to_owned(),
         };
         for (number, part) in parts.iter().enumerate() {
-            let name = format!("{:?}{number}", part.kind).to_lowercase();
             let entry = setup.entry();
-            let (child, stdin) = crowd.spawn(*part, &name, &entry, 0)?;
+            if matches!(part, Part::Theirs(_)) && !matches!(entry.place, Place::One(_)) {
+                continue;
+            }
+            let name = match part {
+                Part::Ours(kind, _) => format!("{kind:?}{number}").to_lowercase(),
+                Part::Theirs(worker) => worker.name.clone(),
+            };
+            let (child, stdin) = crowd.spawn(part, &name, &entry, 0)?;
             crowd.members.push(Member {
-                part: *part,
+                part: part.clone(),
                 name,
                 entry,
                 child,
@@ -81,31 +97,48 @@ impl Crowd {
 
     fn spawn(
         &self,
-        part: Part,
+        part: &Part,
         name: &str,
         entry: &Entry,
         incarnation: u64,
     ) -> io::Result<(Child, Option<ChildStdin>)> {
         let name = format!("{name}.{incarnation}");
+        let mut command = match part {
+            Part::Ours(kind, tasks) => self.ours(*kind, *tasks, name, entry, incarnation)?,
+            Part::Theirs(worker) => {
+                let ledger = self.dir.join(format!("{name}.ledger"));
+                worker.command(entry.place.ports()[0], self.play.shared(), &ledger)
+            }
+        };
+        // What it starts is killed and stopped with it.
+        let mut child = command.process_group(0).stdin(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take();
+        Ok((child, stdin))
+    }
+
+    fn ours(
+        &self,
+        kind: Kind,
+        tasks: u64,
+        name: String,
+        entry: &Entry,
+        incarnation: u64,
+    ) -> io::Result<Command> {
         let job = Job {
-            kind: part.kind,
+            kind,
             seed: self.play.seed.wrapping_add(incarnation * 1_000) ^ hash(&name),
             place: entry.place.clone(),
             history: self.dir.join(format!("{name}.jsonl")),
             name,
             lease: LEASE,
-            tasks: part.tasks,
+            tasks,
             locks: self.play.locks.clone(),
             pools: self.play.pools.clone(),
             guards: self.play.guards,
         };
-        let mut child = Command::new(env::current_exe()?)
-            .arg("work")
-            .arg(serde_json::to_string(&job)?)
-            .stdin(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take();
-        Ok((child, stdin))
+        let mut command = Command::new(env::current_exe()?);
+        command.arg("work").arg(serde_json::to_string(&job)?);
+        Ok(command)
     }
 
     /// Does something to one of them.
@@ -150,7 +183,7 @@ impl Crowd {
 
     fn signal(&self, number: usize, signal: Signal) {
         let pid = Pid::from_child(&self.members[number].child);
-        kill_process(pid, signal).expect("a client that runs");
+        kill_process_group(pid, signal).expect("a client that runs");
     }
 
     fn kill(&mut self, number: usize) {
@@ -158,13 +191,14 @@ impl Crowd {
         let member = &mut self.members[number];
         let _ = member.child.wait();
         member.incarnation += 1;
-        let (name, incarnation) = (
-            self.members[number].name.clone(),
-            self.members[number].incarnation,
-        );
         let member = &self.members[number];
         let (child, stdin) = self
-            .spawn(member.part, &name, &member.entry, incarnation)
+            .spawn(
+                &member.part,
+                &member.name,
+                &member.entry,
+                member.incarnation,
+            )
             .expect("a client starts again");
         let member = &mut self.members[number];
         (member.child, member.stdin) = (child, stdin);
@@ -173,8 +207,12 @@ impl Crowd {
     /// Has each task be served once more. The names of those that were not in that time, or have failed.
     pub(crate) fn last_round(&mut self, patience: Duration) -> Vec<String> {
         for member in &mut self.members {
-            if let Some(stdin) = &mut member.stdin {
-                let _ = stdin.write_all(b"over\n");
+            match (&member.part, &mut member.stdin) {
+                (Part::Ours(..), Some(stdin)) => {
+                    let _ = stdin.write_all(b"over\n");
+                }
+                (Part::Theirs(_), stdin) => drop(stdin.take()),
+                (_, None) => {}
             }
         }
         let end = Instant::now() + patience;
@@ -202,7 +240,7 @@ impl Drop for Crowd {
     fn drop(&mut self) {
         for member in &mut self.members {
             // One that has ended already is as good.
-            let _ = member.child.kill();
+            let _ = kill_process_group(Pid::from_child(&member.child), Signal::KILL);
             let _ = member.child.wait();
         }
     }

@@ -8,6 +8,7 @@ mod check;
 mod client;
 mod crowd;
 mod history;
+mod languages;
 mod options;
 mod run;
 mod setup;

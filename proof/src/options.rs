@@ -9,11 +9,12 @@ use crate::client::Job;
 pub(crate) const USAGE: &str = "\
 mortise-proof: clients use locks while everything fails, and their histories are judged
 
-  mortise-proof [--minutes N | --seconds N] [--seed N] [--told] [NAME...]
+  mortise-proof [--minutes N | --seconds N] [--seed N] [--languages NAME,NAME] [--told] [NAME...]
 
   --minutes N  how long all runs that must find nothing are disturbed together: 30
   --seconds N  how long each of them is
   --seed N     what is done, and in which order; as of an earlier run
+  --languages  whose libraries take part where there is one server to connect to: all that are there, or none
   --told       say what is done when it is done
   NAME         some runs only: those whose names begin so
 ";
@@ -41,6 +42,8 @@ pub(crate) struct Wanted {
     pub(crate) time: Time,
     pub(crate) seed: u64,
     pub(crate) is_told: bool,
+    /// `all`, `none`, or names.
+    pub(crate) languages: String,
     /// The beginnings of names; none: all.
     pub(crate) names: Vec<String>,
 }
@@ -53,6 +56,7 @@ fn parse(mut parser: Parser) -> Result<Part, lexopt::Error> {
     let mut wanted = Wanted {
         time: Time::InAll(Duration::from_secs(30 * 60)),
         seed: some_seed(),
+        languages: "all".to_owned(),
         is_told: false,
         names: Vec::new(),
     };
@@ -66,6 +70,7 @@ fn parse(mut parser: Parser) -> Result<Part, lexopt::Error> {
                 wanted.time = Time::Each(Duration::from_secs(parser.value()?.parse()?));
             }
             Arg::Long("seed") => wanted.seed = parser.value()?.parse()?,
+            Arg::Long("languages") => wanted.languages = parser.value()?.parse()?,
             Arg::Long("told") => wanted.is_told = true,
             Arg::Long("help") | Arg::Short('h') => return Ok(Part::Help),
             Arg::Value(word) if word == "work" => {

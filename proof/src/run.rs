@@ -78,7 +78,7 @@ fn play(plan: &Plan, setup: &mut dyn Setup, dir: &Path) -> std::io::Result<Outco
     }
     drop(crowd);
     drop(watcher);
-    let history = History::new(read_all(dir)?);
+    let history = History::new(read_all(dir, plan.play.shared())?);
     if plan.is_control {
         violations.extend(check::inside(&history));
         for violation in &mut violations {
@@ -149,7 +149,9 @@ fn disturb(
         while Instant::now() < end && !servers.is_finished() && !clients.is_finished() {
             thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
             if plan.is_control {
-                match read_all(dir).map(|files| check::inside(&History::new(files))) {
+                match read_all(dir, plan.play.shared())
+                    .map(|files| check::inside(&History::new(files)))
+                {
                     Ok(nothing) if nothing.is_empty() => {}
                     Ok(_) => break,
                     Err(error) => {
@@ -259,12 +261,11 @@ fn listed(counts: &BTreeMap<String, u64>) -> String {
 
 /// The clients of most runs.
 pub(crate) fn usual() -> Vec<Part> {
-    let part = |kind, tasks| Part { kind, tasks };
     vec![
-        part(Kind::Library, 3),
-        part(Kind::Library, 3),
-        part(Kind::Blocked, 3),
-        part(Kind::Mail, 3),
+        Part::Ours(Kind::Library, 3),
+        Part::Ours(Kind::Library, 3),
+        Part::Ours(Kind::Blocked, 3),
+        Part::Ours(Kind::Mail, 3),
     ]
 }
 
@@ -274,7 +275,7 @@ pub(crate) fn usual_play(seed: u64) -> Play {
     Play {
         seed,
         locks: names(&["orders", "stock", "report"]),
-        pools: names(&["licences"]),
+        pools: names(&["orders:permits"]),
         guards: true,
     }
 }

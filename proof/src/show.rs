@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::client::Kind;
 use crate::crowd::{Part, Play};
+use crate::languages::{self, Worker};
 use crate::options::{Time, Wanted};
 use crate::run::{Outcomes, Plan, run, usual, usual_play};
 use crate::setup::{Clustered, Data, LEASE, One, Replicated, Setup, Several, Spoiled, Watched};
@@ -125,13 +126,11 @@ const fn control(
 }
 
 fn libraries() -> Vec<Part> {
-    let kind = Kind::Library;
-    vec![Part { kind, tasks: 3 }; 4]
+    vec![Part::Ours(Kind::Library, 3); 4]
 }
 
 fn plain() -> Vec<Part> {
-    let kind = Kind::Plain;
-    vec![Part { kind, tasks: 3 }; 3]
+    vec![Part::Ours(Kind::Plain, 3); 3]
 }
 
 pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
@@ -140,6 +139,7 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
         let mut names = wanted.names.iter();
         wanted.names.is_empty() || names.any(|name| one.name.starts_with(name.as_str()))
     };
+    let workers = languages::workers(&wanted.languages)?;
     let runs: Vec<&Run> = RUNS.iter().filter(is_wanted).collect();
     let long = runs.iter().filter(|one| !one.is_control).count();
     let length = match wanted.time {
@@ -148,7 +148,7 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
     };
     let mut failed = Vec::new();
     for one in runs {
-        if !show(one, wanted, length)? {
+        if !show(one, wanted, length, &workers)? {
             failed.push(one.name);
         }
     }
@@ -159,13 +159,17 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
 }
 
 /// Whether it came out as it has to.
-fn show(one: &Run, wanted: &Wanted, length: Duration) -> Result<bool, String> {
+fn show(one: &Run, wanted: &Wanted, length: Duration, workers: &[Worker]) -> Result<bool, String> {
     let play = usual_play(wanted.seed);
     let mut setup = (one.start)(&play);
+    let mut parts = (one.parts)();
+    if !one.is_control {
+        parts.extend(workers.iter().cloned().map(Part::Theirs));
+    }
     let plan = Plan {
         seed: wanted.seed,
         length: if one.is_control { CONTROL } else { length },
-        parts: (one.parts)(),
+        parts,
         play,
         is_control: one.is_control,
         is_told: wanted.is_told,

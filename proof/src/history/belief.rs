@@ -8,7 +8,7 @@ use super::record::{Answer, Ask, Break, Granted, Record, Seen, Way, Write};
 #[derive(Debug, Clone)]
 pub(crate) struct Belief {
     pub(crate) grant: Granted,
-    /// When it was asked for. What is not known is the time of the grant's reply.
+    /// When it was asked for; 0 where nobody has written that down.
     pub(crate) asked: u64,
     pub(crate) way: Way,
     /// The server had it in the queue at that time, without a break until the grant.
@@ -63,7 +63,7 @@ impl History {
                     held.insert(name, self.beliefs.len());
                     let known = asks.get(&grant.ask);
                     self.beliefs.push(Belief {
-                        asked: known.map_or(grant.from, |(ask, _)| ask.at),
+                        asked: known.map_or(0, |(ask, _)| ask.at),
                         way: known.map_or(Way::Library, |(ask, _)| ask.way),
                         queued: known.and_then(|(_, queued)| *queued),
                         released: None,

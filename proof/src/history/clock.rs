@@ -1,10 +1,44 @@
 //! The clock of all histories: time since boot, suspension included.
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Nanoseconds since boot.
 pub(crate) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    let (seconds, nanos) = (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned());
+    nanos(clock_gettime(ClockId::Boottime))
+}
+
+fn nanos(time: Timespec) -> u64 {
+    let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
     seconds * 1_000_000_000 + nanos
+}
+
+/// How much further this clock is than the monotonic one, which other languages read: between two bounds. It is the same for
+/// as long as the machine is not suspended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offset {
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+}
+
+impl Offset {
+    pub(crate) fn measure() -> Offset {
+        let monotonic = || nanos(clock_gettime(ClockId::Monotonic));
+        let before = monotonic();
+        let boot = now();
+        let after = monotonic();
+        Offset {
+            low: boot.saturating_sub(after),
+            high: boot.saturating_sub(before),
+        }
+    }
+
+    /// The moment on this clock, not later than it was.
+    pub(crate) fn earliest(self, monotonic: u64) -> u64 {
+        monotonic + self.low
+    }
+
+    /// The moment on this clock, not earlier than it was.
+    pub(crate) fn latest(self, monotonic: u64) -> u64 {
+        monotonic + self.high
+    }
 }

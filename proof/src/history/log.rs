@@ -1,9 +1,12 @@
 //! Files of records. Each record is one `write` to the end of the file, so a client that is killed leaves whole lines.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
+use super::clock::Offset;
+use super::ledger;
 use super::record::Record;
 
 #[derive(Debug)]
@@ -26,25 +29,34 @@ impl Log {
     }
 }
 
-/// The records of all files in `dir`, a list for each.
-pub(crate) fn read_all(dir: &Path) -> io::Result<Vec<Vec<Record>>> {
+/// The records of all files in `dir`, a list for each. Ledgers are those of workers on the lock `key`.
+pub(crate) fn read_all(dir: &Path, key: &str) -> io::Result<Vec<Vec<Record>>> {
+    let offset = Offset::measure();
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|it| it == "jsonl") {
-            files.push(read(&path)?);
+        let extension = path.extension().and_then(OsStr::to_str);
+        let fault = |error: String| io::Error::other(format!("{}: {error}", path.display()));
+        match extension {
+            Some("jsonl") => files.push(records(&whole_lines(&path)?).map_err(fault)?),
+            Some("ledger") => {
+                let text = whole_lines(&path)?;
+                files.push(ledger::records(&text, key, offset).map_err(fault)?);
+            }
+            _ => {}
         }
     }
     Ok(files)
 }
 
-fn read(path: &Path) -> io::Result<Vec<Record>> {
-    let text = fs::read_to_string(path)?;
-    // A client that runs may be about to write the rest.
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let parse = |line: &str| {
-        serde_json::from_str(line)
-            .map_err(|error| io::Error::other(format!("{}: {error}: {line}", path.display())))
-    };
-    whole.lines().map(parse).collect()
+/// A client that runs may be about to write the rest.
+fn whole_lines(path: &Path) -> io::Result<String> {
+    let mut text = fs::read_to_string(path)?;
+    text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+    Ok(text)
+}
+
+fn records(text: &str) -> Result<Vec<Record>, String> {
+    let parse = |line: &str| serde_json::from_str(line).map_err(|error| format!("{error}: {line}"));
+    text.lines().map(parse).collect()
 }

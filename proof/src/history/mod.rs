@@ -2,6 +2,7 @@
 
 mod belief;
 mod clock;
+mod ledger;
 mod log;
 mod record;
 
