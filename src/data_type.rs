@@ -1,4 +1,4 @@
-//! What the server asks of locks as values of keys, and who knows the answer.
+//! The callbacks of the server for locks as values of keys, and the code that handles them.
 
 use std::ffi::CStr;
 

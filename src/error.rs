@@ -1,4 +1,4 @@
-//! What a command may be refused for, and what the reply says.
+//! Why a command may be refused, and the text of the reply.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ pub(crate) enum Error {
     TryAgain(u64),
     /// Nothing is granted for so many milliseconds.
     NotGranting(u64),
-    /// A hold cannot be passed on to somebody who holds.
+    /// A hold cannot be passed on to an owner that holds.
     AlreadyHeld,
     /// The owner holds some of the keys that it asks for together, or not all of them by one token.
     HoldsOne,

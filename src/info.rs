@@ -80,12 +80,12 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     info.text("failover_missing", &missing.join("; "));
 }
 
-/// Keys that are still to be looked at.
+/// Keys yet to be settled.
 fn marked(ctx: &Context<'_>) -> u64 {
     (dirty::marked(keys::state(ctx)) + arrivals::len(keys::state(ctx))) as u64
 }
 
-/// How many keys are looked at again when the server accepts writes.
+/// How many keys are retried when the server accepts writes.
 fn held_back(ctx: &Context<'_>) -> u64 {
     (dirty::held_back(keys::state(ctx)) + arrivals::held_back(keys::state(ctx))) as u64
 }

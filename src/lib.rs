@@ -6,11 +6,12 @@
 //! * `command`: one file a command: parse, ask the core, reply.
 //! * `turn`: the turn of the event loop: the timers, and the one place that settles.
 //! * `waiting`: who waits, and how a waiter is answered.
-//! * `keys`: what a key holds, what replicas and the AOF hear of it, and which keys have changed.
+//! * `keys`: what a key holds, what replicas and the AOF get of it, and which keys have changed.
 //! * `time`: clocks, timers, the grace, failover.
 //! * `ffi`: the way in and out, and all that is unsafe.
 //!
-//! Where a lower room needs an answer from above, it is handed in here: see [`ffi::Handlers`] and [`ffi::DataType`].
+//! Callbacks from a lower room to a higher one are handed down here: see [`ffi::Handlers`] and
+//! [`ffi::DataType`].
 
 #![cfg(feature = "module")]
 #![deny(unsafe_code)]
@@ -31,7 +32,7 @@ mod waiting;
 
 use ffi::{ClientHandlers, EventHandlers, Handlers, Module, command};
 
-/// What the server is told when it loads the module.
+/// Registers the module with the server.
 static MODULE: Module = Module {
     name: c"lock",
     version: 1,

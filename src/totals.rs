@@ -12,7 +12,7 @@ pub(crate) fn get(ctx: &Context<'_>) -> &'static Totals {
     TOTALS.get(ctx)
 }
 
-/// How long those waited who were granted out of a queue, in milliseconds.
+/// How long waiters waited for their grant, in milliseconds.
 pub(crate) fn wait_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
     &get(ctx).wait_times
 }

@@ -125,8 +125,8 @@ fn tell(report: &mut Report, clients: usize, rounds: &[Rounds]) {
 
 /// What one client did.
 struct Turns {
-    /// Milliseconds; a wait that was not over at the end counts with what it had come to, or those who never get in
-    /// would make the others look good.
+    /// Milliseconds; a wait that was not over at the end counts with its length until then;
+    /// otherwise clients that are never granted would improve the figure.
     waits: Vec<f64>,
     /// How often it got in before the end.
     served: f64,

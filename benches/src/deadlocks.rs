@@ -71,7 +71,7 @@ fn two_keys_each(scale: &Scale, report: &mut Report) {
     }
 }
 
-/// Readers of what is asked for, and as many owners that wait elsewhere.
+/// Readers of the requested lock, and as many owners that wait elsewhere.
 const READERS: usize = 20_000;
 /// Of the readers so many wait, too: more than are reached.
 const WAITING: usize = 2_000;

@@ -1,5 +1,5 @@
-//! A write under a lock: SET inside LOCK.GUARD against the same SET inside a script that looks at a token first, and
-//! against SET alone.
+//! A write under a lock: SET inside LOCK.GUARD against the same SET inside a script that checks a
+//! token first, and against SET alone.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ use crate::scale::{SETTLING_IN, Scale};
 use crate::schemes::{LONG_LEASE, key, owner};
 use crate::wire::{Batch, Clients, batches};
 
-/// As lean as a look at a token and a write can be.
+/// The leanest possible check of a token and write.
 const CHECK_AND_SET: &str = "
 if redis.call('get', KEYS[1]) == ARGV[1] then
     return redis.call('set', KEYS[2], ARGV[2])

@@ -64,8 +64,8 @@ fn micros(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e6
 }
 
-/// A queue that keeps its length: whoever has released waits again. Owners are of one line only:
-/// one that held in one and waited in another would close a cycle sooner or later.
+/// A queue that keeps its length: a client that has released waits again. Owners are of one line
+/// only: one that held in one and waited in another would close a cycle sooner or later.
 struct Line {
     holder: (String, Conn),
     waiters: VecDeque<(String, Conn)>,

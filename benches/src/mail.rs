@@ -190,7 +190,8 @@ fn tasks_by_mail(scale: &Scale) -> f64 {
     let began = Instant::now();
     while began.elapsed() < scale.contention {
         let told = ear.reply();
-        // The task releases and asks again, behind all others; then the next letter is asked for.
+        // The task releases and asks again, at the end of the queue; then the benchmark asks for
+        // the next letter.
         sent.clear();
         let release = command!("LOCK.RELEASE", KEY, field(&told, "owner"));
         sent.extend(release.get_packed_command());

@@ -85,7 +85,7 @@ fn blocked() -> Samples {
     let requests =
         (0..BLOCKED).map(|n| command!("LOCK.ACQUIRE", "key", name(n), LONG_LEASE, "WAIT", 0));
     let waiting = server.waiters(requests);
-    // The server makes the buffers of idle clients smaller, a few clients each time it looks.
+    // The server shrinks the buffers of idle clients, a few clients at each check.
     thread::sleep(SHRUNK);
     let taken = (used(&server) - before) / BLOCKED as f64;
     drop(waiting);

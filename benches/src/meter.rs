@@ -26,7 +26,7 @@ impl Meter {
         Meter(server.connect())
     }
 
-    /// Runs `load` and tells what it cost; `commands` as INFO commandstats names them.
+    /// Runs `load` and returns its cost; `commands` as INFO commandstats names them.
     ///
     /// A script's calls count within EVALSHA, and once more under their own names: name only what clients send.
     pub(crate) fn cost(&mut self, commands: &[&str], load: impl FnOnce() -> Duration) -> Cost {

@@ -18,7 +18,7 @@ pub(crate) enum Rival {
     Mortise,
     /// `SET NX PX` every so often.
     Poll(Duration),
-    /// `SET NX PX`, and again when a message tells of a release.
+    /// `SET NX PX`, and again when a message announces a release.
     PubSub,
     /// `SET NX PX`, and again when a release has pushed onto a list.
     Signal,

@@ -25,7 +25,7 @@ pub(crate) struct Scheme {
     released: &'static str,
 }
 
-/// Deletes a lock if its value says that the owner holds it: the release of the Redis documentation.
+/// Deletes a lock if its value is the owner's: the release of the Redis documentation.
 const COMPARE_AND_DELETE: &str = "
 if redis.call('get', KEYS[1]) == ARGV[1] then
     return redis.call('del', KEYS[1])
@@ -42,7 +42,7 @@ redis.call('hincrby', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 return false";
 
-/// Counts down, and at zero deletes the lock and wakes whoever has subscribed to hear of it.
+/// Counts down, and at zero deletes the lock and wakes the subscribers.
 const HASH_RELEASE: &str = "
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
     return false

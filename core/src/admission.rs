@@ -14,7 +14,7 @@ pub const fn compatible(one: Mode, other: Mode) -> bool {
     matches!((one, other), (Mode::Read, Mode::Read))
 }
 
-/// All who hold a lock, as a request meets them.
+/// All holders of a lock, as a request meets them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holders {
     /// The mode in which they hold; `None` if nobody does. A writer holds alone.

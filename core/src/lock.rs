@@ -26,7 +26,7 @@ impl Lock {
         matches!(self.store, Store::Free)
     }
 
-    /// How many owners hold, those included whose lease is over and who were not dropped yet.
+    /// How many owners hold, including those whose lease is over and that were not dropped yet.
     pub fn len(&self) -> usize {
         self.store.len()
     }
@@ -96,7 +96,7 @@ impl Lock {
     }
 }
 
-/// What is seen of a lock at a moment.
+/// A snapshot of a lock.
 impl Lock {
     /// How many owners hold at `now`.
     pub fn live_len(&self, now: Instant) -> usize {
@@ -144,7 +144,7 @@ impl Lock {
         }
     }
 
-    /// Who holds, for code that has to know it without the lock at hand.
+    /// The holders, for code that needs them without the lock.
     pub fn observe(&self) -> Observed {
         self.store.observe()
     }

@@ -279,7 +279,8 @@ impl Mail {
         found.is_some_and(|found| found.letters.range(first..).next().is_some())
     }
 
-    /// A box that no LOCK.MAIL has named since `asked`, or whose delivered letters are not forgotten since `delivered`.
+    /// A box that no LOCK.MAIL has named since `asked`, or whose delivered letters nobody has
+    /// deleted since `delivered`.
     pub fn overdue(&self, asked: Instant, delivered: Instant) -> Option<BoxId> {
         let first = |order: &BTreeSet<(Instant, BoxId)>, by: Instant| {
             order.first().filter(|(at, _)| *at <= by).map(|(_, id)| *id)

@@ -76,7 +76,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
         self.find(key).is_some()
     }
 
-    /// `key` stands for `value` from now on. What it stood for before.
+    /// Maps `key` to `value`. Returns the value before.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(known) = self.get_mut(&key) {
             return Some(std::mem::replace(known, value));
@@ -87,7 +87,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
         None
     }
 
-    /// Takes `key` out. What it stood for.
+    /// Removes `key`. Returns its value.
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,

@@ -4,8 +4,8 @@
 //! below it and what their read counts add up to. So everything about one of them stays O(log n), and so do questions about
 //! all whose lease is not over. Nothing depends on the order in which they came.
 //!
-//! Of a crowd it is known which tasks wait somewhere. The queues say when a task begins to wait and when one that waits
-//! comes to hold; a task that holds no more is forgotten here.
+//! A crowd records which of its tasks wait somewhere. The queues add a task when it begins to wait,
+//! or is granted while it waits elsewhere; a task that no longer holds is removed here.
 
 mod waiting;
 
@@ -34,7 +34,8 @@ pub(crate) struct Readers {
     pub(crate) waiting: Waiting,
 }
 
-/// To find out whether an owner of a task reads, so many are looked at whose names begin like the task's.
+/// To find out whether an owner of a task reads, so many are checked whose names begin like the
+/// task's.
 const MOST_OF_A_TASK: usize = 256;
 
 /// A hold in its slot.
@@ -274,7 +275,7 @@ impl Readers {
         self.take(slot)
     }
 
-    /// Removes any of them, and leaves the tree as it was: for holds that count no more.
+    /// Removes any of them, and leaves the tree as it was: for holds that no longer count.
     pub(crate) fn pop_apart(&mut self) -> Option<(Owner, Stake)> {
         self.waiting.pop();
         let (_, slot) = self.by_owner.pop_first()?;

@@ -1,4 +1,4 @@
-//! What may be asked of a lock, and what the answer may be.
+//! Requests to a lock, and their results.
 
 use crate::owner::OwnerRef;
 use crate::types::{Count, Instant, Lease, Mode, Sharing, Token};
@@ -21,7 +21,8 @@ pub struct Terms {
     pub lease: Lease,
     /// Leave the mode's count at exactly this, instead of raising it by one.
     pub holds: Option<Count>,
-    /// The token of a new hold is at least this. It is within the token clock's bound when it is asked.
+    /// The token of a new hold is at least this. It is within the token clock's bound at the time
+    /// of the request.
     pub fence: Option<Token>,
     /// Only to add to a hold whose token is this or higher; never to make one.
     pub token: Option<Token>,

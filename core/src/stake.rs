@@ -86,7 +86,7 @@ impl Stake {
         }
     }
 
-    /// Its token is `token`, if one is asked for.
+    /// Its token is `token`, if one is given.
     pub(crate) fn has_token(&self, token: Option<Token>) -> bool {
         token.is_none_or(|token| token == self.token)
     }

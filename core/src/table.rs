@@ -14,7 +14,7 @@ pub(crate) trait Chained<K> {
 
     fn set_link(&mut self, slot: u32, link: u32);
 
-    /// The same whenever it is asked while the thing is in the table.
+    /// Must not change while the thing is in the table.
     fn hash(&self, slot: u32) -> u64;
 }
 

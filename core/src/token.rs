@@ -19,10 +19,10 @@ pub struct TokenClock {
     last: u64,
 }
 
-/// A token was asked for that lies above [`TokenClock::bound`].
+/// A requested token lies above [`TokenClock::bound`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenTooHigh {
-    /// The largest token that may be asked for now.
+    /// The largest token that may be requested now.
     pub bound: Token,
 }
 

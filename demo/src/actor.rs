@@ -1,5 +1,5 @@
-//! One of the ten processes: waits for the lock, sells a ticket, gives the lock back, again and again. It says what it does
-//! on its standard output, a line each.
+//! One of the ten processes: waits for the lock, sells a ticket, releases the lock, again and
+//! again. It prints a line for each step.
 
 use std::io::{self, Read, Write};
 use std::process;
@@ -35,7 +35,7 @@ fn try_play(part: &Actor) -> Result<(), Box<dyn std::error::Error>> {
         let guard = lock.acquire().wait_guard()?;
         say(&format!("holds {}", guard.token()))?;
         sell(part, &guard, &mut data)?;
-        // Whether it was still held has been told already, by who was asked to write.
+        // The write has already reported whether the lock was still held.
         match guard.release() {
             Ok(()) | Err(Error::Lost(_)) => {}
             Err(error) => return Err(error.into()),

@@ -14,7 +14,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "ann", "ben", "cat", "dan", "eve", "fay", "gil", "hal", "ida", "joe",
 ];
 
-/// What one of them said.
+/// A line that one of them printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
     /// Its place among the names.

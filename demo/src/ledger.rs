@@ -30,8 +30,8 @@ impl Sale {
     }
 }
 
-/// Says where somebody has been inside with somebody else, if anywhere: a ticket sold twice or left out, or a token that
-/// is no larger than the one before.
+/// The first sign that two were inside together, if there is one: a ticket sold twice or left out,
+/// or a token that is no larger than the one before.
 pub(crate) fn fault(sales: &[Sale]) -> Option<String> {
     let mut last = (0, 0);
     for sale in sales {

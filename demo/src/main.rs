@@ -1,7 +1,8 @@
 //! Ten processes that want one lock, shown in a minute: `make demo`.
 //!
-//! A server with the module and ten clients are started as processes of their own. Whoever holds the lock sells the next
-//! ticket. One is killed while it holds, one is frozen for longer than its lease; in the end the ledger is looked at.
+//! It starts a server with the module and ten clients as processes of their own. The holder of the
+//! lock sells the next ticket. One is killed while it holds, one is frozen for longer than its
+//! lease; at the end it checks the ledger.
 
 #![forbid(unsafe_code)]
 

@@ -20,7 +20,7 @@ pub(crate) enum Part {
     Show(Settings),
     /// It is one of the others.
     Actor(Actor),
-    /// It only says how to call it.
+    /// Only the usage.
     Help,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Pace {
     pub(crate) work: Duration,
     /// For how long it is lent.
     pub(crate) lease: Duration,
-    /// How long something said stays, at least.
+    /// How long at least a line of the narrator stays.
     pub(crate) reading: Duration,
     /// How many tickets are sold between one act and the next.
     pub(crate) tickets: u64,

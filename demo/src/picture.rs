@@ -12,7 +12,7 @@ use crate::scene::{Actor, Scene, State};
 /// The size of the picture.
 pub(crate) const SIZE: Rect = Rect::new(0, 0, 80, 24);
 
-/// One for each of the ten, told apart at a glance.
+/// One for each of the ten, easy to distinguish.
 const COLORS: [Color; 10] = [
     Color::LightCyan,
     Color::LightGreen,

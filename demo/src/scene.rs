@@ -1,4 +1,4 @@
-//! What is to be seen at one moment. Pure: it is told, and drawn by others.
+//! The scene at one moment. Pure: others change it and draw it.
 
 use crate::cast::{Event, NAMES, What};
 use crate::ledger::Sale;
@@ -7,7 +7,7 @@ use crate::ledger::Sale;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scene {
     pub(crate) actors: Vec<Actor>,
-    /// Who holds the lock, as the server says.
+    /// Who holds the lock, by the server.
     pub(crate) holder: Option<Holder>,
     /// Who waits, the next one first.
     pub(crate) queue: Vec<String>,
@@ -15,7 +15,7 @@ pub(crate) struct Scene {
     pub(crate) sales: Vec<Sale>,
     /// Whose writes came too late: who, by which token.
     pub(crate) refused: Vec<(usize, u64)>,
-    /// What the narrator says.
+    /// The narrator's line.
     pub(crate) said: String,
     /// How long a lease is, in milliseconds.
     pub(crate) lease_ms: u64,
@@ -73,7 +73,7 @@ impl Scene {
         }
     }
 
-    /// One of the ten has said something.
+    /// One of the ten has printed a line.
     pub(crate) fn take(&mut self, event: Event) {
         let actor = &mut self.actors[event.who];
         // What was on its way when it was killed changes nothing.

@@ -1,4 +1,5 @@
-//! The show as it goes on: what the ten say and what the server says, put into the scene and before the audience.
+//! The running show: puts the lines of the ten and the server's answers into the scene, and draws
+//! it.
 
 use std::io;
 use std::process;
@@ -34,7 +35,7 @@ pub(crate) struct Show {
     scene: Scene,
     pace: Pace,
     stopped: Arc<AtomicBool>,
-    /// When the narrator began what he says.
+    /// When the narrator's line began.
     said_at: Instant,
 }
 
@@ -68,7 +69,7 @@ impl Show {
         &self.scene
     }
 
-    /// Says the next thing, once there was time for reading the last.
+    /// Shows the narrator's next line, after time to read the last one.
     pub(crate) fn say(&mut self, text: &str) -> Result<(), String> {
         while self.said_at.elapsed() < self.pace.reading && !self.scene.said.is_empty() {
             self.listen()?;
@@ -142,7 +143,7 @@ impl Show {
         self.draw()
     }
 
-    /// Leaves what is to be seen for as long as it takes to read it.
+    /// Keeps the scene for as long as it takes to read it.
     pub(crate) fn linger(&mut self) -> Result<(), String> {
         while self.said_at.elapsed() < self.pace.reading {
             self.listen()?;
@@ -171,7 +172,7 @@ impl Show {
         Err(format!("waited {PATIENCE:?} in vain until {what}"))
     }
 
-    /// The next thing that one of the ten says, if one does soon.
+    /// The next line of one of the ten, if one comes soon.
     fn listen(&mut self) -> Result<Option<Event>, String> {
         if self.stopped.load(Ordering::Relaxed) || self.stage.wants_to_end().map_err(in_words)? {
             return Err("stopped".to_owned());
@@ -216,8 +217,8 @@ impl Show {
     }
 }
 
-/// A terminal that has gone keeps whoever waits for its keys busy for ever: the signal that tells of it ends the show. The
-/// ten and the server end with this process.
+/// Waiting for the keys of a terminal that is gone would spin for ever: its signal ends the show.
+/// The ten and the server end with this process.
 fn end_for_certain(stopped: Arc<AtomicBool>) {
     thread::spawn(move || {
         while !stopped.load(Ordering::Relaxed) {

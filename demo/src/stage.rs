@@ -59,7 +59,7 @@ impl Stage {
 
     /// Somebody has pressed `q` or Ctrl-C.
     pub(crate) fn wants_to_end(&self) -> io::Result<bool> {
-        // Without any time nothing is looked at.
+        // Without any time nothing is read.
         let a_moment = Duration::from_millis(1);
         if self.terminal.is_none() || !event::poll(a_moment)? {
             return Ok(false);
@@ -91,7 +91,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // After an error it is that error that is told.
+        // After an error that error is reported.
         let _ = self.restore();
     }
 }

@@ -1,4 +1,4 @@
-//! What happens, in order, and what the narrator says of it.
+//! The events, in order, and the narrator's lines.
 
 use std::fs;
 

@@ -13,7 +13,7 @@ use ratatui::style::{Color, Modifier};
 use crate::picture::{self, SIZE};
 use crate::scene::Scene;
 
-/// Frames that would follow sooner are left out, unless somebody says something new.
+/// Frames that would follow sooner are left out, unless there is a new line.
 const SHORTEST: Duration = Duration::from_millis(1100);
 /// How long the last frame stays.
 const LAST: Duration = Duration::from_secs(4);

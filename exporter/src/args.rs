@@ -1,4 +1,4 @@
-//! What is said on the command line and in the environment.
+//! The options on the command line and in the environment.
 
 use std::env;
 use std::fs;
@@ -10,12 +10,12 @@ use crate::address::Address;
 use crate::discovery::{Discovery, Source};
 use crate::link::{Access, Login};
 
-/// Where metrics are served unless said otherwise: for this machine alone.
+/// Where metrics are served by default: for this machine alone.
 const LISTEN: &str = "127.0.0.1:9637";
 const TIMEOUT: Duration = Duration::from_secs(3);
 const USERNAME: &str = "MORTISE_EXPORTER_USERNAME";
 const PASSWORD: &str = "MORTISE_EXPORTER_PASSWORD";
-/// Who is asked where nobody is named.
+/// The server to ask if none is named.
 const HERE: &str = "127.0.0.1:6379";
 
 const HELP: &str = "\
@@ -129,7 +129,7 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Wish, String> 
     })
 }
 
-/// Where servers are known from, as an option says.
+/// A source of servers, from an option.
 fn source(option: &str, value: &str) -> Result<Source, String> {
     let addresses = |list: &str| {
         list.split(',')

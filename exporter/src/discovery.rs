@@ -1,6 +1,7 @@
-//! Which servers there are: those that were named, the nodes of a cluster, and what Sentinels watch.
+//! Finds the servers: those that were named, the nodes of a cluster, and those that Sentinels
+//! watch.
 //!
-//! Who can tell is asked anew for every scrape. Where nobody does, those that were known before are told of.
+//! It asks the sources anew for every scrape. If none answers, the servers known before stay.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ use redis::{RedisError, Value};
 use crate::address::Address;
 use crate::link::{Access, Link};
 
-/// Of the limit of a scrape, who is asked first has this part, so that another one can be asked.
+/// The first source asked may take this part of a scrape's limit, so that there is time to ask
+/// another one.
 const SHARE: u32 = 3;
 
 /// Where servers are known from.
@@ -19,13 +21,13 @@ const SHARE: u32 = 3;
 pub(crate) enum Source {
     /// It is one itself.
     Server(Address),
-    /// All nodes of a cluster, as one of these says.
+    /// All nodes of a cluster, asked from one of these.
     Cluster(Vec<Address>),
-    /// The primary that Sentinels call so and its replicas, as one of these Sentinels says.
+    /// The primary that Sentinels call so and its replicas, asked from one of these Sentinels.
     Sentinels(String, Vec<Address>),
 }
 
-/// A source, and what it has said.
+/// A source, and its last answer.
 #[derive(Debug)]
 pub(crate) struct Discovery {
     source: Source,
@@ -35,14 +37,14 @@ pub(crate) struct Discovery {
 #[derive(Debug, Default)]
 struct Last {
     servers: Vec<Address>,
-    /// Who has told, and is asked first.
+    /// The one that answered last, and is asked first.
     speaker: Option<Address>,
 }
 
 /// What came of asking.
 pub(crate) struct Found {
     pub(crate) servers: Vec<Address>,
-    /// Why nobody told: the servers are those that were known before.
+    /// Why none answered: the servers are those that were known before.
     pub(crate) failure: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Which field of `INFO lock` becomes which metric, and what it says.
+//! Which field of `INFO lock` becomes which metric, and its help text.
 
 #[derive(Clone, Copy)]
 pub(crate) enum Unit {
@@ -18,7 +18,7 @@ impl Unit {
     }
 }
 
-/// A field of `INFO lock`, without its prefix, the metric it becomes, and what that says.
+/// A field of `INFO lock`, without its prefix, the metric it becomes, and its help text.
 pub(crate) type Field = (&'static str, &'static str, Unit, &'static str);
 
 use Unit::{Micros, Millis, One};

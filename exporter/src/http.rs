@@ -1,6 +1,7 @@
 //! As much of HTTP as Prometheus needs: GET, one request a connection.
 //!
-//! Who connects and says nothing, or too much, is cut off; so many at a time are served, others told to come again.
+//! Clients that send nothing, or too much, are cut off. So many are served at a time; others get an
+//! error and have to come again.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -119,7 +120,7 @@ impl Response {
     }
 }
 
-/// Answers whoever connects by `pages`, for ever.
+/// Answers all connections by `pages`, for ever.
 pub(crate) fn serve(
     listener: &TcpListener,
     pages: &(dyn Fn(&Request) -> Response + Sync),

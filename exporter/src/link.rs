@@ -7,7 +7,7 @@ use redis::{Client, Connection, RedisError, TlsCertificates, Value};
 
 use crate::address::Address;
 
-/// As whom servers are called, and which of them are trusted.
+/// The user to log in as, and the servers to trust.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Access {
     pub(crate) login: Login,
@@ -38,7 +38,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects. All that is asked over it has to be answered within `limit`, counted from now.
+    /// Connects. All requests over it have to be answered within `limit`, counted from now.
     pub(crate) fn open(
         address: &Address,
         access: &Access,

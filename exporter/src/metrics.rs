@@ -1,7 +1,8 @@
 //! Answers of servers as metrics in Prometheus's text format (version 0.0.4).
 //!
-//! Units are Prometheus's: seconds, whatever the server counts in. What only grows ends in `_total`. Every sample
-//! names its server, `host:port`; names of locks appear only in the two metrics that are asked for by `--names`.
+//! Units are Prometheus's: seconds, whatever the server counts in. What only grows ends in
+//! `_total`. Every sample names its server, `host:port`; names of locks appear only in the two
+//! metrics that `--names` adds.
 
 use std::fmt::Write;
 use std::slice;
@@ -9,13 +10,13 @@ use std::slice;
 use crate::fields::{COUNTERS, GAUGES, QUANTILES, TIMES, Unit};
 use crate::server::{Answer, Failure, TopLock};
 
-/// What was heard of a server.
+/// A server's answer.
 pub(crate) type Heard = (String, Result<Answer, Failure>);
 
-/// Who was asked which servers there are, and whether he said so.
+/// The sources that were asked for servers, and whether they answered.
 pub(crate) type Sources = Vec<(String, bool)>;
 
-/// The page of what was heard of some servers. `names`: of so many locks each by name.
+/// The page of some servers' answers. `names`: how many locks of each by name.
 pub(crate) fn page(heard: &[Heard], sources: &Sources, names: usize) -> String {
     let mut page = Page(String::new());
     page.about_sources(sources);
@@ -186,7 +187,7 @@ impl Page {
     }
 }
 
-/// A server and the locks with the most waiters there, if it has told of them.
+/// A server and its locks with the most waiters, if it has reported them.
 fn top_of((server, answer): &Heard) -> Option<(&str, slice::Iter<'_, TopLock>)> {
     let top = answer.as_ref().ok()?.top.as_ref()?;
     Some((server, top.iter()))

@@ -14,7 +14,7 @@ use crate::server::{self, Failure};
 /// Of so many servers it is remembered whether they answered.
 const REMEMBERED: usize = 10_000;
 
-/// What somebody does not do, and does again.
+/// The log's words for a failure, and for its end.
 type Duty = [&'static str; 2];
 const TELL: Duty = ["does not report its locks", "reports its locks"];
 const FIND: Duty = ["does not name the servers", "names the servers"];
@@ -23,7 +23,7 @@ const FIND: Duty = ["does not name the servers", "names the servers"];
 #[derive(Debug)]
 pub(crate) struct Pages {
     options: Options,
-    /// Why each server, and each who knows of servers, failed last; `None` if it answered.
+    /// Why each server, and each source of servers, failed last; `None` if it answered.
     state: Mutex<HashMap<String, Option<String>>>,
 }
 
@@ -124,7 +124,8 @@ impl Pages {
         Response::metrics(metrics::page(&heard, sources, *names))
     }
 
-    /// Says in the log when somebody ceases to do his duty, or fails for another reason than before, and when he does it again.
+    /// Logs when a server or source fails, or fails for another reason than before, and when it
+    /// answers again.
     fn remember(&self, who: &str, [not, again]: Duty, failure: Option<String>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let key = format!("{who} {again}");

@@ -1,4 +1,4 @@
-//! One server: what it says of itself and its locks.
+//! Asks one server for its state and its locks.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(crate) struct TopLock {
     pub(crate) oldest_ms: i64,
 }
 
-/// Why a server could not be asked: one of a few, and in the words of who found out.
+/// Why a server could not be asked: one of a few reasons, and the error's text.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) reason: &'static str,

@@ -36,7 +36,8 @@ pub fn certificates(
 /// A node of a cluster that has an address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Node<'a> {
-    /// `None`: it has met nobody yet, and does not know its own; it is where it was asked.
+    /// `None`: it has met no other node yet and does not know its own address; use the one that it
+    /// was asked at.
     pub host: Option<&'a str>,
     /// Its port.
     pub port: &'a str,

@@ -181,7 +181,7 @@ enum Taken {
     Failed(AcquireError),
 }
 
-/// Takes the lock if it may be had now. No `turn`: that of who comes last.
+/// Takes the lock if it is free now. No `turn` stands for the last place in the queue.
 ///
 /// # Errors
 /// [`Error::WaitsForSeveral`] if its owner waits here already, for several keys at once.

@@ -39,7 +39,7 @@ impl Command for Apply {
             .map_err(|error| Error::BadEffect(error.to_string()))?;
         tokens::load(keys::state(ctx), last);
         if let Fact::Heartbeat(_) = fact {
-            // Others than replicas have no use for it, and replicas of a replica hear the primary itself.
+            // Only replicas use it, and replicas of a replica get it from the primary's stream.
             note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
             ctx.reply_null();
             return Ok(());

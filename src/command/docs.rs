@@ -48,7 +48,7 @@ const KEY: ArgDoc = needed(c"key", ArgKind::Key);
 const OWNER: ArgDoc = needed(c"owner", ArgKind::Text);
 const LEASE: ArgDoc = needed(c"lease", ArgKind::Integer);
 const TOKEN: ArgDoc = option(c"TOKEN", c"token", ArgKind::Integer);
-/// Only who waits gets letters.
+/// Only a request that waits gets a letter.
 const WAIT_OPTION: ArgDoc = option(
     c"WAIT",
     c"wait",

@@ -14,7 +14,7 @@ use crate::keys::leases;
 use crate::time::clock;
 use crate::waiting::queue;
 
-/// How many holds, and how many waiters, are shown unless COUNT says otherwise.
+/// How many holds, and how many waiters, are shown without COUNT.
 const SHOWN: usize = 100;
 
 pub(crate) struct Info;

@@ -31,7 +31,7 @@ impl Command for Leave {
         }
         let named = ctx.key(key);
         if let Some(ms) = stays_away {
-            // The clock tells whole milliseconds, of which the first one is not whole.
+            // The clock counts whole milliseconds, and the first one has already begun.
             let until = clock::now().after(ms + 1);
             let mut left = left::all(ctx).borrow_mut();
             left.leave(named, owner, until);

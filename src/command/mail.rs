@@ -1,4 +1,5 @@
-//! `LOCK.MAIL box [AFTER since number] [WAIT ms] [COUNT n]`: collects what was asked for by mail.
+//! `LOCK.MAIL box [AFTER since number] [WAIT ms] [COUNT n]`: collects the answers to requests by
+//! mail.
 //!
 //! It names no key: a box is routed like one in a cluster, and is kept in memory alone.
 
@@ -12,7 +13,7 @@ use crate::time::clock;
 use crate::waiting::clients::MailCall;
 use crate::waiting::{self, blocking, due, mail, readers};
 
-/// How many letters are told unless COUNT says otherwise.
+/// How many letters are delivered without COUNT.
 const TOLD: usize = 100;
 
 pub(crate) struct Mail;

@@ -1,4 +1,4 @@
-//! The commands, one file each: the arguments, then what is asked of the core, then the reply.
+//! The commands, one file each: parse the arguments, call the core, reply.
 
 mod acquire;
 mod apply;

@@ -52,8 +52,8 @@ impl Command for Pass {
     }
 }
 
-/// Passes the hold on. Whoever has nothing to pass on gets null, whatever else stands in the way: a pass that is sent
-/// again because its reply was lost must not look as if it had failed.
+/// Passes the hold on. Without a hold the reply is null before any other error, because a pass that
+/// is sent again after a lost reply must not seem to have failed.
 fn pass(lock: &mut OpenLock<'_>, call: &Call<'_>) -> Result<Option<Token>, Error> {
     let (ctx, now) = (lock.ctx, lock.now);
     let Call { key, pass } = call;

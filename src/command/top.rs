@@ -1,10 +1,10 @@
 //! `LOCK.TOP [COUNT n]`: the locks with the most waiters.
 //!
-//! It looks at every queue of the server: a command for people and dashboards. Of the locks it
-//! tells what the queues know of them, because a command in a cluster can open no key but its own.
+//! It visits every queue of the server: a command for people and dashboards. It shows of the locks
+//! what the queues know, because in a cluster a command can open only its own key.
 //!
-//! It names no key that the caller may not read. The server cannot see to that by itself, because
-//! the caller names none.
+//! It names no key that the caller may not read. The server cannot check that by itself, because
+//! the caller names no key.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -5,7 +5,7 @@ use std::slice;
 
 use redis_module::raw;
 
-/// One argument. Its bytes are asked for once, because a command looks at its key several times.
+/// One argument. Its bytes are fetched once, because a command uses its key several times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arg<'c> {
     string: *mut raw::RedisModuleString,

@@ -1,8 +1,8 @@
 //! Blocked clients.
 //!
-//! The server knows only the handle. Who waits for what, and what it is answered, is known above
-//! (see [`ClientHandlers`]), where the two rules of the platform are kept, too: `unblock` is called
-//! exactly once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
+//! The server knows only the handle. The room above (see [`ClientHandlers`]) knows who waits for
+//! what and what the reply is, and keeps the two rules of the platform: `unblock` is called exactly
+//! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
 //! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's
 //! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
 
@@ -17,7 +17,7 @@ use super::context::Context;
 /// What answers the server's questions about blocked clients, see [`answer_with`].
 static ANSWERS: OnceLock<ClientHandlers> = OnceLock::new();
 
-/// What is called for a blocked client.
+/// The handlers of blocked clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientHandlers {
     /// The server asks for the reply of a client that was let go.
@@ -83,7 +83,8 @@ impl Context<'_> {
 }
 
 impl Blocked {
-    /// Lets the client go; the reply is asked for by [`ClientHandlers::on_reply`]. Once for each handle.
+    /// Unblocks the client; [`ClientHandlers::on_reply`] then makes the reply. Once for each
+    /// handle.
     pub(crate) fn unblock(self) {
         // SAFETY: `waiting::wake` calls this once, before the server frees the handle. The private data
         // is the handle itself, as a number to find the waiter by.

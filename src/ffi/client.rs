@@ -15,8 +15,8 @@ static CONNECTIONS: MainThread<Connections> = MainThread::new(Connections::new()
 /// The connection for which a carried command runs now, 0 if unknown.
 static CARRIED_FOR: MainThread<Cell<Option<u64>>> = MainThread::new(Cell::new(None));
 
-/// Ids of clients that are connections, not scripts: asking the server is dearer than looking here.
-/// An id is never given twice, so what was once known stays true.
+/// Ids of clients that are connections, not scripts: asking the server costs more than a search
+/// here. An id is never given twice, so an entry stays true.
 struct Connections([Cell<u64>; Self::ROOM]);
 
 impl Connections {
@@ -82,7 +82,7 @@ impl Context<'_> {
         if !name.is_empty() || !self.has_user() {
             return name;
         }
-        // SAFETY: as above. Redis 7.0 crashes where the current user is asked for and there is none.
+        // SAFETY: as above. Redis 7.0 crashes if there is no current user to return.
         unsafe { self.taken(api!(RedisModule_GetCurrentUserName, self.as_ptr())) }
     }
 

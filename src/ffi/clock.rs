@@ -30,7 +30,8 @@ pub(crate) fn wall_micros() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
 }
 
-/// The same, as the server read it when it called the command that runs now. Before Redis 7.2 it does not tell.
+/// The same, as the server read it when it called the command that runs now. Not available before
+/// Redis 7.2.
 pub(crate) fn command_wall_micros() -> u64 {
     // SAFETY: no arguments; a function that an older server lacks is null.
     match unsafe { raw::RedisModule_CachedMicroseconds } {
@@ -56,8 +57,8 @@ fn read(clock: libc::clockid_t) -> timespec {
     time
 }
 
-/// The kernel's id of this boot; of this process where the kernel tells none, so that nothing
-/// is taken for the same boot that is not.
+/// The kernel's id of this boot; of this process if the kernel has none, so that no other boot is
+/// taken for this one.
 pub(crate) fn boot_id() -> [u8; 16] {
     static BOOT_ID: OnceLock<[u8; 16]> = OnceLock::new();
     *BOOT_ID.get_or_init(|| {
@@ -79,7 +80,7 @@ pub(crate) fn machine_id() -> Option<NonZeroU64> {
         let id = fs::read_to_string("/etc/machine-id").ok()?;
         let id = uuid::Uuid::parse_str(id.trim()).ok()?;
         let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-        // The id is not to be told to others.
+        // The id must not be disclosed to others.
         let hash = uuid::Uuid::new_v5(&id, format!("mortise {}", name.trim()).as_bytes());
         NonZeroU64::new(hash.as_u64_pair().0).filter(|_| !id.is_nil())
     })

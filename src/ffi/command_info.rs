@@ -1,4 +1,4 @@
-//! What `COMMAND DOCS`, cluster clients and ACLs are told of a command.
+//! What `COMMAND DOCS`, cluster clients and ACLs learn of a command.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
@@ -16,8 +16,8 @@ static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfo
     sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
 };
 
-/// Tells the server what `docs` say of `command`, whose least number of arguments, its name
-/// included, is `min_args`. False if it refuses.
+/// Registers what `docs` say of `command`, whose minimum number of arguments, with its name, is
+/// `min_args`. False if the server refuses.
 ///
 /// SAFETY: `command` is a command of this module.
 pub(super) unsafe fn set(

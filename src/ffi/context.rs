@@ -33,7 +33,7 @@ pub(crate) enum Refusal {
     Gate,
     /// The key's slot is not this server's.
     SlotElsewhere,
-    /// Anything else: it concerns this key alone, as far as anybody can tell.
+    /// Anything else: as far as is known it concerns this key alone.
     Failed,
 }
 
@@ -97,8 +97,8 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
     }
 
-    /// The server replicates from another one, or cannot tell yet: a cluster's node learns of its primary only after it
-    /// has loaded its files.
+    /// The server replicates from another one, or does not know yet: a cluster's node learns of its
+    /// primary only after it has loaded its files.
     pub(crate) fn may_be_replica(&self) -> bool {
         self.is_replica() || self.is_cluster()
     }
@@ -204,14 +204,14 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplicateVerbatim, self.ctx) };
     }
 
-    /// Tells those who WATCH or track the key that it has changed. A key that was opened for writing and left as it
-    /// was is no change, so nothing else tells them.
+    /// Notifies clients that WATCH or track the key. The server does not do it by itself, because a
+    /// key may be opened for writing and left unchanged.
     pub(crate) fn signal_modified(&self, key: Arg<'_>) {
         // SAFETY: the string outlives the call.
         unsafe { api!(RedisModule_SignalModifiedKey, self.ctx, key.as_ptr()) };
     }
 
-    /// Tells the subscribers of key-space events of class `d`.
+    /// Notifies the subscribers of key-space events of class `d`.
     pub(crate) fn notify(&self, event: &CStr, key: Arg<'_>) {
         let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;
         // SAFETY: both strings outlive the call.

@@ -28,7 +28,7 @@ pub(crate) enum KeyAccess {
     WriteNumbered,
     /// It writes to all its arguments.
     WriteAll,
-    /// It reads its first one; more may follow, which only the command itself can tell.
+    /// It reads its first one; only the command itself knows whether more follow.
     ReadAndMore,
 }
 

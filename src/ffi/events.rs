@@ -44,7 +44,7 @@ pub(crate) enum Event {
     Forked,
     /// A setting has changed.
     Config,
-    /// The event loop has slept. Told of for as long as clients are watched.
+    /// The event loop has slept. Only while clients are watched.
     Slept,
     /// A client is being closed. The same.
     Closed { client: u64 },
@@ -53,7 +53,7 @@ pub(crate) enum Event {
 /// What answers events and evictions, see [`answer_with`].
 static ANSWERS: OnceLock<EventHandlers> = OnceLock::new();
 
-/// What is called for what happens to the server.
+/// The handlers of server events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventHandlers {
     pub(crate) on_event: fn(&Context<'_>, Event),
@@ -80,7 +80,7 @@ const FOR_LOCKS: [u64; 4] = [
     raw::REDISMODULE_EVENT_CONFIG,
 ];
 
-/// What matters only while waiters are told of grants.
+/// Subscribed only while replies to waiters may be lost.
 const FOR_CLIENTS: [u64; 2] = [
     raw::REDISMODULE_EVENT_CLIENT_CHANGE,
     raw::REDISMODULE_EVENT_EVENTLOOP,
@@ -97,12 +97,13 @@ impl Context<'_> {
         self.subscribe_to(&FOR_LOCKS)
     }
 
-    /// Clients that close are told of from here on, and that the event loop has slept; false if the server refuses.
+    /// Subscribes to closing clients and to the event loop's sleep; false if the server refuses.
     pub(crate) fn watch_clients(&self) -> bool {
         self.subscribe_to(&FOR_CLIENTS)
     }
 
-    /// Not any more. From a timer only: the server may be telling of such an event elsewhere.
+    /// Ends these subscriptions. From a timer only: elsewhere the server may be handling such an
+    /// event.
     pub(crate) fn unwatch_clients(&self) {
         for id in FOR_CLIENTS {
             let event = raw::RedisModuleEvent { id, dataver: 1 };
@@ -203,7 +204,7 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
 }
 
 impl Context<'_> {
-    /// From here on every eviction is told; false if the server refuses.
+    /// Subscribes to evictions; false if the server refuses.
     pub(crate) fn subscribe_to_evictions(&self) -> bool {
         let class = raw::REDISMODULE_NOTIFY_EVICTED;
         // SAFETY: the callback is a function of ours, good for as long as the module is loaded.

@@ -16,12 +16,14 @@ use crate::error::Error;
 const OWN_KEY: c_int = 1;
 
 thread_local! {
-    /// The keys of a carried command are being asked for on this thread. It may carry one itself, and so on: a name
-    /// tells nothing, it can be another one, and a hundred thousand levels are more than a stack holds.
+    /// This thread is collecting the keys of a carried command, which may carry one itself, and so
+    /// on. Its name does not show that, because a command may be renamed, and a hundred thousand
+    /// levels are more than a stack holds.
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True if the server called the command only to hear which of its arguments are keys; it has been told.
+/// True if the server called the command only to learn which of its arguments are keys; they have
+/// been reported.
 ///
 /// SAFETY: as for `entry::command`.
 pub(super) unsafe fn told_keys(
@@ -49,8 +51,8 @@ pub(super) unsafe fn told_keys(
     true
 }
 
-/// Tells the keys of `carried`, whose name is the argument at `carried_at`. Of one that the server does not know, or
-/// that has too few arguments, there are none.
+/// Reports the keys of `carried`, whose name is the argument at `carried_at`. A command that the
+/// server does not know, or with too few arguments, has none.
 ///
 /// SAFETY: `ctx` is one that asks for keys.
 unsafe fn tell_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carried_at: usize) {
@@ -83,7 +85,7 @@ unsafe fn tell_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carried
     }
 }
 
-/// What Redis 7.0 says instead of NOPERM of a command that a module runs for a user who may not run it.
+/// Redis 7.0's text, instead of NOPERM, if a module runs a command for a user who may not run it.
 const ACL_REFUSAL: &[u8] = b"ERR acl verification failed, ";
 
 impl Context<'_> {

@@ -1,9 +1,10 @@
 //! State of the module, beside the code that uses it.
 //!
-//! Whoever calls the module holds the server's lock: the event loop, or a thread of another module that has taken it
-//! (`RM_ThreadSafeContextLock`). So one call runs at a time, whatever its thread. A [`Context`] exists only within such a
-//! call, and having one proves the lock: state needs no lock of its own. (`free` of a value may run without the server's
-//! lock; it gets no context.)
+//! Every caller of the module holds the server's lock: the event loop, or a thread of another
+//! module that has taken it (`RM_ThreadSafeContextLock`). So one call runs at a time, whatever its
+//! thread. A [`Context`] exists only within such a call, and having one proves the lock: state
+//! needs no lock of its own. (`free` of a value may run without the server's lock; it gets no
+//! context.)
 //!
 //! Every part has a cell of its own, and no borrow is held across a call into the server, because such a call may come
 //! back through a callback.

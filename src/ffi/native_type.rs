@@ -16,7 +16,7 @@ use super::log::c_string;
 use super::source::Source;
 use super::value::Value;
 
-/// What the module does with values of its type, and is told of them.
+/// The callbacks of the module's type.
 ///
 /// A trait, not a table: the server frees, saves and unlinks locks by the million.
 pub(crate) trait DataType: 'static {
@@ -35,7 +35,8 @@ pub(crate) trait DataType: 'static {
     /// Why the bytes are refused, for the server's log.
     fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String>;
 
-    /// A lock that was read from bytes has come to the key. Nothing may be written, replicated or asked for.
+    /// A lock that was read from bytes has come to the key. The callback must not write, replicate
+    /// or ask the server.
     fn loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source);
 
     /// A lock has come to the key by COPY. The same.
@@ -170,7 +171,7 @@ unsafe extern "C" fn rdb_load<T: DataType>(
     Box::into_raw(Box::new(value)).cast()
 }
 
-/// Says in the log why a lock is not loaded. SAFETY: `io` lives for the call.
+/// Logs why a lock is not loaded. SAFETY: `io` lives for the call.
 unsafe fn refuse(io: *mut raw::RedisModuleIO, why: &str) {
     let why = c_string(&format!(
         "refused: {why}. It is damaged or from a newer module, and was refused whole; load the module that wrote it, or \
@@ -240,7 +241,7 @@ unsafe extern "C" fn aux_save<T: DataType>(io: *mut raw::RedisModuleIO, _when: c
     });
 }
 
-/// Writes nothing where there is nothing to tell: such a file loads without the module.
+/// Writes nothing if the token clock was never used: such a file loads without the module.
 unsafe extern "C" fn aux_save_if_any<T: DataType>(io: *mut raw::RedisModuleIO, when: c_int) {
     let any = catch("looking at the token clock", || {
         T::last_token(&Context::detached()) > 0

@@ -1,4 +1,4 @@
-//! The one symbol that the server looks for: above all that the module consists of.
+//! The one symbol that the server looks up. It uses all rooms of the module.
 
 use std::os::raw::c_int;
 

@@ -1,4 +1,4 @@
-//! What the module consists of, and how the server is told.
+//! Registers the parts of the module with the server.
 
 use std::ffi::{CStr, CString};
 use std::os::raw::c_int;
@@ -36,7 +36,7 @@ pub(crate) struct Module {
     pub(crate) handlers: Handlers,
 }
 
-/// What is called when something happens: told here once, so that nothing below has to know who answers.
+/// The handlers of callbacks, registered here once, so that nothing below has to know them.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     /// The module has been registered.
@@ -201,8 +201,9 @@ pub(super) fn register(
     catch::log_panics();
     // SAFETY: the context of this load.
     unsafe { log::detach(ctx.as_ptr()) };
-    // SAFETY: see the module's head. Loads are checked for errors, see `native_type`; changed keys are told of one by
-    // one, see `effect`, because most keys are opened for writing and many are left as they were.
+    // SAFETY: see the module's head. Loads are checked for errors, see `native_type`; changed keys
+    // are announced one by one, see `effect`, because most keys are opened for writing and many are
+    // left as they were.
     unsafe {
         api!(
             RedisModule_SetModuleOptions,

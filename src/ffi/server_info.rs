@@ -1,4 +1,4 @@
-//! What the server says of itself: fields of INFO, and settings.
+//! Reads fields of INFO, and settings.
 
 use std::ffi::{CStr, CString};
 use std::os::raw::c_int;
@@ -86,7 +86,7 @@ impl Context<'_> {
 
     /// The server is Valkey 8.0 or 8.1.
     pub(super) fn is_valkey_8(&self) -> bool {
-        // SAFETY: the data is freed below, once; the text is looked at before.
+        // SAFETY: the data is freed below, once; the text is read before.
         unsafe {
             let data = api!(RedisModule_GetServerInfo, self.as_ptr(), c"server".as_ptr());
             let version = api!(
@@ -130,8 +130,8 @@ impl Context<'_> {
     ) -> Option<T> {
         let format = [c"", c"c", c"cc", c"ccc"].get(args.len())?;
         let arg = |index: usize| args.get(index).map_or(std::ptr::null(), |arg| arg.as_ptr());
-        // SAFETY: the format names as many C strings as there are; what follows is not looked at. The reply is ours to
-        // free, after it was read.
+        // SAFETY: the format names as many C strings as there are; the server ignores what follows.
+        // The reply is ours to free, after it was read.
         unsafe {
             let reply = api!(
                 RedisModule_Call,

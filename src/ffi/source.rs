@@ -4,7 +4,7 @@ use mortise_core::codec::Arrival;
 
 use super::context::Context;
 
-/// Where a value comes from, which tells what of it can be trusted.
+/// Where a value comes from, which decides what of it can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The server's own files, at start-up or DEBUG RELOAD.
@@ -17,7 +17,8 @@ pub(crate) enum Source {
     Primary,
     /// A client: RESTORE, or MIGRATE from elsewhere.
     Client,
-    /// A RESTORE on a replica to which clients may write, too: nothing tells whose it is.
+    /// A RESTORE on a replica to which clients may write, too: it may be a client's or the
+    /// primary's.
     Either,
 }
 
@@ -34,7 +35,7 @@ impl Source {
         }
     }
 
-    /// What tells how much of a lease is left.
+    /// Which clock shows how much of a lease is left.
     pub(crate) fn arrival(self) -> Arrival {
         match self {
             Self::File => Arrival::File,

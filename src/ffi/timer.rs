@@ -1,8 +1,10 @@
-//! Timers of the server, one for each alarm. They compare wall-clock time: what is woken re-checks its deadline.
+//! Timers of the server, one for each alarm. They compare wall-clock time, so a handler checks its
+//! deadline again.
 //!
-//! None is started while one is being answered. The server fires in one go all that are due by the time at which it
-//! began: if the wall clock has stepped back since, a timer that is started meanwhile is due at once, and again, and the
-//! server does nothing else until the clock has caught up. It is started a moment later, from the event loop.
+//! None is started while one fires. The server fires in one loop all that are due by the time at
+//! which it began: if the wall clock has stepped back since, a timer that is started meanwhile is
+//! due at once, and again, and the server does nothing else until the clock has caught up. It is
+//! started a moment later, from the event loop.
 
 use std::cell::Cell;
 use std::os::raw::c_void;
@@ -24,7 +26,7 @@ pub(crate) enum Alarm {
     EndOfTurn,
     /// When a waiter's time is up, or a lock with waiters loses a hold.
     Due,
-    /// Between two slices: work that has no hurry.
+    /// Between two slices: work of low priority.
     Background,
 }
 
@@ -78,7 +80,7 @@ impl Context<'_> {
         self.timer(alarm).set(timer);
     }
 
-    /// It is to be woken, and has not been yet.
+    /// The event loop has to be woken, and has not been yet.
     pub(crate) fn has_timer(&self, alarm: Alarm) -> bool {
         !matches!(self.timer(alarm).get(), Timer::None)
     }

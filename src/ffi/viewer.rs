@@ -11,11 +11,11 @@ use redis_module::raw;
 
 use super::context::{Context, number_of};
 
-/// The user for whom a command runs, or to whom an answer goes.
+/// The user that a command runs for, or that a reply goes to.
 #[derive(Debug)]
 pub(crate) struct Viewer {
     rights: Rights,
-    /// The database that was asked for last, and whether the user may use it.
+    /// The database that was last checked, and whether the user may use it.
     db: Cell<Option<(Db, bool)>>,
 }
 
@@ -36,7 +36,7 @@ impl Context<'_> {
 }
 
 impl Viewer {
-    /// The ACL user `name`; empty is nobody in particular, who may see all.
+    /// The ACL user `name`; an empty name stands for no user, and may see all.
     pub(crate) fn named(name: &[u8]) -> Self {
         let rights = if name.is_empty() {
             Rights::All
@@ -88,7 +88,7 @@ impl Viewer {
                 let mut command = [name];
                 // SAFETY: the user lives for as long as this does, the command for the call.
                 let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
-                // It may be the command that is not allowed: that says nothing of the database.
+                // The refusal may be of the command: that says nothing of the database.
                 checked == raw::REDISMODULE_OK as c_int || reason != FOR_DATABASE
             })
         });
@@ -106,7 +106,7 @@ impl Drop for Viewer {
     }
 }
 
-/// The command that is asked about where only the database is in question. It has no key.
+/// A command without a key, to check the rights to a database alone.
 const LISTING: &CStr = c"LOCK.TOP";
 
 /// Why a command is not allowed: because no rule that allows anything in that database is the user's.

@@ -1,9 +1,9 @@
-//! Locks that came to their keys by COPY, RESTORE or a load. They enter the lease order, and some of
-//! them are told of once more. A load brings a million: there is no hurry.
+//! Locks that came to their keys by COPY, RESTORE or a load. They enter the lease order, and some
+//! of them are replicated once more. A load may bring a million, so this is not urgent.
 //!
-//! One thing comes too late for a timer. A lock that was restored and then renamed is found under
-//! its old name no more, and nobody tells the new one. What a callback replicates goes out ahead of
-//! the command that it is called from: here just what is wanted, see [`retell_ahead`].
+//! In one case a timer would be too late. After a rename a restored lock is no longer under its old
+//! name, and no event names the new one. But what a callback replicates goes out ahead of the
+//! command that it is called from, see [`replicate_again_ahead`].
 
 use mortise_core::{HomeKey, KeyId, KeyRef};
 
@@ -31,28 +31,28 @@ impl Arrivals {
         !self.restored.is_empty() && self.restored.contains_key(&self.homes.home_key(key))
     }
 
-    /// The restored lock at the key has been told of, or need not be.
+    /// The restored lock at the key has been replicated again, or need not be.
     fn forget_restored(&mut self, key: &HomeKey) {
         self.restored.remove(key);
     }
 }
 
-/// None is waiting to be looked at.
+/// No arrival waits to be entered.
 pub(crate) fn none(keys: &Keys) -> bool {
     keys.arrivals.borrow().queue.is_empty()
 }
 
-/// How many are waiting to be looked at.
+/// How many wait to be entered.
 pub(crate) fn len(keys: &Keys) -> usize {
     keys.arrivals.borrow().queue.len()
 }
 
-/// How many have been looked at, and wait until writes are paused no more.
+/// How many are entered, and wait until the server's pause of writes is over.
 pub(crate) fn held_back(keys: &Keys) -> usize {
     keys.arrivals.borrow().held_back.len()
 }
 
-/// There are locks to look at now.
+/// There are locks to enter now.
 pub(crate) fn are_due(ctx: &Context<'_>) -> bool {
     let arrivals = state::get(ctx).arrivals.borrow();
     !arrivals.queue.is_empty()
@@ -64,7 +64,7 @@ pub(crate) fn on_loaded(keys: &Keys) {
     keys.loaded.set(true);
 }
 
-/// The event loop turns: after a load, does the AOF have to be told of what came?
+/// The event loop turns: after a load, does the AOF need the leases of what came?
 pub(crate) fn look_at_load(ctx: &Context<'_>) {
     if state::get(ctx).loaded.take() {
         state::get(ctx)
@@ -104,12 +104,13 @@ pub(crate) fn swap(keys: &Keys, swap: Swap) {
     arrivals.homes.swap(one, other);
 }
 
-/// Locks that came by RESTORE or in a full sync are to be told of once more.
+/// Whether locks that came by RESTORE or in a full sync have to be replicated once more.
 fn retells(ctx: &Context<'_>) -> bool {
     role::is_primary(time::state(ctx)) || state::get(ctx).retells_synced.get()
 }
 
-/// Tells of a restored lock ahead of the command that takes it from its key: a RENAME then takes the leases along.
+/// Replicates a restored lock again, ahead of the command that takes it from its key: a RENAME then
+/// takes the leases along.
 pub(crate) fn retell_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     if !state::get(ctx).arrivals.borrow().is_restored(key) || !retells(ctx) {
         return;
@@ -128,7 +129,7 @@ pub(crate) fn retell_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
 pub(crate) enum Entered {
     /// There is no lock to enter now.
     None,
-    /// Its key is to be settled.
+    /// Settle its key next.
     Key(KeyId),
     /// Its key has been settled before: the lock was held back until the server's pause was over.
     Again,
@@ -157,7 +158,7 @@ pub(crate) fn enter_next(ctx: &Context<'_>) -> Entered {
     }
 }
 
-/// Takes a lock into the lease order, and retells it if asked to.
+/// Takes a lock into the lease order, and replicates it again if asked to.
 fn enter(ctx: &Context<'_>, key: KeyRef<'_>, retells: bool) {
     ctx.select(key.db);
     let mut opened = ctx.open_named(key.name, Access::Read);

@@ -1,7 +1,7 @@
 //! Keys that have to be settled: callbacks saw them change, a waiter left, a lease is over.
 //!
-//! Callbacks must not write, replicate or wake: they mark here, and a timer looks at what is marked before the event loop
-//! turns (`turn::look`).
+//! Callbacks must not write, replicate or wake: they mark keys here, and a timer settles the marked
+//! keys before the event loop turns (`turn::dirty_keys`).
 
 use mortise_core::KeyRef;
 
@@ -40,7 +40,7 @@ pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>, recheck_holders: bool) {
     };
     subscription::subscribe_once(ctx);
     let mut dirty = state::get(ctx).dirty.borrow_mut();
-    // A thousand waiters that leave one queue together need one look at it.
+    // A thousand waiters that leave one queue together need one settle.
     if dirty.now.back() != Some(&key) {
         dirty.now.push_back(key);
     }

@@ -3,12 +3,12 @@
 //! `LOCK.APPLY key effect` carries the token, the counts and the deadline that were decided here.
 //! The server that applies it decides nothing.
 //!
-//! Building an effect costs a third of an acquire, so it is left out while nobody can hear it:
-//! while `listening` is clear. It is set whenever a replica or the AOF may begin to listen (a load, a change
-//! of role, every fork, for every full sync and every rewrite begins with one), and cleared only by
-//! [`look_for_listeners`], from the cron, never in a cluster, whose slots may move. While it is clear
-//! the command replicates itself verbatim, which reaches nobody, costs nothing, and keeps the
-//! server's count of changes, on which `save` points live.
+//! Building an effect costs a third of an acquire, so it is left out while it has no receiver:
+//! while `has_receivers` is clear. The flag is set whenever there may be a replica or an AOF from
+//! now on (a load, a change of role, every fork, with which every full sync and every rewrite
+//! begins). Only [`check_receivers`] clears it, from the cron, and never in a cluster, whose slots
+//! may move. While it is clear the command replicates itself verbatim, which reaches nobody, costs
+//! nothing, and keeps the server's count of changes, on which `save` points live.
 
 use std::ffi::CStr;
 
@@ -29,12 +29,13 @@ pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
 /// How often the server is asked whether it has replicas, in milliseconds.
 const ASK_EVERY: u64 = 1_000;
 
-/// From now on a replica or the AOF may listen.
+/// From now on a replica or the AOF may receive effects.
 pub(crate) fn may_be_heard(keys: &Keys) {
     keys.listening.set(true);
 }
 
-/// Sends `effect`, decided at `now`, to replicas and the AOF, if they listen; the key counts as changed.
+/// Sends `effect`, decided at `now`, to replicas and the AOF, if there are any; the key counts as
+/// changed.
 pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effect<'_>) {
     if sent_unheard(ctx, key) {
         return;
@@ -51,7 +52,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
     ctx.replicate(APPLY, key, &buffer);
 }
 
-/// True if nobody listens, so that no effect need be made: the key counts as changed.
+/// True if there is no receiver, so that no effect need be built: the key counts as changed.
 pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
     if state::get(ctx).listening.get() {
         return false;
@@ -61,9 +62,10 @@ pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
     true
 }
 
-/// Tells of every hold of a lock that came by RESTORE. The server passes the RESTORE on as it came, stamped with the
-/// time of the DUMP, but the leases began anew: an AOF that is loaded later would end them early. The same after a full
-/// sync where the AOF begins with what the primary sent and stamped.
+/// Replicates every hold of a lock that came by RESTORE. The server replicates the RESTORE as it
+/// came, stamped with the time of the DUMP, but the leases began anew: an AOF that is loaded later
+/// would end them early. The same is true after a full sync if the AOF begins with what the primary
+/// sent and stamped.
 pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
     if !state::get(ctx).listening.get() {
         return;
@@ -86,18 +88,18 @@ pub(crate) fn aof_begins_with_sync(ctx: &Context<'_>) -> bool {
         && ctx.server_info(c"persistence", rewrites) == [Some(0), Some(0)]
 }
 
-/// The token clock is to be told of once the event loop turns.
+/// Replicates the token clock once the event loop turns.
 pub(crate) fn send_token_clock_later(ctx: &Context<'_>) {
     state::get(ctx).token_clock_due.set(true);
     alarms::at_end_of_turn(ctx);
 }
 
-/// The token clock is to be told of, and may be now.
+/// The token clock has to be replicated, and may be now.
 pub(crate) fn token_clock_is_due(ctx: &Context<'_>) -> bool {
     state::get(ctx).token_clock_due.get() && !ctx.avoid_replication_traffic()
 }
 
-/// Tells replicas and the AOF how far the token clock has come, if they are to be told now.
+/// Replicates the token clock, if that is due.
 pub(crate) fn send_token_clock_if_due(ctx: &Context<'_>) {
     if token_clock_is_due(ctx) {
         state::get(ctx).token_clock_due.set(false);
@@ -105,7 +107,7 @@ pub(crate) fn send_token_clock_if_due(ctx: &Context<'_>) {
     }
 }
 
-/// Tells replicas and the AOF how far the token clock has come.
+/// Replicates the token clock.
 fn send_token_clock(ctx: &Context<'_>) {
     let mut bytes = Vec::new();
     codec::encode_effect(
@@ -117,7 +119,7 @@ fn send_token_clock(ctx: &Context<'_>) {
     ctx.replicate_named(APPLY, b"", &bytes);
 }
 
-/// Sends a heartbeat to the replicas, and to the AOF if that is to have it.
+/// Sends a heartbeat to the replicas, and to the AOF if asked to.
 pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bool) {
     let mut bytes = Vec::new();
     let effect = Effect::Heartbeat(heartbeat);
@@ -135,10 +137,10 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
     }
 }
 
-/// From the cron: clears `listening` if nobody does.
+/// From the cron: clears `has_receivers` if there are none.
 pub(crate) fn look_for_listeners(ctx: &Context<'_>, now: Instant) {
     let asked = state::get(ctx).asked_for_replicas.get();
-    // Without locks nobody tells of forks.
+    // Without locks the module gets no event of forks.
     if !state::get(ctx).listening.get()
         || !subscription::is_subscribed(state::get(ctx))
         || now.millis_since(asked) < ASK_EVERY
@@ -155,8 +157,8 @@ pub(crate) fn look_for_listeners(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// Tells our own AOF; replicas of a replica hear the primary itself. What stands in an AOF is read when the clocks of this
-/// machine are all there is to go by: stamped by those of another, it would bring the whole lease again.
+/// Writes to our own AOF; replicas of a replica get the primary's stream itself. An AOF is read by
+/// the clocks of this machine: stamped by those of another, it would bring the whole lease again.
 pub(crate) fn pass_on(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, last: u64, here: &Stamp) {
     let effect = match fact {
         Fact::Put(owner, stake) if ctx.has_aof() => Effect::Put(*owner, *stake),

@@ -1,10 +1,10 @@
-//! Locks that the server evicts: a lock that goes is free though it is held, so it is counted and
-//! said in the log.
+//! Locks that the server evicts: an evicted lock is free although it is held, so it is counted and
+//! logged.
 //!
 //! Locks carry no TTL, so only the `allkeys-*` policies can take them. A subscription to evictions
 //! makes every key-space event of the server a little dearer, so there is none until such a policy
-//! is in force. The event comes after the value has gone, and right after the type's `unlink`, which
-//! tells what it was.
+//! is in force. The event comes after the value has gone, and right after the type's `unlink`,
+//! which shows what it was.
 
 use mortise_core::{KeyRef, Lock};
 
@@ -13,13 +13,14 @@ use crate::keys::state::{self, Keys};
 use crate::time::alarms;
 use crate::totals;
 
-/// The policy is to be looked at when the event loop turns: callbacks must not ask the server for settings.
+/// Reads the policy when the event loop turns, because callbacks must not ask the server for
+/// settings.
 pub(crate) fn look_at_policy_later(ctx: &Context<'_>) {
     state::get(ctx).policy_unknown.set(true);
     alarms::at_end_of_turn(ctx);
 }
 
-/// The event loop turns: looks at the policy if that was put off.
+/// The event loop turns: reads the policy if that was put off.
 pub(crate) fn look_at_policy_if_unknown(ctx: &Context<'_>) {
     if state::get(ctx).policy_unknown.take() {
         look_at_policy(ctx);
@@ -47,7 +48,7 @@ pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, lock: &Lock) {
     }
 }
 
-/// The event loop turns: whatever lost its lock did not lose it to an eviction that is still to be told.
+/// The event loop turns: no event of an eviction follows for a key that lost its lock before.
 pub(crate) fn forget_unlinked(keys: &Keys) {
     keys.last_unlinked.take();
 }

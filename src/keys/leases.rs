@@ -1,5 +1,5 @@
 //! Which lock of each database loses its first hold next, and how many hold: kept in step with the
-//! locks by those who change them. Primaries act on it; replicas keep it so that promotion costs
+//! locks by whatever changes them. Primaries act on it; replicas keep it so that promotion costs
 //! nothing.
 
 use mortise_core::{Db, Instant, KeyId, KeyRef, LeaseId, LeaseOrder, ShortBytes};
@@ -87,7 +87,7 @@ pub(crate) fn due(keys: &Keys, now: Instant, name: &mut Vec<u8>) -> Option<(Db, 
     keys.tables.borrow_mut().due(now, name)
 }
 
-/// Looks again in `ms` at an entry that could not be settled.
+/// Retries in `ms` an entry that could not be settled.
 pub(crate) fn put_off(keys: &Keys, db: Db, id: LeaseId, now: Instant, ms: u64) {
     let mut tables = keys.tables.borrow_mut();
     tables.put_off(db, id, now.after(ms));

@@ -1,10 +1,11 @@
-//! What a key holds, what replicas and the AOF hear of it, and which keys have changed.
+//! What a key holds, what replicas and the AOF get of it, and which keys have changed.
 //!
 //! Used by `waiting`, `turn` and `command`; uses `time` and `ffi`. It decides nothing about who may hold: that is the
 //! core's.
 //!
-//! What the room knows is in `state`, and nowhere else but for the list of locks that other threads free (`strays`). A
-//! function borrows one part of it for as long as it looks at it, and drops the borrow before it calls the server.
+//! What the room knows is in `state`, and nowhere else but for the list of locks that other threads
+//! free (`strays`). A function borrows one part of it while it uses it, and drops the borrow before
+//! it calls the server.
 
 pub(crate) mod arrivals;
 pub(crate) mod dirty;

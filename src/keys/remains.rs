@@ -1,5 +1,5 @@
-//! Crowds of holds that ended together, of locks and tables that are gone: dropped, and told of, a
-//! few at a time. The sweep begins it.
+//! Crowds of holds that ended together, of locks and tables that are gone: dropped, and replicated,
+//! a few at a time. The sweep begins it.
 
 use mortise_core::{KeyRef, LeaseTables, Remains, Stake};
 

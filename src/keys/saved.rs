@@ -101,7 +101,7 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], lock: &Lock, source: Source, n
                 time::lateness(ctx).on_file(stake.deadline);
             }
         }
-        // Its stamp tells when it was dumped, by whomever.
+        // Its stamp shows when it was dumped, on whatever server.
         Source::Primary | Source::Either => time::lateness(ctx).on_unstamped(),
         Source::File | Source::Client => {}
     }

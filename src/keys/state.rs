@@ -1,7 +1,8 @@
-//! What this room knows, besides the locks that were freed on other threads (`strays`).
+//! The state of this room, except for the locks that were freed on other threads (`strays`).
 //!
-//! Each field has a cell of its own, so that a borrow of one part is in nobody's way. Whoever borrows one copies out what
-//! it needs, drops the borrow, and only then calls the server or another part, which may come back here.
+//! Each field has a cell of its own, so that a borrow of one part blocks no other. A borrower
+//! copies out what it needs, drops the borrow, and only then calls the server or another part,
+//! which may come back here.
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,13 +50,13 @@ pub(crate) struct Keys {
     pub(super) strays: RefCell<Strays>,
     /// Locks that came to their keys by COPY, RESTORE or a load.
     pub(super) arrivals: LazyCell<RefCell<Arrivals>>,
-    /// A load has come to its end since the last look at marks.
+    /// A load has ended since marks were last settled.
     pub(super) loaded: Cell<bool>,
-    /// The AOF is to be told of what came in the last full sync.
+    /// The AOF needs the leases of what came in the last full sync.
     pub(super) retells_synced: Cell<bool>,
-    /// The setting that allows evictions is still to be looked at.
+    /// The setting that allows evictions has yet to be read.
     pub(super) policy_unknown: Cell<bool>,
-    /// The server tells of evictions.
+    /// The module is subscribed to evictions.
     pub(super) watches_evictions: Cell<bool>,
     /// The database and the name of the last key that lost a lock that was held, until the event loop turns; kept while
     /// evictions are watched.
@@ -64,15 +65,15 @@ pub(crate) struct Keys {
     pub(super) crowds: RefCell<Crowds>,
     /// Where effects are encoded.
     pub(super) buffer: RefCell<Vec<u8>>,
-    /// A replica or the AOF may hear an effect.
+    /// A replica or the AOF may receive effects.
     pub(super) listening: Cell<bool>,
     /// When the server was last asked whether it has replicas.
     pub(super) asked_for_replicas: Cell<Instant>,
-    /// Replicas and the AOF are to be told how far the token clock has come.
+    /// The token clock has to be replicated.
     pub(super) token_clock_due: Cell<bool>,
     /// Where fencing tokens come from.
     pub(super) tokens: RefCell<TokenClock>,
-    /// The server tells of all that matters to locks.
+    /// The module is subscribed to all events that matter to locks.
     pub(super) subscribed: Cell<bool>,
     /// Which lock of each database loses its first hold next, and how many hold.
     pub(super) tables: RefCell<LeaseTables>,
@@ -86,16 +87,16 @@ pub(crate) struct Keys {
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     pub(super) queue: Deque<HomeKey>,
-    /// Those that are in the lease order, and are told of when the server's pause is over.
+    /// Those that are in the lease order, and are replicated when the server's pause is over.
     pub(super) held_back: Deque<HomeKey>,
-    /// Those of them that came by RESTORE or in a full sync, so that replicas and the AOF may have to be told of their
-    /// leases.
+    /// Those of them that came by RESTORE or in a full sync, so that their leases may have to be
+    /// replicated.
     pub(super) restored: Map<HomeKey, ()>,
     /// Where the databases are now: a million names stay as they are when two databases change places.
     pub(super) homes: Homes,
 }
 
-/// What is still to be dropped.
+/// Not dropped yet.
 #[derive(Debug)]
 pub(super) struct Crowds {
     pub(super) locks: Deque<Crowd>,
@@ -106,7 +107,7 @@ pub(super) struct Crowds {
 pub(super) struct Crowd {
     pub(super) key: KeyId,
     pub(super) holds: Box<Remains>,
-    /// Their leases were over, and nobody has been told yet.
+    /// Their leases are over, which has not been replicated yet.
     pub(super) ended: bool,
 }
 
@@ -120,8 +121,8 @@ pub(super) struct Crowded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DirtyKey {
     pub(crate) key: KeyId,
-    /// The key's value may have changed other than by a command of ours, so that its lock may
-    /// have owners who neither came through the queue nor by a command.
+    /// The key's value may have changed other than by a command of ours, so that its lock may have
+    /// owners that came neither through the queue nor by a command.
     pub(crate) recheck_holders: bool,
 }
 
@@ -129,7 +130,8 @@ pub(crate) struct DirtyKey {
 #[derive(Debug)]
 pub(super) struct Dirty {
     pub(super) now: Deque<DirtyKey>,
-    /// Those that the server refused to have written just now, each once, with whether its holders are to be rechecked.
+    /// Those whose writes the server refused just now, each once, with whether to recheck its
+    /// holders.
     pub(super) held_back: BTreeMap<KeyId, bool>,
     /// The server refused a write that a timer tried.
     pub(super) gate_closed: bool,

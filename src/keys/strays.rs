@@ -1,9 +1,9 @@
 //! Locks that were taken from their keys while they were held.
 //!
-//! The server says that a key loses its lock, and not whether the lock lives on under another name (RENAME, MOVE) or is
-//! dropped (DEL, an eviction and many others). So each is a stray first. One that is dropped is freed soon after,
-//! perhaps on another thread, which hands its id over; one that lives on counts until its leases are over or a command
-//! names its key.
+//! An event shows that a key loses its lock, but not whether the lock lives on under another name
+//! (RENAME, MOVE) or is dropped (DEL, an eviction and many others). So each is a stray first. One
+//! that is dropped is freed soon after, perhaps on another thread, which hands its id over; one
+//! that lives on counts until its leases are over or a command names its key.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -54,7 +54,7 @@ pub(crate) fn forget_all(keys: &Keys) {
     keys.strays.borrow_mut().forget_all();
 }
 
-/// Looks at one that was freed, or of which a lease is over. False if there is none.
+/// Handles one that was freed, or whose lease is over. False if there is none.
 pub(crate) fn step(keys: &Keys, now: Instant) -> bool {
     let mut strays = keys.strays.borrow_mut();
     take_freed_out(&mut strays, 1) || strays.end_next(now)

@@ -9,12 +9,12 @@ use crate::ffi::{Alarm, Context};
 use crate::time::clock;
 use crate::time::state::{self, Time};
 
-/// How often leases are looked at, in milliseconds.
+/// How often leases are checked, in milliseconds.
 pub(crate) const SWEEP_EVERY: u64 = 100;
 /// How late a timer may be before the cron starts it anew, in milliseconds.
 const LATE: u64 = 20;
 
-/// Sees to it that marks and decided waiters are looked at before the event loop turns.
+/// Makes sure that marks are settled and decided waiters woken before the event loop turns.
 pub(crate) fn at_end_of_turn(ctx: &Context<'_>) {
     if !ctx.has_timer(Alarm::EndOfTurn) {
         Context::with_detached(|ctx| ctx.start_timer(0, Alarm::EndOfTurn));
@@ -28,14 +28,14 @@ pub(crate) fn end_of_turn_in(ctx: &Context<'_>, ms: u64) {
     }
 }
 
-/// What has no hurry is looked at `ms` from now, unless it is under way.
+/// Work of low priority goes on `ms` from now, unless it is under way.
 pub(crate) fn background_in(ctx: &Context<'_>, ms: u64) {
     if !ctx.has_timer(Alarm::Background) {
         ctx.start_timer(ms, Alarm::Background);
     }
 }
 
-/// Leases are looked at `ms` from now.
+/// Leases are checked `ms` from now.
 pub(crate) fn sweep_in(ctx: &Context<'_>, ms: u64) {
     ctx.start_timer(ms, Alarm::Sweep);
 }
@@ -50,12 +50,12 @@ pub(crate) fn due_at(ctx: &Context<'_>, next: Instant) {
     ctx.start_timer(next.millis_since(clock::now()), Alarm::Due);
 }
 
-/// The event loop is about to turn, and what was marked for that is looked at now.
+/// The event loop is about to turn: work marked for that is done now.
 pub(crate) fn end_of_turn_has_come(ctx: &Context<'_>) {
     ctx.stop_timer(Alarm::EndOfTurn);
 }
 
-/// What is due is looked at now.
+/// Work that is due is done now.
 pub(crate) fn due_has_come(time: &Time) {
     time.due.set(None);
 }

@@ -37,7 +37,7 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
             "a lease may run for {longest} ms, granted when lock.max-lease was longer than {max_lease}"
         ));
     }
-    // What was asked for is granted, whatever may be asked for by then.
+    // A waiter's lease is granted as it was requested, whatever the setting is by then.
     let awaited = running.awaited.map_or(0, Lease::as_millis);
     if awaited > max_lease {
         missing.push(format!(
@@ -60,12 +60,12 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
     missing
 }
 
-/// The server has become a primary: what was warned of may be new to who reads its log.
+/// The server has become a primary: warns again, because readers of its log may not know.
 pub(crate) fn forget_warning(time: &Time) {
     time.warned_of.take();
 }
 
-/// Says once of a pair of settings that the grace is too short for the leases.
+/// Warns once for each pair of settings that the grace is too short for the leases.
 pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
     let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
     let known = state::get(ctx).warned_of.replace((grace, max_lease)) == (grace, max_lease);

@@ -37,7 +37,7 @@ pub(crate) struct Grace {
     renew_from: Cell<Instant>,
     /// Nothing is granted or renewed before this moment: the server was frozen.
     stalled_until: Cell<Instant>,
-    /// Waiters are to be let in when all of it is over.
+    /// Waiters have to be settled when all of it is over.
     pending: Cell<bool>,
     /// The log says that nothing is granted.
     pub(super) logged: Cell<bool>,
@@ -98,12 +98,12 @@ impl Grace {
         self.until.get().max(self.stalled_until.get())
     }
 
-    /// When the waiters are to be looked at, if they are.
+    /// When the waiters have to be settled, if they do.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.pending.get().then(|| self.ends())
     }
 
-    /// True once, when it is over and waiters may be let in.
+    /// True once, when it is over and waiters may be granted.
     pub(crate) fn is_newly_over(&self, now: Instant) -> bool {
         self.ends() <= now && self.pending.replace(false)
     }

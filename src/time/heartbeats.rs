@@ -1,9 +1,10 @@
 //! How old the data is that enough replicas have acknowledged, on a primary with a `lock.grace`.
 //!
-//! The server's own gate, `min-replicas-to-write` with `min-replicas-max-lag`, goes by when an acknowledgement *arrived*,
-//! whatever it acknowledges and however long it was under way. Where the stream is late, or acknowledgements are, a
-//! primary that has been cut off seems to have its replicas, and grants on beside its successor. So the primary puts heartbeats
-//! into the stream and remembers when it sent each, by its own boot-time clock:
+//! The server's own gate, `min-replicas-to-write` with `min-replicas-max-lag`, goes by when an
+//! acknowledgement *arrived*, whatever it acknowledges and however long it took. If the stream or
+//! acknowledgements are late, a primary that has been cut off seems to have its replicas, and goes
+//! on granting beside its successor. So the primary sends heartbeats into the stream and records
+//! when it sent each, by its own boot-time clock:
 //!
 //! ```text
 //!  primary  ──heartbeat, sent at s, ends at offset o──▶ replica
@@ -34,7 +35,8 @@ const REMEMBERED: usize = 256;
 /// How often the server is asked, in milliseconds; its settings less often.
 const LOOK_EVERY: u64 = 90;
 const READ_EVERY: u64 = 1_000;
-/// While replicas are late: for how long nothing is granted or renewed at least, in milliseconds, until the next look.
+/// While replicas are late: for how long at least nothing is granted or renewed, in milliseconds,
+/// until the next check.
 pub(crate) const NEXT_LOOK: u64 = 100;
 
 /// What the settings ask for.
@@ -74,19 +76,19 @@ struct Sent {
     offset: u64,
 }
 
-/// A heartbeat that is to be sent now.
+/// A heartbeat to send now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) heartbeat: Heartbeat,
-    /// The AOF is to have it, too: after a restart it tells what is suspect still.
+    /// The AOF gets it, too: after a restart it shows what is still suspect.
     pub(crate) to_aof: bool,
 }
 
-/// What a look has found.
+/// What a check has found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) due: Option<Due>,
-    /// Replicas were late and are no more: waiters may be let in.
+    /// Replicas were late and no longer are: waiters may be granted.
     pub(crate) caught_up: bool,
 }
 
@@ -95,14 +97,14 @@ pub(crate) struct Found {
 pub(crate) struct Heartbeats {
     /// In the order of the stream.
     sent: RefCell<VecDeque<Sent>>,
-    /// Sent at the last look: only the next one can say where it ends.
+    /// Sent at the last check: only the next one shows where it ends.
     unplaced: Cell<Option<Instant>>,
     last_sent: Cell<Instant>,
-    /// A replica that begins to listen now is to hear one at once.
+    /// A new replica gets one at once.
     urgent: Cell<bool>,
     demand: Cell<Demand>,
     read: Cell<Instant>,
-    /// When the server was asked last; `None` since the start or the promotion.
+    /// When the server was last asked; `None` since the start or the promotion.
     looked: Cell<Option<Instant>>,
     /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
     fresh_until: Cell<Option<Instant>>,
@@ -119,14 +121,15 @@ impl Heartbeats {
         self.looked.set((grace == 0).then_some(now));
     }
 
-    /// The server has become the primary: what it knew of replicas is of another time.
+    /// The server has become the primary: what it knew of replicas is outdated.
     pub(crate) fn on_promotion(&self) {
         self.stop();
         self.looked.set(None);
         self.urgent.set(true);
     }
 
-    /// A replica may be about to get all data, or the AOF to begin anew: what follows is to tell how late they are.
+    /// A replica may be about to get all data, or the AOF to begin anew: the next heartbeat shows
+    /// how late they are.
     pub(crate) fn on_fork(&self) {
         self.urgent.set(true);
     }

@@ -1,8 +1,9 @@
 //! How late the data of this replica may have been, and so which holds it must not bring back once it is promoted.
 //!
-//! A lease that arrives late is counted from its arrival. That only keeps others out for longer; but a renewal would bring
-//! back a hold that the old primary has ended and granted on. So a promoted server takes the holds that it got from its
-//! predecessor for ended by an *earlier* end than the one until which they keep others out:
+//! A lease that arrives late is counted from its arrival. That only blocks others for longer; but a
+//! renewal would bring back a hold that the old primary has ended, while another client has the
+//! lock. So a promoted server gives the holds of its predecessor two ends, and the *earlier* one,
+//! after which they cannot be brought back, comes before the one until which they block others:
 //!
 //! ```text
 //!  old primary   ──grants a──────────────────┤ a's lease is over ──grants b──┤ has stopped
@@ -84,7 +85,7 @@ pub(crate) struct Lateness {
     unmeasured: Cell<bool>,
     /// Data of another clock, or from files, was so late; none of its leases lasts for longer than this.
     earlier: Cell<(u64, Instant)>,
-    /// Until when the primary said that it suspects holds itself.
+    /// Until when the primary itself suspects holds, by its heartbeats.
     passed_on: Cell<Instant>,
     /// Holds from before the promotion that end by then are suspect.
     suspect_until: Cell<Instant>,
@@ -111,7 +112,7 @@ impl Lateness {
         self.keep_earlier(UNKNOWN, deadline);
     }
 
-    /// This server said, before it was restarted, until when holds are suspect.
+    /// Until when holds are suspect, as this server recorded before its restart.
     pub(crate) fn on_saved(&self, until: Instant) {
         self.suspect_until.set(self.suspect_until.get().max(until));
     }
@@ -153,7 +154,7 @@ impl Lateness {
         }
     }
 
-    /// A lock came in the stream, and nothing tells when it was written.
+    /// A lock came in the stream, and nothing shows when it was written.
     pub(crate) fn on_unstamped(&self) {
         self.unmeasured.set(true);
     }
@@ -172,7 +173,7 @@ impl Lateness {
         self.unmeasured.set(false);
         let first = *self.heard.get().get_or_insert(stamp.boot);
         self.heard.set(Some(first));
-        // What was acknowledged before this server listened says nothing about it.
+        // Acknowledgements from before this server was a replica say nothing about it.
         let since_heard = stamp.boot.millis_since(first);
         let acknowledged = heartbeat.acknowledged_ms.filter(|ms| *ms <= since_heard);
         self.note(Window {

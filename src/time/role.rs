@@ -7,7 +7,7 @@ pub(crate) fn is_primary(time: &Time) -> bool {
     time.primary.get()
 }
 
-/// The server has told its role. The one before.
+/// The server has reported its role. Returns the one before.
 pub(crate) fn set_primary(time: &Time, primary: bool) -> bool {
     time.primary.replace(primary)
 }

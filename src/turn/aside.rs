@@ -42,7 +42,7 @@ pub(crate) fn forget(turn: &Turn, key: KeyRef<'_>) {
     }
 }
 
-/// From the sweep timer: marks the keys that are to be tried again now.
+/// From the sweep timer: marks the keys to retry now.
 pub(crate) fn mark_due(ctx: &Context<'_>, now: Instant) {
     for _ in 0..PER_TICK {
         let mut aside = state::get(ctx).aside.borrow_mut();

@@ -1,8 +1,8 @@
-//! Waiters who are all answered with the same error: at a key that became another type, in a slot
-//! that has left, on a server that is no primary any more. A few at a time: there may be a hundred
-//! thousand of them.
+//! Waiters that all get the same error: at a key that became another type, in a slot that has left,
+//! on a server that is no longer a primary. A few at a time: there may be a hundred thousand of
+//! them.
 //!
-//! Who comes to wait after a dismissal was announced is not meant by it.
+//! A dismissal does not concern requests that come to wait after it was announced.
 
 use mortise_core::{KeyRef, Queue};
 
@@ -15,7 +15,7 @@ use crate::waiting::waiters;
 use crate::waiting::walk::{Scope, Step, Walk};
 use crate::waiting::{self, queue};
 
-/// Answers everybody who waits at the key with `error`.
+/// Answers all waiters at the key with `error`.
 pub(crate) fn refuse_all(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
     announce(ctx, Meant::Key(key.to_id()), error);
 }
@@ -126,7 +126,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     }
     first.key = None;
     drop(dismissals);
-    // A waiter that came later may have waited for one who is gone.
+    // A waiter that came later may have waited for one that is gone.
     if queue::wait_at(waiting::state(ctx), key.as_ref()) {
         dirty::mark_queue(ctx, key.as_ref());
     }

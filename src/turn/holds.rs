@@ -15,7 +15,7 @@ use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::{self, mail};
 
 impl OpenLock<'_> {
-    /// Takes from a hold what its owner releases, and replicates that.
+    /// Releases a hold or part of it, and replicates that.
     ///
     /// # Errors
     /// As the core says; nothing has changed.

@@ -1,7 +1,7 @@
-//! Looking at the keys that have to be settled.
+//! Settles dirty keys.
 //!
-//! Everything here is urgent, a waiter may be let in. Looks that have no hurry are in `relook` and `arrivals`: nothing
-//! here stands behind them.
+//! Everything here is urgent, because a waiter may be granted. Work of low priority is in `recheck` and `arrivals`:
+//! nothing here waits for it.
 
 use mortise_core::{Instant, Lock};
 
@@ -19,7 +19,7 @@ use crate::waiting::undelivered;
 use crate::waiting::waiters;
 use crate::waiting::{self, queue};
 
-/// Looks at the first key. False if there is none to look at now.
+/// Settles the first dirty key. False if there is none to settle now.
 pub(crate) fn look_at_next(ctx: &Context<'_>) -> bool {
     match dirty::take_next(keys::state(ctx)).or_else(|| dirty::take_held_back(ctx)) {
         Some(key) => look_at(ctx, key),
@@ -28,7 +28,7 @@ pub(crate) fn look_at_next(ctx: &Context<'_>) -> bool {
     true
 }
 
-/// Looks at a key with waiters that has lost a hold by time. False if there is none.
+/// Settles a key with waiters that has lost a hold by time. False if there is none.
 pub(crate) fn look_at_due(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(key) = queue::all(ctx).borrow_mut().due(now) else {
         return false;
@@ -63,7 +63,7 @@ pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
             }
         }
         Refusal::Gate => {
-            // What is marked besides would be refused as well.
+            // The other marked keys would be refused as well.
             dirty::set_gate_closed(keys::state(ctx), true);
             hold_back(ctx, dirty);
         }

@@ -1,7 +1,8 @@
 //! The turn of the event loop: the timers, and the one place that settles.
 //!
-//! Used by `command`, and called by the server's events and timers; uses all rooms but `command`. Callbacks only mark
-//! keys as dirty; the timer at the end of the turn settles them. What has no hurry comes behind that, a slice at a time.
+//! Used by `command`, and called by the server's events and timers; uses all rooms but `command`.
+//! Callbacks only mark keys as dirty; the timer at the end of the turn settles them. Work of low
+//! priority follows, a slice at a time.
 //!
 //! What the room has to remember from one turn to the next is in `state`, and nowhere else.
 

@@ -27,14 +27,15 @@ pub(crate) struct OpenLock<'c> {
     pub(super) key: Key<'c>,
     /// A lock for a key that had none. `close` puts it there: the server notifies others of a new key at once.
     made: Option<Value>,
-    /// More waiters may be let in than were: the next settle sees to them.
+    /// There may be more waiters to grant: the next settle does it.
     pub(super) more: bool,
     pub(super) notices: Notices,
 }
 
 impl<'c> OpenLock<'c> {
-    /// Opens the key and settles it if there are waiters; runs `step`; lets in the waiters that the step made room for,
-    /// deletes the key if nobody holds the lock any more, and closes it; then notifies subscribers.
+    /// Opens the key and settles it if there are waiters; runs `step`; grants the waiters that the
+    /// step made room for, deletes the key if nobody holds the lock any more, and closes it; then
+    /// notifies subscribers.
     ///
     /// # Errors
     /// [`Error::WrongType`] if the key holds something else.
@@ -177,7 +178,7 @@ impl<'c> OpenLock<'c> {
     }
 
     /// The lock may hold owners that neither came through the queue nor by a command: it is new to
-    /// its table, or a callback has marked something that no timer has looked at yet, or in vain.
+    /// its table, or a callback has marked it and no timer has settled it yet.
     fn must_recheck_holders(&mut self) -> bool {
         let marked = !dirty::is_empty(keys::state(self.ctx))
             || !walk::none(waiting::state(self.ctx))
@@ -198,7 +199,7 @@ impl<'c> OpenLock<'c> {
             && queue::wait_at(waiting::state(self.ctx), self.key_ref())
     }
 
-    /// Who holds, for a search that spans keys.
+    /// The holders, for a search that spans keys.
     pub(crate) fn observe(&mut self) -> Observed {
         self.value()
             .map_or(Observed::Free, |value| value.lock.observe())

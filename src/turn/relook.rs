@@ -1,5 +1,5 @@
-//! Looking at the keys of walks (see `waiting::walk`) and at locks that came to their keys (see `keys::arrivals`): a few
-//! at a time, and behind everything that is urgent.
+//! Settles the keys of walks (see `waiting::walk`) and locks that came to their keys (see `keys::arrivals`): a few at a
+//! time, after everything that is urgent.
 
 use mortise_core::KeyId;
 
@@ -11,7 +11,7 @@ use crate::turn::state;
 use crate::waiting::walk::{self, Scope, Step, Walk};
 use crate::waiting::{self, queue};
 
-/// Looks at one key of the first walk. False if there is nothing to do now.
+/// Settles one key of the first walk. False if there is nothing to do now.
 pub(crate) fn step(ctx: &Context<'_>) -> bool {
     if walk::none(waiting::state(ctx)) || dirty::is_blocked(ctx) {
         return false;
@@ -49,7 +49,7 @@ fn look_at(ctx: &Context<'_>, key: KeyId) {
     look::look_at(ctx, key);
 }
 
-/// Looks at the first lock that came to its key otherwise than by a command of ours. False if there is none to look at
+/// Settles the first lock that came to its key by another command than ours. False if there is none
 /// now.
 pub(crate) fn look_at_arrival(ctx: &Context<'_>) -> bool {
     match arrivals::enter_next(ctx) {

@@ -1,4 +1,4 @@
-//! The one place where waiters get in.
+//! The one place that grants waiters.
 //!
 //! A command settles the key it works on, before its step (a callback may have marked the key)
 //! and after it. Everything else comes from timers, and what they change they change through
@@ -21,8 +21,8 @@ use crate::waiting::waiters;
 pub(crate) const MOST: usize = 64;
 
 impl OpenLock<'_> {
-    /// Lets in the waiters that the lock admits. `recheck_holders`: the lock may hold owners that neither came
-    /// through the queue nor by a command.
+    /// Grants the waiters that the lock admits. `recheck_holders`: the lock may hold owners that
+    /// neither came through the queue nor by a command.
     pub(crate) fn settle(&mut self, recheck_holders: bool) {
         if self.more || !self.has_waiters() {
             return;
@@ -38,7 +38,7 @@ impl OpenLock<'_> {
         due::arm(self.ctx);
     }
 
-    /// False if a cycle was broken, so that others may get in.
+    /// False if a cycle was broken, so that others may be granted.
     fn settle_once(&mut self, recheck_holders: bool) -> bool {
         let ctx = self.ctx;
         let key = self.key_ref();
@@ -72,7 +72,7 @@ impl OpenLock<'_> {
         settled || more
     }
 
-    /// Waiters that this settle has not come to are let in by the next.
+    /// The next settle grants waiters that this one has not reached.
     fn go_on_later(&mut self, more: bool) {
         self.more = more;
         if more {

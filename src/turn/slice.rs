@@ -8,7 +8,7 @@ use crate::turn::state::{self, Turn};
 
 /// How long a slice may take before other clients get their turn, in microseconds.
 const SLICE: u64 = 1_000;
-/// How often the clock is looked at within a slice: once every so many steps.
+/// A slice reads the clock once every so many steps.
 const STEPS_PER_LOOK: usize = 4;
 
 /// A stretch of work that ends before others notice.

@@ -1,7 +1,7 @@
 //! Which slots of the cluster are here: a waiter whose slot has left is sent away.
 //!
-//! No event tells of that on all servers. So the server is asked, while anybody waits, for its own
-//! line of CLUSTER NODES: one look for all slots, however many keys have waiters.
+//! Not all servers have an event for that. So while anybody waits, the module asks the server for
+//! its own line of CLUSTER NODES: once for all slots, however many keys have waiters.
 
 use mortise_core::{Instant, KeyRef, slot_of};
 
@@ -29,7 +29,7 @@ pub(crate) fn look(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// False if the server does not tell.
+/// False if the server does not say.
 fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(mut slots) = ctx.cluster_nodes().as_deref().and_then(Slots::read) else {
         return false;
@@ -86,7 +86,7 @@ pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     slots.importing.contains(&slot) || slots.migrating.contains(&slot)
 }
 
-/// Whether the head of the queue could be let in. It may say yes where it could not be, never no where it could.
+/// Whether the head of the queue could be granted. A yes may be wrong, a no never is.
 fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
     ctx.select(key.db);
     let mut opened = ctx.open_named(key.name, Access::Read);

@@ -1,7 +1,8 @@
 //! What this room knows, from one turn of the event loop to the next.
 //!
-//! Each field has a cell of its own, so that a borrow of one part is in nobody's way. Whoever borrows one copies out what
-//! it needs, drops the borrow, and only then calls the server or another part, which may come back here.
+//! Each field has a cell of its own, so that a borrow of one part blocks no other. A borrower
+//! copies out what it needs, drops the borrow, and only then calls the server or another part,
+//! which may come back here.
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ pub(crate) struct Turn {
     pub(super) longest_stretch: Cell<u64>,
     /// The walk of a time in which nothing is granted.
     pub(super) patrol: RefCell<Walk>,
-    /// When the module looked last at what no event tells of.
+    /// When the module last polled what has no event.
     pub(super) looked_around: Cell<Instant>,
     /// How often the sweep timer has come.
     pub(super) ticks: Cell<u64>,
@@ -62,7 +63,7 @@ pub(crate) struct Slots {
     pub(super) asked: Instant,
 }
 
-/// Whom a dismissal is for.
+/// The waiters of a dismissal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meant {
     /// Everybody at the key.

@@ -1,12 +1,12 @@
-//! When the module acts by itself. Four timers, and the cron behind them.
+//! The module's four timers, and the cron behind them.
 //!
-//! What is urgent comes first: a hand-off never stands in one line behind a look that has no hurry.
-//! Both go in slices, and what has no hurry has a timer of its own, so that what is urgent need not
-//! wait for the pause between two of its slices.
+//! Urgent work comes first: a hand-off never queues behind work of low priority. Both go in slices,
+//! and work of low priority has a timer of its own, so that urgent work need not wait for the pause
+//! between two of its slices.
 //!
 //! The server's timers compare wall-clock time, so a step of that clock fires them early or late.
-//! Every callback re-checks on the boot-time clock, and the cron event starts them anew where they
-//! are late.
+//! Every callback re-checks on the boot-time clock, and the cron event starts them anew if they are
+//! late.
 
 use mortise_core::{Instant, KeyRef};
 
@@ -32,12 +32,12 @@ use crate::waiting::{self, due, mail, queue, readers, waiters, wake, watched};
 const PROBE_EVERY: u64 = 50;
 /// The pause between two slices, in milliseconds.
 const BETWEEN_SLICES: u64 = 1;
-/// How often the module looks at what no event tells of, at most, in milliseconds: with each sweep, but for those
+/// How often at most the module polls what has no event, in milliseconds: with each sweep, except
 /// between slices.
 const LOOK_AROUND_EVERY: u64 = 90;
-/// After so many sweeps in which no waiter was told of a grant, clients are not watched any more.
+/// After so many sweeps without a reply to a waiter, clients are no longer watched.
 const WATCHED_TICKS: u64 = 100;
-/// When a key in another server's slot is looked at again, in milliseconds.
+/// After how many milliseconds a key in another server's slot is retried.
 const PUT_OFF: u64 = 1_000;
 
 /// A timer has come.
@@ -51,7 +51,7 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
 }
 
 fn on_end_of_turn(ctx: &Context<'_>) {
-    // A hand-off by a command leaves a client to be woken, which is not worth a look at the clock.
+    // A hand-off by a command leaves one client to wake, for which the clock need not be read.
     if dirty::is_empty(keys::state(ctx)) && !any_pending(&BACKGROUND, ctx) {
         turn(ctx);
     } else {
@@ -138,7 +138,7 @@ const URGENT: [Job; 7] = [
     },
 ];
 
-/// What has no hurry, the most pressing first. Each step is a step behind all that is urgent.
+/// Work of low priority, the most important first. Urgent work comes before each step.
 const BACKGROUND: [Job; 6] = [
     // Closes boxes that nobody asks for, and empties them.
     Job {
@@ -269,7 +269,7 @@ fn tick(ctx: &Context<'_>) {
     alarms::sweep_in(ctx, pause);
 }
 
-/// Looks at what no event tells of.
+/// Polls what has no event.
 fn look_around(ctx: &Context<'_>, now: Instant) {
     if ctx.is_cluster() {
         slots::look(ctx, now);

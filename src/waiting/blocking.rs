@@ -1,5 +1,5 @@
-//! A request that cannot be granted at once: whether it may wait, and who will hear of it: a client that is blocked,
-//! or a box.
+//! A request that cannot be granted at once: whether it may wait, and where its result goes: to a
+//! blocked client, or to a box.
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
@@ -98,7 +98,7 @@ pub(crate) fn queue(
             let changed = queues.take_over(waiter, request.terms, until);
             drop(queues);
             if changed {
-                // What it asks for now may be free.
+                // What it requests now may be free.
                 dirty::mark_queue(ctx, key);
             }
             waiter
@@ -184,7 +184,7 @@ pub(crate) fn settle_moved(
     }
 }
 
-/// A wait is refused because it closes `cycle`; `viewer` is told of it.
+/// A wait is refused because it closes `cycle`; `viewer` gets the error.
 pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> Error {
     totals::get(ctx).deadlocks.add_one();
     let visible = cycle.iter().filter(|key| viewer.may_name(key.as_ref()));

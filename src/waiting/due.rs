@@ -1,4 +1,4 @@
-//! When the next waiter has to be looked at by time alone.
+//! When the next waiter's time is up.
 
 use mortise_core::Instant;
 

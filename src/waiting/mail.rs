@@ -1,8 +1,8 @@
 //! Requests whose answer is a letter.
 //!
-//! What a box is, and what a letter, is known to `mortise_core::mail`. Here a decided request becomes a
-//! letter, a LOCK.MAIL that waits is let go when there is one, and boxes that nobody asks for go:
-//! their requests leave, and grants that nobody was told of are given back.
+//! What a box is, and what a letter, is known to `mortise_core::mail`. Here a decided request
+//! becomes a letter, a waiting LOCK.MAIL gets its reply when there is one, and boxes without a
+//! LOCK.MAIL are closed: their requests leave, and grants that were not delivered are taken back.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo};
 use mortise_core::{
@@ -21,7 +21,8 @@ use crate::waiting::readers;
 use crate::waiting::state::{self, Waiting};
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 
-/// Letters that are told for so many times `lock.mail-timeout` and not forgotten: their box goes.
+/// Letters that are delivered for so many times `lock.mail-timeout` and not deleted: their box is
+/// closed.
 const UNFORGOTTEN: u64 = 10;
 
 /// A box that the user who runs the command may use, whether it is there or not.
@@ -155,7 +156,7 @@ pub(crate) fn is_expected(waiting: &Waiting, waiter: WaiterId) -> bool {
     waiting.post.mail.borrow().is_expected(waiter)
 }
 
-/// A request is made again: what refused or denied it before and was told to nobody is taken out.
+/// A request is sent again: deletes an undelivered letter that refused or denied it before.
 pub(crate) fn withdraw_refusal(waiting: &Waiting, key: KeyRef<'_>, request: &Request<'_>) {
     let mut mail = waiting.post.mail.borrow_mut();
     if mail.letters() > 0 {
@@ -187,7 +188,7 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
     withdrawn.any
 }
 
-/// `waiter` has left its queue, and nobody is to be told. True if it waited by mail.
+/// `waiter` has left its queue, without a letter. True if it waited by mail.
 pub(crate) fn forget(waiting: &Waiting, waiter: WaiterId) -> bool {
     waiting.post.mail.borrow_mut().forget_request(waiter)
 }
@@ -213,7 +214,7 @@ fn text(error: &Error) -> Box<str> {
     error.to_string().into()
 }
 
-/// `outcome` is asked for only where the waiter waits by mail.
+/// `outcome` is called only if the waiter waits by mail.
 fn post(
     ctx: &Context<'_>,
     key: &KeyId,
@@ -258,8 +259,8 @@ fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
     }
 }
 
-/// A grant stands because another one has touched its hold since. If nobody was told of that one either, undoing it is
-/// to undo both.
+/// A grant stands because another one has touched its hold since. If that one was not delivered
+/// either, undoing it has to undo both.
 pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
     let undo = Undo {
         granted: grant.granted,
@@ -270,7 +271,7 @@ pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
     mail.hand_on(&grant.key, grant.owner.as_ref(), &undo);
 }
 
-/// Two databases have changed places, and with them the locks of which letters tell.
+/// Two databases have changed places, and with them the locks of letters.
 pub(crate) fn swap(waiting: &Waiting, Swap(one, other): Swap) {
     let mut mail = waiting.post.mail.borrow_mut();
     mail.swap(one, other);
@@ -290,7 +291,7 @@ pub(crate) fn on_tick(ctx: &Context<'_>, now: Instant, paused: bool) {
 /// How many owners that have left are forgotten in one tick: a tenth of a millisecond's work.
 const FORGOTTEN_A_TICK: usize = 1_000;
 
-/// A box that nobody has asked for in time, or that has not forgotten what it was told.
+/// A box without a LOCK.MAIL in time, or whose delivered letters were not deleted.
 fn first_overdue(ctx: &Context<'_>, now: Instant) -> Option<BoxId> {
     let listened = state::get(ctx).post.listened(now).as_millis();
     let timeout = config::mail_timeout(ctx);

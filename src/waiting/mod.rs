@@ -2,8 +2,9 @@
 //!
 //! Used by `turn` and `command`; uses `keys`, `time` and `ffi`. It grants nothing: only `turn::settle` does.
 //!
-//! What the room knows is in `state`, and nowhere else. A function borrows one part of it for as long as it looks at it,
-//! and drops the borrow before it calls the server or another part: either may come back here.
+//! What the room knows is in `state`, and nowhere else. A function borrows one part of it while it
+//! uses it, and drops the borrow before it calls the server or another part: either may come back
+//! here.
 
 mod answer;
 pub(crate) mod blocking;
@@ -84,7 +85,8 @@ pub(crate) fn refuse_all_of(
     }
 }
 
-/// Takes `owner` out of the queue of the key, with what it was answered and nobody told. True if there was anything.
+/// Removes `owner` from the queue of the key, with its undelivered results. True if there was
+/// anything.
 pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
     let requests = queue::all(ctx).borrow().requests_of(key, owner);
     let waited = !requests.is_empty();

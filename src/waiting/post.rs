@@ -22,7 +22,7 @@ pub(crate) struct Post {
     /// How long the server has read no commands, in milliseconds.
     deaf: Cell<u64>,
     ticked: Cell<Instant>,
-    /// Boxes that nobody has asked for in time are there.
+    /// There are boxes without a LOCK.MAIL in time.
     pub(super) overdue: Cell<bool>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn waits_for_several(waiting: &Waiting, key: KeyRef<'_>, owner: Owner
     waiting.queues.borrow().several_of(key, owner).is_some()
 }
 
-/// A request by mail leaves its queue, and nobody is told.
+/// A request by mail leaves its queue, without a letter.
 pub(super) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
     let removed = all(ctx).borrow_mut().remove(id);
     for key in removed.iter().flat_map(Removed::keys) {
@@ -47,7 +47,7 @@ pub(super) fn remove(ctx: &Context<'_>, id: WaiterId) -> Option<Removed> {
     Some(removed)
 }
 
-/// A waiter has left the queue: those whom it kept out may be let in.
+/// A waiter has left the queue: those that it blocked may be granted.
 pub(super) fn mark_if_waited_at(ctx: &Context<'_>, key: &KeyId) {
     if wait_at(state::get(ctx), key.as_ref()) {
         dirty::mark_queue(ctx, key.as_ref());

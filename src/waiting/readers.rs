@@ -56,7 +56,7 @@ pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: MailCall, limit: Instant)
     readers.limits.insert((limit, id));
 }
 
-/// Replies `[since, waited, letters]`. The letters are told from now on.
+/// Replies `[since, waited, letters]`. The letters count as delivered from now on.
 pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     let post = &state::get(ctx).post;
     let now = clock::now_micros();
@@ -129,7 +129,7 @@ fn reply_letter(ctx: &Context<'_>, numbered: Numbered<'_>, now: u64) {
     }
 }
 
-/// The box has a letter: who waits for it is answered at the end of the turn.
+/// The box has a letter: a waiting LOCK.MAIL gets its reply at the end of the turn.
 pub(super) fn on_letter(ctx: &Context<'_>, id: BoxId) {
     let mut readers = state::get(ctx).readers.borrow_mut();
     if readers.waiting.contains_key(&id) {
@@ -154,7 +154,7 @@ pub(crate) fn answer_next(ctx: &Context<'_>) -> bool {
     true
 }
 
-/// A LOCK.MAIL is still to be answered.
+/// A LOCK.MAIL has yet to be answered.
 pub(crate) fn some_to_answer(waiting: &Waiting) -> bool {
     !waiting.readers.borrow().with_letters.is_empty()
 }
@@ -197,7 +197,7 @@ pub(super) fn deliver(ctx: &Context<'_>, wanted: &WantedLetters) {
     }
 }
 
-/// CLIENT UNBLOCK, or the client is gone: a LOCK.MAIL that has not been answered yet waits no more.
+/// CLIENT UNBLOCK, or the client is gone: a LOCK.MAIL that has not been answered yet stops waiting.
 pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) {
     let readers = state::get(ctx).readers.borrow();
     let waiting = readers.waiting.get(&wanted.id);
@@ -210,7 +210,8 @@ pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters)
 
 const NO_PRIMARY: Error = Error::Unblocked("this server is no longer the primary, ask again");
 
-/// This server is no primary any more: every LOCK.MAIL that waits is to be answered so, see [`send_one_away`].
+/// This server is no longer a primary: every waiting LOCK.MAIL gets that error, see
+/// [`send_one_away`].
 pub(super) fn send_all_away(waiting: &Waiting) {
     let mut readers = waiting.readers.borrow_mut();
     let last = readers.waiting.last_key_value().map(|(id, _)| *id);

@@ -23,7 +23,8 @@ pub(crate) struct Place {
     pub(crate) held: Observed,
 }
 
-/// Enqueues a request. It is in all queues, and not told of to anybody: see [`expect`], [`block`] and [`withdraw`].
+/// Enqueues a request. It is in all queues, and nobody gets its result yet: see [`expect`],
+/// [`block`] and [`withdraw`].
 ///
 /// # Errors
 /// [`Error::Deadlock`] if the wait would close a cycle. It is in no queue then.
@@ -114,7 +115,7 @@ pub(crate) fn block(ctx: &Context<'_>, id: WaiterId) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The request leaves its queues, and nobody is told.
+/// The request leaves its queues, without a result.
 pub(crate) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
     queue::remove(ctx, id);
 }

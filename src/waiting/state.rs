@@ -1,7 +1,8 @@
-//! What this room knows, all of it gone with the process.
+//! The state of this room, all of it gone with the process.
 //!
-//! Each field has a cell of its own, so that a borrow of one part is in nobody's way. Whoever borrows one copies out what
-//! it needs, drops the borrow, and only then calls the server or another part, which may come back here.
+//! Each field has a cell of its own, so that a borrow of one part blocks no other. A borrower
+//! copies out what it needs, drops the borrow, and only then calls the server or another part,
+//! which may come back here.
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
@@ -34,7 +35,7 @@ pub(crate) fn get(ctx: &Context<'_>) -> &'static Waiting {
     WAITING.get(ctx)
 }
 
-/// Who waits, for what, and what they have not heard yet.
+/// Who waits, for what, and which results are not delivered yet.
 pub(crate) struct Waiting {
     /// The boxes, and the requests by mail.
     pub(super) post: LazyCell<Post>,
@@ -56,23 +57,23 @@ pub(crate) struct Waiting {
     pub(super) readers: LazyCell<RefCell<Readers>>,
     /// The walks that are under way.
     pub(super) walks: RefCell<VecDeque<Walk>>,
-    /// Grants whose client may not have heard of them.
+    /// Grants whose client may not have got the reply.
     pub(super) undelivered: LazyCell<RefCell<Undelivered>>,
 }
 
-/// What the boxes were told since the event loop slept.
+/// Letters that were delivered since the event loop slept.
 #[derive(Debug, Default)]
 pub(super) struct Tellings {
     pub(super) by_box: BTreeMap<BoxId, Telling>,
-    /// The id of a client, and a box that it was told of.
+    /// The id of a client, and a box whose letters it got.
     pub(super) by_client: BTreeSet<(u64, BoxId)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Telling {
-    /// What was told before this turn.
+    /// The last letter that was delivered before this turn.
     pub(super) before: Delivered,
-    /// Clients, and up to where each was told.
+    /// Clients, and the last letter that each got.
     pub(super) to: Vec<(u64, Delivered)>,
 }
 
@@ -82,7 +83,8 @@ pub(super) struct Readers {
     pub(super) limits: BTreeSet<(Instant, BoxId)>,
     /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
     pub(super) with_letters: BTreeSet<BoxId>,
-    /// Whoever waits for a box up to this one is answered that this server is no primary any more.
+    /// Waiting LOCK.MAILs of boxes up to this one get the error that this server is no longer a
+    /// primary.
     pub(super) sent_away: Option<BoxId>,
 }
 
@@ -98,11 +100,11 @@ pub(crate) enum Scope {
 #[derive(Debug)]
 pub(crate) struct Walk {
     pub(super) scope: Scope,
-    /// The last key that was looked at.
+    /// The last key that was visited.
     pub(super) last: Option<SlotKey>,
 }
 
-/// A grant that has to be undone if nobody can be told of it.
+/// A grant that has to be undone if it cannot be delivered.
 #[derive(Clone, Debug)]
 pub(crate) struct UndeliveredGrant {
     /// The first key, if they are several.
@@ -118,7 +120,7 @@ pub(crate) struct UndeliveredGrant {
     pub(crate) told: bool,
 }
 
-/// Every grant whose client may not have heard of it.
+/// Every grant whose client may not have got the reply.
 #[derive(Debug, Default)]
 pub(super) struct Undelivered {
     pub(super) in_flight: BTreeMap<WaiterId, UndeliveredGrant>,

@@ -1,8 +1,8 @@
-//! Letters that clients were told in this turn of the event loop, and may never read.
+//! Letters that were delivered to clients in this turn of the event loop, and may never be read.
 //!
-//! A client that the server is about to close is replied to like any other, and the reply is thrown away (see
-//! `undelivered`, which has the same question for blocked requests). Its letters count as not told, unless another client
-//! was told them.
+//! A client that the server is about to close is replied to like any other, and the reply is thrown
+//! away (see `undelivered`, which has the same question for blocked requests). Its letters count as
+//! undelivered, unless another client got them.
 
 use mortise_core::mail::{BoxId, Delivered, Mail};
 
@@ -15,7 +15,7 @@ impl Tellings {
     }
 }
 
-/// `client` was told letters of the box, of which `before` had been told.
+/// `client` got letters of the box, of which those up to `before` had been delivered.
 pub(super) fn add(waiting: &Waiting, mail: &Mail, client: u64, id: BoxId, before: Delivered) {
     let mut tellings = waiting.tellings.borrow_mut();
     let telling = tellings.by_box.entry(id).or_insert(Telling {
@@ -27,7 +27,7 @@ pub(super) fn add(waiting: &Waiting, mail: &Mail, client: u64, id: BoxId, before
     tellings.by_client.insert((client, id));
 }
 
-/// `client` was told letters since the event loop slept.
+/// Whether `client` got letters since the event loop slept.
 pub(super) fn knows(waiting: &Waiting, client: u64) -> bool {
     let tellings = waiting.tellings.borrow();
     tellings.boxes_of(client).next().is_some()
@@ -43,7 +43,7 @@ pub(super) fn on_slept(waiting: &Waiting) {
     tellings.by_client.clear();
 }
 
-/// `client` is being closed, and has not read what it was told since the event loop slept.
+/// `client` is being closed, and has not read the letters that it got since the event loop slept.
 pub(super) fn on_closed(waiting: &Waiting, client: u64) {
     let mut tellings = waiting.tellings.borrow_mut();
     let boxes: Vec<BoxId> = tellings.boxes_of(client).collect();

@@ -1,4 +1,4 @@
-//! Grants to waiters whose client has not heard of them yet, and how they are undone.
+//! Grants to waiters whose client has not got the reply yet, and how they are undone.
 //!
 //! ```text
 //!  granted ──► in flight ──┬─ reply written ──► told ──┬─ the event loop sleeps ────► forgotten
@@ -44,8 +44,8 @@ pub(crate) fn granted(waiting: &Waiting, id: WaiterId, grant: UndeliveredGrant) 
     undelivered.in_flight.insert(id, grant);
 }
 
-/// `client` is told of the grant of `id` now; false if that was withdrawn. The server has to tell of clients that close,
-/// and of the event loop, from now on.
+/// `client` gets the reply of the grant of `id` now; false if that was withdrawn. From now on the
+/// module needs events of closing clients and of the event loop.
 pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
     let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if !undelivered.in_flight.contains_key(&id) {
@@ -63,8 +63,8 @@ pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
     true
 }
 
-/// The owner has left the key: grants of which its clients were not told yet are none. A grant of several keys is given back at
-/// the others. True if there was one.
+/// The owner has left the key: its undelivered grants are void. A grant of several keys is given
+/// back at the others. True if there was one.
 pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
     let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if undelivered.in_flight.is_empty() {
@@ -122,7 +122,7 @@ impl UndeliveredGrant {
     }
 }
 
-/// The event loop slept: what clients were told has been written.
+/// The event loop slept: the replies have been written.
 pub(crate) fn on_slept(waiting: &Waiting) {
     tellings::on_slept(waiting);
     let mut undelivered = waiting.undelivered.borrow_mut();
@@ -157,7 +157,7 @@ pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
     }
 }
 
-/// The server has done with the client of `id`, who was not told.
+/// The server has dropped the client of `id`, which got no reply.
 pub(crate) fn untold(ctx: &Context<'_>, id: WaiterId) {
     lost(ctx, id);
 }
@@ -169,7 +169,7 @@ fn lost(ctx: &Context<'_>, id: WaiterId) {
     }
 }
 
-/// Undoes a grant that nobody was told of.
+/// Undoes an undelivered grant.
 pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
     if !role::is_primary(time::state(ctx)) {
         return;
@@ -198,8 +198,8 @@ pub(crate) fn any_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
             .contains_key(&undelivered.homes.home_key(key))
 }
 
-/// Up to `most` of the grants at the key that have to be undone, the last one first. The key is looked at again for the
-/// others.
+/// Up to `most` of the grants at the key that have to be undone, the last one first. The key is
+/// settled again for the others.
 pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<UndeliveredGrant> {
     let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if undelivered.to_undo.is_empty() {
@@ -250,7 +250,7 @@ pub(crate) fn forget_all(waiting: &Waiting) {
     undelivered.forgotten.push(forgotten.into_iter());
 }
 
-/// Drops what is to be undone at one key no more. False if there is none.
+/// Drops the grants of one key that need no longer be undone. False if there are none.
 pub(super) fn drop_one_forgotten(waiting: &Waiting) -> bool {
     let mut undelivered = waiting.undelivered.borrow_mut();
     let Some(forgotten) = undelivered.forgotten.last_mut() else {
@@ -262,7 +262,7 @@ pub(super) fn drop_one_forgotten(waiting: &Waiting) -> bool {
     true
 }
 
-/// The grant stands because its hold has been touched since. If that was another grant of which nobody has heard yet,
+/// The grant stands because its hold has been touched since. If that was another undelivered grant,
 /// undoing that one undoes both.
 pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
     let mut undelivered = waiting.undelivered.borrow_mut();

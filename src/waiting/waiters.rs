@@ -63,7 +63,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
     answer_waiter(ctx, waiter.id, answer);
 }
 
-/// The ACL user who is to hear the answer of a waiter.
+/// The ACL user that gets the reply of a waiter.
 pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
     let mail = state::get(ctx).post.mail.borrow();
     if let Some(user) = mail.user_of(id) {
@@ -76,7 +76,7 @@ pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
     Viewer::named(&ctx.user_of_client(client))
 }
 
-/// The waiter can never be let in.
+/// The waiter can never be granted.
 pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: Error) {
     end(ctx, id, Answer::Error(error));
 }
@@ -120,7 +120,7 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
     true
 }
 
-/// CLIENT UNBLOCK, or the client is gone: one that has not been answered yet waits no more.
+/// CLIENT UNBLOCK, or the client is gone: one that has not been answered yet stops waiting.
 pub(super) fn leave(ctx: &Context<'_>, wanted: &WantedLock) {
     if wanted.answer.is_none()
         && let Some(key) = end(ctx, wanted.waiter, Answer::Null)

@@ -23,7 +23,7 @@ pub(crate) fn wake_next(ctx: &Context<'_>) -> bool {
     true
 }
 
-/// A client is still to be let go.
+/// A client has yet to be unblocked.
 pub(crate) fn some_to_wake(waiting: &Waiting) -> bool {
     !waiting.wake_list.borrow().is_empty()
 }

@@ -1,10 +1,10 @@
-//! Clients are watched while any is told something that it may never read: the server tells when one is closed, and when
-//! the event loop has slept.
+//! Clients are watched while any gets a reply that it may never read: by the server's events of
+//! closing clients, and of the event loop's sleep.
 
 use crate::ffi::Context;
 use crate::waiting::state;
 
-/// The server tells of clients that close, and of the event loop, from now on. False if it cannot.
+/// Subscribes to events of closing clients and of the event loop. False if the server cannot.
 pub(super) fn watch(ctx: &Context<'_>) -> bool {
     let watches = &state::get(ctx).watches_clients;
     if !watches.get() {
@@ -14,7 +14,7 @@ pub(super) fn watch(ctx: &Context<'_>) -> bool {
     watches.get()
 }
 
-/// From the sweep, every minute or so: stops watching where no client was told anything.
+/// From the sweep, every minute or so: stops watching if no client got such a reply.
 pub(crate) fn stop_watching(ctx: &Context<'_>) {
     if state::get(ctx).watches_clients.get() && !state::get(ctx).watching_was_of_use.replace(false)
     {

@@ -1,4 +1,4 @@
-//! The documentation is true, and the script that looks for circles of files finds them.
+//! The documentation is true, and the script that searches for circles of files finds them.
 
 mod blocks;
 mod circles;

@@ -1,5 +1,6 @@
-//! How the module comes to a server and goes again: `make install`, the configuration, the data, Kubernetes, an upgrade, and that
-//! docs/install.md says all of it rightly. The package and the image have a Debian of their own: `make deb-test`.
+//! Installing and uninstalling the module: `make install`, the configuration, the data, Kubernetes,
+//! an upgrade, and that docs/install.md says all of it rightly. The package and the image have a
+//! Debian of their own: `make deb-test`.
 
 mod configuration;
 mod data;

@@ -1,4 +1,4 @@
-//! What `mortise-top` is made of: a live view of the locks of Redis and Valkey servers.
+//! The parts of `mortise-top`: a live view of the locks of Redis and Valkey servers.
 //!
 //! | part | what it is |
 //! | --- | --- |

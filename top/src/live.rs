@@ -60,7 +60,8 @@ pub fn run(options: Options) -> io::Result<()> {
     })
 }
 
-/// A terminal that has gone keeps whoever waits for its keys busy for ever: that, or a signal, ends the program from here.
+/// Waiting for the keys of a terminal that is gone would spin for ever: that, or a signal, ends the
+/// program from here.
 fn end_for_certain(ended: Arc<AtomicBool>) {
     thread::spawn(move || {
         while !ended.load(Ordering::Relaxed) && !has_gone() {
@@ -82,7 +83,7 @@ fn has_gone() -> bool {
     poll(&mut terminal, Some(&now)).is_ok() && terminal[0].revents().contains(PollFlags::HUP)
 }
 
-/// One look, as text, and whether all servers have answered.
+/// The state once, as text, and whether all servers have answered.
 pub fn once(options: &Options) -> (String, bool) {
     let began = Instant::now();
     let source = Source::start(&options.target, options.asking, &options.filter, began);

@@ -9,10 +9,10 @@ use std::time::Duration;
 use lexopt::{Arg, Parser, ValueExt};
 use redis::{ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
-/// What is asked where nothing is named.
+/// The URL to use if none is given.
 const HERE: &str = "redis://127.0.0.1:6379/";
 
-/// What `--help` says.
+/// The text of `--help`.
 pub const USAGE: &str = "\
 mortise-top: a live view of the locks of Redis and Valkey servers with Mortise
 
@@ -36,7 +36,7 @@ several with spaces between them, else redis://127.0.0.1:6379/. Without a passwo
   --help, --version
 ";
 
-/// What has been asked for.
+/// The chosen options.
 #[derive(Debug)]
 pub struct Options {
     /// Which servers.
@@ -63,7 +63,7 @@ pub struct Target {
 /// How to ask servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking {
-    /// How many locks are asked for.
+    /// How many locks to ask for.
     pub count: u32,
     /// How often.
     pub interval: Duration,
@@ -155,7 +155,7 @@ impl Raw {
                 Arg::Long("interval") => self.interval = Some(parser.value()?.parse()?),
                 Arg::Long("timeout") => self.timeout = Some(parser.value()?.parse()?),
                 Arg::Long("filter") => self.filter = parser.value()?.string()?,
-                // What names a format prevails over what only says how often.
+                // An option that names a format wins over one that only says how often.
                 Arg::Long("once") => self.output = self.output.or(Some(Output::Plain)),
                 Arg::Long("json") => self.output = Some(Output::Json),
                 Arg::Long("help") | Arg::Short('h') => self.output = Some(Output::Text(USAGE)),

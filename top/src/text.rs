@@ -96,7 +96,7 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The text in at most `columns`, its middle left out where it is too long: both ends of a name tell it from others.
+/// The text in at most `columns`, its middle left out if it is too long: names differ at both ends.
 pub fn shortened(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();

@@ -15,7 +15,7 @@ use crate::samples::Samples;
 /// A lease that nobody lets run out.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// What is asked of every rival alike.
+/// The load, the same for every rival.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) clients: usize,
@@ -40,7 +40,8 @@ pub(crate) struct Outcome {
     pub(crate) least: f64,
     pub(crate) most: f64,
     pub(crate) commands: f64,
-    /// How often a crate said that it could not have the lock, and how often it did not answer at all.
+    /// How often a crate reported that it did not get the lock, and how often it did not answer at
+    /// all.
     pub(crate) gave_up: f64,
     pub(crate) stuck: f64,
     /// How often two were inside at once.
@@ -122,7 +123,7 @@ impl Load {
             let before = wanted.elapsed();
             match within(self.patience, visitor.visit(room)).await {
                 Some(Ok(visit)) => {
-                    // Who gets in after the end has waited all the same.
+                    // A client that is granted after the end has waited, too.
                     log.had += usize::from(!over.load(Ordering::Relaxed));
                     log.waits.push((before + visit.wait).as_secs_f64() * 1e3);
                     log.pairs.push((before + visit.whole).as_secs_f64() * 1e3);

@@ -135,7 +135,7 @@ fn tell(report: &mut Report, what: &str, all: &[(Rival, Rounds)], latency: Laten
     }
 }
 
-/// Which latency of a comparison is told.
+/// Which latency of a comparison to report.
 #[derive(Debug, Clone, Copy)]
 enum Latency {
     /// Acquire and release: what an uncontended lock costs.
@@ -144,7 +144,7 @@ enum Latency {
     Wait,
 }
 
-/// Milliseconds as they are told.
+/// Milliseconds as text.
 fn millis(duration: std::time::Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

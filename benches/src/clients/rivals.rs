@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::clients::room::Room;
 
-/// What goes wrong, in the words of whoever it happened to.
+/// Errors, in the words of each crate.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

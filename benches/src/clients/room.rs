@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Looks at the servers in the moment in which a lock has been handed out.
+/// Checks the servers at the moment of a grant.
 type Probe = Box<dyn Fn() + Send + Sync>;
 
 /// Entered under the lock.
@@ -25,7 +25,7 @@ impl Room {
         }
     }
 
-    /// A room where somebody looks whenever it is entered.
+    /// A room that is checked whenever somebody enters.
     pub(crate) fn watched(probe: Probe) -> Room {
         Room {
             probe: Some(probe),
@@ -38,7 +38,7 @@ impl Room {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// Comes, stays and goes; tells when it came.
+    /// Enters, stays and leaves; returns when it entered.
     pub(crate) async fn stay(&self) -> Instant {
         let came = self.enter();
         if !self.hold.is_zero() {

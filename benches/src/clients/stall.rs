@@ -1,5 +1,6 @@
-//! A server of three stands still for longer than the lease while a lock is being taken. Whoever counts only the answers
-//! hands out a lock whose lease is over on the servers that answered first.
+//! A server of three stands still for longer than the lease while a lock is being taken. A client
+//! that counts only the answers grants a lock whose lease is over on the servers that answered
+//! first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,7 @@ const STALL: Duration = Duration::from_millis(700);
 /// Counts the servers that know of a lock, of those that run.
 struct Witness {
     conns: Vec<Mutex<Conn>>,
-    /// One that stands still cannot be asked, and can have granted nothing since.
+    /// A server that stands still cannot be asked, and has granted nothing since.
     still: AtomicBool,
     stopped: usize,
     seen: AtomicUsize,

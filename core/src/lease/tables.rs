@@ -11,8 +11,8 @@ use crate::short::ShortBytes;
 use crate::slab::Slab;
 use crate::types::Instant;
 
-/// So many tables are kept though they are empty, and are made for many locks from the start: locks
-/// come and go, and most servers use no more databases.
+/// So many tables are kept even if they are empty, and are built for many locks from the start:
+/// locks come and go, and most servers use no more databases.
 const KEPT: usize = 16;
 
 /// The locks of all databases.

@@ -1,4 +1,4 @@
-//! Closes mailboxes: at once for whoever asks, and then a slice of their requests and letters at a time.
+//! Closes mailboxes: at once for callers, and then a slice of their requests and letters at a time.
 
 use super::Mail;
 use super::letter::{BoxId, Leaving, undelivered};
@@ -84,7 +84,7 @@ impl Mail {
     }
 
     fn request_leaves(&mut self, id: BoxId, waiter: WaiterId) -> Leaving {
-        // It may have been decided meanwhile, or asked again with another box.
+        // It may have been decided meanwhile, or sent again with another box.
         if self.requests.get(&waiter) != Some(&id) {
             return Leaving::Letter;
         }

@@ -87,11 +87,11 @@ pub struct UndeliveredLetter {
 /// An answer that is delivered again until it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// The key that was asked for, in the database where it was then; the first key, if they are several.
+    /// The requested key, in the database where it was then; the first key, if there are several.
     pub key: KeyId,
-    /// All keys that were asked for, if they are several.
+    /// All requested keys, if there are several.
     pub keys: Option<KeyList>,
-    /// Who asked.
+    /// The owner that asked.
     pub owner: Owner,
     /// For what.
     pub mode: Mode,
@@ -119,7 +119,7 @@ pub struct Numbered<'a> {
     pub number: u64,
     /// The database of its key: of a grant the one where SWAPDB has put the lock since.
     pub db: Db,
-    /// What it says.
+    /// The result.
     pub letter: &'a Letter,
 }
 
@@ -134,7 +134,7 @@ pub fn age(at: Instant, now: u64) -> u64 {
 pub enum Posted {
     /// It is a letter in this box.
     In(BoxId),
-    /// The box is closed: a grant is to be given back.
+    /// The box is closed: take a grant back.
     Returned(Option<UndeliveredLetter>),
     /// The request did not wait by mail.
     NotByMail(Letter),

@@ -61,7 +61,7 @@ impl Bundles {
         Some(bundle)
     }
 
-    /// The last member of the bundle is one no more. A bundle without members is none.
+    /// The last member has left the bundle, which ends with it.
     pub(super) fn pop_member(&mut self, id: WaiterId) {
         let Some(bundle) = self.by_id.get_mut(&id) else {
             return;

@@ -13,9 +13,9 @@ use crate::owner::OwnerRef;
 
 /// A crowd begins with so many readers, a power of two.
 const CROWD: usize = 128;
-/// No more crowds are known. (Each of them costs whoever begins to wait a look.)
+/// No more crowds are kept. (Each costs one check whenever a task begins to wait.)
 const MOST_CROWDS: usize = 128;
-/// So many looks are made at most for a crowd that is found later than with its last reader.
+/// At most so many checks build a crowd that did not grow reader by reader.
 const MOST_LOOKS: usize = 1_024;
 
 /// The crowds that are known.
@@ -32,7 +32,7 @@ impl Crowds {
         self.retain(|crowd| crowd.with(|readers| readers.note_waiting(owner)).is_some());
     }
 
-    /// The task of `owner` waits no more.
+    /// The task of `owner` no longer waits.
     pub(super) fn end_wait(&mut self, owner: OwnerRef<'_>) {
         self.retain(|crowd| {
             crowd

@@ -1,4 +1,4 @@
-//! Whether one more wait would close a cycle of those who wait for each other.
+//! Whether one more wait would close a cycle of waits.
 //!
 //! A request waits for every other owner that holds incompatibly, and for every other owner that
 //! stands ahead of it with an incompatible request. The owners of one task count as one: what one
@@ -60,7 +60,7 @@ impl Queues {
         self.look_for_cycle(wait, held, now).0
     }
 
-    /// Whether somebody who waits may wait for the task of `wait`. If not, it closes no cycle.
+    /// Whether any waiter may wait for the task of `wait`. If not, the wait closes no cycle.
     pub fn may_close_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> bool {
         Asking::new(self, wait, held, now).is_waited_for()
     }

@@ -1,4 +1,4 @@
-//! The keys with waiters: the roots of their lines, and who holds their locks. No rules here.
+//! The keys with waiters: the roots of their queues, and the holders of their locks. No rules here.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -38,7 +38,7 @@ use crate::owner::OwnerRef;
 use crate::request::Terms;
 use crate::types::{Instant, Lease};
 
-/// How many waiters that were moved to the head are asked since when they wait.
+/// How many waiters that were moved to the head are checked for how long they have waited.
 const MOVED: usize = 64;
 
 /// Every queue of a server.
@@ -282,7 +282,8 @@ impl Queues {
         self.crowds.has_holder(lock, owner, &self.waiters);
     }
 
-    /// `lock` has come with all its holders, from a file or another key. Looks at each of them, or at each waiter.
+    /// `lock` has come with all its holders, from a file or another key. Checks each of them, or
+    /// each waiter.
     pub fn has_holders(&mut self, lock: &Lock) {
         self.crowds.has_holders(lock, &self.waiters);
     }

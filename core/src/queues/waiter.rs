@@ -80,7 +80,7 @@ impl Removed {
 pub enum Verdict {
     /// It holds.
     Granted {
-        /// What it was granted.
+        /// Its grant.
         grant: Grant,
         /// The owner's stake after the grant.
         stake: Stake,

@@ -116,7 +116,7 @@ impl Waiters {
         !node.is_member() || self.find(node.waiter.id) == Some(slot)
     }
 
-    /// The waiter in `slot` waits no more in the line of `root`.
+    /// The waiter in `slot` leaves the queue of `root`.
     pub(crate) fn remove(&mut self, root: &mut u32, slot: u32) -> Option<Waiter> {
         self.leave_task(slot);
         tree::remove::<Line>(&mut self.nodes, root, slot);

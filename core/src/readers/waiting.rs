@@ -40,14 +40,14 @@ impl Waiting {
         }
     }
 
-    /// Forgets one of them: for holds that count no more.
+    /// Removes one of them: for holds that no longer count.
     pub(super) fn pop(&mut self) {
         if let Some(tasks) = &mut self.0 {
             tasks.pop_last();
         }
     }
 
-    /// The task of `owner` reads or waits no more.
+    /// The task of `owner` no longer reads or waits.
     pub(crate) fn remove(&mut self, owner: OwnerRef<'_>) {
         if let Some(tasks) = &mut self.0 {
             tasks.remove(&owner.task_owner());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Numbers in the order of their sizes; each tells whether an even one is among those below it.
+/// Numbers in order; each records whether an even one is among those below it.
 #[derive(Default)]
 struct Numbers {
     numbers: Vec<(u64, Links, bool)>,

@@ -110,7 +110,7 @@ proptest! {
 struct World {
     order: LeaseOrder<u64>,
     now: u64,
-    /// By key, which tells entries apart.
+    /// By key, which distinguishes entries.
     entries: BTreeMap<u64, Entry>,
     /// By the moment from which on an entry is due: a deadline in the past counts from when it
     /// was set.

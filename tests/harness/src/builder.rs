@@ -15,7 +15,7 @@ use crate::work_dir::WorkDir;
 /// How often another port is tried before a start fails.
 const PORT_ATTEMPTS: u32 = 20;
 
-/// Options of a server that is to be started; from [`Server::builder`].
+/// Options of a server to start; from [`Server::builder`].
 #[derive(Debug)]
 pub struct Builder {
     setup: Setup,
@@ -118,7 +118,8 @@ impl Builder {
             .config("cluster-announce-bus-port", &bus.to_string())
     }
 
-    /// Starts a Sentinel instead of a server that holds data; [`Builder::watching`] says of what.
+    /// Starts a Sentinel instead of a server that holds data; [`Builder::watching`] says what it
+    /// watches.
     pub fn sentinel(mut self) -> Self {
         self.setup.sentinel = true;
         self.without_module()

@@ -1,7 +1,7 @@
 //! A wall clock of the server's own that a test can step, and a boot-time clock, by a library loaded into the server.
 //!
 //! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks, and those of the test, go on
-//! as they are. The same library can let the server believe that it is on another machine.
+//! as they are. The same library can make the server believe that it is on another machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};

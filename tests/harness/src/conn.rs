@@ -156,7 +156,7 @@ impl Conn {
         }
     }
 
-    /// The connection's `CLIENT ID`, asked for once, when it was opened.
+    /// The connection's `CLIENT ID`, read once, when it was opened.
     ///
     /// # Panics
     /// If the user was not allowed to ask.
@@ -216,7 +216,7 @@ impl Conn {
         commands.iter().map(|_| self.try_recv()).collect()
     }
 
-    /// Sends a command; a connection that is closed tells so when the reply is received.
+    /// Sends a command; a closed connection fails when the reply is received.
     pub(crate) fn submit_or_lose(&mut self, command: &Cmd) {
         self.last = command_line(command);
         let _ = self.stream.write_all(&command.get_packed_command());

@@ -1,4 +1,5 @@
-//! Clients that contend for one lock over a failover, and write down when each believed to be inside.
+//! Clients that contend for one lock over a failover, and record when each believed that it was
+//! inside.
 //!
 //! A client believes by its own clock, from the moment it *sent* the request, and is inside for as long as it believes:
 //! what a careful client does. Two that are inside at one time are what a lock must never allow.

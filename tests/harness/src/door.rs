@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a connection that is held up looks whether it may go on.
+/// How often a held connection checks whether it may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Carries connections to a server; gone, with all of them, when dropped.
 ///
-/// What is not let through is in a black hole: connections stay open, nothing arrives, in neither direction, and nobody
-/// hears of the other's end. What was under way arrives later, as TCP would send it again.
+/// A closed door is a black hole: connections stay open, nothing arrives, in neither direction, and
+/// neither side notices the end of the other. Data in flight arrives later, as TCP would send it
+/// again.
 #[derive(Debug)]
 pub(crate) struct Door {
     port: u16,
@@ -113,7 +114,7 @@ impl Drop for Door {
         for stream in self.state.streams().iter() {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        // Lets the thread that accepts look at `closed`.
+        // Wakes the accepting thread to check `closed`.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -196,7 +197,8 @@ impl State {
             if !self.await_passage(from) || bytes.is_empty() {
                 break;
             }
-            // Whoever no longer listens does not end what he has said before, which may still be under way.
+            // A peer that no longer reads does not cut off what it has sent before, which may still
+            // be in flight.
             listens = listens && sink.write_all(&bytes).is_ok();
         }
         let _ = source.shutdown(Shutdown::Both);
@@ -225,7 +227,7 @@ impl State {
         Duration::from_millis(delay.load(Ordering::SeqCst))
     }
 
-    /// Waits until what comes from there is let through. False if the door is no more.
+    /// Waits until data from that side may pass. False if the door is gone.
     fn await_passage(&self, from: IpAddr) -> bool {
         while !(self.lets_through)(from) && !self.closed.load(Ordering::SeqCst) {
             thread::sleep(LOOK_EVERY);

@@ -1,4 +1,4 @@
-//! Waiting for what cannot be awaited: a condition is asked again and again.
+//! Waiting for what cannot be awaited: checks a condition again and again.
 
 use std::fmt::Debug;
 use std::thread;
@@ -10,11 +10,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// What one look at a condition came to.
+/// The result of one check of a condition.
 ///
 /// `Option` says only whether; `Result` also says, in its error, what was seen instead; `bool` yields `()`.
 pub trait Attempt {
-    /// What a look that succeeded brings back.
+    /// The value of a check that succeeded.
     type Value;
 
     /// The value, or what was seen instead.
@@ -49,7 +49,7 @@ impl Attempt for bool {
     }
 }
 
-/// Looks at a condition until it holds, for up to 30 seconds.
+/// Checks a condition until it is true, for up to 30 seconds.
 ///
 /// Only for events that nothing announces; a blocked command's reply is awaited with [`Conn::recv`](crate::Conn::recv).
 ///
@@ -76,7 +76,7 @@ pub fn eventually_within<A: Attempt>(
     }
 }
 
-/// Looks at a condition until it holds or `patience` is over; the error is the last look.
+/// Checks a condition until it is true or `patience` is over; the error is the last check's.
 pub(crate) fn within<A: Attempt>(
     patience: Duration,
     mut look: impl FnMut() -> A,

@@ -1,4 +1,4 @@
-//! A network between two servers that can fail without either of them being told.
+//! A network between two servers that can fail without either of them noticing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,10 @@ use crate::server::Server;
 
 /// A port that leads to a server, until it is cut.
 ///
-/// A cut link is a black hole: connections stay open, nothing arrives, in neither direction, and nobody hears of the
-/// other's end. What was under way arrives when it is mended, as TCP would send it again. A link can also be slow, each
-/// way by itself: what is sent arrives later, in the order in which it was sent.
+/// A cut link is a black hole: connections stay open, nothing arrives, in neither direction, and
+/// neither side notices the end of the other. Data in flight arrives when the link is repaired, as
+/// TCP would send it again. A link can also be slow, each way by itself: what is sent arrives
+/// later, in the order in which it was sent.
 #[derive(Debug)]
 pub struct Link {
     door: Door,

@@ -1,4 +1,4 @@
-//! What `LOCK.INFO` tells of a lock, as plain data.
+//! The reply of `LOCK.INFO` as plain data.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a server wrote, and whether it tells of a crash.
+//! A server's log, and whether it shows a crash.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -70,7 +70,7 @@ pub(crate) fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
-/// The first line that tells of a crash.
+/// The first line that shows a crash.
 pub(crate) fn crash_line(log: &str) -> Option<&str> {
     log.lines()
         .find(|line| CRASH_MARKS.iter().any(|mark| line.contains(mark)))

@@ -21,11 +21,11 @@ pub struct Mail {
 pub struct Letter {
     /// Grows from letter to letter.
     pub number: i64,
-    /// The key that was asked for.
+    /// The requested key.
     pub key: String,
     /// Its database.
     pub db: i64,
-    /// Who asked.
+    /// The owner that asked.
     pub owner: String,
     /// `read` or `write`.
     pub mode: String,

@@ -92,7 +92,7 @@ impl Network {
         self.with(server, |member| member.bus.port())
     }
 
-    /// Cuts the network in two: `servers`, who still hear each other, and the rest.
+    /// Cuts the network in two: `servers`, which still reach each other, and the rest.
     ///
     /// # Panics
     /// If one of them was not started by this network.
@@ -137,7 +137,7 @@ impl Network {
         self.with(server, |member| member.door.delay_in(by));
     }
 
-    /// Everybody hears everybody again, and what was held up arrives.
+    /// All servers reach each other again, and held data arrives.
     pub fn mend(&self) {
         self.cut_off(&[]);
     }

@@ -23,7 +23,7 @@ impl Server {
         conn
     }
 
-    /// Puts many requests into queues: one connection each, in this order, without a look at each of them.
+    /// Puts many requests into queues: one connection each, in this order, without a check of each.
     ///
     /// # Panics
     /// If any of them is answered instead.

@@ -1,4 +1,4 @@
-//! A server's life: started, restarted, killed, and looked at once more when the test is over.
+//! A server's life: started, restarted, killed, and checked once more when the test is over.
 
 mod startup;
 

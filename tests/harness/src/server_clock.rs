@@ -19,8 +19,8 @@ impl Server {
         write(&file, 0, read(&file, 0) + step.micros());
     }
 
-    /// The same, but in the middle of what the module does by itself next, and waits for that. Nothing may be asked of the
-    /// server meanwhile.
+    /// The same, but in the middle of the module's next work of its own, and waits for that. Send
+    /// the server nothing meanwhile.
     ///
     /// # Panics
     /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim), or its module does nothing.

@@ -1,4 +1,4 @@
-//! What a server is started with, and the `redis.conf` that says so.
+//! The settings that a server is started with, and its `redis.conf`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ impl Setup {
         Some(line.1.trim_matches('"'))
     }
 
-    /// It is to be a cluster of one node: the tests are run on such, and it is no special server.
+    /// It becomes a cluster of one node: the tests run on such, and it is no special server.
     pub(crate) fn owns_all_slots(&self) -> bool {
         let special = ["cluster-enabled", "replicaof"];
         let is_special = self

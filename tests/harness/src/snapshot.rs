@@ -11,7 +11,7 @@ use crate::value::{array, bytes, text};
 /// A lock's database and key.
 type Name = (usize, Vec<u8>);
 
-/// The locks of all databases, and when they were looked at.
+/// The locks of all databases, and when they were read.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     locks: BTreeMap<Name, LockInfo>,
@@ -27,7 +27,7 @@ struct Passed {
 }
 
 impl Snapshot {
-    /// Looks at every lock of `server`.
+    /// Reads every lock of `server`.
     ///
     /// # Panics
     /// If the server cannot be asked.
@@ -39,7 +39,7 @@ impl Snapshot {
         for db in databases(server) {
             conn.run(&crate::command!("SELECT", db));
             for key in lock_keys(&mut conn) {
-                // A lease may end between the two looks.
+                // A lease may end between the two reads.
                 if let Some(info) = lock_info(&mut conn, &key) {
                     locks.insert((db, key), info);
                 }
@@ -97,7 +97,7 @@ impl Snapshot {
     }
 
     /// Fails unless every hold of `earlier` that cannot have ended meanwhile is here, the same, and ends no earlier than
-    /// it did there. For locks whose leases end while they are being looked at.
+    /// it did there. For locks whose leases end while they are being read.
     ///
     /// # Panics
     /// If one is not.

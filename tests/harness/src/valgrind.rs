@@ -14,7 +14,8 @@ pub fn valgrind_can_watch() -> bool {
     !program.is_ok_and(|program| program.contains("target/servers"))
 }
 
-/// The command that runs `program` so. Its allocator is a library of its own, which valgrind has to be told of.
+/// The command that runs `program` so. Its allocator is a library of its own, which valgrind has to
+/// know.
 pub(crate) fn command(dir: &Path, program: &str) -> Vec<String> {
     let log = dir.join(format!("{LOG}%p"));
     [

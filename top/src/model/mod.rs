@@ -1,4 +1,5 @@
-//! What the servers told, and what follows from it. Nothing here asks, waits or draws; time comes in as a number.
+//! The servers' answers, and what follows from them. Nothing here asks, waits or draws; time comes
+//! in as a number.
 
 mod keys;
 mod node;

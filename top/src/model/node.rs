@@ -7,13 +7,13 @@ use super::sample::{Sample, Totals};
 /// What is known of a server.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
-    /// What it said last, if it ever did.
+    /// Its last answer, if there was one.
     pub sample: Option<Sample>,
     /// Per second, between its last two answers.
     pub rates: Option<Rates>,
     /// Since when it has not answered, and why.
     pub silent: Option<(Duration, String)>,
-    /// When it said that.
+    /// When that answer came.
     answered: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Node {
             && self.silent.is_none()
         {
             let seconds = at.saturating_sub(self.answered).as_secs_f64();
-            // What was told at once again is told of no time.
+            // Two answers at the same moment show no rate.
             if seconds > 0.05 {
                 self.rates = Rates::between(&before.facts.totals, &sample.facts.totals, seconds);
             }
@@ -64,12 +64,12 @@ impl Node {
         self.silent = Some((since, why));
     }
 
-    /// What it says now: nothing while it is silent.
+    /// Its current answer: none while it is silent.
     pub fn current(&self) -> Option<&Sample> {
         self.sample.as_ref().filter(|_| self.silent.is_none())
     }
 
-    /// It has been heard of, well or ill.
+    /// It has answered or failed.
     pub fn is_known(&self) -> bool {
         self.sample.is_some() || self.silent.is_some()
     }

@@ -1,10 +1,10 @@
-//! What one server tells at one moment.
+//! One server's answer at one moment.
 
 use std::time::Duration;
 
 use crate::text;
 
-/// What the source tells the model.
+/// Events from the source to the model.
 #[derive(Debug, Clone)]
 pub enum Report {
     /// These are the servers now.
@@ -50,7 +50,7 @@ pub enum Report {
 /// What came of breaking a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {
-    /// It is no more.
+    /// It is gone.
     Ended,
     /// It ends in so many milliseconds at the latest.
     Revoked(u64),
@@ -73,23 +73,23 @@ pub struct LockId {
     pub key: Vec<u8>,
 }
 
-/// What a server said.
+/// A server's answer.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
-    /// `INFO lock` and what else it says of itself.
+    /// `INFO lock`, and other facts of the server.
     pub facts: Facts,
     /// The locks with the most waiters, most first.
     pub wanted: Vec<Wanted>,
     /// Why there are none, where they were refused.
     pub refused: Option<String>,
-    /// The lock that is looked at, if it is on this server.
+    /// The open lock, if it is on this server.
     pub opened: Option<Opened>,
 }
 
 /// Who holds and waits: None where nobody does, or why the server does not say.
 pub type Look = Result<Option<Detail>, String>;
 
-/// A look at one lock.
+/// The answer about one lock.
 pub type Opened = (LockId, Look);
 
 /// What part the server plays.
@@ -203,7 +203,7 @@ pub struct Limits {
     pub queued: Option<u64>,
 }
 
-/// How a lock is held, or asked for.
+/// How a lock is held, or requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// By one.
@@ -241,7 +241,7 @@ pub struct Wanted {
     pub waiters: u64,
     /// For how long the first has waited, in milliseconds.
     pub oldest_ms: u64,
-    /// The first few of its holders and waiters, where they could be asked for.
+    /// The first few of its holders and waiters, if they could be read.
     pub detail: Option<Detail>,
 }
 

@@ -1,4 +1,4 @@
-//! All that the screens show: the servers, what is looked at, what is being asked.
+//! All that the screens show: the servers, the open lock, the open question.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct State {
     pub help: bool,
     /// The longest wait comes first, not the longest queue.
     pub by_age: bool,
-    /// What is asked before it is done.
+    /// A question before an action.
     pub question: Option<Question>,
     /// What came of it.
     pub notice: Option<Notice>,
@@ -39,7 +39,7 @@ pub struct State {
     pub(super) chosen: (Option<LockId>, usize),
     /// The line that is chosen on the screen of one lock.
     pub(super) line: usize,
-    /// Somebody has said that the servers are watched by Sentinels.
+    /// An option says that Sentinels watch the servers.
     sentinels: bool,
 }
 
@@ -69,20 +69,20 @@ pub enum Typing {
 pub struct OpenLock<'a> {
     /// Its key.
     pub key: &'a [u8],
-    /// Where it is: None before that has been told.
+    /// Where it is: None before that is known.
     pub id: Option<&'a LockId>,
-    /// What is known of it: None before it has been told.
+    /// What is known of it: None before the first answer.
     pub told: Option<&'a Look>,
 }
 
 /// What the source is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// Look at this lock, or at none.
+    /// Ask for this lock, or for none.
     Watch(Option<LockId>),
-    /// Look for the lock of this name on every server.
+    /// Search for the lock of this name on every server.
     Seek(Vec<u8>),
-    /// Tell of locks that have this text in their names or their holders'.
+    /// Ask for locks that have this text in their names or their holders'.
     Filter(String),
     /// End a hold.
     Break {
@@ -108,7 +108,7 @@ pub enum When {
     WithItsLease,
 }
 
-/// Whether a hold is to be broken.
+/// Whether to break a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// Of which lock.
@@ -135,7 +135,7 @@ pub struct Row<'a> {
     pub node: &'a str,
     /// What is known of it.
     pub wanted: &'a Wanted,
-    /// The server has fallen silent: this is what it said last.
+    /// The server has fallen silent: this is its last answer.
     pub stale: bool,
 }
 
@@ -201,7 +201,7 @@ impl State {
         }
     }
 
-    /// Something has been told.
+    /// An event from the source.
     pub fn take(&mut self, report: Report) {
         match report {
             Report::Nodes(names) => {
@@ -256,7 +256,7 @@ impl State {
         self.notice = Some(Notice { text, at });
     }
 
-    /// Says something at the foot of the screen.
+    /// Shows a line at the foot of the screen.
     pub(super) fn say(&mut self, text: impl Into<String>) {
         self.notice = Some(Notice {
             text: text.into(),
@@ -277,7 +277,7 @@ impl State {
         });
         let shown = all.filter(|row| row.wanted.has(&self.filter, row.node));
         let mut rows: Vec<Row<'_>> = shown.collect();
-        // A stable sort: among equals the order is that of the servers and of what they said.
+        // A stable sort: equals stay in the order of the servers and of their answers.
         rows.sort_by_key(|row| {
             let (waiters, age) = (row.wanted.waiters, row.wanted.oldest_ms);
             std::cmp::Reverse(if self.by_age {
@@ -381,7 +381,8 @@ impl State {
     }
 }
 
-/// Of several servers the one that has a lock comes first, and one last that says it is another's.
+/// Of several servers the one that has a lock comes first, and one that calls it another's comes
+/// last.
 fn foreignness((_, look): &&Opened) -> u8 {
     match look {
         Ok(Some(_)) => 0,

@@ -1,4 +1,4 @@
-//! What somebody should look at.
+//! Warnings: what needs attention.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use super::sample::{Facts, Role};
 use super::state::State;
 use crate::text;
 
-/// From this part of a limit on it is told, in percent.
+/// From this part of a limit on there is a warning, in percent.
 const NEAR: u64 = 80;
 
-/// In words, the gravest first. What several servers say alike is said once.
+/// As text, the gravest first. A warning of several servers appears once.
 pub fn warnings(state: &State) -> Vec<String> {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, node) in &state.nodes {

@@ -1,4 +1,4 @@
-//! What one server is asked, and what it says to that.
+//! Asks one server, and reads its answers.
 
 use redis::{Cmd, Value, cmd};
 
@@ -8,22 +8,22 @@ use super::reply::{self, Info, error_text};
 use crate::model::{Broken, Detail, LockId, Opened, Sample, Wanted, When};
 use crate::options::Asking;
 
-/// How many holders and waiters of each lock in the list are asked for.
+/// How many holders and waiters of each lock in the list to ask for.
 const GLANCE: u32 = 10;
 /// The same for the lock that is open.
 const OPENED: u32 = 200;
-/// Where there is a filter, so many locks are looked through for it…
+/// With a filter, so many locks are searched for it…
 const SOUGHT: u32 = 10_000;
 /// …and of those whose own names do not have it, the holders of so many.
 const HOLDERS_SOUGHT: usize = 1_000;
 
-/// What a server said, and the cluster that it knows of, if it is of one.
+/// A server's answer, and its cluster, if it is in one.
 pub(super) struct Answer {
     pub(super) sample: Sample,
     pub(super) members: Option<Vec<Address>>,
 }
 
-/// What is shown of a server besides its numbers.
+/// What to show of a server besides its numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct View {
     /// The lock that is open.
@@ -174,7 +174,7 @@ impl Look {
     }
 }
 
-/// The numbers of LOCK.TOP are of the last command that looked at the key: these are newer.
+/// The numbers of LOCK.TOP are from the last command that read the key: these are newer.
 fn fill(wanted: &mut Wanted, detail: Detail) {
     wanted.mode = detail.mode;
     wanted.holders = detail.holders;

@@ -104,7 +104,7 @@ impl Link {
         self.db
     }
 
-    /// It has been told to take another one.
+    /// It has to use another one.
     pub(super) fn set_db(&mut self, db: u32) {
         self.db = Some(i64::from(db));
     }

@@ -9,7 +9,8 @@ use super::dial::Address;
 pub(super) struct Directory {
     /// Those that were named.
     seeds: Vec<Address>,
-    /// The names of those that turned out to be nodes of a cluster: the cluster says whether they are primaries.
+    /// The names of those that are nodes of a cluster: the cluster decides whether they are
+    /// primaries.
     in_cluster: BTreeSet<String>,
     /// Which primaries each node knows of.
     known: BTreeMap<String, Vec<Address>>,
@@ -45,7 +46,7 @@ impl Directory {
         self.seeds = vec![primary];
     }
 
-    /// What a node knew that is not asked any more counts as long as nobody else knows anything.
+    /// What a node knew that is no longer asked counts while no other node answers.
     fn forget_outsiders(&mut self) {
         let names: BTreeSet<String> = self.servers().iter().map(Address::name).collect();
         let inside = self
@@ -58,7 +59,8 @@ impl Directory {
         }
     }
 
-    /// All to be asked. Where the nodes of a cluster do not agree, whoever counts as a primary to one of them.
+    /// All servers to ask. If the nodes of a cluster disagree, every node that one of them counts
+    /// as a primary.
     pub(super) fn servers(&self) -> Vec<Address> {
         let seeds = self
             .seeds

@@ -1,10 +1,10 @@
-//! Who is in a cluster, as one of its nodes says.
+//! The members of a cluster, asked from one of its nodes.
 
 use mortise_reach::Node;
 
 use super::dial::Address;
 
-/// The primaries that own slots, out of `CLUSTER NODES` as `speaker` says it.
+/// The primaries that own slots, from `CLUSTER NODES` of `speaker`.
 pub(super) fn of(nodes: &str, speaker: &Address) -> Vec<Address> {
     nodes
         .lines()

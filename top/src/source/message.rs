@@ -1,9 +1,9 @@
-//! What the threads tell the one that knows which servers there are.
+//! Messages from the threads to the one that knows which servers there are.
 
 use super::dial::Address;
 use crate::model::{Order, Report};
 
-/// Something was told.
+/// An event for the model.
 #[derive(Debug)]
 pub(super) enum Message {
     /// By the person at the terminal.

@@ -68,7 +68,7 @@ impl Source {
 
     /// Has something done; what comes of it is reported.
     pub fn order(&self, order: Order) {
-        // The thread that is told ends with this value only.
+        // The receiving thread ends only with this value.
         let _ = self.inbox.send(Message::Order(order));
     }
 }
@@ -90,7 +90,7 @@ enum Opened {
 }
 
 impl Opened {
-    /// The lock that this server is to be asked about.
+    /// The lock to ask this server about.
     fn at(&self, server: &Address) -> Option<LockId> {
         let node = server.name();
         match self {
@@ -189,7 +189,7 @@ impl Supervisor {
 
     fn tell_all(&self, what: impl Fn(&Address) -> Work) {
         for (server, poller) in self.pollers.values() {
-            // A thread that is gone has nothing to look at.
+            // A thread that is gone needs no message.
             let _ = poller.send(what(server));
         }
     }

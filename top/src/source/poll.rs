@@ -9,10 +9,10 @@ use super::message::Message;
 use crate::model::{Broken, LockId, Report, When};
 use crate::options::Asking;
 
-/// What the thread of a server is told.
+/// Messages to the thread of a server.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
-    /// Look at this lock, too.
+    /// Ask for this lock, too.
     Watch(Option<LockId>),
     /// Only locks that have this in their names.
     Filter(String),
@@ -31,7 +31,7 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Asks until nobody wants to hear of it any more: then it is None.
+    /// Asks until nobody receives the answers any more: then it is None.
     pub(super) fn run(mut self) -> Option<()> {
         let mut link = None;
         loop {
@@ -46,7 +46,7 @@ impl Poller {
         }
     }
 
-    /// Does this, and what else has been told meanwhile; None if nobody listens.
+    /// Handles this message and those that came meanwhile; None if nobody receives the answers.
     fn do_all(&mut self, work: Work, link: &mut Option<Link>) -> Option<()> {
         let mut next = Some(work);
         while let Some(work) = next {
@@ -70,7 +70,7 @@ impl Poller {
         Some(())
     }
 
-    /// Asks once, and tells; None if nobody listens.
+    /// Asks once, and sends the answer; None if nobody receives it.
     fn look(&self, link: &mut Option<Link>) -> Option<()> {
         let node = self.address.name();
         let answer = self.try_look(link);

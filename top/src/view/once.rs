@@ -1,4 +1,4 @@
-//! One look for scripts: columns that `awk` takes apart, or JSON.
+//! The state once, for scripts: columns that `awk` can split, or JSON.
 
 use std::fmt::Write;
 

@@ -75,7 +75,7 @@ fn show(title: &str, lines: Vec<Line<'_>>, theme: Theme, area: Rect, buffer: &mu
         .iter()
         .map(|line| line.width().div_ceil(usize::from(inner.max(1))).max(1))
         .sum();
-    // Where there is no room for a frame, what is asked counts more.
+    // If there is no room for a frame, the question matters more.
     let height = u16::try_from(needed + 2)
         .unwrap_or(u16::MAX)
         .min(area.height);

@@ -27,7 +27,7 @@ impl Theme {
         self.colored(Color::Cyan).add_modifier(Modifier::BOLD)
     }
 
-    /// What says what a number is.
+    /// The label of a number.
     pub(super) fn label(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
@@ -42,7 +42,7 @@ impl Theme {
         self.colored(Color::Cyan).add_modifier(Modifier::UNDERLINED)
     }
 
-    /// What somebody should look at.
+    /// A warning.
     pub(super) fn warning(self) -> Style {
         self.colored(Color::Yellow).add_modifier(Modifier::BOLD)
     }
@@ -57,7 +57,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// What a server said before it fell silent.
+    /// The last answer of a server that fell silent.
     pub(super) fn stale(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }

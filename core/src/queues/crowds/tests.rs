@@ -1,4 +1,4 @@
-//! What is known of crowds, against a look at every reader, after each step of random programs.
+//! The crowds, compared with a check of every reader, after each step of random programs.
 
 use super::super::Queues;
 use super::*;

@@ -1,4 +1,4 @@
-//! The wait that a search is about, and what is known without one.
+//! The wait that a search checks, and what is known without a search.
 
 use super::super::Queues;
 use super::super::waiters::{EXCLUSIVE, LIMITED, Position, Rank};
@@ -11,7 +11,7 @@ use crate::request::Terms;
 use crate::tree::NIL;
 use crate::types::{Instant, Mode};
 
-/// How many keys are looked at one by one where a guess will do.
+/// How many keys are checked one by one if a guess is enough.
 const SOME: usize = 16;
 
 /// A wait that is about to begin, or that has just become an upgrade.
@@ -23,7 +23,7 @@ pub struct Wait {
     pub owner: Owner,
     /// For what.
     pub terms: Terms,
-    /// Where it joins the queue; not asked where it stands there already.
+    /// Where it joins the queue; not used if it stands there already.
     pub rank: Rank,
 }
 

@@ -72,7 +72,7 @@ impl<'a> Blocked<'a> {
         }
     }
 
-    /// Finds those who wait where the task holds alone, and those who stand behind it.
+    /// Finds the waiters where the task holds alone, and those that stand behind it.
     fn find_behind(&mut self, task: u32, owner: OwnerRef<'a>) {
         let (keys, waiters) = (&self.asking.queues.keys, &self.asking.queues.waiters);
         for key in keys.held_by(waiters.nodes.hash_task(owner)) {
@@ -98,7 +98,7 @@ impl<'a> Blocked<'a> {
         self.may_read.push_back(owner);
     }
 
-    /// Finds those who wait where `owner` is one of several readers.
+    /// Finds the waiters where `owner` is one of several readers.
     fn find_behind_reader(&mut self, owner: OwnerRef<'a>) {
         for key in self.asking.queues.keys.shared() {
             if self.budget.is_spent() {

@@ -10,7 +10,7 @@ pub(super) const MOST_BLOCKED: usize = 200;
 /// How many looks are made for that, and how many for a cycle among those.
 const MOST_LOOKS_BACK: usize = 2_000;
 const MOST_LOOKS_AMONG: usize = 3_000;
-/// So many looks cost as much as to find out whether the task of an owner waits,
+/// To find out whether the task of an owner waits costs as much as so many steps,
 pub(super) const FIND_TASK: usize = 4;
 /// and whether it is among the readers of a lock.
 pub(super) const FIND_READER: usize = 8;

@@ -1,4 +1,4 @@
-//! The walk from one wait to those whom it waits for, and on.
+//! The walk from one wait to the owners that it waits for, and on.
 
 mod reach;
 
@@ -42,7 +42,7 @@ struct Reached {
     second: Option<Step>,
 }
 
-/// Which of a task's waits are still to be walked.
+/// Which of a task's waits have yet to be walked.
 #[derive(Clone, Copy)]
 pub(super) enum Exits {
     /// Those at other keys than this.
@@ -89,10 +89,10 @@ pub(super) struct Search<'a> {
     pub(super) closed: Option<Step>,
 }
 
-/// Whom of a key the search has reached already.
+/// Which owners of a key the search has reached already.
 #[derive(Clone, Copy)]
 struct Walked {
-    /// Everybody who stands ahead of this.
+    /// All that stand ahead of this.
     ahead_of: Position,
     holders: Holders,
 }
@@ -155,7 +155,7 @@ impl<'a> Search<'a> {
         self.budget.is_spent() || self.closed.is_some()
     }
 
-    /// Reaches whom these waits of `task` wait for. `from` is that task, or [`START`].
+    /// Reaches the owners that these waits of `task` wait for. `from` is that task, or [`START`].
     pub(super) fn walk_from(&mut self, from: u32, task: u32, exits: Exits) {
         let waiters = &self.asking.queues.waiters;
         if let Exits::Upgrade(slot) = exits {
@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Reaches whom the owner waits for whose first request in a line is in `slot`.
+    /// Reaches the owners that an owner waits for whose first request in a queue is in `slot`.
     fn walk_standing(&mut self, from: u32, slot: u32) {
         self.budget.look(1);
         let waiters = &self.asking.queues.waiters;
@@ -193,7 +193,7 @@ impl<'a> Search<'a> {
         self.walk(walker, node.key, mode, waiters.position(slot));
     }
 
-    /// Reaches whom `walker` waits for with a request for `mode` at `position`.
+    /// Reaches the owners that `walker` waits for with a request for `mode` at `position`.
     pub(super) fn walk(&mut self, walker: Walker<'_>, key: u32, mode: Mode, position: Position) {
         let ahead_of = self.asking.waits_up_to(key, mode, position);
         let wanted = Walked {
@@ -233,7 +233,7 @@ impl<'a> Search<'a> {
     /// A reader behind no writer waits for its limit, or behind one that does.
     fn waits_for_only_reader(&mut self, walker: Walker<'_>, key: u32, position: Position) -> bool {
         let asking = self.asking;
-        // Of one that stands in the line, the line tells.
+        // For a request in the queue, the queue knows.
         let begins = walker.task == START && !asking.stands;
         let own = begins.then_some(&asking.wait.terms);
         asking.waits_for_only_reader(key, position, own, &mut self.budget)

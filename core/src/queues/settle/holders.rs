@@ -103,7 +103,7 @@ impl Settling<'_> {
         Progress::Continue(())
     }
 
-    /// Decides the requests of `owner`, who holds, as if they were asked now.
+    /// Decides the requests of `owner`, which holds, as if it sent them now.
     pub(super) fn decide_requests_of(
         &mut self,
         owner: Owner,

@@ -1,5 +1,5 @@
-//! What the search costs before a wait begins, in the crowds that matter: how many owners it looks
-//! at, asserted, and how long it takes, printed (`cargo test --release -- --nocapture cost`).
+//! What the search costs before a wait begins, in the crowds that matter: how many owners it
+//! checks, asserted, and how long it takes, printed (`cargo test --release -- --nocapture cost`).
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,13 +9,13 @@ use mortise_core::{
     Request, Terms, TokenClock, Turn, Wait, Waiter,
 };
 
-/// How many wait. Unoptimized, a tenth tells as much.
+/// How many wait. Unoptimized, a tenth shows as much.
 const CROWD: usize = if cfg!(debug_assertions) {
     1_000
 } else {
     10_000
 };
-/// No search looks at more.
+/// No search checks more.
 const MOST: usize = 15_000;
 /// So many tasks that wait for the asking one are known to the search from the other end, at least.
 const BLOCKED: usize = 150;
@@ -27,7 +27,7 @@ struct Crowd {
     locks: HashMap<KeyId, Lock>,
     tokens: TokenClock,
     searches: usize,
-    /// The most that one search looked at, the longest that one took, and all together.
+    /// The most that one search checked, the longest that one took, and all together.
     most_looks: usize,
     longest: std::time::Duration,
     total: std::time::Duration,

@@ -186,7 +186,7 @@ impl Wait {
         let own = task(self.ask.owner);
         let starts = waits.into_iter().map(|(key, ask)| (key, ask, false));
         let (mut pending, mut reached) = (starts.collect::<Vec<_>>(), BTreeSet::new());
-        // The last one tells whether another task has been on the way.
+        // The last one says whether another task has been on the way.
         while let Some((key, ask, left)) = pending.pop() {
             for other in scenes[key].waited_for(ask) {
                 let is_own = task(other) == own;

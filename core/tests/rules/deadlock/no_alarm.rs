@@ -100,7 +100,7 @@ fn a_lease_that_is_over_counts_for_nothing() {
     story.waits(A, Write, 1);
     story.deadlocks(B, Write, 0, &[0, 1]);
     story.pass(999);
-    // A's hold is over, though nobody has looked at key 0.
+    // A's hold is over, but nobody has settled key 0.
     assert_eq!(story.server.now, Instant::from_millis(1_000));
     story.takes(B, Write, 0);
 }

@@ -1,4 +1,4 @@
-//! Performs a call of a program on a lock, and says what it came to in the model's words.
+//! Performs a call of a program on a lock, and returns its result in the model's terms.
 
 use mortise_core::{
     AcquireError, Busy, Count, Grant, Instant, Lease, Lock, Micros, Owner, OwnerRef, Pass,
@@ -7,7 +7,7 @@ use mortise_core::{
 
 use super::reference::{Call, Hold, Reply};
 
-/// What a call came to: who ended before it, in the order told, and its reply.
+/// The result of a call: the holds that ended before it, in the order reported, and its reply.
 pub(crate) type Outcome = (Vec<(Vec<u8>, Stake)>, Reply);
 
 impl Call {
@@ -60,7 +60,7 @@ pub(crate) fn hold_of(key: usize, owner: &[u8], stake: &Stake) -> Hold {
     }
 }
 
-/// Performs `call` on a lock at `now`, whose ended holds are told first.
+/// Performs `call` on a lock at `now`, after reporting its ended holds.
 pub(crate) fn perform(
     lock: &mut Lock,
     tokens: &mut TokenClock,

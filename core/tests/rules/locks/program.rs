@@ -49,7 +49,7 @@ pub(crate) struct Step {
     pub(crate) wall: i64,
     pub(crate) key: usize,
     pub(crate) deed: Deed,
-    /// Whether the replica with the bad line hears of it.
+    /// Whether the replica with the bad line receives it.
     pub(crate) heard: bool,
 }
 

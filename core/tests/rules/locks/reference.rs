@@ -59,11 +59,11 @@ pub(crate) enum Reply {
     Token(u64),
     /// The owner holds nothing here, or not in that mode, or not with that token.
     Null,
-    /// Nothing was asked.
+    /// There was no request.
     Silence,
 }
 
-/// What is asked of one key by one owner. Tokens are numbers here, leases milliseconds.
+/// A request of one owner for one key. Tokens are numbers here, leases milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     Acquire {

@@ -1,5 +1,5 @@
-//! A replica that gets the effects of every step, as bytes, and whose boot-time clock tells
-//! another time. It must hold what the primary holds, for as long.
+//! A replica that gets the effects of every step, as bytes, and whose boot-time clock shows another
+//! time. It must hold what the primary holds, for as long.
 
 use mortise_core::codec::{
     Arrival, BootId, Effect, Fact, Stamp, decode_effect, decode_lock, encode_effect, encode_lock,
@@ -55,7 +55,7 @@ impl Replica {
         now.saturating_add_signed(self.skew)
     }
 
-    /// Tells it what a step did.
+    /// Sends it the effects of a step.
     pub(crate) fn hear(&mut self, news: &News<'_>) {
         let News {
             key,
@@ -152,7 +152,7 @@ impl Replica {
         }
     }
 
-    /// Whatever was missed: no writer beside others, and of the caller what was heard last.
+    /// Whatever was missed: no writer beside others, and of the caller the last effect received.
     fn check(&self, key: usize, primary: &Lock, call: &Call, heard: bool) {
         let lock = &self.locks[key];
         let mut first = None;
@@ -169,7 +169,7 @@ impl Replica {
     }
 }
 
-/// The effects that tell what became of the owners of a call. A hold that was passed on and is the only one needs one.
+/// The effects on the owners of a call. A hold that was passed on and is the only one needs one.
 fn effects_of<'a>(lock: &'a Lock, call: &'a Call) -> Vec<Effect<'a>> {
     if let Call::Pass { new_owner, .. } = call
         && lock.len() == 1
@@ -181,7 +181,7 @@ fn effects_of<'a>(lock: &'a Lock, call: &'a Call) -> Vec<Effect<'a>> {
     owners.map(|name| effect_for(lock, owner(name))).collect()
 }
 
-/// The effect that tells of `owner` after a step.
+/// The effect on `owner` after a step.
 fn effect_for<'a>(lock: &'a Lock, owner: OwnerRef<'a>) -> Effect<'a> {
     match lock.hold(owner) {
         Some(stake) if lock.len() == 1 && stake.read % 2 == 0 => Effect::Sole(owner, stake),

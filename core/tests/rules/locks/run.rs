@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// Every hold that began ends once: told, released, or still there.
+    /// Every hold that began ends once: reported, released, or still there.
     fn check_ledger(&mut self, key: usize, (ended, reply): &Outcome, call: &Call) {
         for (owner, _) in ended {
             *self.ledger.entry((key, owner.clone())).or_default() -= 1;
@@ -326,7 +326,7 @@ impl World {
     }
 }
 
-/// Ended holds are told once, the first to end first; those that end together in any order.
+/// Ended holds are reported once, the first to end first; those that end together in any order.
 fn compare_outcome((told, reply): &Outcome, ended: &[Hold], expected: Reply, call: &Call) {
     assert_eq!(*reply, expected, "reply to {call:?}");
     assert!(told.is_sorted_by_key(|(_, stake)| stake.deadline));

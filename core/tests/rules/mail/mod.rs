@@ -153,7 +153,7 @@ fn letter(kind: Kind, number: u64) -> Letter {
     }
 }
 
-/// The number of the grant that is to be given back.
+/// The number of the grant to take back.
 fn returned(undelivered: &UndeliveredLetter) -> u64 {
     undelivered.undo.token.get()
 }
@@ -328,7 +328,7 @@ proptest! {
             run.step(op);
             run.compare();
         }
-        // Each box by itself, so that what nobody was told of is given back; of all at once nothing is.
+        // Each box by itself, so that undelivered grants are taken back; all at once none is.
         for mailbox in 0..BOXES {
             run.step(Op::Close { mailbox });
             while run.let_leave() {}

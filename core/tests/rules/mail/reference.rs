@@ -1,4 +1,4 @@
-//! What the contract says of boxes and letters, as simply as it can be written: lists that are searched.
+//! The contract of boxes and letters, written as simply as possible: lists that are searched.
 
 use super::Kind;
 
@@ -199,7 +199,8 @@ impl Reference {
         self.to_return.clear();
     }
 
-    /// Boxes of which nobody has asked since `asked`, or that were delivered before `delivered` what they have not forgotten.
+    /// Boxes without a LOCK.MAIL since `asked`, or with letters delivered before `delivered` and
+    /// not deleted.
     pub(crate) fn overdue(&self, asked: u64, delivered: u64) -> Vec<u64> {
         let late = |mailbox: &&Mailbox| {
             mailbox.asked <= asked

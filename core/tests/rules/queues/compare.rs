@@ -183,7 +183,7 @@ fn listings(server: &Server, model: &Reference) {
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), expected);
 }
 
-/// Queues in which nobody waits tell of nothing.
+/// Queues without waiters report nothing.
 pub(crate) fn nothing_is_left(queues: &Queues) {
     assert!(queues.is_empty());
     assert_eq!(queues.iter().count(), 0);

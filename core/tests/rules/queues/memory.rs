@@ -66,7 +66,7 @@ fn observe(queues: &mut Queues, key: &str, holder: usize) {
     queues.observe(key_of(key), lock.observe());
 }
 
-/// Bytes a waiter, where `key` tells its key.
+/// Bytes of a waiter, whose key is from `key`.
 fn bytes(key: impl Fn(usize) -> String) -> u64 {
     let count = measure(|| {
         let mut queues = Queues::new();

@@ -39,15 +39,15 @@ pub(crate) enum Op {
         key: usize,
         owner: usize,
     },
-    /// Time passes, and nothing has looked at it yet.
+    /// Time passes, and no timer has fired yet.
     Pass(u64),
-    /// The timers look at leases, limits and marked keys.
+    /// The timers check leases, limits and marked keys.
     Timers,
     /// One of the waiters goes away.
     Leave(usize),
     /// One of the waiters asks for the same again.
     TakeOver(usize, Asked, Patience),
-    /// One of the last grants to a waiter could not be told.
+    /// One of the last grants to a waiter could not be delivered.
     Undo(usize),
     /// What happens to locks in the key space only marks their keys.
     KeySpace(KeySpace),

@@ -33,7 +33,7 @@ pub(crate) struct Key {
     pub(crate) holds: Vec<Hold>,
     /// In queue order.
     pub(crate) queue: Vec<Waiter>,
-    /// When somebody who waits may have to be let in, because a hold ends.
+    /// When a waiter may have to be granted, because a hold ends.
     pub(crate) deadline: Option<u64>,
 }
 
@@ -237,7 +237,7 @@ impl Reference {
         Some(waiter)
     }
 
-    /// Applies the rules of section 3 until none applies. In a grace nobody is let in.
+    /// Applies the rules of section 3 until none applies. In a grace nobody is granted.
     pub(crate) fn settle(&mut self, key: usize) -> Settled {
         let mut settled = Settled::default();
         self.end_holds(key);

@@ -186,7 +186,7 @@ fn an_upgrade_that_cannot_be_told_leaves_the_read_hold_and_its_token() {
     let after = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
     assert_eq!((after.write, after.read), (0, 1));
     assert_eq!(after.token, before.token);
-    // A reader that had to wait for the writer gets in.
+    // A reader that had to wait for the writer is granted.
     assert_eq!(owners(&settle(&mut server, false)), [2]);
 }
 

@@ -278,7 +278,7 @@ impl Run {
         self.settle(key);
     }
 
-    /// The key that is due first, which is told once.
+    /// The key that is due first, reported once.
     fn due(&mut self) -> Option<usize> {
         let now = self.model.now;
         let deadlines = self.model.keys.iter().enumerate();
@@ -329,7 +329,7 @@ impl Run {
         self.settle(key);
     }
 
-    /// The owner's requests are refused before anybody is let in.
+    /// The owner's requests are refused before anybody is granted.
     fn revoke(&mut self, key: usize, owner: usize) {
         self.settle(key);
         let refused = self.server.revoke(key, owner);

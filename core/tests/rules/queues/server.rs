@@ -133,7 +133,7 @@ pub(crate) struct Server {
     pub(crate) wall: Micros,
     /// In a grace nothing is granted.
     pub(crate) grace: bool,
-    /// Waits that close a cycle are let in all the same.
+    /// Waits that close a cycle are accepted all the same.
     pub(crate) ignore_cycles: bool,
     /// How many a settle decides at once, if not all.
     pub(crate) slice: Option<usize>,
@@ -215,7 +215,7 @@ impl Server {
         Some(keys.iter().map(key_number).collect())
     }
 
-    /// Lets in whom the lock of `key` admits. `recheck_holders`: see [`Queues::settle`].
+    /// Grants the waiters that the lock of `key` admits. `recheck_holders`: see [`Queues::settle`].
     pub(crate) fn settle(&mut self, key: usize, recheck_holders: bool) -> Settled {
         let id = key_id(key);
         let lock = self.locks.entry(key).or_default();
@@ -244,7 +244,7 @@ impl Server {
         all
     }
 
-    /// The lock of `key` is gone, or another one is there: callbacks tell the queues at once.
+    /// The lock of `key` is gone, or another one is there: callbacks notify the queues at once.
     pub(crate) fn replace(&mut self, key: usize, lock: Option<Lock>) {
         let id = key_id(key);
         self.queues.forget_holders(id.as_ref());
@@ -315,7 +315,7 @@ impl Server {
         Some(requests.into_iter().map(|id| id.0).collect())
     }
 
-    /// Nobody could be told of a grant.
+    /// A grant could not be delivered.
     pub(crate) fn undo(&mut self, key: usize, holder: usize, handed: Handed) -> bool {
         self.with(key, |live| {
             live.undo(owner(holder).as_ref(), handed.touched, handed.before)

@@ -15,7 +15,7 @@ use crate::conn::Conn;
 pub(super) struct Client {
     pub(super) name: String,
     pub(super) role: Role,
-    /// A loyal one whom the old primary has refused.
+    /// A loyal one that the old primary has refused.
     pub(super) disappointed: bool,
     pub(super) requests: u64,
     pub(super) random: u64,
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Until when a lease lasts for certain that was asked for at `sent`.
+    /// Until when a lease requested at `sent` lasts for certain.
     fn belief(&self, sent: Instant) -> Instant {
         let drift = self.shared.lease / 100 + Duration::from_millis(2);
         sent + self.shared.lease - drift
@@ -188,7 +188,7 @@ impl Client {
                     next = sent + self.shared.lease / 3;
                 }
                 Some(Ok(_)) => {
-                    // Told that it is lost, and not before.
+                    // Only when a reply says that it is lost.
                     self.write_down(grant, begin, Instant::now().min(until));
                     return Some(line);
                 }
@@ -218,7 +218,8 @@ impl Client {
         answered.and_then(Result::ok).map(|_| line)
     }
 
-    /// Asks whether it holds though its lease is over, until it is told, and is inside for a lease if it is told so.
+    /// Asks after the end of its lease whether it still holds, until there is a reply, and if so is
+    /// inside for a lease.
     fn return_to(&mut self, mut line: Line, grant: &Grant) -> Line {
         let lease = self.shared.lease.as_millis() as u64;
         while !self.shared.stopped() {

@@ -13,8 +13,8 @@ pub enum Role {
     Mover,
     /// It stays with the old one until that refuses it: it is on the same side of a partition.
     Loyal,
-    /// It goes to the new primary, and when its lease is over it asks there whether it holds after all: it believes what
-    /// a renewal says.
+    /// It goes to the new primary, and after the end of its lease asks there whether it still
+    /// holds: it believes the reply to a renewal.
     Returner,
 }
 

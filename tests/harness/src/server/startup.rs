@@ -59,7 +59,7 @@ impl Server {
                 Ok(())
             }
             Ok(config_file) => Err(format!("another server on our port, of {config_file}")),
-            // A user who may do nothing is still answered; the log must tell then.
+            // A user without rights still gets an answer; then the log decides.
             Err(error) if error.starts_with("NO") && self.log().contains("Ready to accept") => {
                 Ok(())
             }
@@ -88,7 +88,7 @@ impl Server {
     }
 }
 
-/// Sees to it that the node owns all slots and serves them; the error says what was seen instead.
+/// Makes the node own all slots and serve them; the error says what was seen instead.
 fn serves_all_slots(conn: &mut Conn) -> Result<(), String> {
     let state = info(&conn.try_cmd(&["CLUSTER", "INFO"])?);
     if state["cluster_slots_assigned"] == "0" {

@@ -1,4 +1,4 @@
-//! Whom one wait is for: those who stand ahead at its key, and those who hold there.
+//! What one wait waits for: the requests ahead at its key, and the holders there.
 //!
 //! Only tasks that wait somewhere else, too, lead on, and in a search [`Search::among`] the tasks
 //! that the asking one blocks only those. They are found from whichever side has fewer.
@@ -18,7 +18,8 @@ impl Search<'_> {
         self.passed_by || self.is_over()
     }
 
-    /// Reaches those who wait at several keys, and the target, where they stand from `from` to before `to`.
+    /// Reaches the tasks that wait at several keys, and the target, if they stand from `from` to
+    /// before `to`.
     pub(super) fn reach_queue(&mut self, step: Step, from: Position, to: Position) {
         if to <= from || self.is_over() {
             return;
@@ -54,7 +55,7 @@ impl Search<'_> {
         }
     }
 
-    /// Reaches those of `tasks` who wait at several keys.
+    /// Reaches those of `tasks` that wait at several keys.
     fn reach_queued_of(&mut self, tasks: &[u32], step: Step, from: Position, to: Position) {
         let waiters = &self.asking.queues.waiters;
         for &task in tasks {
@@ -129,7 +130,7 @@ impl Search<'_> {
         }
     }
 
-    /// A step to `owner`, who is of the asking task, closes a cycle.
+    /// A step to `owner`, of the asking task, closes a cycle.
     fn counts(&self, step: Step, owner: OwnerRef<'_>) -> bool {
         if step.key == self.asking.key {
             step.from != START && owner == self.asking.wait.owner.as_ref()
@@ -138,7 +139,7 @@ impl Search<'_> {
         }
     }
 
-    /// Reaches those readers who wait somewhere, or are the target.
+    /// Reaches the readers that wait somewhere, or are the target.
     fn reach_readers(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
         let (asking, step) = (self.asking, walker.step(key));
         let owner = asking.wait.owner.as_ref();
@@ -212,7 +213,7 @@ impl Search<'_> {
         }
     }
 
-    /// Reaches those of the upgrades at `key` who are among its `readers`.
+    /// Reaches those upgrades at `key` that are among its `readers`.
     fn reach_upgrades(&mut self, walker: Walker<'_>, key: u32, readers: &ObservedReaders) {
         let waiters = &self.asking.queues.waiters;
         let mut at = waiters.line_from(self.asking.line(key), Position::FIRST);
