@@ -179,24 +179,24 @@ fn crowd(server: &Server, scale: &Scale, report: &mut Report) {
             await_waiters(server, waiters);
             if what == "are served" {
                 (0..waiters).for_each(|n| send!(holder, "LOCK.RELEASE", key_of(n), "holder"));
-                tell_pings(server, report, waiters, what, place);
+                report_pings(server, report, waiters, what, place);
                 (0..waiters).for_each(|_| drop(holder.recv()));
                 drop(conns);
             } else if wait == 0 {
                 // Closing them is the event.
                 let closing = std::thread::spawn(move || drop(conns));
-                tell_pings(server, report, waiters, what, place);
+                report_pings(server, report, waiters, what, place);
                 closing.join().expect("closing does not fail");
             } else {
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
-                tell_pings(server, report, waiters, what, place);
+                report_pings(server, report, waiters, what, place);
             }
             cmd!(holder, "FLUSHALL");
         }
     }
 }
 
-fn tell_pings(server: &Server, report: &mut Report, waiters: usize, what: &str, place: &str) {
+fn report_pings(server: &Server, report: &mut Report, waiters: usize, what: &str, place: &str) {
     let mut conn = server.connect();
     let began = Instant::now();
     let mut pings = Samples::default();

@@ -75,13 +75,13 @@ fn freeze_one(show: &mut Show) -> Result<(), String> {
             ));
         }
         // Its write had left before it froze, or somebody let it in.
-        look_for_faults(show)?;
+        check_for_faults(show)?;
     }
     Err("nobody could be frozen in time".to_owned())
 }
 
 fn judge(show: &mut Show) -> Result<(), String> {
-    look_for_faults(show)?;
+    check_for_faults(show)?;
     let sold = show.scene().sales.len();
     show.say(&format!(
         "{sold} tickets sold, none twice, none left out; the tokens only grew. Nobody got hurt."
@@ -89,7 +89,7 @@ fn judge(show: &mut Show) -> Result<(), String> {
     show.linger()
 }
 
-fn look_for_faults(show: &Show) -> Result<(), String> {
+fn check_for_faults(show: &Show) -> Result<(), String> {
     match fault(&show.scene().sales) {
         Some(fault) => Err(format!("two were inside together: {fault}")),
         None => Ok(()),

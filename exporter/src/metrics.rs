@@ -11,19 +11,19 @@ use crate::fields::{COUNTERS, GAUGES, QUANTILES, TIMES, Unit};
 use crate::server::{Answer, Failure, TopLock};
 
 /// A server's answer.
-pub(crate) type Heard = (String, Result<Answer, Failure>);
+pub(crate) type ServerAnswer = (String, Result<Answer, Failure>);
 
 /// The sources that were asked for servers, and whether they answered.
 pub(crate) type Sources = Vec<(String, bool)>;
 
 /// The page of some servers' answers. `names`: how many locks of each by name.
-pub(crate) fn page(heard: &[Heard], sources: &Sources, names: usize) -> String {
+pub(crate) fn page(answers: &[ServerAnswer], sources: &Sources, names: usize) -> String {
     let mut page = Page(String::new());
     page.about_sources(sources);
-    page.about_servers(heard);
+    page.about_servers(answers);
     for (fields, kind) in [(&GAUGES[..], "gauge"), (&COUNTERS[..], "counter")] {
         for (field, name, unit, help) in fields {
-            let samples = heard.iter().filter_map(|(server, answer)| {
+            let samples = answers.iter().filter_map(|(server, answer)| {
                 let value = number(answer.as_ref().ok()?, field)?;
                 Some((labels(&[("server", server)]), unit.convert(value)))
             });
@@ -31,9 +31,9 @@ pub(crate) fn page(heard: &[Heard], sources: &Sources, names: usize) -> String {
         }
     }
     for (what, name, help) in TIMES {
-        page.times(what, name, help, heard);
+        page.times(what, name, help, answers);
     }
-    page.top(heard, names);
+    page.top(answers, names);
     page.0
 }
 
@@ -79,13 +79,13 @@ impl Page {
         );
     }
 
-    fn about_servers(&mut self, heard: &[Heard]) {
+    fn about_servers(&mut self, answers: &[ServerAnswer]) {
         let of = |server: &String| labels(&[("server", server)]);
         self.metric(
             "mortise_up",
             "gauge",
             "1 if the server has reported its locks, 0 if not.",
-            heard
+            answers
                 .iter()
                 .map(|(server, answer)| (of(server), f64::from(u8::from(answer.is_ok())))),
         );
@@ -93,7 +93,7 @@ impl Page {
             "mortise_scrape_failure",
             "gauge",
             "1 for the reason why a server has not reported its locks.",
-            heard.iter().filter_map(|(server, answer)| {
+            answers.iter().filter_map(|(server, answer)| {
                 let reason = answer.as_ref().err()?.reason;
                 Some((labels(&[("server", server), ("reason", reason)]), 1.0))
             }),
@@ -102,7 +102,7 @@ impl Page {
             "mortise_scrape_duration_seconds",
             "gauge",
             "How long the server took to report.",
-            heard.iter().filter_map(|(server, answer)| {
+            answers.iter().filter_map(|(server, answer)| {
                 Some((of(server), answer.as_ref().ok()?.took.as_secs_f64()))
             }),
         );
@@ -110,7 +110,7 @@ impl Page {
             "mortise_server_info",
             "gauge",
             "Always 1: the server's kind and version.",
-            heard.iter().filter_map(|(server, answer)| {
+            answers.iter().filter_map(|(server, answer)| {
                 let info = &answer.as_ref().ok()?.info;
                 let (kind, version) = match info.get("valkey_version") {
                     Some(version) => ("valkey", version),
@@ -124,7 +124,7 @@ impl Page {
             "mortise_primary",
             "gauge",
             "1 if the server is a primary, 0 if it is a replica.",
-            heard.iter().filter_map(|(server, answer)| {
+            answers.iter().filter_map(|(server, answer)| {
                 let is_primary = answer.as_ref().ok()?.info.get("role")? == "master";
                 Some((of(server), f64::from(u8::from(is_primary))))
             }),
@@ -132,9 +132,9 @@ impl Page {
     }
 
     /// A summary: percentiles, what all took together, and how many there were.
-    fn times(&mut self, what: &str, name: &str, help: &str, heard: &[Heard]) {
+    fn times(&mut self, what: &str, name: &str, help: &str, answers: &[ServerAnswer]) {
         let mut begun = false;
-        for (server, answer) in heard {
+        for (server, answer) in answers {
             let Ok(answer) = answer else { continue };
             let field = |part: &str| number(answer, &format!("{what}_ms_{part}"));
             for (part, quantile) in QUANTILES {
@@ -154,7 +154,7 @@ impl Page {
     }
 
     /// The locks with the most waiters: the first one without its name, and `names` of them by name.
-    fn top(&mut self, heard: &[Heard], names: usize) {
+    fn top(&mut self, answers: &[ServerAnswer], names: usize) {
         type Part = (&'static str, &'static str, fn(&TopLock) -> f64);
         let parts: [Part; 2] = [
             ("waiters", "How many wait", |lock| lock.waiters as f64),
@@ -165,22 +165,28 @@ impl Page {
             ),
         ];
         for (part, help, value) in parts {
-            let first = heard.iter().filter_map(top_of).map(|(server, mut locks)| {
-                let value = locks.next().map_or(0.0, value);
-                (labels(&[("server", server)]), value)
-            });
+            let first = answers
+                .iter()
+                .filter_map(top_of)
+                .map(|(server, mut locks)| {
+                    let value = locks.next().map_or(0.0, value);
+                    (labels(&[("server", server)]), value)
+                });
             let (name, help_of_first) = (
                 format!("mortise_top_lock_{part}"),
                 format!("{help} for the lock with the most waiters."),
             );
             self.metric(&name, "gauge", &help_of_first, first);
-            let named = heard.iter().filter_map(top_of).flat_map(|(server, locks)| {
-                locks.take(names).map(move |lock| {
-                    let (key, db) = (shown(&lock.key), lock.db.to_string());
-                    let labels = labels(&[("server", server), ("db", &db), ("key", &key)]);
-                    (labels, value(lock))
-                })
-            });
+            let named = answers
+                .iter()
+                .filter_map(top_of)
+                .flat_map(|(server, locks)| {
+                    locks.take(names).map(move |lock| {
+                        let (key, db) = (shown(&lock.key), lock.db.to_string());
+                        let labels = labels(&[("server", server), ("db", &db), ("key", &key)]);
+                        (labels, value(lock))
+                    })
+                });
             let help = format!("{help} for a lock, by its name.");
             self.metric(&format!("mortise_lock_{part}"), "gauge", &help, named);
         }
@@ -188,7 +194,7 @@ impl Page {
 }
 
 /// A server and its locks with the most waiters, if it has reported them.
-fn top_of((server, answer): &Heard) -> Option<(&str, slice::Iter<'_, TopLock>)> {
+fn top_of((server, answer): &ServerAnswer) -> Option<(&str, slice::Iter<'_, TopLock>)> {
     let top = answer.as_ref().ok()?.top.as_ref()?;
     Some((server, top.iter()))
 }

@@ -8,7 +8,7 @@ use crate::address::Address;
 use crate::args::Options;
 use crate::discovery::Found;
 use crate::http::{Request, Response};
-use crate::metrics::{self, Heard, Sources};
+use crate::metrics::{self, ServerAnswer, Sources};
 use crate::server::{self, Failure};
 
 /// Of so many servers it is remembered whether they answered.
@@ -109,7 +109,7 @@ impl Pages {
         let answers = at_once(servers, |server| {
             server::ask(server, access, *timeout, *names)
         });
-        let heard: Vec<Heard> = servers
+        let answers: Vec<ServerAnswer> = servers
             .iter()
             .zip(answers)
             .map(|(server, answer)| {
@@ -117,11 +117,11 @@ impl Pages {
                 (server.name.clone(), answer)
             })
             .collect();
-        for (server, answer) in &heard {
+        for (server, answer) in &answers {
             let failure = answer.as_ref().err();
             self.remember(server, TELL, failure.map(|failure| failure.text.clone()));
         }
-        Response::metrics(metrics::page(&heard, sources, *names))
+        Response::metrics(metrics::page(&answers, sources, *names))
     }
 
     /// Logs when a server or source fails, or fails for another reason than before, and when it

@@ -14,7 +14,7 @@ use crate::waiting::clients::MailCall;
 use crate::waiting::{self, blocking, due, mail, readers};
 
 /// How many letters are delivered without COUNT.
-const TOLD: usize = 100;
+const DEFAULT_COUNT: usize = 100;
 
 pub(crate) struct Mail;
 
@@ -41,7 +41,7 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
             return Err(option.unknown());
         }
     }
-    let count = count.unwrap_or(TOLD);
+    let count = count.unwrap_or(DEFAULT_COUNT);
     Ok(Call {
         name,
         after,

@@ -37,7 +37,7 @@ pub(super) unsafe extern "C" fn command<C: Command>(
 ) -> c_int {
     if let Some(carried_at) = C::CARRIES_AT {
         // SAFETY: as below.
-        let asked_for_keys = unsafe { inner_command::told_keys(ctx, argv, argc, carried_at) };
+        let asked_for_keys = unsafe { inner_command::reported_keys(ctx, argv, argc, carried_at) };
         if asked_for_keys {
             return raw::REDISMODULE_OK as c_int;
         }

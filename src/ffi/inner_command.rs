@@ -26,7 +26,7 @@ thread_local! {
 /// been reported.
 ///
 /// SAFETY: as for `entry::command`.
-pub(super) unsafe fn told_keys(
+pub(super) unsafe fn reported_keys(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
@@ -36,7 +36,7 @@ pub(super) unsafe fn told_keys(
     if unsafe { api!(RedisModule_IsKeysPositionRequest, ctx) } == 0 {
         return false;
     }
-    catch("telling keys", || {
+    catch("delivery keys", || {
         // SAFETY: promised by the caller.
         let args = unsafe { Args::new(argv, argc) };
         let own = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
@@ -44,7 +44,7 @@ pub(super) unsafe fn told_keys(
         unsafe { api!(RedisModule_KeyAtPosWithFlags, ctx, OWN_KEY, own as c_int) };
         if !ASKING.replace(true) {
             // SAFETY: as above.
-            unsafe { tell_keys_of(ctx, args.from(carried_at), carried_at) };
+            unsafe { report_keys_of(ctx, args.from(carried_at), carried_at) };
             ASKING.set(false);
         }
     });
@@ -55,7 +55,7 @@ pub(super) unsafe fn told_keys(
 /// server does not know, or with too few arguments, has none.
 ///
 /// SAFETY: `ctx` is one that asks for keys.
-unsafe fn tell_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carried_at: usize) {
+unsafe fn report_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carried_at: usize) {
     let strings = carried.as_slice();
     if strings.is_empty() {
         return;

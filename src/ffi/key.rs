@@ -87,7 +87,7 @@ impl<'c> Key<'c> {
     /// by this value alone.
     unsafe fn new(key: *mut raw::RedisModuleKey) -> Self {
         // SAFETY: promised by the caller.
-        let (kind, value) = unsafe { look(key) };
+        let (kind, value) = unsafe { inspect(key) };
         Self {
             key,
             kind,
@@ -161,7 +161,7 @@ impl Drop for Key<'_> {
 }
 
 /// SAFETY: `key` is null or open.
-unsafe fn look(key: *mut raw::RedisModuleKey) -> (Kind, *mut Value) {
+unsafe fn inspect(key: *mut raw::RedisModuleKey) -> (Kind, *mut Value) {
     if key.is_null() {
         return (Kind::Empty, ptr::null_mut());
     }

@@ -65,10 +65,10 @@ pub(crate) fn on_loaded(keys: &Keys) {
 }
 
 /// The event loop turns: after a load, does the AOF need the leases of what came?
-pub(crate) fn look_at_load(ctx: &Context<'_>) {
+pub(crate) fn check_load(ctx: &Context<'_>) {
     if state::get(ctx).loaded.take() {
         state::get(ctx)
-            .retells_synced
+            .replicates_synced_again
             .set(effect::aof_begins_with_sync(ctx));
     }
 }
@@ -105,14 +105,14 @@ pub(crate) fn swap(keys: &Keys, swap: Swap) {
 }
 
 /// Whether locks that came by RESTORE or in a full sync have to be replicated once more.
-fn retells(ctx: &Context<'_>) -> bool {
-    role::is_primary(time::state(ctx)) || state::get(ctx).retells_synced.get()
+fn replicates_again(ctx: &Context<'_>) -> bool {
+    role::is_primary(time::state(ctx)) || state::get(ctx).replicates_synced_again.get()
 }
 
 /// Replicates a restored lock again, ahead of the command that takes it from its key: a RENAME then
 /// takes the leases along.
-pub(crate) fn retell_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
-    if !state::get(ctx).arrivals.borrow().is_restored(key) || !retells(ctx) {
+pub(crate) fn replicate_again_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
+    if !state::get(ctx).arrivals.borrow().is_restored(key) || !replicates_again(ctx) {
         return;
     }
     if ctx.avoid_replication_traffic() {
@@ -120,7 +120,7 @@ pub(crate) fn retell_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     }
     let selected = ctx.db();
     ctx.select(key.db);
-    effect::retell(ctx, key.name, &value.lock, clock::now());
+    effect::replicate_again(ctx, key.name, &value.lock, clock::now());
     ctx.select(selected);
 }
 
@@ -144,14 +144,14 @@ pub(crate) fn enter_next(ctx: &Context<'_>) -> Entered {
     };
     let key = arrivals.homes.key_of(&arrival);
     let restored = arrivals.is_restored(key.as_ref());
-    let retells = restored && retells(ctx);
-    if retells && paused {
+    let replicates_again = restored && replicates_again(ctx);
+    if replicates_again && paused {
         arrivals.held_back.push_back(arrival);
     } else if restored {
         arrivals.forget_restored(&arrival);
     }
     drop(arrivals);
-    enter(ctx, key.as_ref(), retells && !paused);
+    enter(ctx, key.as_ref(), replicates_again && !paused);
     match was_held_back {
         true => Entered::Again,
         false => Entered::Key(key),
@@ -159,14 +159,14 @@ pub(crate) fn enter_next(ctx: &Context<'_>) -> Entered {
 }
 
 /// Takes a lock into the lease order, and replicates it again if asked to.
-fn enter(ctx: &Context<'_>, key: KeyRef<'_>, retells: bool) {
+fn enter(ctx: &Context<'_>, key: KeyRef<'_>, replicates_again: bool) {
     ctx.select(key.db);
     let mut opened = ctx.open_named(key.name, Access::Read);
     if let Some(value) = opened.value() {
         let now = clock::now();
         leases::follow(ctx, key, value, now);
-        if retells {
-            effect::retell(ctx, key.name, &value.lock, now);
+        if replicates_again {
+            effect::replicate_again(ctx, key.name, &value.lock, now);
         }
     }
 }

@@ -30,14 +30,14 @@ pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
 const ASK_EVERY: u64 = 1_000;
 
 /// From now on a replica or the AOF may receive effects.
-pub(crate) fn may_be_heard(keys: &Keys) {
-    keys.listening.set(true);
+pub(crate) fn may_have_receivers(keys: &Keys) {
+    keys.has_receivers.set(true);
 }
 
 /// Sends `effect`, decided at `now`, to replicas and the AOF, if there are any; the key counts as
 /// changed.
 pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effect<'_>) {
-    if sent_unheard(ctx, key) {
+    if sent_without_receivers(ctx, key) {
         return;
     }
     ctx.signal_modified(key);
@@ -53,8 +53,8 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
 }
 
 /// True if there is no receiver, so that no effect need be built: the key counts as changed.
-pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
-    if state::get(ctx).listening.get() {
+pub(crate) fn sent_without_receivers(ctx: &Context<'_>, key: Arg<'_>) -> bool {
+    if state::get(ctx).has_receivers.get() {
         return false;
     }
     ctx.signal_modified(key);
@@ -66,8 +66,8 @@ pub(crate) fn sent_unheard(ctx: &Context<'_>, key: Arg<'_>) -> bool {
 /// came, stamped with the time of the DUMP, but the leases began anew: an AOF that is loaded later
 /// would end them early. The same is true after a full sync if the AOF begins with what the primary
 /// sent and stamped.
-pub(crate) fn retell(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
-    if !state::get(ctx).listening.get() {
+pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
+    if !state::get(ctx).has_receivers.get() {
         return;
     }
     let stamp = clock::stamp_at(now);
@@ -138,10 +138,10 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
 }
 
 /// From the cron: clears `has_receivers` if there are none.
-pub(crate) fn look_for_listeners(ctx: &Context<'_>, now: Instant) {
+pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
     let asked = state::get(ctx).asked_for_replicas.get();
     // Without locks the module gets no event of forks.
-    if !state::get(ctx).listening.get()
+    if !state::get(ctx).has_receivers.get()
         || !subscription::is_subscribed(state::get(ctx))
         || now.millis_since(asked) < ASK_EVERY
     {
@@ -153,7 +153,7 @@ pub(crate) fn look_for_listeners(ctx: &Context<'_>, now: Instant) {
     }
     let fields = [c"connected_slaves", c"repl_backlog_active"];
     if ctx.server_info(c"replication", fields) == [Some(0), Some(0)] {
-        state::get(ctx).listening.set(false);
+        state::get(ctx).has_receivers.set(false);
     }
 }
 

@@ -15,20 +15,20 @@ use crate::totals;
 
 /// Reads the policy when the event loop turns, because callbacks must not ask the server for
 /// settings.
-pub(crate) fn look_at_policy_later(ctx: &Context<'_>) {
+pub(crate) fn read_policy_later(ctx: &Context<'_>) {
     state::get(ctx).policy_unknown.set(true);
     alarms::at_end_of_turn(ctx);
 }
 
 /// The event loop turns: reads the policy if that was put off.
-pub(crate) fn look_at_policy_if_unknown(ctx: &Context<'_>) {
+pub(crate) fn read_policy_if_unknown(ctx: &Context<'_>) {
     if state::get(ctx).policy_unknown.take() {
-        look_at_policy(ctx);
+        read_policy(ctx);
     }
 }
 
 /// When locks come to this server, and whenever a setting has changed.
-pub(crate) fn look_at_policy(ctx: &Context<'_>) {
+pub(crate) fn read_policy(ctx: &Context<'_>) {
     if state::get(ctx).watches_evictions.get() {
         return;
     }

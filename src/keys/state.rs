@@ -17,7 +17,7 @@ static KEYS: MainThread<Keys> = MainThread::new(Keys {
     strays: RefCell::new(Strays::new()),
     arrivals: LazyCell::new(RefCell::default),
     loaded: Cell::new(false),
-    retells_synced: Cell::new(false),
+    replicates_synced_again: Cell::new(false),
     policy_unknown: Cell::new(false),
     watches_evictions: Cell::new(false),
     last_unlinked: RefCell::new(None),
@@ -26,7 +26,7 @@ static KEYS: MainThread<Keys> = MainThread::new(Keys {
         tables: Vec::new(),
     }),
     buffer: RefCell::new(Vec::new()),
-    listening: Cell::new(true),
+    has_receivers: Cell::new(true),
     asked_for_replicas: Cell::new(Instant::from_millis(0)),
     token_clock_due: Cell::new(false),
     tokens: RefCell::new(TokenClock::new()),
@@ -53,7 +53,7 @@ pub(crate) struct Keys {
     /// A load has ended since marks were last settled.
     pub(super) loaded: Cell<bool>,
     /// The AOF needs the leases of what came in the last full sync.
-    pub(super) retells_synced: Cell<bool>,
+    pub(super) replicates_synced_again: Cell<bool>,
     /// The setting that allows evictions has yet to be read.
     pub(super) policy_unknown: Cell<bool>,
     /// The module is subscribed to evictions.
@@ -66,7 +66,7 @@ pub(crate) struct Keys {
     /// Where effects are encoded.
     pub(super) buffer: RefCell<Vec<u8>>,
     /// A replica or the AOF may receive effects.
-    pub(super) listening: Cell<bool>,
+    pub(super) has_receivers: Cell<bool>,
     /// When the server was last asked whether it has replicas.
     pub(super) asked_for_replicas: Cell<Instant>,
     /// The token clock has to be replicated.

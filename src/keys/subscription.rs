@@ -15,7 +15,7 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
              and report this line",
         );
     }
-    evictions::look_at_policy_later(ctx);
+    evictions::read_policy_later(ctx);
 }
 
 pub(crate) fn is_subscribed(keys: &Keys) -> bool {

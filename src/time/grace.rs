@@ -20,7 +20,7 @@ use mortise_core::Instant;
 
 use crate::ffi::Context;
 use crate::time::clock;
-use crate::time::heartbeats::{Heartbeats, NEXT_LOOK};
+use crate::time::heartbeats::{Heartbeats, NEXT_CHECK};
 use crate::time::lag::{self, DEFAULT_LAG, MARGIN};
 
 /// How long the event loop may be away before the server mistrusts itself, in milliseconds.
@@ -84,14 +84,15 @@ impl Grace {
     pub(crate) fn forbids_renewals(&self, now: Instant) -> u64 {
         let from = self.renew_from.get().max(self.stalled_until.get());
         let late = self.heartbeats.are_late(now);
-        from.millis_since(now).max(if late { NEXT_LOOK } else { 0 })
+        from.millis_since(now)
+            .max(if late { NEXT_CHECK } else { 0 })
     }
 
     /// How long nothing may be granted, in milliseconds; at least that long where it is the replicas that are late.
     pub(crate) fn left(&self, now: Instant) -> u64 {
         let late = self.heartbeats.alone_forbid(now);
         let left = self.ends().millis_since(now);
-        left.max(if late { NEXT_LOOK } else { 0 })
+        left.max(if late { NEXT_CHECK } else { 0 })
     }
 
     pub(super) fn ends(&self) -> Instant {
@@ -120,7 +121,7 @@ impl Grace {
     }
 
     /// At the entry of every command: has the event loop been away?
-    pub(crate) fn look_for_stall(&self, ctx: &Context<'_>, now: Instant) {
+    pub(crate) fn detect_stall(&self, ctx: &Context<'_>, now: Instant) {
         let away = now.millis_since(self.ticked.get());
         if away > STALL {
             self.mistrust(now, self.lag.get() + MARGIN);

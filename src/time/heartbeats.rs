@@ -33,11 +33,11 @@ const EVERY: std::ops::RangeInclusive<u64> = 500..=3_000;
 /// How many that not all replicas have acknowledged are remembered.
 const REMEMBERED: usize = 256;
 /// How often the server is asked, in milliseconds; its settings less often.
-const LOOK_EVERY: u64 = 90;
+const CHECK_EVERY: u64 = 90;
 const READ_EVERY: u64 = 1_000;
 /// While replicas are late: for how long at least nothing is granted or renewed, in milliseconds,
 /// until the next check.
-pub(crate) const NEXT_LOOK: u64 = 100;
+pub(crate) const NEXT_CHECK: u64 = 100;
 
 /// What the settings ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub(crate) struct Heartbeats {
     demand: Cell<Demand>,
     read: Cell<Instant>,
     /// When the server was last asked; `None` since the start or the promotion.
-    looked: Cell<Option<Instant>>,
+    checked: Cell<Option<Instant>>,
     /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
     fresh_until: Cell<Option<Instant>>,
     /// The server counts as many replicas as are demanded.
@@ -118,13 +118,13 @@ impl Heartbeats {
     /// The server has started.
     pub(crate) fn on_start(&self, now: Instant, grace: u64) {
         // An operator who configures a grace later knows the servers then.
-        self.looked.set((grace == 0).then_some(now));
+        self.checked.set((grace == 0).then_some(now));
     }
 
     /// The server has become the primary: what it knew of replicas is outdated.
     pub(crate) fn on_promotion(&self) {
         self.stop();
-        self.looked.set(None);
+        self.checked.set(None);
         self.urgent.set(true);
     }
 
@@ -159,29 +159,29 @@ impl Heartbeats {
     }
 
     /// From the sweep timer of a primary. `suspect_ms`: see [`Heartbeat`].
-    pub(crate) fn look(
+    pub(crate) fn check(
         &self,
         ctx: &Context<'_>,
         grace: u64,
         suspect_ms: u64,
         now: Instant,
     ) -> Found {
-        let looked = self.looked.get();
-        if looked.is_some_and(|looked| now.millis_since(looked) < LOOK_EVERY) {
+        let checked = self.checked.get();
+        if checked.is_some_and(|checked| now.millis_since(checked) < CHECK_EVERY) {
             return Found::default();
         }
         let were_late = self.are_late(now);
         if grace == 0 {
             self.stop();
-            self.looked.set(Some(now));
+            self.checked.set(Some(now));
             return Found {
                 due: None,
                 caught_up: were_late,
             };
         }
         self.read_settings(ctx, now);
-        self.looked.set(Some(now));
-        let due = self.look_at_replicas(ctx, suspect_ms, now);
+        self.checked.set(Some(now));
+        let due = self.check_replicas(ctx, suspect_ms, now);
         let are_late = self.are_late(now);
         let alone_forbid = self.alone_forbid(now);
         let warned = self.warned.replace(alone_forbid);
@@ -200,7 +200,7 @@ impl Heartbeats {
     }
 
     fn read_settings(&self, ctx: &Context<'_>, now: Instant) {
-        let first = self.looked.get().is_none();
+        let first = self.checked.get().is_none();
         if !first && now.millis_since(self.read.get()) < READ_EVERY {
             return;
         }
@@ -228,7 +228,7 @@ impl Heartbeats {
     }
 
     /// Takes acknowledgements in. The next heartbeat if it is time for it.
-    fn look_at_replicas(&self, ctx: &Context<'_>, suspect_ms: u64, now: Instant) -> Option<Due> {
+    fn check_replicas(&self, ctx: &Context<'_>, suspect_ms: u64, now: Instant) -> Option<Due> {
         let demand = self.demand.get();
         let stream = ctx.replication();
         let mut sent = self.sent.borrow_mut();

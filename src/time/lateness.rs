@@ -174,8 +174,8 @@ impl Lateness {
         let first = *self.heard.get().get_or_insert(stamp.boot);
         self.heard.set(Some(first));
         // Acknowledgements from before this server was a replica say nothing about it.
-        let since_heard = stamp.boot.millis_since(first);
-        let acknowledged = heartbeat.acknowledged_ms.filter(|ms| *ms <= since_heard);
+        let since_first = stamp.boot.millis_since(first);
+        let acknowledged = heartbeat.acknowledged_ms.filter(|ms| *ms <= since_first);
         self.note(Window {
             acknowledged: Some(acknowledged.unwrap_or(UNKNOWN)),
             ..Window::EMPTY

@@ -34,8 +34,8 @@ pub(crate) fn lateness(ctx: &Context<'_>) -> &'static Lateness {
 }
 
 /// At the entry of a command: has the event loop been away? Only where a grace is configured.
-pub(crate) fn look_for_stall(ctx: &Context<'_>, now: Instant) {
-    state::get(ctx).look_for_stall(ctx, now);
+pub(crate) fn detect_stall(ctx: &Context<'_>, now: Instant) {
+    state::get(ctx).detect_stall(ctx, now);
 }
 
 /// Logs that a grace begins, and why.

@@ -42,9 +42,9 @@ pub(crate) struct Time {
 
 impl Time {
     /// At the entry of a command: the stall guard is only up where a grace is configured.
-    pub(super) fn look_for_stall(&self, ctx: &Context<'_>, now: Instant) {
+    pub(super) fn detect_stall(&self, ctx: &Context<'_>, now: Instant) {
         if config::grace(ctx) > 0 && self.primary.get() {
-            self.grace.look_for_stall(ctx, now);
+            self.grace.detect_stall(ctx, now);
         }
     }
 

@@ -55,7 +55,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         }
         Event::Syncing => time::lateness(ctx).on_sync(),
         Event::Loaded => {
-            effect::may_be_heard(keys::state(ctx));
+            effect::may_have_receivers(keys::state(ctx));
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
             time::grace(ctx).on_tick(clock::now());
             arrivals::on_loaded(keys::state(ctx));
@@ -68,7 +68,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         Event::Cron => {
             let now = clock::now();
             alarms::back_up(ctx, now);
-            effect::look_for_listeners(ctx, now);
+            effect::check_receivers(ctx, now);
             if config::grace(ctx) > 0 {
                 time::grace(ctx).read_lag(ctx, now);
                 if role::is_primary(time::state(ctx)) {
@@ -77,7 +77,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             }
         }
         Event::Forked => {
-            effect::may_be_heard(keys::state(ctx));
+            effect::may_have_receivers(keys::state(ctx));
             time::grace(ctx).heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
@@ -86,14 +86,14 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         }
         Event::Config => {
             time::grace(ctx).heartbeats.on_settings();
-            evictions::look_at_policy(ctx);
+            evictions::read_policy(ctx);
         }
     }
 }
 
 fn on_role(ctx: &Context<'_>, primary: bool) {
     let was = role::set_primary(time::state(ctx), primary);
-    effect::may_be_heard(keys::state(ctx));
+    effect::may_have_receivers(keys::state(ctx));
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));

@@ -7,13 +7,13 @@
 //! What the room has to remember from one turn to the next is in `state`, and nowhere else.
 
 mod aside;
+mod dirty_keys;
 pub(crate) mod dismissals;
 pub(crate) mod events;
 mod holds;
-mod look;
 pub(crate) mod notices;
 pub(crate) mod open_lock;
-mod relook;
+mod recheck;
 pub(crate) mod settle;
 pub(crate) mod settle_call;
 pub(crate) mod several;

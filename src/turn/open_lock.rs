@@ -84,7 +84,7 @@ impl<'c> OpenLock<'c> {
         }
         let now = clock::now();
         subscription::subscribe_once(ctx);
-        time::look_for_stall(ctx, now);
+        time::detect_stall(ctx, now);
         let mut lock = Self {
             ctx,
             name,
@@ -223,7 +223,7 @@ impl<'c> OpenLock<'c> {
     /// Replicates the hold that `owner` has now.
     pub(crate) fn replicate(&mut self, owner: OwnerRef<'_>) {
         let (ctx, name, now) = (self.ctx, self.name, self.now);
-        if effect::sent_unheard(ctx, name) {
+        if effect::sent_without_receivers(ctx, name) {
             return;
         }
         let Some(value) = self.value() else {
@@ -239,7 +239,7 @@ impl<'c> OpenLock<'c> {
     /// Replicates that `owner` holds nothing any more.
     pub(super) fn replicate_end(&mut self, owner: OwnerRef<'_>) {
         let (ctx, name, now) = (self.ctx, self.name, self.now);
-        if effect::sent_unheard(ctx, name) {
+        if effect::sent_without_receivers(ctx, name) {
             return;
         }
         let free = self.value().is_none_or(|value| value.lock.is_free());

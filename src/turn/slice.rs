@@ -9,7 +9,7 @@ use crate::turn::state::{self, Turn};
 /// How long a slice may take before other clients get their turn, in microseconds.
 const SLICE: u64 = 1_000;
 /// A slice reads the clock once every so many steps.
-const STEPS_PER_LOOK: usize = 4;
+const STEPS_PER_CHECK: usize = 4;
 
 /// A stretch of work that ends before others notice.
 pub(crate) struct Slice {
@@ -29,7 +29,7 @@ impl Slice {
     pub(crate) fn is_over(&mut self) -> bool {
         self.done += 1;
         // A wall clock that steps, in either direction, ends the slice, too.
-        self.done.is_multiple_of(STEPS_PER_LOOK) && clock::wall().0.abs_diff(self.began.0) > SLICE
+        self.done.is_multiple_of(STEPS_PER_CHECK) && clock::wall().0.abs_diff(self.began.0) > SLICE
     }
 }
 

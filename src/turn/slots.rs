@@ -16,7 +16,7 @@ use crate::waiting::walk::{self, Scope};
 const FRESH: u64 = 20;
 
 /// From the sweep: sends the waiters away whose slot is not here any more.
-pub(crate) fn look(ctx: &Context<'_>, now: Instant) {
+pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     if queue::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
         return;
     }

@@ -17,9 +17,9 @@ use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, role};
 use crate::turn::aside;
+use crate::turn::dirty_keys;
 use crate::turn::dismissals;
-use crate::turn::look;
-use crate::turn::relook;
+use crate::turn::recheck;
 use crate::turn::settle_call;
 use crate::turn::several;
 use crate::turn::slice::{Slice, measured};
@@ -34,7 +34,7 @@ const PROBE_EVERY: u64 = 50;
 const BETWEEN_SLICES: u64 = 1;
 /// How often at most the module polls what has no event, in milliseconds: with each sweep, except
 /// between slices.
-const LOOK_AROUND_EVERY: u64 = 90;
+const POLL_EVERY: u64 = 90;
 /// After so many sweeps without a reply to a waiter, clients are no longer watched.
 const WATCHED_TICKS: u64 = 100;
 /// After how many milliseconds a key in another server's slot is retried.
@@ -62,7 +62,7 @@ fn on_end_of_turn(ctx: &Context<'_>) {
 /// The event loop turns.
 fn turn(ctx: &Context<'_>) {
     alarms::end_of_turn_has_come(ctx);
-    evictions::look_at_policy_if_unknown(ctx);
+    evictions::read_policy_if_unknown(ctx);
     evictions::forget_unlinked(keys::state(ctx));
     work_off(ctx);
 }
@@ -70,7 +70,7 @@ fn turn(ctx: &Context<'_>) {
 /// What has been marked, decided or owed since the last time.
 fn work_off(ctx: &Context<'_>) {
     effect::send_token_clock_if_due(ctx);
-    arrivals::look_at_load(ctx);
+    arrivals::check_load(ctx);
     let now = clock::now();
     if time::grace(ctx).is_newly_over(now) {
         walk::begin(ctx, Scope::All);
@@ -123,12 +123,12 @@ const URGENT: [Job; 7] = [
     },
     // Settles a key that was marked.
     Job {
-        step: |ctx, _| look::look_at_next(ctx),
+        step: |ctx, _| dirty_keys::settle_next(ctx),
         is_pending: |ctx| dirty::marked(keys::state(ctx)) > 0,
     },
     // Settles a key with waiters where a lease is over.
     Job {
-        step: look::look_at_due,
+        step: dirty_keys::settle_due,
         is_pending: BY_TIME,
     },
     // Grants a request for several keys that are all free.
@@ -152,12 +152,12 @@ const BACKGROUND: [Job; 6] = [
     },
     // Settles the keys of a database, of a slot, or all.
     Job {
-        step: |ctx, _| relook::step(ctx),
+        step: |ctx, _| recheck::step(ctx),
         is_pending: |ctx| !walk::none(waiting::state(ctx)),
     },
     // Enters a lock that was loaded or copied into the lease order.
     Job {
-        step: |ctx, _| relook::look_at_arrival(ctx),
+        step: |ctx, _| recheck::settle_arrival(ctx),
         is_pending: arrivals::are_due,
     },
     // Ends some of the holds that ended together at one lock.
@@ -227,7 +227,7 @@ fn on_due(ctx: &Context<'_>) {
 
 fn tick(ctx: &Context<'_>) {
     let now = clock::now();
-    time::look_for_stall(ctx, now);
+    time::detect_stall(ctx, now);
     time::grace(ctx).on_tick(now);
     time::log_grace_end(ctx, now);
     failover::warn_of_short_grace(ctx);
@@ -241,21 +241,21 @@ fn tick(ctx: &Context<'_>) {
     }
     mail::on_tick(ctx, now, ctx.avoid_replication_traffic());
     aside::mark_due(ctx, now);
-    look::try_held_back(ctx);
+    dirty_keys::try_held_back(ctx);
     if any_pending(&BACKGROUND, ctx) {
         alarms::at_end_of_turn(ctx);
     }
     let mut more = false;
     if role::is_primary(time::state(ctx)) {
-        look_at_replicas(ctx, now);
+        check_replicas(ctx, now);
         // More often than that, it is the leases that the timer comes for.
-        if now.millis_since(state::get(ctx).looked_around.get()) >= LOOK_AROUND_EVERY {
+        if now.millis_since(state::get(ctx).looked_around.get()) >= POLL_EVERY {
             state::get(ctx).looked_around.set(now);
-            look_around(ctx, now);
+            poll(ctx, now);
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, now);
     }
-    more = more || look_at_strays(ctx, now);
+    more = more || check_strays(ctx, now);
     let ticks = state::get(ctx).ticks.get().wrapping_add(1);
     state::get(ctx).ticks.set(ticks);
     if ticks.is_multiple_of(WATCHED_TICKS) {
@@ -270,20 +270,20 @@ fn tick(ctx: &Context<'_>) {
 }
 
 /// Polls what has no event.
-fn look_around(ctx: &Context<'_>, now: Instant) {
+fn poll(ctx: &Context<'_>, now: Instant) {
     if ctx.is_cluster() {
-        slots::look(ctx, now);
+        slots::check(ctx, now);
     }
     if time::grace(ctx).forbids_grants(now) {
         let mut slice = Slice::begin();
-        while relook::patrol(ctx) && !slice.is_over() {}
+        while recheck::patrol(ctx) && !slice.is_over() {}
     }
 }
 
 /// Have enough replicas acknowledged recent data?
-fn look_at_replicas(ctx: &Context<'_>, now: Instant) {
+fn check_replicas(ctx: &Context<'_>, now: Instant) {
     let (grace, suspect) = (config::grace(ctx), time::lateness(ctx).suspect_ms(now));
-    let found = time::grace(ctx).heartbeats.look(ctx, grace, suspect, now);
+    let found = time::grace(ctx).heartbeats.check(ctx, grace, suspect, now);
     if let Some(due) = found.due {
         effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);
     }
@@ -293,7 +293,7 @@ fn look_at_replicas(ctx: &Context<'_>, now: Instant) {
 }
 
 /// One slice of work on the locks whose keys are not known. True if there is more to do at once.
-fn look_at_strays(ctx: &Context<'_>, now: Instant) -> bool {
+fn check_strays(ctx: &Context<'_>, now: Instant) -> bool {
     let mut slice = Slice::begin();
     while strays::step(keys::state(ctx), now) {
         if slice.is_over() {

@@ -8,7 +8,7 @@ use crate::waiting::{self, queue};
 
 /// The key lost its lock, or the lock its key (RENAME, MOVE).
 pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
-    arrivals::retell_ahead(ctx, key, value);
+    arrivals::replicate_again_ahead(ctx, key, value);
     leases::forget(keys::state(ctx), key, value);
     evictions::on_unlinked(ctx, key, &value.lock);
     if queue::wait_at(waiting::state(ctx), key) {

@@ -255,7 +255,7 @@ fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
         granted: undo.granted,
         token: undo.token,
         before: undo.before.map(|before| *before),
-        told: false,
+        delivered: false,
     }
 }
 
@@ -296,8 +296,8 @@ fn first_overdue(ctx: &Context<'_>, now: Instant) -> Option<BoxId> {
     let listened = state::get(ctx).post.listened(now).as_millis();
     let timeout = config::mail_timeout(ctx);
     let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
-    let (asked, told) = (before(timeout), before(timeout * UNFORGOTTEN));
-    state::get(ctx).post.mail.borrow().overdue(asked, told)
+    let (asked, delivered) = (before(timeout), before(timeout * UNFORGOTTEN));
+    state::get(ctx).post.mail.borrow().overdue(asked, delivered)
 }
 
 /// Closes the next box that is overdue. False if there is none.

@@ -9,6 +9,7 @@
 mod answer;
 pub(crate) mod blocking;
 pub(crate) mod clients;
+mod deliveries;
 pub(crate) mod due;
 pub(crate) mod left;
 pub(crate) mod mail;
@@ -17,7 +18,6 @@ pub(crate) mod queue;
 pub(crate) mod readers;
 pub(crate) mod several;
 mod state;
-mod tellings;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;
 pub(crate) mod wake;
@@ -98,6 +98,6 @@ pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> 
         }
     }
     let granted = undelivered::withdraw(ctx, key, owner);
-    let told = mail::withdraw(ctx, key, owner);
-    waited || granted || told
+    let withdrawn = mail::withdraw(ctx, key, owner);
+    waited || granted || withdrawn
 }

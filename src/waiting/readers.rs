@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::ffi::{Blocked, Context};
 use crate::time::{alarms, clock};
 use crate::waiting::clients::{MailCall, WantedLetters};
+use crate::waiting::deliveries;
 use crate::waiting::state::{self, Waiting};
-use crate::waiting::tellings;
 use crate::waiting::wake;
 use crate::waiting::watched;
 
@@ -64,7 +64,7 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     let mut mail = post.mail.borrow_mut();
     let before = mail.delivered(id);
     let letters = mail.deliver(id, call.count, listened);
-    let is_told = letters.len() > 0;
+    let is_delivered = letters.len() > 0;
     ctx.reply_array(3);
     ctx.reply_integer(id.0 as i64);
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);
@@ -73,8 +73,8 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
         reply_letter(ctx, letter, now);
     }
     // Whatever runs in a script or a transaction has another client's id, or none.
-    if is_told && !ctx.denies_blocking() && watched::watch(ctx) {
-        tellings::add(state::get(ctx), &mail, ctx.client_id(), id, before);
+    if is_delivered && !ctx.denies_blocking() && watched::watch(ctx) {
+        deliveries::add(state::get(ctx), &mail, ctx.client_id(), id, before);
     }
 }
 

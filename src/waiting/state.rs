@@ -24,7 +24,7 @@ static WAITING: MainThread<Waiting> = MainThread::new(Waiting {
     queues: LazyCell::new(RefCell::default),
     left: LazyCell::new(RefCell::default),
     clients: LazyCell::new(RefCell::default),
-    tellings: LazyCell::new(RefCell::default),
+    deliveries: LazyCell::new(RefCell::default),
     wake_list: RefCell::new(Deque::new()),
     readers: LazyCell::new(RefCell::default),
     walks: RefCell::new(VecDeque::new()),
@@ -50,7 +50,7 @@ pub(crate) struct Waiting {
     /// Every blocked client, and what it waits for.
     pub(super) clients: LazyCell<RefCell<Clients>>,
     /// Letters that clients were sent in this turn and may never read.
-    pub(super) tellings: LazyCell<RefCell<Tellings>>,
+    pub(super) deliveries: LazyCell<RefCell<Deliveries>>,
     /// Clients that have been answered, to be unblocked by a timer.
     pub(super) wake_list: RefCell<Deque<Blocked>>,
     /// LOCK.MAILs that wait for letters.
@@ -63,14 +63,14 @@ pub(crate) struct Waiting {
 
 /// Letters that were delivered since the event loop slept.
 #[derive(Debug, Default)]
-pub(super) struct Tellings {
-    pub(super) by_box: BTreeMap<BoxId, Telling>,
+pub(super) struct Deliveries {
+    pub(super) by_box: BTreeMap<BoxId, Delivery>,
     /// The id of a client, and a box whose letters it got.
     pub(super) by_client: BTreeSet<(u64, BoxId)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct Delivery {
     /// The last letter that was delivered before this turn.
     pub(super) before: Delivered,
     /// Clients, and the last letter that each got.
@@ -117,7 +117,7 @@ pub(crate) struct UndeliveredGrant {
     pub(crate) token: Token,
     pub(crate) before: Option<Stake>,
     /// Its client was replied to. If that was closed for the memory that it took, the reply was written.
-    pub(crate) told: bool,
+    pub(crate) delivered: bool,
 }
 
 /// Every grant whose client may not have got the reply.
@@ -126,7 +126,7 @@ pub(super) struct Undelivered {
     pub(super) in_flight: BTreeMap<WaiterId, UndeliveredGrant>,
     pub(super) by_owner: BTreeSet<(Owner, WaiterId)>,
     /// By the id of its client, the grant in flight whose reply was written since the event loop slept.
-    pub(super) told: BTreeMap<u64, WaiterId>,
+    pub(super) delivered: BTreeMap<u64, WaiterId>,
     /// By key, the grants to be undone when it is settled.
     pub(super) to_undo: ToUndo,
     /// Where the databases of those keys are now.

@@ -1,7 +1,7 @@
 //! Grants to waiters whose client has not got the reply yet, and how they are undone.
 //!
 //! ```text
-//!  granted ──► in flight ──┬─ reply written ──► told ──┬─ the event loop sleeps ────► forgotten
+//!  granted ──► in flight ──┬─ reply written ──► sent ──┬─ the event loop sleeps ────► forgotten
 //!                          │                           └─ closed before it sleeps ──┐
 //!                          └─ client gone before the reply ───────────────────────► undone when the key is settled
 //! ```
@@ -18,9 +18,9 @@ use mortise_core::{KeyId, KeyList, KeyRef, Owner, OwnerRef, WaiterId};
 use crate::ffi::{Context, Swap};
 use crate::keys::dirty;
 use crate::time::{self, role};
+use crate::waiting::deliveries;
 pub(crate) use crate::waiting::state::UndeliveredGrant;
 use crate::waiting::state::{self, Undelivered, Waiting};
-use crate::waiting::tellings;
 use crate::waiting::watched;
 
 impl Undelivered {
@@ -46,15 +46,15 @@ pub(crate) fn granted(waiting: &Waiting, id: WaiterId, grant: UndeliveredGrant) 
 
 /// `client` gets the reply of the grant of `id` now; false if that was withdrawn. From now on the
 /// module needs events of closing clients and of the event loop.
-pub(crate) fn told(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
+pub(crate) fn delivered(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
     let mut undelivered = state::get(ctx).undelivered.borrow_mut();
     if !undelivered.in_flight.contains_key(&id) {
         return false;
     }
     if let Some(grant) = undelivered.in_flight.get_mut(&id) {
-        grant.told = true;
+        grant.delivered = true;
     }
-    let before = undelivered.told.insert(client, id);
+    let before = undelivered.delivered.insert(client, id);
     before.and_then(|before| undelivered.land(before));
     drop(undelivered);
     if !watched::watch(ctx) {
@@ -74,7 +74,7 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
     let mut withdrawn = Vec::new();
     for id in ids {
         let grant = undelivered.in_flight.get(&id);
-        if grant.is_some_and(|grant| grant.is_at(key) && !grant.told) {
+        if grant.is_some_and(|grant| grant.is_at(key) && !grant.delivered) {
             withdrawn.extend(undelivered.land(id));
         }
     }
@@ -124,32 +124,32 @@ impl UndeliveredGrant {
 
 /// The event loop slept: the replies have been written.
 pub(crate) fn on_slept(waiting: &Waiting) {
-    tellings::on_slept(waiting);
+    deliveries::on_slept(waiting);
     let mut undelivered = waiting.undelivered.borrow_mut();
-    if undelivered.told.is_empty() {
+    if undelivered.delivered.is_empty() {
         return;
     }
-    let told = std::mem::take(&mut undelivered.told);
-    for id in told.values() {
+    let delivered = std::mem::take(&mut undelivered.delivered);
+    for id in delivered.values() {
         undelivered.land(*id);
     }
 }
 
 /// A client is being closed.
 pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
-    let told = state::get(ctx)
+    let delivered = state::get(ctx)
         .undelivered
         .borrow_mut()
-        .told
+        .delivered
         .remove(&client);
-    if told.is_none() && !tellings::knows(state::get(ctx), client) {
+    if delivered.is_none() && !deliveries::knows(state::get(ctx), client) {
         return;
     }
     let reads_replies = ctx.closes_after_reply(client);
     if !reads_replies {
-        tellings::on_closed(state::get(ctx), client);
+        deliveries::on_closed(state::get(ctx), client);
     }
-    let Some(id) = told else { return };
+    let Some(id) = delivered else { return };
     if reads_replies {
         state::get(ctx).undelivered.borrow_mut().land(id);
     } else {
@@ -158,7 +158,7 @@ pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
 }
 
 /// The server has dropped the client of `id`, which got no reply.
-pub(crate) fn untold(ctx: &Context<'_>, id: WaiterId) {
+pub(crate) fn not_delivered(ctx: &Context<'_>, id: WaiterId) {
     lost(ctx, id);
 }
 
@@ -230,8 +230,8 @@ pub(crate) fn not_received(
     mut grants: Vec<UndeliveredGrant>,
 ) -> Vec<UndeliveredGrant> {
     // A server that closes clients for the memory that they take does so behind their last reply.
-    if grants.iter().any(|grant| grant.told) && ctx.setting(c"maxmemory-clients") != Some(0) {
-        grants.retain(|grant| !grant.told);
+    if grants.iter().any(|grant| grant.delivered) && ctx.setting(c"maxmemory-clients") != Some(0) {
+        grants.retain(|grant| !grant.delivered);
     }
     grants
 }

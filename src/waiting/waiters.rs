@@ -52,7 +52,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
                 granted: stake.touched,
                 token: stake.token,
                 before,
-                told: false,
+                delivered: false,
             };
             undelivered::granted(state::get(ctx), waiter.id, undelivered);
             Answer::Token(grant.token())
@@ -134,7 +134,9 @@ pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) 
     state::get(ctx).clients.borrow_mut().set_delivered(blocked);
     match &wanted.answer {
         // Not if its owner has left the key meanwhile.
-        Some(Answer::Token(token)) if undelivered::told(ctx, wanted.waiter, ctx.client_id()) => {
+        Some(Answer::Token(token))
+            if undelivered::delivered(ctx, wanted.waiter, ctx.client_id()) =>
+        {
             ctx.reply_integer(token.get() as i64);
         }
         Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
@@ -145,6 +147,6 @@ pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) 
 /// The server has done with a client.
 pub(super) fn on_freed(ctx: &Context<'_>, wanted: &WantedLock) {
     if !wanted.delivered {
-        undelivered::untold(ctx, wanted.waiter);
+        undelivered::not_delivered(ctx, wanted.waiter);
     }
 }

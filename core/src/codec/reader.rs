@@ -78,9 +78,9 @@ impl<'a> Reader<'a> {
     pub(super) fn stamp(&mut self) -> Result<Written, DecodeError> {
         let mut boot_id = BootId::default();
         boot_id.0.copy_from_slice(self.take(16)?);
-        let tells_machine = self.version > 1;
+        let names_machine = self.version > 1;
         let mut machine = [0; 8];
-        if tells_machine {
+        if names_machine {
             machine.copy_from_slice(self.take(8)?);
         }
         let stamp = Stamp {
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         };
         Ok(Written {
             stamp,
-            tells_machine,
+            names_machine,
         })
     }
 

@@ -60,12 +60,12 @@ impl Arrival {
 pub(super) struct Written {
     pub(super) stamp: Stamp,
     /// Its version has a field for the machine.
-    pub(super) tells_machine: bool,
+    pub(super) names_machine: bool,
 }
 
 impl Written {
     /// Its wall clock is the one `here`. Without a machine it counts as from here.
     fn shows_clock_of(&self, here: &Stamp) -> bool {
-        !self.tells_machine || (here.machine.is_some() && self.stamp.machine == here.machine)
+        !self.names_machine || (here.machine.is_some() && self.stamp.machine == here.machine)
     }
 }

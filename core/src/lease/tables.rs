@@ -131,12 +131,12 @@ impl LeaseTables {
     fn find(&mut self, db: Db) -> Option<u32> {
         match self.last {
             Some((last, table)) if last == db => Some(table),
-            _ => self.look_up(db),
+            _ => self.find_uncached(db),
         }
     }
 
     #[cold]
-    fn look_up(&mut self, db: Db) -> Option<u32> {
+    fn find_uncached(&mut self, db: Db) -> Option<u32> {
         let table = *self.by_db.get(&db)?;
         self.last = Some((db, table));
         Some(table)
@@ -200,13 +200,13 @@ impl LeaseTables {
         self.holders = self.holders - counted + u64::from(holders);
         if table.visit.is_none_or(|visit| deadline < visit) {
             let before = table.visit.replace(deadline);
-            self.look_earlier(key.db, before, deadline);
+            self.check_earlier(key.db, before, deadline);
         }
         Listed { id, holders }
     }
 
     #[cold]
-    fn look_earlier(&mut self, db: Db, before: Option<Instant>, at: Instant) {
+    fn check_earlier(&mut self, db: Db, before: Option<Instant>, at: Instant) {
         if let Some(before) = before {
             self.visits.remove(&(before, db));
         }

@@ -1,10 +1,11 @@
 //! Locks with very many readers, of which it is known whose tasks wait somewhere.
 //!
-//! A search for deadlocks that comes to such a lock goes on with these alone: the others lead nowhere, however many
-//! they are. To find them only then would take a look at each reader or at each waiter. So a crowd is known from its
-//! 128th reader on, whether or not anybody waits at its key, and kept up to date: each task that begins or ceases to wait
-//! costs a look at each crowd, each owner that comes to read beside a crowd one look at the waiters, and what leaves a crowd
-//! costs nothing more. A lock with one holder, or a few, is not affected.
+//! A search for deadlocks that comes to such a lock goes on with these alone: the others lead
+//! nowhere, however many they are. To find them only then would take a check of each reader or each
+//! waiter. So a crowd is known from its 128th reader on, whether or not anybody waits at its key,
+//! and kept up to date: each task that begins or ceases to wait costs a check of each crowd, each
+//! owner that comes to read beside a crowd one check of the waiters, and what leaves a crowd costs
+//! nothing more. A lock with one holder, or a few, is not affected.
 
 use super::waiters::Waiters;
 use crate::lock::Lock;
@@ -16,7 +17,7 @@ const CROWD: usize = 128;
 /// No more crowds are kept. (Each costs one check whenever a task begins to wait.)
 const MOST_CROWDS: usize = 128;
 /// At most so many checks build a crowd that did not grow reader by reader.
-const MOST_LOOKS: usize = 1_024;
+const MOST_STEPS: usize = 1_024;
 
 /// The crowds that are known.
 #[derive(Debug, Default)]
@@ -75,7 +76,7 @@ impl Crowds {
             if waiters.waits(owner) {
                 readers.with(|readers| readers.note_waiting(owner));
             }
-        } else if len >= CROWD && len.is_power_of_two() && len.min(waiters.len()) <= MOST_LOOKS {
+        } else if len >= CROWD && len.is_power_of_two() && len.min(waiters.len()) <= MOST_STEPS {
             self.has_holders(lock, waiters);
         }
     }

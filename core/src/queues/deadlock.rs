@@ -7,24 +7,24 @@
 //! other names at the key, and a request that waits for those simply waits.
 //!
 //! A request that waits for its limit waits for the owner that reads, if there is only one; of several it waits for some, and that
-//! wait is not followed. Whoever stands behind it waits for the same owner, but not for what its own owner waits for elsewhere.
+//! wait is not followed. A request behind it waits for the same owner, but not for what its own owner waits for elsewhere.
 //!
-//! Mostly nobody waits for the task at all, and a look at what it holds and where it stands tells.
-//! Else the search walks from the request that is about to wait, breadth first, to a shortest
-//! cycle. It is kept small by these observations.
+//! Mostly nobody waits for the task at all, which a check of its holds and places shows.
+//! Otherwise the search walks from the request that is about to wait, breadth first, to a shortest
+//! cycle. These observations keep it small.
 //!
-//! * A task that waits in one queue only waits for nobody but its holders and those ahead. So a walk
-//!   along a queue needs to stop only at those who wait in several: a million waiters of
-//!   one lock cost a look at the lock.
+//! * A task that waits in one queue only waits just for its holders and those ahead. So a walk
+//!   along a queue needs to stop only at tasks that wait in several: a million waiters of
+//!   one lock cost one check of the lock.
 //! * A reader waits for the last writer ahead of it and, through that writer, for all that a
-//!   writer in the same place waits for. So a walk is told whole by how far it goes, and no queue
-//!   is walked twice over the same stretch.
-//! * A holder matters only if its task waits somewhere itself, and whoever waits in the line of a
-//!   lock does not hold it. Of a lock that very many read it is known who waits (`../crowds.rs`); of others each
-//!   reader is looked up.
+//!   writer in the same place waits for. So its end describes a whole walk, and no stretch of a queue
+//!   is walked twice.
+//! * A holder matters only if its task waits somewhere itself, and a waiter in the queue of a
+//!   lock does not hold it. A lock with very many readers records which of them wait (`../crowds.rs`); with few,
+//!   the search checks each reader.
 //!
-//! It gives up where it has reached a thousand tasks, or come upon them, and upon readers of locks with a few, thousands of
-//! times. Then it begins again from the other end: it finds the tasks that the asking one blocks, of which mostly there are
+//! It gives up when it has reached a thousand tasks, or taken thousands of steps to them and to readers of locks with few.
+//! Then it begins again from the other end: it finds the tasks that the asking one blocks, which are mostly
 //! few, and searches among them alone, whatever else is in the way.
 //!
 //! An owner's later requests in one queue stand, for this purpose, where its first one does: they
@@ -57,7 +57,7 @@ impl Queues {
     /// Where the owner waits for the same key already, `wait` stands ahead of others, who come to
     /// wait for it: there a cycle counts, too, that comes to it from one of its task's other waits.
     pub fn find_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
-        self.look_for_cycle(wait, held, now).0
+        self.find_cycle_and_cost(wait, held, now).0
     }
 
     /// Whether any waiter may wait for the task of `wait`. If not, the wait closes no cycle.
@@ -65,31 +65,30 @@ impl Queues {
         Asking::new(self, wait, held, now).is_waited_for()
     }
 
-    /// The same, and how many were looked at for it: those who hold where a task waits that is
-    /// waited for, or who wait there and elsewhere.
-    pub fn look_for_cycle(
+    /// The same as [`Self::find_cycle`], and how many steps it took.
+    pub fn find_cycle_and_cost(
         &self,
         wait: &Wait,
         held: &Observed,
         now: Instant,
     ) -> (Option<Vec<KeyId>>, usize) {
-        let (found, looks) = self.look_for(wait, held, now);
-        (found.map(|found| found.keys), looks)
+        let (found, steps) = self.search(wait, held, now);
+        (found.map(|found| found.keys), steps)
     }
 
-    fn look_for(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
+    fn search(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
             return (None, 0);
         }
         let from_here = Outcome::of(&asking, None);
         if !from_here.gave_up {
-            return (from_here.cycle, from_here.looks);
+            return (from_here.cycle, from_here.steps);
         }
         let blocked = Blocked::by(&asking);
         let among = Outcome::of(&asking, Some(&blocked));
-        let looks = from_here.looks + blocked.looks() + among.looks;
-        (among.cycle, looks)
+        let steps = from_here.steps + blocked.steps() + among.steps;
+        (among.cycle, steps)
     }
 }
 
@@ -120,7 +119,7 @@ impl Cycle {
 /// What a search has come to.
 struct Outcome {
     cycle: Option<Cycle>,
-    looks: usize,
+    steps: usize,
     /// There may be a cycle all the same.
     gave_up: bool,
 }
@@ -140,17 +139,17 @@ impl Outcome {
             search.walk(walker, asking.key, wait.terms.mode(), asking.position);
             search.run();
         }
-        let (mut looks, mut gave_up) = (search.looks(), search.gave_up());
+        let (mut steps, mut gave_up) = (search.cost(), search.gave_up());
         if search.closed.is_none() && asking.stands {
             search = Search::new(asking, Target::Owner, among);
             search.walk_from(START, asking.task, Exits::Except(asking.key));
             search.run();
-            looks += search.looks();
+            steps += search.cost();
             gave_up |= search.gave_up();
         }
         Self {
             cycle: Cycle::of(&search, asking),
-            looks,
+            steps,
             gave_up: gave_up && search.closed.is_none(),
         }
     }

@@ -238,14 +238,14 @@ impl Settling<'_> {
         let from = from.map_or(Position::FIRST, |last| Position::of_upgrade(last).behind());
         let waiters = &self.queues.waiters;
         let mut at = waiters.line_from(self.root(), from);
-        let mut looks = self.left.max(FEW);
+        let mut checks = self.left.max(FEW);
         let mut last = None;
         while at != NIL && self.queues.waiters.node(at).is_upgrade() {
-            if looks == 0 || self.left == 0 {
+            if checks == 0 || self.left == 0 {
                 unsettled.upgrades = last;
                 return Progress::Break(BudgetSpent);
             }
-            looks -= 1;
+            checks -= 1;
             let node = self.queues.waiters.node(at);
             last = Some(node.waiter.id);
             let is_lost = !holds(node.waiter.owner.as_ref());

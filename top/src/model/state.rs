@@ -233,11 +233,11 @@ impl State {
                 lock,
                 owner,
                 outcome,
-            } => self.tell_broken(at, &lock, &owner, outcome),
+            } => self.report_broken(at, &lock, &owner, outcome),
         }
     }
 
-    fn tell_broken(&mut self, at: Duration, lock: &LockId, owner: &[u8], outcome: Broken) {
+    fn report_broken(&mut self, at: Duration, lock: &LockId, owner: &[u8], outcome: Broken) {
         let (key, owner) = (text::escaped(&lock.key), text::escaped(owner));
         let text = match outcome {
             Broken::Ended => format!("Broken: {owner} no longer holds {key}"),

@@ -158,7 +158,7 @@ impl Supervisor {
             Order::Seek(key) => self.open(Opened::Named(key)),
             Order::Filter(filter) => {
                 self.filter = filter;
-                self.tell_all(|_| Work::Filter(self.filter.clone()));
+                self.send_all(|_| Work::Filter(self.filter.clone()));
                 None
             }
             Order::Break {
@@ -183,11 +183,11 @@ impl Supervisor {
 
     fn open(&mut self, opened: Opened) -> Option<Report> {
         self.opened = opened;
-        self.tell_all(|server| Work::Watch(self.opened.at(server)));
+        self.send_all(|server| Work::Watch(self.opened.at(server)));
         None
     }
 
-    fn tell_all(&self, what: impl Fn(&Address) -> Work) {
+    fn send_all(&self, what: impl Fn(&Address) -> Work) {
         for (server, poller) in self.pollers.values() {
             // A thread that is gone needs no message.
             let _ = poller.send(what(server));

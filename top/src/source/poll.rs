@@ -73,7 +73,7 @@ impl Poller {
     /// Asks once, and sends the answer; None if nobody receives it.
     fn look(&self, link: &mut Option<Link>) -> Option<()> {
         let node = self.address.name();
-        let answer = self.try_look(link);
+        let answer = self.try_ask(link);
         let at = self.began.elapsed();
         let report = match answer {
             Ok(Answer { sample, members }) => {
@@ -93,7 +93,7 @@ impl Poller {
         self.outbox.send(Message::Report(report)).ok()
     }
 
-    fn try_look(&self, link: &mut Option<Link>) -> Result<Answer, String> {
+    fn try_ask(&self, link: &mut Option<Link>) -> Result<Answer, String> {
         let link = self.connected(link)?;
         ask::look(link, &self.address, self.asking, &self.view)
     }

@@ -192,7 +192,7 @@ impl<'a> Asking<'a> {
             return true;
         }
         while at != NIL && waiters.position(at) <= position && !budget.is_spent() {
-            budget.look(1);
+            budget.step(1);
             let waiter = &waiters.node(at).waiter;
             // The reader itself waits for the end of a grace alone.
             if waits(&waiter.terms) && waiter.owner != reader {

@@ -121,7 +121,7 @@ impl Queues {
         let mut moved = Vec::new();
         let mut foremost = BTreeSet::new();
         for _ in 0..MOST_MOVES {
-            let (found, _) = self.look_for(wait, held, now);
+            let (found, _) = self.search(wait, held, now);
             let Some(found) = found else { break };
             let was_moved = match found.behind {
                 None => false,

@@ -56,8 +56,8 @@ impl<'a> Blocked<'a> {
         &self.tasks
     }
 
-    pub(super) fn looks(&self) -> usize {
-        self.budget.looks()
+    pub(super) fn steps(&self) -> usize {
+        self.budget.steps()
     }
 
     fn run(&mut self) {
@@ -89,7 +89,7 @@ impl<'a> Blocked<'a> {
         }
         let mut at = waiters.key_from(task, 0);
         while at != NIL && !self.budget.is_spent() {
-            self.budget.look(1);
+            self.budget.step(1);
             let key = waiters.node(at).key;
             let first = waiters.foremost(task, key);
             self.cover(key, waiters.position(first).behind());
@@ -104,11 +104,11 @@ impl<'a> Blocked<'a> {
             if self.budget.is_spent() {
                 return;
             }
-            self.budget.look(1);
+            self.budget.step(1);
             if self.covered.get(&key) == Some(&Position::FIRST) {
                 continue;
             }
-            self.budget.look(FIND_READER);
+            self.budget.step(FIND_READER);
             let held = self.asking.held(key);
             if held.holds_for_task(owner, None, self.asking.now) {
                 self.cover(key, Position::FIRST);
@@ -129,7 +129,7 @@ impl<'a> Blocked<'a> {
             if self.budget.is_spent() {
                 return;
             }
-            self.budget.look(1);
+            self.budget.step(1);
             self.add(waiters.task_at(at));
             at = waiters.next_in_line(at);
         }

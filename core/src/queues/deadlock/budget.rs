@@ -2,14 +2,15 @@
 
 /// How many tasks are reached at most from the wait on.
 pub(super) const MOST_TASKS: usize = 1_000;
-/// How many looks are made for that, also at those who lead nowhere: at places in lines, at readers, at tasks that are
-/// known already. Enough to reach so many tasks, whatever leads to them, and to come upon each once more.
-const MOST_LOOKS: usize = 6 * MOST_TASKS;
-/// How many tasks are found at most that the asking one blocks. What a task holds has to be looked for.
+/// How many steps are taken for that, also to places in queues, readers and known tasks that lead nowhere. Enough to
+/// reach so many tasks, whatever leads to them, and to meet each once more.
+const MOST_STEPS: usize = 6 * MOST_TASKS;
+/// How many tasks are found at most that the asking one blocks. What a task holds has to be
+/// searched for.
 pub(super) const MOST_BLOCKED: usize = 200;
-/// How many looks are made for that, and how many for a cycle among those.
-const MOST_LOOKS_BACK: usize = 2_000;
-const MOST_LOOKS_AMONG: usize = 3_000;
+/// How many steps are taken for that, and how many for a cycle among those.
+const MOST_STEPS_BACK: usize = 2_000;
+const MOST_STEPS_AMONG: usize = 3_000;
 /// To find out whether the task of an owner waits costs as much as so many steps,
 pub(super) const FIND_TASK: usize = 4;
 /// and whether it is among the readers of a lock.
@@ -19,37 +20,37 @@ pub(super) const FIND_READER: usize = 8;
 #[derive(Debug)]
 pub(super) struct Budget {
     most: usize,
-    looks: usize,
+    steps: usize,
     spent: bool,
 }
 
 impl Budget {
     /// Of a search from the wait on.
     pub(super) const fn forward() -> Self {
-        Self::of(MOST_LOOKS)
+        Self::of(MOST_STEPS)
     }
 
     /// Of a search for tasks that the asking one blocks.
     pub(super) const fn back() -> Self {
-        Self::of(MOST_LOOKS_BACK)
+        Self::of(MOST_STEPS_BACK)
     }
 
     /// Of a search among these.
     pub(super) const fn among() -> Self {
-        Self::of(MOST_LOOKS_AMONG)
+        Self::of(MOST_STEPS_AMONG)
     }
 
     const fn of(most: usize) -> Self {
         Self {
             most,
-            looks: 0,
+            steps: 0,
             spent: false,
         }
     }
 
-    pub(super) fn look(&mut self, times: usize) {
-        self.looks += times;
-        self.spent |= self.looks > self.most;
+    pub(super) fn step(&mut self, times: usize) {
+        self.steps += times;
+        self.spent |= self.steps > self.most;
     }
 
     /// Nothing is left.
@@ -61,12 +62,12 @@ impl Budget {
         self.spent
     }
 
-    pub(super) fn looks(&self) -> usize {
-        self.looks
+    pub(super) fn steps(&self) -> usize {
+        self.steps
     }
 
-    /// For how many owners it can still be found out whether their tasks wait, and one more.
+    /// For how many more owners there are steps to find out whether their tasks wait, and one more.
     pub(super) fn tasks_to_find(&self) -> usize {
-        self.most.saturating_sub(self.looks) / FIND_TASK + 1
+        self.most.saturating_sub(self.steps) / FIND_TASK + 1
     }
 }

@@ -138,8 +138,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    pub(super) fn looks(&self) -> usize {
-        self.budget.looks()
+    pub(super) fn cost(&self) -> usize {
+        self.budget.steps()
     }
 
     pub(super) fn gave_up(&self) -> bool {
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
 
     /// Reaches the owners that an owner waits for whose first request in a queue is in `slot`.
     fn walk_standing(&mut self, from: u32, slot: u32) {
-        self.budget.look(1);
+        self.budget.step(1);
         let waiters = &self.asking.queues.waiters;
         let node = waiters.node(slot);
         let writes = waiters.has(slot, EXCLUSIVE);

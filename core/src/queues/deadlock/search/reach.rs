@@ -49,7 +49,7 @@ impl Search<'_> {
         // The last one first: the others' walks are mostly part of its.
         let mut at = waiters.last_flagged_before(self.asking.line(step.key), to, SEVERAL_KEYS);
         while at != NIL && waiters.position(at) >= from && !self.is_done_here() {
-            self.budget.look(1);
+            self.budget.step(1);
             self.reach(waiters.task_at(at), step);
             at = waiters.previous_flagged(at, SEVERAL_KEYS);
         }
@@ -62,7 +62,7 @@ impl Search<'_> {
             if self.is_done_here() {
                 return;
             }
-            self.budget.look(1);
+            self.budget.step(1);
             let first = waiters.foremost(task, step.key);
             if first != NIL
                 && waiters.has(first, SEVERAL_KEYS)
@@ -176,7 +176,7 @@ impl Search<'_> {
         let waiters = &asking.queues.waiters;
         let most = self.budget.tasks_to_find().min(MOST_TASKS + 1);
         let waiting = readers.waiting(most).unwrap_or_default();
-        self.budget.look(waiting.len() * FIND_TASK);
+        self.budget.step(waiting.len() * FIND_TASK);
         let tasks = waiting.iter().map(|owner| waiters.task_of(owner.as_ref()));
         let mut tasks: Vec<u32> = tasks.filter(|task| *task != NIL).collect();
         // Those that came last first: the others' walks are mostly part of theirs.
@@ -200,7 +200,7 @@ impl Search<'_> {
     fn reach_each_reader(&mut self, walker: Walker<'_>, step: Step, readers: &ObservedReaders) {
         let asking = self.asking;
         for reader in readers.first(self.budget.tasks_to_find()) {
-            self.budget.look(FIND_TASK);
+            self.budget.step(FIND_TASK);
             if self.is_done_here() {
                 return;
             }
@@ -218,7 +218,7 @@ impl Search<'_> {
         let waiters = &self.asking.queues.waiters;
         let mut at = waiters.line_from(self.asking.line(key), Position::FIRST);
         while at != NIL && waiters.node(at).is_upgrade() && !self.is_over() {
-            self.budget.look(FIND_READER);
+            self.budget.step(FIND_READER);
             let owner = waiters.node(at).waiter.owner.as_ref();
             if readers.holds(owner, self.asking.now) {
                 self.reach_holder(walker, key, owner);
@@ -238,11 +238,11 @@ impl Search<'_> {
         if self.is_done_here() {
             return;
         }
-        self.budget.look(1);
+        self.budget.step(1);
         if !self.would_reach(task, step) {
             return;
         }
-        self.budget.look(FIND_READER);
+        self.budget.step(FIND_READER);
         let owner = self.asking.queues.waiters.node(task).waiter.owner.as_ref();
         if readers.holds_for_task(owner, Some(walker.owner), self.asking.now) {
             self.reach(task, step);

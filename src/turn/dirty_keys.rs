@@ -20,16 +20,16 @@ use crate::waiting::waiters;
 use crate::waiting::{self, queue};
 
 /// Settles the first dirty key. False if there is none to settle now.
-pub(crate) fn look_at_next(ctx: &Context<'_>) -> bool {
+pub(crate) fn settle_next(ctx: &Context<'_>) -> bool {
     match dirty::take_next(keys::state(ctx)).or_else(|| dirty::take_held_back(ctx)) {
-        Some(key) => look_at(ctx, key),
+        Some(key) => settle(ctx, key),
         None => return false,
     }
     true
 }
 
 /// Settles a key with waiters that has lost a hold by time. False if there is none.
-pub(crate) fn look_at_due(ctx: &Context<'_>, now: Instant) -> bool {
+pub(crate) fn settle_due(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(key) = queue::all(ctx).borrow_mut().due(now) else {
         return false;
     };
@@ -37,12 +37,12 @@ pub(crate) fn look_at_due(ctx: &Context<'_>, now: Instant) -> bool {
         key,
         recheck_holders: false,
     };
-    look_at(ctx, due);
+    settle(ctx, due);
     true
 }
 
 /// Settles the key if that can matter to a waiter.
-pub(crate) fn look_at(ctx: &Context<'_>, dirty: DirtyKey) {
+pub(crate) fn settle(ctx: &Context<'_>, dirty: DirtyKey) {
     let key = dirty.key.as_ref();
     let awaited =
         queue::wait_at(waiting::state(ctx), key) || undelivered::any_at(waiting::state(ctx), key);
@@ -100,7 +100,7 @@ pub(crate) fn try_held_back(ctx: &Context<'_>) {
     let Some(first) = dirty::take_held_back(ctx) else {
         return;
     };
-    look_at(ctx, first);
+    settle(ctx, first);
     if !dirty::is_gate_closed(keys::state(ctx)) {
         alarms::at_end_of_turn(ctx);
     }

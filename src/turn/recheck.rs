@@ -6,7 +6,7 @@ use mortise_core::KeyId;
 use crate::ffi::Context;
 use crate::keys::arrivals::{self, Entered};
 use crate::keys::dirty::{self, DirtyKey};
-use crate::turn::look;
+use crate::turn::dirty_keys;
 use crate::turn::state;
 use crate::waiting::walk::{self, Scope, Step, Walk};
 use crate::waiting::{self, queue};
@@ -17,7 +17,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
         return false;
     }
     if let Step::Key(key) = walk::step(waiting::state(ctx)) {
-        look_at(ctx, key);
+        recheck(ctx, key);
     }
     true
 }
@@ -31,7 +31,7 @@ pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
         .borrow_mut()
         .step(&queue::all(ctx).borrow());
     match step {
-        Step::Key(key) => look_at(ctx, key),
+        Step::Key(key) => recheck(ctx, key),
         Step::Passed => {}
         Step::End => {
             *state::get(ctx).patrol.borrow_mut() = Walk::over(Scope::All);
@@ -41,21 +41,21 @@ pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
     true
 }
 
-fn look_at(ctx: &Context<'_>, key: KeyId) {
+fn recheck(ctx: &Context<'_>, key: KeyId) {
     let key = DirtyKey {
         key,
         recheck_holders: true,
     };
-    look::look_at(ctx, key);
+    dirty_keys::settle(ctx, key);
 }
 
 /// Settles the first lock that came to its key by another command than ours. False if there is none
 /// now.
-pub(crate) fn look_at_arrival(ctx: &Context<'_>) -> bool {
+pub(crate) fn settle_arrival(ctx: &Context<'_>) -> bool {
     match arrivals::enter_next(ctx) {
         Entered::None => return false,
         Entered::Again => {}
-        Entered::Key(key) => look_at(ctx, key),
+        Entered::Key(key) => recheck(ctx, key),
     }
     true
 }
