@@ -1,8 +1,16 @@
-"""Django's cache and Celery's tasks, with the frameworks themselves."""
+"""Django's cache, Celery's tasks, FastAPI's and gunicorn's workers, with the frameworks themselves."""
+import concurrent.futures
+import contextlib
+import os
 import pathlib
 import re
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 
 import pytest
 import redis
@@ -117,3 +125,52 @@ def test_what_a_guide_shows_runs(guide, server):
     for block in blocks:
         exec(compile(block.replace("6379", str(server.port)), str(guide), "exec"), {"__name__": "guide"})
     assert server.info("holders") == 0
+
+
+@contextlib.contextmanager
+def serving(framework, command, server, folder):
+    """The app of a framework's guide, as that says to start it: its address, and the process that has the workers."""
+    for module in command[0], framework:
+        pytest.importorskip(module)
+    guide = (ROOT / f"docs/migrating/{framework}.md").read_text()
+    assert f"`{' '.join(command)}`" in guide
+    block, = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (folder / "app.py").write_text(block.replace("6379", str(server.port)))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.set_inheritable(True)
+        place = [f"--bind=fd://{listener.fileno()}"] if framework == "gunicorn" else [f"--fd={listener.fileno()}"]
+        process = subprocess.Popen([sys.executable, "-m", *command, *place], cwd=folder, pass_fds=[listener.fileno()],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        yield address, process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def sell(request):
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return reply.read()
+
+
+def test_requests_to_fastapis_workers_exclude_each_other(server, tmp_path):
+    with serving("fastapi", ["uvicorn", "app:app", "--workers", "4"], server, tmp_path) as (address, _):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(sell, [urllib.request.Request(f"{address}/sell/42", method="POST") for _ in range(40)]))
+    assert server.admin.get("sold:42") == "40"
+    assert server.info("holders") == server.info("waiters") == 0
+
+
+def test_requests_to_gunicorns_workers_exclude_each_other_also_where_one_is_killed(server, tmp_path):
+    with serving("gunicorn", ["gunicorn", "--preload", "--workers", "4", "app:app"], server, tmp_path) as (address, process):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(sell, [address] * 40))
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            if children.exists():  # on Linux
+                killed = children.read_text().split()[0]
+                os.kill(int(killed), signal.SIGKILL)
+                eventually(lambda: killed not in children.read_text().split())
+            list(pool.map(sell, [address] * 40))
+    assert server.admin.get("sold:42") == "80"
+    assert server.info("holders") == server.info("waiters") == 0
