@@ -16,8 +16,20 @@ const RUNNERS: [(&str, &[&str]); 14] = [
         ],
     ),
     ("ruby", &["helpers/ruby/test/readme_test.rb"]),
-    ("js", &["helpers/node/test/examples.test.js"]),
-    ("ts", &["helpers/node/test/examples.test.js"]),
+    (
+        "js",
+        &[
+            "helpers/node/test/examples.test.js",
+            "helpers/node/test/frameworks.test.js",
+        ],
+    ),
+    (
+        "ts",
+        &[
+            "helpers/node/test/examples.test.js",
+            "helpers/node/test/frameworks.test.js",
+        ],
+    ),
     ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
     (
         "java",

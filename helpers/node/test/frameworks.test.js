@@ -1,0 +1,44 @@
+// What the guides show of BullMQ and NestJS, run with the frameworks themselves.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+import { Server } from "./servers.js";
+
+const folder = path.resolve(import.meta.dirname, "..");
+const run = (...words) => promisify(execFile)(process.execPath, words, { cwd: folder });
+let server;
+before(async () => (server = await Server.start(["--maxmemory-policy", "noeviction"])));
+after(() => server.close());
+
+/** What the program of a guide prints, run against our server in a folder beside the packages. */
+async function output(guide, language) {
+  const text = await readFile(path.join(folder, `../../docs/migrating/${guide}.md`), "utf8");
+  const [[, block]] = [...text.matchAll(new RegExp("```" + language + "\\n([^]*?)```", "g"))];
+  const place = path.join(folder, `build/${guide}-${process.pid}`);
+  try {
+    await mkdir(place, { recursive: true });
+    await writeFile(path.join(place, `guide.${language}`), block.replaceAll("6379", String(server.port)));
+    if (language === "ts") {
+      const { compilerOptions } = JSON.parse(await readFile(path.join(folder, "tsconfig.json"), "utf8"));
+      const options = { ...compilerOptions, experimentalDecorators: true, outDir: "." };
+      await writeFile(path.join(place, "tsconfig.json"), JSON.stringify({ compilerOptions: options, files: ["guide.ts"] }));
+      await run("node_modules/typescript/bin/tsc", "--project", place).catch((error) => assert.fail(error.stdout));
+    }
+    return (await run(path.join(place, "guide.js"))).stdout;
+  } finally {
+    await rm(place, { recursive: true, force: true });
+  }
+}
+
+test("jobs of one customer run one at a time in BullMQ's worker, those of several beside each other", { timeout: 120_000 }, async () => {
+  assert.equal(await output("bullmq", "js"), "imported: 6 most at once for one customer: 1\n");
+  assert.equal(await server.info("holders"), 0);
+});
+
+test("NestJS's services exclude each other, and a scheduled one runs once a period", { timeout: 120_000 }, async () => {
+  assert.equal(await output("nestjs", "ts"), "sold: 3\nreports: 1\n");
+  assert.equal(await server.waiters("stock:42"), 0);
+});
