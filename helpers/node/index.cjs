@@ -9,6 +9,7 @@ const { inspect } = require("node:util");
 const { Unanswered, codeOf, inTime, topologyOf } = require("./connections.cjs");
 const { Lock } = require("./lock.cjs");
 const { Again, Node, Ticket, abortable, fieldsOf, now, pause } = require("./node.cjs");
+const { MultiLock } = require("./multilock.cjs");
 const { Semaphore } = require("./semaphore.cjs");
 const {
   LEAST_LEASE, time, text, count, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
@@ -21,6 +22,9 @@ const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a 
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
 const NONE = [];
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
+
+/** The keys that a command is about; it is routed by the first. */
+const keysOf = (command) => (command[0] === "LOCK.MACQUIRE" ? command.slice(4, 4 + command[3]) : [command[1]]);
 
 /** The locks of one server or cluster. */
 class Locks {
@@ -52,15 +56,16 @@ class Locks {
    * reply. `left`: for so many ms, by mail.
    */
   async ask(command, left = 0, signal = undefined) {
-    const key = command[1];
+    const keys = keysOf(command);
+    const [key] = keys;
     let [node, asking] = [this.nodeOf(key), NONE];
     for (let hop = 1; ; hop++) {
       const { size } = node.debts; // many are for the keeper to say
-      const debts = size === 0 || size > 100 ? NONE : [...node.debts].filter(([, debt]) => debt.key === key);
+      const debts = size === 0 || size > 100 ? NONE : [...node.debts].filter((debt) => keys.includes(debt.key));
       const full = left > 0 ? [...command, "WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : command;
-      const before = debts === NONE ? asking : [...debts.map(([, debt]) => debt.farewell()), ...asking];
+      const before = debts === NONE ? asking : [...debts.map((debt) => debt.farewell()), ...asking];
       const replies = await abortable(node.wire.call(before.length > 0 ? [...before, full] : [full]), signal);
-      if (debts !== NONE) debts.forEach(([owner], index) => node.paid(owner, replies[index]));
+      if (debts !== NONE) debts.forEach((debt, index) => node.paid(debt, replies[index]));
       const reply = replies[replies.length - 1];
       const code = codeOf(reply);
       if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return [node, reply];
@@ -75,7 +80,10 @@ class Locks {
   #request(name, options) {
     const { wait = 0, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, limit, permits = 1 } = options;
     const { lease = this.defaults.lease, poll = this.defaults.poll } = options;
-    text("the name of a lock", name);
+    const names = Array.isArray(name) ? name : [name];
+    names.forEach((one) => text("the name of a lock", one));
+    if (names.length === 0) throw new RangeError("a lock has a name, and several have names");
+    if (Array.isArray(name) && (mode !== "write" || limit !== undefined)) throw new TypeError("several locks are taken to write only");
     if (task !== undefined) text("task", task);
     if (holder !== undefined && !/^(?!.*##)./s.test(text("holder", holder))) throw new RangeError(`holder is a name without ##, not ${inspect(holder)}`);
     time("lease", lease);
@@ -87,11 +95,15 @@ class Locks {
     if (!command) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
     const holds = ["HOLDS", count("permits", permits, 1, limit === undefined ? 1 : count("limit", limit, 1, MOST_COUNT))];
     if (limit !== undefined) holds.push("LIMIT", limit);
-    const key = this.topology.prefix + name;
-    return { name, key, lease: Math.floor(Math.max(lease, atLeast)), atLeast, wait, poll, task, holder, signal, renew, maxHold, command, holds };
+    const keys = names.map((one) => this.topology.prefix + one);
+    const ms = Math.floor(Math.max(lease, atLeast));
+    const words = Array.isArray(name)
+      ? (owner) => ["LOCK.MACQUIRE", owner, ms, keys.length, ...keys]
+      : (owner) => [command, keys[0], owner, ms, ...holds];
+    return { name, names, key: keys[0], keys, lease: ms, atLeast, wait, poll, task, holder, signal, renew, maxHold, words };
   }
 
-  /** A lock, or null if there is none within `wait`. */
+  /** A lock, or null if there is none within `wait`. With several names all of their locks at once: a MultiLock. */
   async tryAcquire(name, options = {}) {
     const request = this.#request(name, options);
     const { key, wait, poll, signal } = request;
@@ -169,6 +181,7 @@ class Locks {
    * it. A reply that was lost is asked for again: nobody works under the new name before.
    */
   async takeOver(name, owner, token, options = {}) {
+    text("the name of a lock", name);
     const request = this.#request(name, options);
     const { key, lease } = request;
     const heir = this.newName(request);
@@ -239,15 +252,15 @@ class Locks {
 
   // One request under one name. Whatever is not known of it in the end is left.
   async #attempt(request, left) {
-    const { key, name, command, lease, signal } = request;
+    const { name, names, keys, lease, signal } = request;
     const owner = this.newName(request);
-    const ticket = new Ticket(key);
+    const ticket = new Ticket(keys[0]);
     this.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
-    let [known, lock] = [this.closed];
+    let [known, locks] = [this.closed];
     try {
       const sent = now();
       if (this.closed) throw new Again();
-      let [node, reply] = await this.ask([command, key, owner, lease, ...request.holds], left, signal);
+      let [node, reply] = await this.ask(request.words(owner), left, signal);
       if (Array.isArray(reply)) reply = await node.answer(ticket, reply[1], now() + left + LETTER_DELAY, signal);
       known = reply === null || reply instanceof Error;
       if (!(reply instanceof Error)) node.heard = now();
@@ -256,19 +269,24 @@ class Locks {
         if (ELSEWHERE.has(codeOf(reply))) throw new Again("", { cause: reply });
         throw new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, name, reply);
       }
-      lock = new Lock(this, request, owner, reply, Math.max(sent, ticket.begin));
-      if (lock.until - now() < lease / 2 && !(await lock.confirm(lease, signal))) throw new Again();
+      const begin = Math.max(sent, ticket.begin);
+      locks = keys.map((key, index) => new Lock(this, { ...request, key, name: names[index] }, owner, reply, begin));
+      if (locks[0].until - now() < lease / 2) {
+        const held = await Promise.all(locks.map((lock) => lock.confirm(lease, signal)));
+        if (held.includes(false)) throw new Again();
+      }
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;
-      return this.#hold(node, lock);
+      for (const lock of locks) node.hold(lock);
+      return Array.isArray(name) ? new MultiLock(locks) : locks[0];
     } catch (error) {
       if (!(error instanceof Unanswered)) throw error;
-      known = !lock && !error.sent;
+      known = !locks && !error.sent;
       throw new Again("", { cause: error });
     } finally {
       ticket.settle(null); // nobody waits for it any more, nor does a timer
       this.asked.delete(owner);
-      if (!known) this.nodeOf(key).leave(key, owner);
+      if (!known) for (const key of keys) this.nodeOf(key).leave(key, owner);
     }
   }
 
@@ -283,7 +301,7 @@ class Locks {
     if (!(reply instanceof Error)) return held && reply !== null;
     if (codeOf(reply) === "NOPERM") throw new RefusedError(reply.message, lock.name, reply);
     if (codeOf(reply) === "WRONGTYPE") return false;
-    this.nodeOf(lock.key).owe(lock.owner, lock);
+    this.nodeOf(lock.key).owe(lock);
     return held;
   }
 
@@ -325,4 +343,4 @@ class Locks {
   }
 }
 
-module.exports = { LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, Lock, Locks, Semaphore };
+module.exports = { LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, Lock, Locks, MultiLock, Semaphore };

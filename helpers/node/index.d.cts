@@ -39,6 +39,8 @@ export interface AcquireOptions extends LocksOptions {
   atLeast?: number;
 }
 
+export type MultiOptions = Omit<AcquireOptions, "mode">;
+
 export interface PermitOptions extends Omit<AcquireOptions, "mode"> {
   /** How many permits to take at once. 1 if not given. */
   permits?: number;
@@ -68,15 +70,43 @@ export class Lock implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+/** Several locks that were granted in one instant. */
+export class MultiLock implements AsyncDisposable {
+  private constructor();
+  readonly names: readonly string[];
+  /** Each of them, in the order of the names. */
+  readonly locks: readonly Lock[];
+  /** The fencing token of all of them. */
+  readonly token: number;
+  readonly owner: string;
+  /** Whether all of them may still be believed in. */
+  readonly held: boolean;
+  /** Aborts, with a LostError as its reason, in the moment in which one of them is lost. */
+  readonly signal: AbortSignal;
+  /** Gives all of them back. Rejects with a LostError if one was lost before. */
+  release(): Promise<void>;
+  /** Holds all of them for `ms`, 3 at least, from now on. Rejects with a LostError if one is lost. */
+  extend(ms: number): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
 export class Locks implements AsyncDisposable {
   constructor(client: Client, options?: LocksOptions);
   /** A lock. Rejects with a BusyError if there is none within `wait`. */
   acquire(name: string, options?: AcquireOptions): Promise<Lock>;
+  /**
+   * The locks of 1 to 16 names, to write: all in one instant or none, and nothing is held meanwhile. In a cluster the names are in one
+   * slot, as by a {hash tag}.
+   */
+  acquire(names: readonly string[], options?: MultiOptions): Promise<MultiLock>;
   /** A lock, or null if there is none within `wait`. */
   tryAcquire(name: string, options?: AcquireOptions): Promise<Lock | null>;
+  tryAcquire(names: readonly string[], options?: MultiOptions): Promise<MultiLock | null>;
   /** Runs `work` under the lock, and gives it back. Rejects with a LostError if it was lost meanwhile. */
   using<T>(name: string, work: (lock: Lock) => Promise<T> | T): Promise<T>;
   using<T>(name: string, options: AcquireOptions, work: (lock: Lock) => Promise<T> | T): Promise<T>;
+  using<T>(names: readonly string[], work: (locks: MultiLock) => Promise<T> | T): Promise<T>;
+  using<T>(names: readonly string[], options: MultiOptions, work: (locks: MultiLock) => Promise<T> | T): Promise<T>;
   /**
    * The lock that was passed on to the name `owner` by that token, or null if it is not held by it, or not any more: of several who
    * try, one gets it.

@@ -68,7 +68,7 @@ class Lock {
     if (this.#over) return;
     this.end();
     this.#tell();
-    this.#locks.nodeOf(this.key).owe(this.owner, this);
+    this.#locks.nodeOf(this.key).owe(this);
   }
   // Loses what the server says is gone, or was revoked: then it shall be free.
   #lose() {

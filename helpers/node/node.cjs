@@ -114,7 +114,7 @@ class Ticket {
 class Node {
   queued = new Set();
   holds = new Set();
-  debts = new Map();
+  debts = new Set(); // each has a key and a farewell, which ends a name there
   heard = -Infinity; // when it last said something of use to a request
   #doubt = false; // whether somebody may wait in a box that is gone
   #awake = { listen: false, keep: false };
@@ -185,11 +185,11 @@ class Node {
 
   #deliver(sent, since, waited, letters) {
     if (since !== this.since) [this.since, this.number, this.#doubt] = [since, 0, true];
-    for (const { number, key, owner, result, token, age, error } of letters.map(fieldsOf)) {
+    for (const { number, key, keys = [key], owner, result, token, age, error } of letters.map(fieldsOf)) {
       this.number = Math.max(this.number, number);
       const ticket = this.locks.asked.get(owner);
       if (!ticket) {
-        if (result === "granted") this.leave(key, owner); // nobody wants it any more
+        if (result === "granted") for (const one of keys) this.leave(one, owner); // nobody wants it any more
       } else if (result === "granted") ticket.settle(token, sent + waited - age);
       else ticket.settle(result === "refused" ? new Error(error) : null);
     }
@@ -214,9 +214,9 @@ class Node {
         for (const hold of this.holds) if (sent >= hold.until) hold.lose();
         const holds = [...this.holds];
         const due = holds.filter((hold) => hold.renewAt <= sent + hold.lease / 10 && sent < hold.last);
-        const debts = [...this.debts.keys()];
+        const debts = [...this.debts];
         if (due.length + debts.length > 0) {
-          const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => this.debts.get(debt).farewell())];
+          const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => debt.farewell())];
           const replies = await this.#answers(commands);
           for (const [index, reply] of replies.entries()) {
             if (codeOf(reply) === "ASK") [, replies[index]] = await this.locks.ask(commands[index]).catch((error) => [this, error]);
@@ -260,15 +260,15 @@ class Node {
 
   // Gives what another node serves by now to that one.
   async #rehome() {
-    const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.debts.values()].map((debt) => debt.key)];
+    const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.debts].map((debt) => debt.key)];
     if (keys.length > 0) await this.locks.refresh(keys[0]);
     for (const hold of this.holds) {
       const node = this.locks.nodeOf(hold.key);
       if (node !== this && this.holds.delete(hold)) node.hold(hold);
     }
-    for (const [owner, debt] of this.debts) {
+    for (const debt of this.debts) {
       const node = this.locks.nodeOf(debt.key);
-      if (node !== this && this.debts.delete(owner)) node.owe(owner, debt);
+      if (node !== this && this.debts.delete(debt)) node.owe(debt);
     }
   }
 
@@ -285,13 +285,13 @@ class Node {
   }
 
   leave(key, owner) {
-    this.owe(owner, { key, farewell: () => leaving(key, owner) });
+    this.owe({ key, farewell: () => leaving(key, owner) });
   }
 
-  /** Says, until it is answered, what ends that name: a debt has a key and a farewell. */
-  owe(owner, debt) {
+  /** Says, until it is answered, what ends that name. */
+  owe(debt) {
     if (this.locks.ended) return;
-    this.debts.set(owner, debt);
+    this.debts.add(debt);
     this.#toKeep.ring();
     this.#keep();
   }

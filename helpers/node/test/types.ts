@@ -1,7 +1,7 @@
 // Compiled, not run: which clients are taken, and what comes out.
 import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
-import { Lock, Locks, type AcquireOptions } from "mortise-lock";
+import { Lock, Locks, MultiLock, type AcquireOptions } from "mortise-lock";
 
 export async function types(signal: AbortSignal) {
   const every = [
@@ -20,7 +20,11 @@ export async function types(signal: AbortSignal) {
   // @ts-expect-error: permits are no readers
   await every[0].semaphore("pool", rest).acquire({ mode: "read" });
   // @ts-expect-error: a name that is no string
-  await every[2].acquire(["key"]);
+  await every[2].acquire([7]);
+  const several: MultiLock | null = await every[2].tryAcquire(["{stock}:1", "{stock}:2"], { wait: 5, signal });
+  await every[2].using(["{stock}:1", "{stock}:2"], (locks) => locks.token + locks.names.length + (several?.token ?? 0));
+  // @ts-expect-error: several are for writers
+  await every[2].acquire(["key"], { mode: "read" });
   // @ts-expect-error: a time that is no number
   await every[2].acquire("key", { wait: "5" });
   // @ts-expect-error: a mode that there is not

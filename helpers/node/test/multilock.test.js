@@ -1,0 +1,97 @@
+// Several locks at once: all or none.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+import { BusyError, Locks, LostError, RefusedError, UnreachableError } from "../index.cjs";
+import { libraries } from "./clients.js";
+import { Relay, Server, eventually } from "./servers.js";
+
+let server;
+before(async () => (server = await Server.start()));
+after(() => server.close());
+
+for (const [library, { connect, end }] of Object.entries(libraries)) {
+  describe(library, { timeout: 120_000 }, () => {
+    let client, locks;
+    beforeEach(async () => {
+      await server.admin.flushall();
+      client = await connect(server.port);
+      locks = new Locks(client);
+    });
+    afterEach(async () => {
+      await locks.close();
+      end(client);
+    });
+
+    test("several locks are taken at once by one token, and given back together", async () => {
+      const several = await locks.acquire(["a", "b", "c"]);
+      assert.deepEqual(several.names, ["a", "b", "c"]);
+      assert.ok(several.held);
+      for (const name of several.names) assert.equal(await locks.tryAcquire(name), null);
+      assert.deepEqual(several.locks.map((lock) => lock.token), Array(3).fill(several.token));
+      await several.release();
+      assert.ok(!several.held);
+      assert.ok(await server.nothingIsLeft());
+    });
+
+    test("who waits for several holds none of them, and gets all when the last one is free", async () => {
+      const b = await locks.acquire("b");
+      await assert.rejects(locks.acquire(["a", "b"], { wait: 50 }), BusyError);
+      const waiting = locks.using(["a", "b"], (several) => several.token);
+      await eventually(async () => (await server.waiters("a")) === 1);
+      assert.deepEqual(await locks.holds("a"), []);
+      await b.release();
+      assert.ok((await waiting) > b.token);
+      assert.ok(await server.nothingIsLeft());
+    });
+
+    test("each is renewed, and the loss of one is told at once", async () => {
+      const several = await locks.acquire(["a", "b"], { lease: 900 });
+      const renewals = await server.calls("lock.renew");
+      await eventually(async () => (await server.calls("lock.renew")) >= renewals + 6);
+      assert.ok(several.held);
+      const lost = new Promise((resolve) => several.signal.addEventListener("abort", resolve));
+      await server.admin.del("b");
+      await lost;
+      assert.ok(!several.held);
+      await assert.rejects(several.release(), LostError);
+      assert.ok(await server.nothingIsLeft());
+    });
+
+    test("an attempt that is given up while it waits leaves every queue", async () => {
+      const b = await locks.acquire("b");
+      const controller = new AbortController();
+      const waiting = locks.acquire(["a", "b", "c"], { signal: controller.signal });
+      await eventually(async () => (await server.waiters("c")) === 1);
+      controller.abort(new Error("enough"));
+      await assert.rejects(waiting, /enough/);
+      await b.release();
+      await eventually(() => server.nothingIsLeft());
+    });
+
+    test("where the reply was lost no key stays taken", async () => {
+      const relay = await Relay.start(server.port);
+      const far = await connect(relay.port);
+      const own = new Locks(far);
+      await (await own.acquire("warm")).release();
+      relay.hold("replies");
+      const waiting = own.tryAcquire(["a", "b"]);
+      await eventually(async () => (await server.admin.exists("a", "b")) === 2);
+      relay.cut();
+      relay.pass();
+      const outcome = await waiting.catch((error) => error);
+      if (!(outcome instanceof UnreachableError)) await outcome.release(); // asked again, under another name
+      await eventually(() => server.nothingIsLeft());
+      await own.close();
+      end(far);
+      relay.close();
+    });
+
+    test("what makes no sense is refused", async () => {
+      await assert.rejects(locks.acquire([]), RangeError);
+      await assert.rejects(locks.acquire(["a", 7]), TypeError);
+      await assert.rejects(locks.acquire(["a"], { mode: "read" }), TypeError);
+      await assert.rejects(locks.takeOver(["a"], "b", 1), TypeError);
+      await assert.rejects(locks.acquire(["a", "a"]), RefusedError);
+    });
+  });
+}
