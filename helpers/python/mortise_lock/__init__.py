@@ -8,10 +8,11 @@ import weakref
 
 from . import _rules as rules
 from ._lock import BaseLock, BaseSemaphore, DeadlockError, LockError, LockNotOwnedError, RefusedError
+from ._multi import BaseMultiLock
 from ._values import milliseconds, pool_of, settled
 from ._wire import BaseWire
 
-__all__ = ["Lock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
 
 
 def in_thread(method):
@@ -62,6 +63,14 @@ class Semaphore(BaseSemaphore, Lock):
     def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None, *, permits=None) -> bool:
         """Takes `permits` at once, or none: as the `acquire` of `Lock` otherwise. `release` gives all of them back."""
         return self._acquire_here(self.sleep if sleep is None else sleep, blocking, blocking_timeout, token, permits)
+
+
+class MultiLock(BaseMultiLock, Lock):
+    """Several locks for threads: `MultiLock(redis, ["a", "b"])` takes all in one instant, or none, and holds nothing while it waits. It
+    is lost as soon as one of them is."""
+
+    locked, owned, pass_to = in_thread(BaseMultiLock.locked), in_thread(BaseMultiLock.owned), in_thread(BaseMultiLock.pass_to)
+    take_over = pass_to
 
 
 def revoke(redis, name, owner=None):

@@ -1,10 +1,11 @@
+from collections.abc import Sequence
 from typing import Any
 
 from redis import ConnectionPool, Redis, RedisCluster
 from redis.exceptions import LockError, LockNotOwnedError
 from typing_extensions import Self
 
-__all__ = ["Lock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
 
 class DeadlockError(LockError): ...
 class RefusedError(LockError): ...
@@ -56,6 +57,12 @@ class Semaphore(Lock):
     def acquire(self, sleep: float | None = None, blocking: bool | None = None, blocking_timeout: float | None = None,
                 token: str | bytes | None = None, *, permits: int | None = None) -> bool: ...
     def available(self) -> int: ...
+
+class MultiLock(Lock):
+    def __init__(self, redis: Redis | RedisCluster, names: Sequence[str | bytes], *, timeout: float | None = None,
+                 sleep: float | None = 0.1, blocking: bool = True, blocking_timeout: float | None = None, thread_local: bool = True,
+                 raise_on_release_error: bool = True, lease: float = 30.0, max_hold: float | None = None,
+                 at_least: float | None = None, holder: str | bytes | None = None) -> None: ...
 
 def close(redis: Redis | RedisCluster | ConnectionPool, timeout: float = 2.0) -> bool: ...
 

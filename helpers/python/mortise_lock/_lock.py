@@ -151,6 +151,10 @@ class BaseLock:
             self.local.token, self.local.hold, self.local.passed = task or hold.owner, hold, False
         return hold is not None
 
+    def _words(self, owner, lease, count):
+        """The command that asks for it, without its wait."""
+        return self._command, self._key, owner, lease, *count
+
     def _new_hold(self, session, task=None):
         lease, max_hold, at_least = self._request()
         return Hold(self._key, session.name(task, self._holder), lease, session.event, max_hold, at_least)
@@ -158,12 +162,13 @@ class BaseLock:
     async def _attempt(self, session, left, task, count):
         """One request under one name. Whatever is not known of it in the end is left."""
         hold = self._new_hold(session, task)
+        holds = [hold, *self._others(hold)]
         session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
         sent, known = now(), session.closed
         try:
             if session.closed:
                 raise Failed(ConnectionError("closed"))
-            node, reply = await session.ask(self._command, hold.key, hold.owner, hold.lease, *count, wait=left)
+            node, reply = await session.ask(*self._words(hold.owner, hold.lease, count), wait=left)
             if isinstance(reply, list):
                 reply = await node.answer(hold, reply[1], left)
             if not isinstance(reply, Exception):
@@ -173,27 +178,41 @@ class BaseLock:
                 raise reply if isinstance(reply, Failed) else self._problem(reply)
             if reply is None:
                 return None
-            hold.granted(reply, max(sent, hold.begin))
-            if hold.until - now() < hold.lease / 2 and (said := await session.extend(hold, hold.lease)) is not True:
-                raise said or Failed()
-            self._hold_on(node, hold)
+            begin = max(sent, hold.begin)
+            for one in holds:
+                one.granted(reply, begin)
+                if one.until - now() < one.lease / 2 and (said := await session.extend(one, one.lease)) is not True:
+                    raise said or Failed()
+            for one in holds:
+                self._hold_on(node, one)
             if session.asked.pop(hold.owner, None) is None:  # `close` was faster
-                node.lose(hold)
+                for one in holds:
+                    node.lose(one)
                 raise Failed(ConnectionError("closed"))
             known = True
-            return hold
+            return self._held(holds)
         finally:
             session.asked.pop(hold.owner, None)
             if not known:
-                session.node(hold.key).leave(hold)
+                for one in holds:
+                    node = session.node(one.key)
+                    node.holds.discard(one)
+                    node.leave(one)
+
+    def _others(self, hold):
+        """What is held beside it."""
+        return []
+
+    def _held(self, holds):
+        return holds[0]
 
     def _hold_on(self, node, hold):
         if self.timeout is None:
             node.hold(hold)
 
-    async def _holds(self, session):
+    async def _holds(self, session, key=None):
         """Who holds, by the server. None where something else than such a lock has the key."""
-        holds = await session.holds(self._key)
+        holds = await session.holds(key or self._key)
         if isinstance(holds, Exception) and code(holds) != "WRONGTYPE":
             raise self._problem(holds)
         return None if isinstance(holds, Exception) else holds

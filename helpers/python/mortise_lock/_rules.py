@@ -15,7 +15,7 @@ import weakref
 
 from redis.exceptions import AskError, ConnectionError, MovedError, RedisClusterException, ResponseError
 
-from ._values import (LATE, LETTER_DELAY, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, log, now, settled)
+from ._values import (LATE, LETTER_DELAY, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, keys_of, log, now, settled)
 
 class Worker:
     """Work in the background, that starts when there is some and ends a while after there is none."""
@@ -93,7 +93,8 @@ class Node:
             hold, result = self.session.asked.get(letter["owner"]), letter["result"]
             if hold is None:
                 if result == b"granted":  # nobody wants it any more
-                    self.leave(Hold(letter["key"], letter["owner"], 0, self.session.event))
+                    for key in letter.get("keys") or [letter["key"]]:
+                        self.leave(Hold(key, letter["owner"], 0, self.session.event))
             elif result == b"granted":
                 hold.settle(letter["token"], sent + waited - letter["age"])
             else:
@@ -169,10 +170,14 @@ class Node:
         self.keeper.wake()
 
     def lose(self, hold):
+        if not hold.ended.sent:
+            log.warning("lock %r was lost", hold.key)
+        self.give_up(hold)
+
+    def give_up(self, hold):
         self.holds.discard(hold)
         if not hold.ended.sent:
             hold.ended.send()
-            log.warning("lock %r was lost", hold.key)
             self.leave(hold)
 
 
@@ -236,19 +241,20 @@ class Session:
     async def ask(self, *command, wait=0):
         """One command about a key, followed to where that is served, with what is to be left there said first. The node and
         its reply. `wait`: for so long, by mail."""
-        node, asking = self.node(command[1]), []
+        keys, asking = keys_of(command), []
+        node = self.node(keys[0])
         for _ in range(5):
             few = list(node.unknown) if len(node.unknown) < 100 else []  # many are for the keeper to say
-            unknown = [hold for hold in few if hold.key == command[1]]
+            unknown = [hold for hold in few if hold.key in keys]
             mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
             *replies, reply = await self.call(node, [hold.leave() for hold in unknown] + asking + [(*command, *mail)])
             for hold, said in zip(unknown, replies):
                 node.left(hold, said)
             if isinstance(reply, MovedError):
                 await self.refresh(node)
-                asking, node = [], self.node(command[1])
+                asking, node = [], self.node(keys[0])
             elif isinstance(reply, AskError):
-                asking, node = [("ASKING",)], self.node(command[1], at=(reply.host, reply.port))
+                asking, node = [("ASKING",)], self.node(keys[0], at=(reply.host, reply.port))
             else:
                 break
         return node, judged(reply)

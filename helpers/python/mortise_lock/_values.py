@@ -65,6 +65,11 @@ def judged(reply):
     return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
 
 
+def keys_of(command):
+    """The keys that a command is about; it is routed by the first."""
+    return command[4:4 + command[3]] if command[0] == "LOCK.MACQUIRE" else command[1:2]
+
+
 def pool_of(redis):
     """What locks share connections by: the pool, which may have many clients. A cluster's client has a pool for each node."""
     return getattr(redis, "connection_pool", redis)

@@ -8,10 +8,11 @@ from redis.exceptions import TimeoutError
 from . import _rules as rules
 from . import session_of
 from ._lock import BaseLock, BaseSemaphore, DeadlockError, LockError, LockNotOwnedError, RefusedError
+from ._multi import BaseMultiLock
 from ._values import LATE, milliseconds, pool_of
 from ._wire import BaseWire
 
-__all__ = ["Lock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
 
 
 class Lock(BaseLock):
@@ -41,6 +42,10 @@ class Semaphore(BaseSemaphore, Lock):
     async def acquire(self, blocking=None, blocking_timeout=None, token=None, *, permits=None) -> bool:
         """As the `acquire` of `mortise_lock.Semaphore`. Where it is cancelled nothing stays behind."""
         return await self._acquire(self.sleep, blocking, blocking_timeout, token, permits)
+
+
+class MultiLock(BaseMultiLock, Lock):
+    """Several locks for tasks: as `mortise_lock.MultiLock`."""
 
 
 async def revoke(redis, name, owner=None):

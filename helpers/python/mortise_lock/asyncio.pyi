@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 from redis.asyncio import ConnectionPool, Redis, RedisCluster
@@ -5,7 +6,7 @@ from typing_extensions import Self
 
 from . import DeadlockError, LockError, LockNotOwnedError, RefusedError
 
-__all__ = ["Lock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
 
 class Lock:
     redis: Redis | RedisCluster
@@ -54,6 +55,12 @@ class Semaphore(Lock):
     async def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None,
                 token: str | bytes | None = None, *, permits: int | None = None) -> bool: ...
     async def available(self) -> int: ...
+
+class MultiLock(Lock):
+    def __init__(self, redis: Redis | RedisCluster, names: Sequence[str | bytes], *, timeout: float | None = None,
+                 sleep: float | None = 0.1, blocking: bool = True, blocking_timeout: float | None = None, thread_local: bool = True,
+                 raise_on_release_error: bool = True, lease: float = 30.0, max_hold: float | None = None,
+                 at_least: float | None = None, holder: str | bytes | None = None) -> None: ...
 
 async def close(redis: Redis | RedisCluster | ConnectionPool, timeout: float = 2.0) -> bool: ...
 

@@ -1,0 +1,96 @@
+"""Several locks at once: all or none."""
+import asyncio
+
+import pytest
+import redis
+from servers import eventually
+from test_lock import in_thread
+
+import mortise_lock.asyncio
+from mortise_lock import Lock, LockError, LockNotOwnedError, MultiLock, RefusedError
+
+
+def test_several_are_taken_at_once_by_one_token_and_given_back_together(r, server):
+    several = MultiLock(r, ["a", "b", b"c"])
+    with several:
+        assert several.owned() and several.locked() and not several.lost
+        tokens = {server.admin.execute_command("LOCK.INFO", name)["holds"][0]["token"] for name in "abc"}
+        assert tokens == {several.fencing_token}
+        assert not Lock(r, "b").acquire(blocking=False)
+    assert server.nothing_is_left() and not several.locked() and not several.owned()
+    with pytest.raises(LockError):
+        several.release()
+
+
+def test_who_waits_for_several_holds_none_and_gets_all_when_the_last_one_is_free(r, server):
+    b, several = Lock(r, "b", thread_local=False), MultiLock(r, ["a", "b"], thread_local=False)
+    assert b.acquire()
+    assert not several.acquire(blocking_timeout=0.05)
+    waiting = in_thread(several.acquire)
+    eventually(lambda: server.waiters("a") == 1)
+    assert not Lock(r, "a").locked()
+    token = b.fencing_token
+    b.release()
+    assert waiting.result() and several.fencing_token > token
+    several.release()
+    assert server.nothing_is_left()
+
+
+def test_each_is_renewed_and_the_loss_of_one_is_told(r, server):
+    several = MultiLock(r, ["a", "b"], lease=0.9)
+    assert several.acquire()
+    renewals = server.commands("renew")
+    eventually(lambda: server.commands("renew") >= renewals + 6)
+    assert not several.lost
+    server.admin.delete("b")
+    assert several.wait_lost(60) and several.lost
+    with pytest.raises(LockNotOwnedError):
+        several.release()
+    eventually(server.nothing_is_left)
+
+
+def test_several_with_a_timeout_are_extended(r, server):
+    several = MultiLock(r, ["a", "b"], timeout=5)
+    assert several.acquire()
+    assert several.extend(60) and several.reacquire()
+    assert all(server.admin.execute_command("LOCK.INFO", name)["holds"][0]["lease"] > 10_000 for name in "ab")
+    several.release()
+
+
+def test_where_the_reply_was_lost_no_key_stays_taken(server, relay):
+    far = redis.Redis(port=relay.port, socket_timeout=0.3)
+    with Lock(far, "warm"):
+        pass
+    relay.replies.clear()
+    with pytest.raises(redis.RedisError):
+        MultiLock(far, ["a", "b"]).acquire(blocking=False)
+    assert server.admin.exists("a", "b") == 2, "the request was granted, and nobody was told"
+    relay.pass_all()
+    eventually(lambda: server.admin.exists("a", "b", "warm") == 0)
+    mortise_lock.close(far, 10)
+
+
+async def test_tasks_have_them_too_and_one_that_is_cancelled_leaves_every_queue(ar, server):
+    b = mortise_lock.asyncio.Lock(ar, "b", thread_local=False)
+    assert await b.acquire()
+    waiting = asyncio.ensure_future(mortise_lock.asyncio.MultiLock(ar, ["a", "b"], thread_local=False).acquire())
+    while server.waiters("a") != 1:
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await b.release()
+    async with mortise_lock.asyncio.MultiLock(ar, ["a", "b"], lease=1.0) as several:
+        assert await several.owned() and several.fencing_token
+    while not server.nothing_is_left():
+        await asyncio.sleep(0.01)
+
+
+def test_what_makes_no_sense_is_refused(r):
+    for names in ("ab", b"ab", [], None):
+        with pytest.raises(TypeError):
+            MultiLock(r, names)
+    with pytest.raises(RefusedError):
+        MultiLock(r, ["a", "a"]).acquire()
+    with pytest.raises(TypeError):
+        MultiLock(r, ["a", "b"]).pass_to("c", 5)
