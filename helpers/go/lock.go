@@ -154,19 +154,24 @@ func (k *Lock) granted(token int64, begun time.Duration) {
 	k.extend(begun)
 }
 
-// start makes the lock the caller's, if the locks are not closed.
-func (k *Lock) start(ctx context.Context) (held context.Context) {
-	l := k.locks
+// start makes the locks the caller's, if they are not closed. The context ends with the first of them.
+func (l *Locks) start(ctx context.Context, locks ...*Lock) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over(ctx) != nil {
-		l.leave(k.key, k.owner)
+		for _, k := range locks {
+			l.leave(k.key, k.owner)
+		}
 		return nil
 	}
-	l.job(+1)
-	l.holds[k] = struct{}{}
-	held, k.cancel = context.WithCancelCause(ctx)
-	k.keep()
+	var held context.Context
+	held, locks[0].cancel = context.WithCancelCause(ctx)
+	for _, k := range locks {
+		l.job(+1)
+		l.holds[k] = struct{}{}
+		k.cancel = locks[0].cancel
+		k.keep()
+	}
 	return held
 }
 

@@ -14,7 +14,7 @@
 //	return sell(held, lock.Token())
 //
 // This file is how locks are taken; lock.go is one that is held, others.go what is done about those of others, semaphore.go permits,
-// node.go a server that is asked and waited at.
+// multi.go several at once, node.go a server that is asked and waited at, client.go what carries that there.
 package mortise
 
 import (
@@ -87,6 +87,7 @@ func OldLocks() Option { return func(r *request) { r.oldLocks = true } }
 
 type request struct {
 	command, key, task, holder    string
+	keys                          []string // of several that are taken at once, the first is key
 	lease, wait, maxHold, atLeast time.Duration
 	permits, limit                int // of a semaphore: none of a lock
 	oldLocks, rests               bool
@@ -209,10 +210,15 @@ func (l *Locks) take(ctx context.Context, command, key string, options []Option)
 	if err != nil {
 		return nil, nil, err
 	}
-	return l.acquire(ctx, r)
+	locks, held, err := l.acquire(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	return locks[0], held, nil
 }
 
-func (l *Locks) acquire(ctx context.Context, r *request) (*Lock, context.Context, error) {
+// acquire takes the lock, or several at once, which share the context.
+func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Context, error) {
 	l.job(+1)
 	defer l.job(-1)
 	waiting, cancel := context.WithTimeoutCause(ctx, r.wait+2*timeout, errUnsure)
@@ -221,10 +227,10 @@ func (l *Locks) acquire(ctx context.Context, r *request) (*Lock, context.Context
 	end := now() + r.wait
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		left := max(end-now(), 0)
-		lock, err := l.attempt(waiting, r, left)
+		locks, err := l.attempt(waiting, r, left)
 		if err == nil {
-			if held := lock.start(ctx); held != nil {
-				return lock, held, nil
+			if held := l.start(ctx, locks...); held != nil {
+				return locks, held, nil
 			}
 		}
 		old := r.oldLocks && isRefused(err, "WRONGTYPE")
@@ -248,19 +254,16 @@ func (l *Locks) acquire(ctx context.Context, r *request) (*Lock, context.Context
 }
 
 // attempt asks once, under a name that was never used before: what becomes of it is known, or the name is left.
-func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*Lock, error) {
+func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) ([]*Lock, error) {
 	n, err := l.node(ctx, r.key)
 	if err != nil {
 		return nil, err
 	}
-	k := &Lock{locks: l, node: n, request: r, owner: l.name(r)}
-	command := []any{r.command, k.key, k.owner, r.lease, "HOLDS", max(1, r.permits)}
-	if r.limit > 0 {
-		command = append(command, "LIMIT", r.limit)
-	}
+	owner := l.name(r)
+	command := r.words(owner)
 	var letter *pending
 	if left > 0 {
-		letter = n.expect(ctx, k.owner)
+		letter = n.expect(ctx, owner)
 		defer letter.forget()
 		limit := left
 		if r.wait == forever {
@@ -279,15 +282,38 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 	if isRefused(err, "") {
 		return nil, err // an error changes nothing
 	}
-	if err == nil {
-		k.granted(token, max(sent, begun))
-		err = k.confirm(ctx)
+	var locks []*Lock
+	for _, one := range r.each() {
+		k := &Lock{locks: l, node: n, request: one, owner: owner}
+		if err == nil {
+			k.granted(token, max(sent, begun))
+			err = k.confirm(ctx)
+		}
+		locks = append(locks, k)
 	}
 	if err != nil {
-		l.leave(k.key, k.owner)
+		for _, k := range locks {
+			l.leave(k.key, k.owner)
+		}
 		return nil, err
 	}
-	return k, nil
+	return locks, nil
+}
+
+// words are those of the command that asks for it, without its wait.
+func (r *request) words(owner string) []any {
+	if r.keys != nil {
+		words := []any{r.command, owner, r.lease, len(r.keys)}
+		for _, key := range r.keys {
+			words = append(words, key)
+		}
+		return words
+	}
+	words := []any{r.command, r.key, owner, r.lease, "HOLDS", max(1, r.permits)}
+	if r.limit > 0 {
+		words = append(words, "LIMIT", r.limit)
+	}
+	return words
 }
 
 // over says why nothing more is to be taken, if so.
@@ -323,56 +349,4 @@ func random() string {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	return hex.EncodeToString(id)
-}
-
-// Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. In every
-// command the second word is the key that it is routed by.
-type Client interface {
-	// Do sends the commands in one pipeline and answers as many replies as RESP2 has them: int64, string, nil, []any,
-	// a *Refused where the server answered an error, any other error where what became of it is not known.
-	Do(ctx context.Context, commands [][]string) []any
-	// Mail sends one command that may block for seconds, over a connection that Do does not use.
-	Mail(ctx context.Context, command []string) any
-	// Node names the server that serves the key: its address in a cluster, else always the same.
-	Node(ctx context.Context, key string) (string, error)
-	// Refresh looks again which server serves which key.
-	Refresh(ctx context.Context)
-	// Close closes the connections; what is in flight ends.
-	Close() error
-}
-
-// Refused is an error that the server answered.
-type Refused struct{ Code, Message string }
-
-func (e *Refused) Error() string { return "mortise: the server refused: " + e.Code + " " + e.Message }
-
-// NewRefused makes a *Refused of the text of an error reply, which some clients strip of its "ERR".
-func NewRefused(text string) *Refused {
-	code, message, _ := strings.Cut(text, " ")
-	if code != strings.ToUpper(code) {
-		return &Refused{"ERR", text}
-	}
-	return &Refused{code, message}
-}
-
-// IsDeadlock says that waiting would have closed a cycle of owners that wait for each other.
-func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
-
-// isRefused says that the server answered an error, of that code if there is one.
-func isRefused(err error, code string) bool {
-	var refused *Refused
-	return errors.As(err, &refused) && (code == "" || refused.Code == code)
-}
-
-// passing says that what a server or a connection said may be over soon: a failover, a slot that moves, a break.
-func passing(err error) bool {
-	var refused *Refused
-	if !errors.As(err, &refused) {
-		return err != ErrBusy && !errors.Is(err, errNoMail)
-	}
-	switch refused.Code {
-	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":
-		return true
-	}
-	return false
 }

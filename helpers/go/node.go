@@ -350,8 +350,13 @@ func (n *node) read(sent time.Duration, mail []any) {
 		if p := n.pending[owner]; p != nil {
 			p.tell(a)
 		} else if a.token != 0 {
-			key, _ := letter["key"].(string)
-			n.locks.leave(key, owner)
+			keys, several := letter["keys"].([]any)
+			if !several {
+				keys = []any{letter["key"]}
+			}
+			for _, key := range keys {
+				n.locks.leave(fmt.Sprint(key), owner)
+			}
 		}
 	}
 	if !n.doubts { // not looked at with every letter: there may be tens of thousands

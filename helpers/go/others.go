@@ -24,7 +24,7 @@ func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, op
 	k := &Lock{locks: l, request: r, owner: l.name(r)}
 	err = k.takeOver(waiting, owner, token)
 	if err == nil {
-		if held := k.start(ctx); held != nil {
+		if held := l.start(ctx, k); held != nil {
 			return k, held, nil
 		}
 	}

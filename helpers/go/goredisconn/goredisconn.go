@@ -59,7 +59,7 @@ func clusterOptions(rdb *redis.ClusterClient) *redis.ClusterOptions {
 }
 
 func (c *client) Do(ctx context.Context, commands [][]string) []any {
-	rdb, err := c.at(ctx, commands[0][1], c.one, c.cluster)
+	rdb, err := c.at(ctx, commands[0][mortise.KeyAt(commands[0])], c.one, c.cluster)
 	replies := make([]any, len(commands))
 	if err != nil {
 		for i := range replies {

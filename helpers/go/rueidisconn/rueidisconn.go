@@ -44,7 +44,8 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 }
 
 func (c *client) command(words []string) rueidis.Completed {
-	return c.B().Arbitrary(words[0]).Keys(words[1]).Args(words[2:]...).Build()
+	at := mortise.KeyAt(words)
+	return c.B().Arbitrary(words[0]).Args(words[1:at]...).Keys(words[at]).Args(words[at+1:]...).Build()
 }
 
 func (c *client) Do(ctx context.Context, commands [][]string) []any {

@@ -1,0 +1,67 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. Every command is routed by the
+// word at KeyAt.
+type Client interface {
+	// Do sends the commands in one pipeline and answers as many replies as RESP2 has them: int64, string, nil, []any,
+	// a *Refused where the server answered an error, any other error where what became of it is not known.
+	Do(ctx context.Context, commands [][]string) []any
+	// Mail sends one command that may block for seconds, over a connection that Do does not use.
+	Mail(ctx context.Context, command []string) any
+	// Node names the server that serves the key: its address in a cluster, else always the same.
+	Node(ctx context.Context, key string) (string, error)
+	// Refresh looks again which server serves which key.
+	Refresh(ctx context.Context)
+	// Close closes the connections; what is in flight ends.
+	Close() error
+}
+
+// KeyAt says which word of a command is the key that it is routed by.
+func KeyAt(command []string) int {
+	if command[0] == "LOCK.MACQUIRE" {
+		return 4
+	}
+	return 1
+}
+
+// Refused is an error that the server answered.
+type Refused struct{ Code, Message string }
+
+func (e *Refused) Error() string { return "mortise: the server refused: " + e.Code + " " + e.Message }
+
+// NewRefused makes a *Refused of the text of an error reply, which some clients strip of its "ERR".
+func NewRefused(text string) *Refused {
+	code, message, _ := strings.Cut(text, " ")
+	if code != strings.ToUpper(code) {
+		return &Refused{"ERR", text}
+	}
+	return &Refused{code, message}
+}
+
+// IsDeadlock says that waiting would have closed a cycle of owners that wait for each other.
+func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
+
+// isRefused says that the server answered an error, of that code if there is one.
+func isRefused(err error, code string) bool {
+	var refused *Refused
+	return errors.As(err, &refused) && (code == "" || refused.Code == code)
+}
+
+// passing says that what a server or a connection said may be over soon: a failover, a slot that moves, a break.
+func passing(err error) bool {
+	var refused *Refused
+	if !errors.As(err, &refused) {
+		return err != ErrBusy && !errors.Is(err, errNoMail)
+	}
+	switch refused.Code {
+	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":
+		return true
+	}
+	return false
+}
