@@ -22,8 +22,8 @@ pub(crate) struct Request {
     verb: Verb,
     route: Route,
     pending: Pending,
-    /// How long an answer is of use.
-    answer_limit: Duration,
+    /// After how long the answer is late.
+    late: Duration,
     /// It may wait in a queue, for so many milliseconds, 0 without limit.
     wait: Option<u64>,
     /// The letter that may answer it.
@@ -64,12 +64,12 @@ pub(crate) enum Outcome {
 
 impl Request {
     pub(crate) fn new(core: &Arc<Core>, name: &Name, verb: Verb) -> Request {
-        Request::send(core, name, verb, None, Duration::MAX)
+        Request::send(core, name, verb, Duration::MAX)
     }
 
-    /// One whose answer is of no use after `limit`.
-    pub(crate) fn within(limit: Duration, core: &Arc<Core>, name: &Name, verb: Verb) -> Request {
-        Request::send(core, name, verb, None, limit)
+    /// One whose answer is late after a while: then another connection is tried.
+    pub(crate) fn urgent(late: Duration, core: &Arc<Core>, name: &Name, verb: Verb) -> Request {
+        Request::send(core, name, verb, late)
     }
 
     /// One that asks for a lock, and may wait for it.
@@ -88,16 +88,10 @@ impl Request {
         Ok(request)
     }
 
-    fn send(
-        core: &Arc<Core>,
-        name: &Name,
-        verb: Verb,
-        wait: Option<u64>,
-        answer_limit: Duration,
-    ) -> Request {
+    fn send(core: &Arc<Core>, name: &Name, verb: Verb, late: Duration) -> Request {
         let route = core.endpoint.route(&name.key);
         let mut request = Request::unsent(core, name, verb, route);
-        (request.wait, request.answer_limit) = (wait, answer_limit);
+        request.late = late;
         request.transmit();
         request
     }
@@ -109,7 +103,7 @@ impl Request {
             verb,
             route,
             pending: Pending::refused(Failure::Closed),
-            answer_limit: Duration::MAX,
+            late: Duration::MAX,
             wait: None,
             entry: None,
             queued: None,
@@ -131,8 +125,8 @@ impl Request {
             verb: &self.verb,
             wait,
         };
-        let limit = self.answer_limit;
-        self.pending = self.route.send_within(limit, &command, self.sent);
+        let route = &self.route;
+        self.pending = route.send_urgently(self.late, &command, self.sent);
     }
 
     /// It is sent again, once, if a broken connection has lost it.

@@ -17,10 +17,6 @@ use crate::value::{BootInstant, Error, Lease, Loss, Mode, Token, lock};
 use crate::wire::command::Permits;
 use crate::wire::{Belief, Denial, Grant, Name, Verb};
 
-/// A renewal in the background may take a third of the lease, so that a dead connection is found out while there is time for
-/// another; and that at least.
-const SHORTEST_LIMIT: Duration = Duration::from_millis(250);
-
 pub(crate) struct ServerHold {
     this: Weak<ServerHold>,
     pub(crate) core: Arc<Core>,
@@ -209,15 +205,15 @@ impl ServerHold {
         }
     }
 
-    /// Renews it by its own lease or another, with a limit for the answer.
-    async fn renew_within(&self, limit: Duration, lease: Option<Lease>) -> Result<(), Error> {
+    /// Renews it by its own lease or another; the answer is late after a while.
+    async fn renew_within(&self, late: Duration, lease: Option<Lease>) -> Result<(), Error> {
         loop {
             let (lease, token) = self.with(|state| {
                 let lease = state.belief.lease_to_ask(lease, BootInstant::now())?;
                 Ok::<_, Error>((lease, state.belief.token_to_renew()))
             })?;
             let verb = Verb::Renew(lease, token);
-            let request = Request::within(limit, &self.core, &self.name, verb);
+            let request = Request::urgent(late, &self.core, &self.name, verb);
             return match request.resent_once().settled().await {
                 Outcome::Granted(grant) => {
                     self.with(|state| state.belief.confirm(grant));
@@ -290,19 +286,20 @@ impl State {
 
 impl Scheduled for ServerHold {
     fn take_up(self: Arc<Self>) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let limit = self.with(|state| {
+        // The answer to a renewal is late after a third of the lease, while there is time for another connection.
+        let late = self.with(|state| {
             state.due = None;
             let now = BootInstant::now();
             let is_due = state.renewal_due().is_some_and(|due| due <= now);
             is_due.then(|| {
                 state.renewal.sent = now;
                 state.renewal.is_in_flight = true;
-                state.belief.renewal_period().max(SHORTEST_LIMIT)
+                state.belief.renewal_period()
             })
         });
-        let (hold, limit) = (self, limit?);
+        let (hold, late) = (self, late?);
         let renewing = async move {
-            let renewed = hold.renew_within(limit, None).await;
+            let renewed = hold.renew_within(late, None).await;
             hold.with(|state| state.renewal.is_in_flight = false);
             match renewed {
                 // That is reported otherwise.

@@ -1,9 +1,8 @@
-//! One connection that many share. The server answers requests in the order in which they were sent, so a request is known
-//! by its number, and needs neither a channel nor an allocation. What moves the bytes is in `drive`.
+//! One connection that many share: what is to be written, and the requests in flight. What moves the bytes is in `drive`.
 //!
-//! When one request is not answered in time the connection is given up, and with it everything that is in flight.
+//! A request that is not answered in time fails alone. The connection is given up, and with it everything that is in flight,
+//! once another one is open, or none can be opened.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::in_flight::{Due, InFlight, Patience, Request};
 use crate::value::{BootInstant, ConnectionError, lock};
 use crate::wire::{Answer, Command, Failure, Reply};
 
@@ -41,7 +41,7 @@ pub(super) struct Connection {
     state: Mutex<State>,
     /// Something was sent, or refused.
     sent: Notify,
-    /// A request is overdue before those that were sent before it.
+    /// A request is late before those that were sent before it.
     earlier: Notify,
 }
 
@@ -55,39 +55,15 @@ struct State {
     is_driven: bool,
     /// What is to be written.
     out: Vec<u8>,
-    /// The requests that are not answered, in their order; the first has the number `first`.
-    in_flight: VecDeque<Request>,
-    first: u64,
-    /// The answers that were not taken yet, by the number of their requests.
-    answers: HashMap<u64, Answer>,
-    /// When requests in flight are overdue: of each run of them the one that is due first, so the first is due first of all.
-    overdue: VecDeque<Overdue>,
+    in_flight: InFlight,
     /// When it was last given up because its server is no primary, and how long the next one is kept even so.
     given_up: Option<(BootInstant, Duration)>,
-}
-
-/// When a request is overdue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Overdue {
-    number: u64,
-    pub(super) at: BootInstant,
-    pub(super) limit: Duration,
 }
 
 /// A server that is no primary any more is given up, because the primary may be behind the same address now: the first time
 /// at once, and then less and less often, down to this.
 const SHORTEST_STAY: Duration = Duration::from_millis(100);
 const LONGEST_STAY: Duration = Duration::from_secs(5);
-
-struct Request {
-    /// When it was sent, or the connection opened.
-    since: BootInstant,
-    limit: Duration,
-    /// How many bytes it has.
-    length: usize,
-    /// Whom to wake; nobody, if nobody wants the answer.
-    waker: Option<Waker>,
-}
 
 /// A request that was sent; resolves to its answer. Dropped, the answer is thrown away.
 #[derive(Debug)]
@@ -109,11 +85,11 @@ impl Connection {
         })
     }
 
-    /// Sends commands in one go, now, and awaits the answer to the last, which may take up to `limit`.
+    /// Sends commands in one go, now, and awaits the answer to the last.
     pub(super) fn send(
         self: &Arc<Self>,
         commands: &[&Command<'_>],
-        limit: Duration,
+        patience: Patience,
         now: BootInstant,
     ) -> Pending {
         let mut state = lock(&self.state);
@@ -124,28 +100,26 @@ impl Connection {
             self.sent.notify_one();
             return refused;
         }
-        let (is_first, first) = (state.out.is_empty(), state.next_number());
+        let (is_first, first) = (state.out.is_empty(), state.in_flight.next_number());
         for command in commands {
             let before = state.out.len();
             command.encode(&mut state.out);
             let length = state.out.len() - before;
-            state.push(Request {
+            state.in_flight.push(Request {
                 since: now,
-                limit,
+                patience,
                 length,
                 waker: None,
             });
         }
-        if let Some(last) = state.in_flight.back_mut() {
-            last.waker = Some(Waker::noop().clone());
-        }
-        let number = state.next_number() - 1;
-        let is_due_first = state.overdue.front().map(|it| it.number) >= Some(first);
+        state.in_flight.want_last();
+        let number = state.in_flight.next_number() - 1;
+        let is_late_first = state.in_flight.is_late_first(first);
         drop(state);
         if is_first {
             self.sent.notify_one();
         }
-        if is_due_first {
+        if is_late_first {
             self.earlier.notify_one();
         }
         Pending(Sent::InFlight(self.clone(), number))
@@ -183,13 +157,7 @@ impl Connection {
         let now = BootInstant::now();
         let mut state = lock(&self.state);
         (state.refusal, state.is_open) = (None, true);
-        for request in &mut state.in_flight {
-            request.since = now;
-        }
-        state.overdue.clear();
-        for at in 0..state.in_flight.len() {
-            state.note_overdue(at);
-        }
+        state.in_flight.restart(now);
     }
 
     /// It is closed: everything in flight has failed.
@@ -198,16 +166,15 @@ impl Connection {
         state.is_open = false;
         state.out.clear();
         let count = state.in_flight.len();
-        answer(state, (0..count).map(|_| Err(failure.clone())));
+        let _ = answer(state, (0..count).map(|_| Err(failure.clone())));
     }
 
     /// It was not opened: what was sent by then has failed. What was sent later waits for the next attempt.
     pub(super) fn fail_sent_by(&self, moment: BootInstant, failure: &Failure) {
         let mut state = lock(&self.state);
-        let old = state.in_flight.iter().take_while(|it| it.since <= moment);
-        let (count, length) = old.fold((0, 0), |(n, length), it| (n + 1, length + it.length));
+        let (count, length) = state.in_flight.sent_by(moment);
         state.out.drain(..length);
-        answer(state, (0..count).map(|_| Err(failure.clone())));
+        let _ = answer(state, (0..count).map(|_| Err(failure.clone())));
     }
 
     /// Refuses what is sent from now on.
@@ -244,73 +211,56 @@ impl Connection {
     pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<(), ConnectionError> {
         let is_demoted =
             |it: &Reply| matches!(it, Reply::Error(line) if line.starts_with("READONLY"));
-        let is_given_up =
-            replies.iter().any(is_demoted) && lock(&self.state).gives_up(BootInstant::now());
-        match answer(lock(&self.state), replies.drain(..).map(Ok)) {
-            true if is_given_up => Err(ConnectionError::new("the server is no primary any more")),
-            true => Ok(()),
-            false => Err(ConnectionError::new("more replies than requests")),
+        let mut state = lock(&self.state);
+        let is_given_up = replies.iter().any(is_demoted) && state.gives_up(BootInstant::now());
+        // Whoever answers is asked.
+        state.refusal = None;
+        answer(state, replies.drain(..).map(Ok))?;
+        match is_given_up {
+            true => Err(ConnectionError::new("the server is no primary any more")),
+            false => Ok(()),
         }
     }
 
-    /// When the first request is overdue, of all that are in flight.
-    pub(super) fn first_overdue(&self) -> Option<Overdue> {
-        lock(&self.state).overdue.front().copied()
+    /// Fails requests whose time is over; `true` if there are any.
+    pub(super) fn expire(&self, now: BootInstant) -> bool {
+        let wakers = lock(&self.state).in_flight.expire(now);
+        let has_expired = !wakers.is_empty();
+        wakers.into_iter().for_each(Waker::wake);
+        has_expired
     }
 
-    /// Resolves when a request was sent that is overdue before the others.
+    /// Whether a request has failed because of its time, and is not answered yet.
+    pub(super) fn is_silent(&self) -> bool {
+        lock(&self.state).in_flight.has_expired()
+    }
+
+    pub(super) fn due(&self, now: BootInstant) -> Due {
+        lock(&self.state).in_flight.due(now)
+    }
+
+    /// Resolves when a request was sent that is late before the others.
     pub(super) async fn is_due_earlier(&self) {
         self.earlier.notified().await;
     }
 }
 
-/// Answers the oldest requests and wakes those who wait for that; `false` if there are more answers than requests.
-fn answer(mut state: MutexGuard<'_, State>, answers: impl Iterator<Item = Answer>) -> bool {
+/// Answers the oldest requests and wakes those who wait for that; an error if there are more answers than requests.
+fn answer(
+    mut state: MutexGuard<'_, State>,
+    mut answers: impl Iterator<Item = Answer>,
+) -> Result<(), ConnectionError> {
     let mut wakers = Vec::new();
-    let mut are_expected = true;
-    for answer in answers {
-        let Some(request) = state.in_flight.pop_front() else {
-            are_expected = false;
-            break;
-        };
-        let number = state.first;
-        state.first += 1;
-        if let Some(waker) = request.waker {
-            state.answers.insert(number, answer);
-            wakers.push(waker);
-        }
-    }
-    let first = state.first;
-    while state.overdue.front().is_some_and(|it| it.number < first) {
-        state.overdue.pop_front();
-    }
+    let answered = answers.try_for_each(|answer| {
+        wakers.extend(state.in_flight.answer(answer)?);
+        Ok(())
+    });
     drop(state);
     wakers.into_iter().for_each(Waker::wake);
-    are_expected
+    answered
 }
 
 impl State {
-    fn next_number(&self) -> u64 {
-        self.first + self.in_flight.len() as u64
-    }
-
-    fn push(&mut self, request: Request) {
-        self.in_flight.push_back(request);
-        self.note_overdue(self.in_flight.len() - 1);
-    }
-
-    /// Takes in when the request at this index is overdue. Those before it that are due later do not matter: an answer to
-    /// this one needs theirs.
-    fn note_overdue(&mut self, index: usize) {
-        let request = &self.in_flight[index];
-        let (at, limit) = (request.since + request.limit, request.limit);
-        let number = self.first + index as u64;
-        while self.overdue.back().is_some_and(|last| last.at >= at) {
-            self.overdue.pop_back();
-        }
-        self.overdue.push_back(Overdue { number, at, limit });
-    }
-
     /// Whether a server that is no primary is given up now.
     fn gives_up(&mut self, now: BootInstant) -> bool {
         let last = self
@@ -343,29 +293,22 @@ impl Future for Pending {
             Sent::Refused(failure) => return Poll::Ready(Err(failure.clone())),
             Sent::Answered => panic!("an answer is taken once"),
         };
-        let mut state = lock(&connection.state);
-        if let Some(index) = number.checked_sub(state.first) {
-            let waker = &mut state.in_flight[index as usize].waker;
-            waker
-                .get_or_insert(Waker::noop().clone())
-                .clone_from(context.waker());
-            return Poll::Pending;
+        let polled = lock(&connection.state)
+            .in_flight
+            .poll(number, context.waker());
+        if polled.is_ready() {
+            self.0 = Sent::Answered;
         }
-        let answer = state.answers.remove(&number);
-        drop(state);
-        self.0 = Sent::Answered;
-        Poll::Ready(answer.unwrap_or(Err(Failure::RuntimeGone)))
+        polled
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Sent::InFlight(connection, number) = &self.0 {
-            let mut state = lock(&connection.state);
-            match number.checked_sub(state.first) {
-                Some(index) => state.in_flight[index as usize].waker = None,
-                None => drop(state.answers.remove(number)),
-            }
+            // The waker may hold a task, whose end may ask this connection.
+            let waker = lock(&connection.state).in_flight.forget(*number);
+            drop(waker);
         }
     }
 }
@@ -407,41 +350,5 @@ mod tests {
         assert_eq!(given_up(10_000, 30_000), [11_300, 16_300, 21_300, 26_300]);
         // The next failover.
         assert_eq!(given_up(90_000, 90_150), [90_000, 90_100]);
-    }
-
-    fn send(connection: &Arc<Connection>, limit: u64, now: BootInstant) -> Pending {
-        let ping = Command::Plain(&[b"PING"]);
-        connection.send(&[&ping], Duration::from_millis(limit), now)
-    }
-
-    #[test]
-    fn the_request_that_is_due_first_counts_and_not_the_one_that_was_sent_first() {
-        let (connection, now) = (Connection::new(), BootInstant::now());
-        let sent: Vec<_> = [900, 300, 500, 400]
-            .map(|limit| send(&connection, limit, now))
-            .into();
-        let mut due = Vec::new();
-        for _ in &sent {
-            due.extend(connection.first_overdue().map(|it| it.limit.as_millis()));
-            connection.deliver(&mut vec![Reply::Nil]).unwrap();
-        }
-        assert_eq!(due, [300, 300, 400, 400]);
-        assert!(connection.first_overdue().is_none());
-    }
-
-    #[test]
-    fn an_answer_that_nobody_takes_keeps_no_other_request() {
-        let (connection, now) = (Connection::new(), BootInstant::now());
-        let untaken = send(&connection, 1, now);
-        connection.deliver(&mut vec![Reply::Nil]).unwrap();
-        for _ in 0..1_000 {
-            let taken = send(&connection, 1, now);
-            connection.deliver(&mut vec![Reply::Nil]).unwrap();
-            drop(taken);
-        }
-        let kept = |of: &State| (of.in_flight.len(), of.answers.len());
-        assert_eq!(kept(&lock(&connection.state)), (0, 1));
-        drop(untaken);
-        assert_eq!(kept(&lock(&connection.state)), (0, 0));
     }
 }

@@ -1,14 +1,15 @@
-//! Moves a connection's bytes: opens it, writes what was sent, delivers what is answered, and gives it up where an answer is
-//! overdue. One task for each connection, on the client's runtime.
+//! Moves a connection's bytes: opens it, writes what was sent, and delivers what is answered. Where an answer is late it opens
+//! another connection beside this one, and goes on with the one that is faster. One task for each connection, on the client's
+//! runtime.
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{Either, select, try_join, try_join3};
-use futures_util::{StreamExt, stream};
+use futures_util::future::{BoxFuture, Either, select, try_join};
+use futures_util::{FutureExt, StreamExt, stream};
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
@@ -17,6 +18,7 @@ use tokio::time::sleep;
 
 use super::connect::{Connector, Link, ask, receive};
 use super::connection::{Connection, Pending, Timeouts, WhileClosed};
+use super::in_flight::Patience;
 use super::task;
 use crate::value::{BootInstant, ConnectionError, LOOK, lock, random};
 use crate::wire::{Command, Failure};
@@ -61,13 +63,13 @@ impl Driven {
     pub(super) fn send(
         &self,
         commands: &[&Command<'_>],
-        limit: Duration,
+        patience: Patience,
         now: BootInstant,
     ) -> Pending {
         if self.process != std::process::id() {
             return Pending::refused(Failure::Forked);
         }
-        let pending = self.connection.send(commands, limit, now);
+        let pending = self.connection.send(commands, patience, now);
         if self.connection.needs_driver() {
             let end = End(self.connection.clone());
             let driving = drive(end, self.connector.clone(), self.timeouts);
@@ -111,7 +113,7 @@ async fn drive(end: End, connector: Arc<Connector>, timeouts: Timeouts) {
             Ok(link) => {
                 pause = FIRST_PAUSE;
                 connection.opened();
-                let error = pass(connection, link).await;
+                let error = pass(connection, &connector, timeouts, link).await;
                 if fails_fast && error.is_timeout() {
                     // A silent server is not waited for until it is open again.
                     connection.refuse(Failure::NotSent(error.clone()));
@@ -154,19 +156,39 @@ async fn open(
     }
 }
 
-/// Passes requests and replies on, until that is over.
-async fn pass(connection: &Connection, link: Link) -> ConnectionError {
-    match link {
+/// Passes requests and replies on over this connection, or another one that has taken its place, until that is over.
+async fn pass(
+    connection: &Connection,
+    connector: &Connector,
+    timeouts: Timeouts,
+    mut link: Link,
+) -> ConnectionError {
+    loop {
+        let moving = pin!(transfer(connection, link));
+        let watching = pin!(watch(connection, connector, timeouts));
+        link = match select(moving, watching).await {
+            Either::Left((error, _)) | Either::Right((Err(error), _)) => return error,
+            Either::Right((Ok(faster), _)) => faster,
+        };
+        let error = ConnectionError::new("another connection was open before this one answered");
+        connection.fail(&Failure::Unknown(error));
+        connection.opened();
+    }
+}
+
+async fn transfer(connection: &Connection, link: Link) -> ConnectionError {
+    let ended = match link {
         Link::Stream(stream) => {
             let (reader, writer) = tokio::io::split(stream);
-            let (reading, writing) = (read(connection, reader), write(connection, writer));
-            let Err(error) = try_join3(writing, reading, watch(connection)).await;
-            error
+            try_join(write(connection, writer), read(connection, reader))
+                .await
+                .map(|(never, _)| never)
         }
-        Link::Crate(other) => {
-            let Err(error) = try_join(relay(connection, other), watch(connection)).await;
-            error
-        }
+        Link::Crate(other) => relay(connection, other).await,
+    };
+    match ended {
+        Ok(never) => match never {},
+        Err(error) => error,
     }
 }
 
@@ -208,19 +230,58 @@ async fn relay(
     }
 }
 
-/// Ends with the first request that is overdue.
-async fn watch(connection: &Connection) -> Result<Infallible, ConnectionError> {
+/// Fails the requests whose time is over. Where an answer is late it opens another connection, and ends with that if it is
+/// open first; or with an error, if there can be none while this one is silent.
+async fn watch(
+    connection: &Connection,
+    connector: &Connector,
+    timeouts: Timeouts,
+) -> Result<Link, ConnectionError> {
+    let mut opening: Pin<Box<dyn Future<Output = _> + Send>> = pending().boxed();
+    let mut is_opening = false;
     loop {
-        let Some(first) = connection.first_overdue() else {
-            connection.is_due_earlier().await;
+        let now = BootInstant::now();
+        if connection.expire(now) && timeouts.while_closed == WhileClosed::FailFast {
+            // A silent server is not waited for until it answers.
+            let silence = ConnectionError::silence("no reply", timeouts.answer);
+            connection.refuse(Failure::NotSent(silence));
+        }
+        let due = connection.due(now);
+        if due.is_late && !is_opening {
+            (opening, is_opening) = (open_beside(connector, timeouts), true);
+        }
+        let waiting = pin!(async {
+            let pause = pin!(async {
+                match due.next {
+                    // Timers stand still in suspend, where the boot-time clock goes on.
+                    Some(next) => sleep(next.remaining().min(LOOK)).await,
+                    None => pending().await,
+                }
+            });
+            select(pause, pin!(connection.is_due_earlier())).await;
+        });
+        let Either::Left((opened, _)) = select(&mut opening, waiting).await else {
             continue;
         };
-        let left = first.at.remaining();
-        if left.is_zero() {
-            return Err(ConnectionError::silence("no reply", first.limit));
+        match opened {
+            Ok(link) if connection.due(BootInstant::now()).is_late => return Ok(link),
+            Err(error) if connection.is_silent() => return Err(error),
+            // It has answered meanwhile, or may still do so in time.
+            _ => (opening, is_opening) = (pending().boxed(), false),
         }
-        // Timers stand still in suspend, where the boot-time clock goes on.
-        let pause = pin!(sleep(left.min(LOOK)));
-        select(pause, pin!(connection.is_due_earlier())).await;
     }
+}
+
+fn open_beside(
+    connector: &Connector,
+    timeouts: Timeouts,
+) -> BoxFuture<'_, Result<Link, ConnectionError>> {
+    async move {
+        let opened = connector.open(timeouts.connect).await;
+        if opened.is_err() {
+            sleep(FIRST_PAUSE).await;
+        }
+        opened
+    }
+    .boxed()
 }

@@ -7,6 +7,7 @@ pub(crate) mod connect;
 pub(crate) mod connection;
 mod drive;
 pub(crate) mod endpoint;
+mod in_flight;
 pub(crate) mod peer;
 pub(crate) mod schedule;
 pub(crate) mod task;

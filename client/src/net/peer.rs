@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::connect::Connector;
 use super::connection::{Pending, Timeouts, WhileClosed};
 use super::drive::Driven;
+use super::in_flight::Patience;
 use crate::value::BootInstant;
 use crate::wire::Command;
 
@@ -61,7 +62,8 @@ impl Peer {
         now: BootInstant,
     ) -> Pending {
         let limit = self.mail.timeouts.answer.saturating_add(wait);
-        self.mail.send(&[command], limit, now)
+        let patience = Patience { late: limit, limit };
+        self.mail.send(&[command], patience, now)
     }
 }
 
@@ -79,22 +81,23 @@ impl Route {
         Route { peer, is_asking }
     }
 
-    /// Sends a command whose answer is of no use after `limit`. Those to one peer arrive in the order in which they were
-    /// sent, as long as the connection lives that all share.
-    pub(crate) fn send_within(
+    /// Sends a command whose answer is late after a while: then another connection is tried. Those to one peer arrive in the
+    /// order in which they were sent, as long as the connection lives that all share.
+    pub(crate) fn send_urgently(
         &self,
-        limit: Duration,
+        late: Duration,
         command: &Command<'_>,
         now: BootInstant,
     ) -> Pending {
         let shared = &self.peer.shared;
-        let limit = limit.min(shared.timeouts.answer);
+        let limit = shared.timeouts.answer;
+        let late = late.min(limit);
         let both = [&Command::Plain(&[b"ASKING"]), command];
         let commands = if self.is_asking { &both } else { &both[1..] };
-        shared.send(commands, limit, now)
+        shared.send(commands, Patience { late, limit }, now)
     }
 
     pub(crate) fn send(&self, command: &Command<'_>, now: BootInstant) -> Pending {
-        self.send_within(Duration::MAX, command, now)
+        self.send_urgently(Duration::MAX, command, now)
     }
 }

@@ -23,6 +23,9 @@ fn forgotten() -> Answer {
     Err(Failure::Unknown(ConnectionError::new(error)))
 }
 
+/// So many calls in a row may fail before those who wait are told.
+const MOST_FAILURES: u32 = 2;
+
 #[derive(Debug)]
 struct Waiting {
     key: Arc<[u8]>,
@@ -148,8 +151,8 @@ impl Mailbox {
                 Err(error) => Ok(Reply::Error(format!("ERR {error}"))),
             },
             Err(gone @ (Failure::RuntimeGone | Failure::Closed | Failure::Forked)) => Err(gone),
-            // Once more on a new connection: the boxes outlive the old one.
-            Err(_) if self.failures == 1 => return Delivered::default(),
+            // Again on a new connection: the boxes outlive the old one, which may be silent for a second call until then.
+            Err(_) if self.failures <= MOST_FAILURES => return Delivered::default(),
             // What was asked for waits there, or has been granted.
             Err(Failure::NotSent(error) | Failure::Unknown(error)) => Err(Failure::Unknown(error)),
         };

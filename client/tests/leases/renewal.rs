@@ -386,3 +386,35 @@ async fn a_renewal_is_answered_in_time_by_another_connection_though_other_reques
     }
     asking.abort();
 }
+
+#[tokio::test]
+async fn a_renewal_that_is_answered_late_costs_neither_its_connection_nor_other_requests() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = patient_client(&proxy.url()).await;
+    let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
+    let first = guard.deadline();
+    // Each answer takes longer than a third of the lease, and so does connecting.
+    proxy.set(Traffic::Takes(ms(1_200)));
+    while first.remaining() > ms(0) {
+        client.info("other").await.unwrap();
+        assert!(guard.is_valid(), "{guard:?}");
+    }
+    proxy.set(Traffic::Flows);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_whose_time_is_over_fails_alone_and_its_late_answer_is_nobody_else_s() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = client_of(&proxy.url()).await;
+    let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    proxy.set(Traffic::Stalls);
+    let silence = client.info("k").await.unwrap_err();
+    assert!(silence.is_transient(), "{silence:?}");
+    proxy.set(Traffic::Flows);
+    assert!(client.info("other").await.unwrap().is_none());
+    assert!(client.info("k").await.unwrap().is_some());
+    guard.release().await.unwrap();
+}

@@ -21,7 +21,7 @@ pub(crate) enum Traffic {
     StallsOld,
     /// Each way takes so long, in order.
     Takes(Duration),
-    /// Requests pass, replies are thrown away.
+    /// Requests pass, replies are thrown away. A connection that has lost any is closed afterwards: none has holes.
     LosesReplies,
     /// Connections are closed, and new ones as soon as they are opened.
     Cut,
@@ -129,20 +129,28 @@ impl Way {
             }
         };
         let write = async move {
+            let mut has_lost = false;
             while let Some((at, bytes)) = due.recv().await {
                 tokio::time::sleep_until(at).await;
                 if !self.opens().await {
                     return;
                 }
                 if self.replies && *self.traffic.borrow() == Traffic::LosesReplies {
+                    has_lost = true;
                     continue;
+                }
+                if has_lost {
+                    return;
                 }
                 if to.write_all(&bytes).await.is_err() {
                     return;
                 }
             }
         };
-        tokio::join!(read, write);
+        tokio::select! {
+            () = write => {}
+            () = async { read.await; std::future::pending().await } => {}
+        }
     }
 
     /// Waits until bytes may pass; `false` when the proxy is gone.
