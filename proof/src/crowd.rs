@@ -32,7 +32,11 @@ pub(crate) struct Play {
     /// The first is that of other languages, too.
     pub(crate) locks: Vec<String>,
     pub(crate) pools: Vec<String>,
+    /// Those of the locks that are also taken at once.
+    pub(crate) bundle: Vec<String>,
     pub(crate) guards: bool,
+    /// Whether clients mostly stay inside for long.
+    pub(crate) lingers: bool,
 }
 
 impl Play {
@@ -134,7 +138,9 @@ impl Crowd {
             tasks,
             locks: self.play.locks.clone(),
             pools: self.play.pools.clone(),
+            bundle: self.play.bundle.clone(),
             guards: self.play.guards,
+            lingers: self.play.lingers,
         };
         let mut command = Command::new(env::current_exe()?);
         command.arg("work").arg(serde_json::to_string(&job)?);

@@ -160,7 +160,10 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
 
 /// Whether it came out as it has to.
 fn show(one: &Run, wanted: &Wanted, length: Duration, workers: &[Worker]) -> Result<bool, String> {
-    let play = usual_play(wanted.seed);
+    let play = Play {
+        lingers: one.is_control,
+        ..usual_play(wanted.seed)
+    };
     let mut setup = (one.start)(&play);
     let mut parts = (one.parts)();
     if !one.is_control {

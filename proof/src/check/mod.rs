@@ -35,6 +35,7 @@ pub(crate) fn all(history: &History, promises: Promises) -> Vec<Violation> {
     found.extend(seen::together(history));
     if promises.loses_nothing {
         found.extend(seen::came_back(history));
+        found.extend(seen::vanished(history));
     }
     found.extend(bundles::in_part(history));
     found

@@ -57,3 +57,27 @@ pub(super) fn came_back(history: &History) -> Vec<Violation> {
     }
     found
 }
+
+/// Holds that are not shown though their holder believed in them all the while: at any of the keys that it took at once, too.
+pub(super) fn vanished(history: &History) -> Vec<Violation> {
+    let mut looks: HashMap<&str, Vec<&Seen>> = HashMap::new();
+    for seen in &history.seen {
+        looks.entry(&seen.key).or_default().push(seen);
+    }
+    let mut found = Vec::new();
+    for belief in &history.beliefs {
+        let grant = &belief.grant;
+        let looks = looks.get(&*grant.key).map_or(&[][..], Vec::as_slice);
+        let first = looks.partition_point(|seen| seen.sent < grant.from);
+        let during = looks[first..]
+            .iter()
+            .take_while(|seen| seen.at < grant.until);
+        for seen in during {
+            if seen.holds.iter().all(|hold| hold.token != grant.token) {
+                let text = format!("{grant:?} in {seen:?}");
+                found.push(Violation::new(Rule::Vanished, seen.at, text));
+            }
+        }
+    }
+    found
+}

@@ -321,6 +321,18 @@ fn what_was_released_is_seen_no_more() {
 }
 
 #[test]
+fn who_believes_is_shown_to_hold() {
+    let a = hold("a", Mode::Write, 7, (0, 5, 10));
+    let shown = |at, token| vec![seen(at, &[("a", Mode::Write, token)], &[])];
+    assert_eq!(
+        found(vec![a.clone(), shown(7, 7), shown(5, 6), shown(10, 6)]),
+        []
+    );
+    assert_eq!(found(vec![a.clone(), shown(7, 6)]), [Rule::Vanished]);
+    assert_eq!(found(vec![a, vec![seen(7, &[], &[])]]), [Rule::Vanished]);
+}
+
+#[test]
 fn several_keys_are_taken_together_or_not_at_all() {
     let part = |key: &str| {
         let mut granted = grant("a", Mode::Write, 3, (1, 2));

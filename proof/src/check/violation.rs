@@ -20,6 +20,7 @@ pub(crate) enum Rule {
     Overtaken,
     NeverServed,
     CameBack,
+    Vanished,
     NotAllOrNone,
     LeftOver,
 }
@@ -34,6 +35,7 @@ impl fmt::Display for Rule {
             Rule::Overtaken => "a waiter was overtaken",
             Rule::NeverServed => "a waiter was never served",
             Rule::CameBack => "a released lock came back",
+            Rule::Vanished => "a lock that was held was not shown",
             Rule::NotAllOrNone => "only some of several keys were taken",
             Rule::LeftOver => "something is left",
         })

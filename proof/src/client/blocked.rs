@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use mortise_harness::command;
 use mortise_harness::redis::Value;
 
 use super::job::Job;
-use super::task::{REPLY, Reply, Request, Task, Waiting};
+use super::request::{Reply, Request};
+use super::rounds::Waiting;
+use super::task::{REPLY, Task};
 use super::wire::Trouble;
 use crate::history::{Way, now};
 
@@ -43,12 +46,16 @@ pub(super) fn confirm(task: &mut Task<'_>, request: &Request, token: u64, sent: 
     if now() < sent + half {
         return Reply::Granted(token, sent + task.job.certain());
     }
-    let (key, owner, lease) = (&request.key, &request.owner, task.job.lease);
-    let renewal = mortise_harness::command!("LOCK.RENEW", key, owner, lease, "TOKEN", token);
     let sent = now();
-    match task.wire.call(&renewal, REPLY) {
-        Ok(Value::Int(_)) => Reply::Granted(token, sent + task.job.certain()),
-        Ok(_) => Reply::Denied,
-        Err(_) => Reply::Unknown,
+    for key in request.keys() {
+        let (owner, lease) = (&request.owner, task.job.lease);
+        let renewal = command!("LOCK.RENEW", key, owner, lease, "TOKEN", token);
+        match task.wire.call(&renewal, REPLY) {
+            Ok(Value::Int(_)) => {}
+            // Of several, others may still be held.
+            Ok(_) if request.more.is_empty() => return Reply::Denied,
+            _ => return Reply::Unknown,
+        }
     }
+    Reply::Granted(token, sent + task.job.certain())
 }

@@ -21,6 +21,10 @@ pub(crate) struct Job {
     pub(crate) locks: Vec<String>,
     /// What is taken up to [`LIMIT`] at a time.
     pub(crate) pools: Vec<String>,
+    /// What is taken at once, all or none; in one slot.
+    pub(crate) bundle: Vec<String>,
+    /// Whether it mostly stays inside for long, so that there is much to lose.
+    pub(crate) lingers: bool,
     /// Whether what is written under a lock is guarded.
     pub(crate) guards: bool,
 }

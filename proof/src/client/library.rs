@@ -266,6 +266,7 @@ impl Task<'_> {
     async fn work(&mut self, guard: &Guard, grant: &Granted) {
         let lease = self.job.lease;
         let stay = match self.dice.roll(60) {
+            0..48 if self.job.lingers => self.dice.roll(lease),
             0..48 => self.dice.roll(10),
             48..58 => self.dice.roll(lease / 8),
             _ => lease + self.dice.roll(lease / 2),
@@ -273,8 +274,13 @@ impl Task<'_> {
         let end = now() + stay * 1_000_000;
         self.write(guard, grant).await;
         let mut until = grant.until;
-        while now() < end && guard.is_valid() {
-            sleep(LOOK.min(Duration::from_nanos(end.saturating_sub(now())))).await;
+        let mut looked = grant.from;
+        while now() < end {
+            let look = now();
+            if !guard.is_valid() {
+                break;
+            }
+            looked = look;
             let believed = until_of(guard);
             if guard.is_valid() && believed > until {
                 until = believed;
@@ -285,13 +291,17 @@ impl Task<'_> {
                     until,
                 });
             }
+            sleep(LOOK.min(Duration::from_nanos(end.saturating_sub(now())))).await;
         }
         self.write(guard, grant).await;
+        // Over a quorum the client itself gives up what too few servers have, before its deadline, and tells of that.
+        let left = now();
+        let gave_up = matches!(*self.side, Side::Several(_)) && !guard.is_valid();
         self.log.write(&Record::Left {
             owner: grant.owner.clone(),
             key: grant.key.clone(),
             token: grant.token,
-            at: now(),
+            at: if gave_up { looked } else { left },
         });
     }
 

@@ -8,7 +8,9 @@ use mortise_harness::{array, as_map, command, int, text};
 
 use super::blocked::confirm;
 use super::job::Job;
-use super::task::{REPLY, Reply, Request, Task, Waiting};
+use super::request::{Reply, Request};
+use super::rounds::Waiting;
+use super::task::{REPLY, Task};
 use super::wire::{Trouble, Wire};
 use crate::history::{Record, Way, now};
 

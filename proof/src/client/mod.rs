@@ -1,10 +1,13 @@
 //! The clients, each a process of its own. They do what users do, and write down what they believed.
 
 mod blocked;
+mod inside;
 mod job;
 mod library;
 mod mail;
 mod plain;
+mod request;
+mod rounds;
 mod stop;
 mod task;
 mod wire;
@@ -19,8 +22,8 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
     let log = Log::create(&job.history).map_err(|error| error.to_string())?;
     let stop = Stop::watch_stdin();
     match job.kind {
-        Kind::Blocked => task::run(job, &log, &stop, blocked::Blocked::new),
-        Kind::Mail => task::run(job, &log, &stop, mail::Mail::new),
+        Kind::Blocked => rounds::run(job, &log, &stop, blocked::Blocked::new),
+        Kind::Mail => rounds::run(job, &log, &stop, mail::Mail::new),
         Kind::Library => library::run(job, &log, &stop)?,
         Kind::Plain => plain::run(job, &log, &stop),
     }

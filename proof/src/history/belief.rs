@@ -35,6 +35,7 @@ impl History {
         for records in files {
             history.take(records);
         }
+        history.seen.sort_by_key(|seen| seen.sent);
         history.see_queues();
         history.cut_broken();
         history

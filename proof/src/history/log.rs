@@ -21,10 +21,21 @@ impl Log {
     /// # Panics
     /// If the file cannot be written: a history with a gap proves nothing.
     pub(crate) fn write(&self, record: &Record) {
-        let mut line = serde_json::to_vec(record).expect("a record is JSON");
-        line.push(b'\n');
+        self.write_all(std::slice::from_ref(record));
+    }
+
+    /// All of them at once.
+    ///
+    /// # Panics
+    /// As [`Log::write`].
+    pub(crate) fn write_all(&self, records: &[Record]) {
+        let mut lines = Vec::new();
+        for record in records {
+            serde_json::to_writer(&mut lines, record).expect("a record is JSON");
+            lines.push(b'\n');
+        }
         (&self.0)
-            .write_all(&line)
+            .write_all(&lines)
             .expect("the history can be written");
     }
 }

@@ -1,0 +1,217 @@
+//! What a task does while it is inside: it writes, renews, releases, leaves, passes on, or forgets.
+
+use std::thread;
+use std::time::Duration;
+
+use mortise_harness::redis::Value;
+use mortise_harness::{command, int, is_nil};
+
+use super::job::Job;
+use super::request::Request;
+use super::task::{MILLI, REPLY, Task};
+use super::wire::Trouble;
+use crate::history::{Granted, Mode, Outcome, Record, Way, Write, now};
+
+impl Task<'_> {
+    /// Is inside for a while, and ends that one way or another.
+    pub(super) fn work(&mut self, request: &Request, grant: &Granted) {
+        let lease = self.job.lease;
+        let (stay, renews) = match self.dice.roll(60) {
+            0..48 if self.job.lingers => (self.dice.roll(lease), true),
+            0..48 => (self.dice.roll(10), true),
+            48..57 => (self.dice.roll(lease / 8), true),
+            57 => (lease + self.dice.roll(lease / 2), true),
+            // It does not look at its clock, and writes when its lease is over.
+            58 => (lease + self.dice.roll(lease / 2), false),
+            _ => (lease / 2, true),
+        };
+        self.write(grant);
+        let valid = self.stay(grant, now() + stay * MILLI, renews);
+        self.left(grant);
+        if !renews {
+            self.write(grant);
+        }
+        match self.dice.roll(40) {
+            0..2 if valid => self.pass(request, grant),
+            2..4 => self.leave(&grant.key, &grant.owner),
+            // It forgets. The lease ends by itself.
+            4 => {}
+            _ => self.release(grant),
+        }
+    }
+
+    /// Whether the belief has lasted until the end.
+    fn stay(&mut self, grant: &Granted, end: u64, renews: bool) -> bool {
+        let mut until = grant.until;
+        let third = self.job.lease * MILLI / 3;
+        let mut next = grant.from + third;
+        while now() < end {
+            let wake = if renews { next.min(until) } else { end }.min(end);
+            thread::sleep(Duration::from_nanos(wake.saturating_sub(now())));
+            if renews && now() >= until {
+                return false;
+            }
+            if !renews || now() < next {
+                continue;
+            }
+            let sent = now();
+            next = sent + third;
+            let renewal = command!(
+                "LOCK.RENEW",
+                &grant.key,
+                &grant.owner,
+                self.job.lease,
+                "TOKEN",
+                grant.token
+            );
+            match self
+                .wire
+                .call(&renewal, Duration::from_nanos(until.saturating_sub(sent)))
+            {
+                Ok(Value::Int(_)) if now() < until => {
+                    until = until.max(sent + self.job.certain());
+                    self.log.write(&Record::Kept {
+                        owner: grant.owner.clone(),
+                        key: grant.key.clone(),
+                        token: grant.token,
+                        until,
+                    });
+                    self.write(grant);
+                }
+                Ok(_) => return false,
+                Err(Trouble::Refused(_)) => next = sent + third / 10,
+                Err(Trouble::Lost) => {}
+            }
+        }
+        now() < until
+    }
+
+    /// Writes where the lock keeps others out.
+    fn write(&mut self, grant: &Granted) {
+        if self.dice.roll(3) == 0 {
+            return;
+        }
+        let mode = match grant.mode {
+            Mode::Read => "read",
+            Mode::Write => "write",
+        };
+        let line = format!("{mode}:{}:{}", grant.token, grant.owner);
+        let list = Job::list(&grant.key);
+        let write = if self.job.guards {
+            command!(
+                "LOCK.GUARD",
+                &grant.key,
+                &grant.owner,
+                grant.token,
+                "RPUSH",
+                list,
+                line
+            )
+        } else {
+            command!("RPUSH", list, line)
+        };
+        let sent = now();
+        let done = match self.wire.call(&write, REPLY) {
+            Ok(_) => Some(true),
+            Err(Trouble::Refused(_)) => Some(false),
+            Err(Trouble::Lost) => None,
+        };
+        self.log.write(&Record::Write(Write {
+            owner: grant.owner.clone(),
+            key: grant.key.clone(),
+            mode: grant.mode,
+            token: grant.token,
+            sent,
+            at: now(),
+            done,
+        }));
+    }
+
+    fn release(&mut self, grant: &Granted) {
+        let release = command!(
+            "LOCK.RELEASE",
+            &grant.key,
+            &grant.owner,
+            "ALL",
+            "TOKEN",
+            grant.token
+        );
+        for _ in 0..20 {
+            match self.wire.call(&release, REPLY) {
+                Ok(left) => {
+                    if !is_nil(&left) && int(&left) == 0 {
+                        self.log.write(&Record::Released {
+                            owner: grant.owner.clone(),
+                            key: grant.key.clone(),
+                            token: grant.token,
+                            at: now(),
+                        });
+                    }
+                    return;
+                }
+                Err(Trouble::Refused(_)) => self.pause(100),
+                Err(Trouble::Lost) => return self.leave(&grant.key, &grant.owner),
+            }
+        }
+    }
+
+    /// Nobody believes in the old hold from here on.
+    fn pass(&mut self, request: &Request, grant: &Granted) {
+        let (ask, owner) = self.fresh();
+        let next = Request {
+            ask,
+            owner,
+            wait: None,
+            ..request.clone()
+        };
+        self.asks(&next, Way::Pass);
+        let sent = now();
+        let pass = command!(
+            "LOCK.PASS",
+            &grant.key,
+            &grant.owner,
+            &next.owner,
+            self.job.lease,
+            "TOKEN",
+            grant.token
+        );
+        match self.wire.call(&pass, REPLY) {
+            Ok(Value::Int(token)) => {
+                let taken = self.granted(&next, token.cast_unsigned(), sent + self.job.certain());
+                self.answer(&next, Outcome::Granted, "");
+                self.write(&taken);
+                let stay = self.dice.roll(20);
+                self.stay(&taken, now() + stay * MILLI, true);
+                self.left(&taken);
+                self.release(&taken);
+            }
+            Ok(_) => self.answer(&next, Outcome::Denied, ""),
+            Err(Trouble::Refused(text)) => {
+                self.answer(&next, Outcome::Refused, &text);
+                self.release(grant);
+            }
+            Err(Trouble::Lost) => {
+                self.answer(&next, Outcome::Unknown, "");
+                self.leave(&grant.key, &grant.owner);
+                self.leave(&next.key, &next.owner);
+            }
+        }
+    }
+
+    /// Is inside of several locks for a short while.
+    pub(super) fn work_together(&mut self, grants: &[Granted]) {
+        for grant in grants {
+            self.write(grant);
+        }
+        let stay = self.dice.roll(self.job.lease / 8);
+        thread::sleep(Duration::from_millis(stay));
+        for grant in grants {
+            self.left(grant);
+        }
+        // Sometimes it forgets one, whose lease ends by itself.
+        let forgets = self.dice.roll(10) == 0;
+        for grant in &grants[usize::from(forgets)..] {
+            self.release(grant);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A request, and what it comes to.
+
+use crate::history::Mode;
+
+/// One request.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) ask: String,
+    pub(crate) owner: String,
+    pub(crate) key: String,
+    pub(crate) mode: Mode,
+    pub(crate) weight: u64,
+    pub(crate) limit: u64,
+    /// Further keys that are taken with the first, all or none.
+    pub(crate) more: Vec<String>,
+    /// Milliseconds; none: it does not wait.
+    pub(crate) wait: Option<u64>,
+}
+
+impl Request {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
+        [&self.key].into_iter().chain(&self.more)
+    }
+}
+
+/// What a request came to.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// By this token, believed in until then.
+    Granted(u64, u64),
+    Denied,
+    Refused(String),
+    Unknown,
+}
