@@ -39,5 +39,5 @@ fn two_are_found_inside_of_a_lock_by_set_nx_px() {
 
 #[test]
 fn it_says_how_to_call_it() {
-    assert!(run(&["--help"]).contains("mortise-proof [--seconds N]"));
+    assert!(run(&["--help"]).contains("mortise-proof [--minutes N"));
 }
