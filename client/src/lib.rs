@@ -1,4 +1,4 @@
-//! Locks on Redis and Valkey servers that have the Mortise module, with guards that tell the truth.
+//! Locks on Redis and Valkey servers with the Mortise module. A guard knows when its lock is lost.
 //!
 //! ```no_run
 //! use mortise_client::{Client, Error};
@@ -23,11 +23,12 @@
 //! }
 //! ```
 //!
-//! The server decides: queue, hand-off and leases are in the module. A waiter stands in the server's queue, first come,
-//! first served; nobody polls, and one connection collects the answers of all tasks that wait. This crate keeps time and tells the truth about it. A server without the module is told
-//! apart at once ([`Error::NoModule`], with how to load it).
+//! The server decides: queue, hand-off and leases are in the module. A waiter stands in the
+//! server's queue, first come, first served; nobody polls, and one connection collects the answers
+//! of all tasks that wait. This crate keeps time, and reports a lost lock in time. It recognises a
+//! server without the module at once ([`Error::NoModule`], which says how to load it).
 //!
-//! Unless told otherwise a lock is taken for a lease of 10 s, which is renewed for as long as the guard lives
+//! By default a lock has a lease of 10 s, which is renewed while the guard lives
 //! ([`Lock::lease`], [`Lock::auto_renew`]), and [`Lock::acquire`] waits for it without limit ([`Lock::wait`],
 //! [`Lock::try_acquire`]).
 //!
@@ -40,49 +41,49 @@
 //! | write code for either | [`Locks`] |
 //! | share it between readers | [`Lock::read`], [`Lock::write`]; on one server [`Guard::upgrade`], [`Guard::downgrade`] |
 //! | share it up to a number of permits | [`Client::semaphore`], [`Lock::limit`] |
-//! | have somebody's hold end | [`Client::revoke`] |
+//! | make another's hold end | [`Client::revoke`] |
 //! | give it to another process | [`Guard::pass_to`], [`Lock::take_over`] |
 //! | run something under a lock, cancelled when the lock is lost | [`Lock::run`] |
-//! | have the server look at the lock when it writes | [`Client::guarded`], [`Held::check`] |
+//! | make the server check the lock when it writes | [`Client::guarded`], [`Held::check`] |
 //! | take it twice, or have deadlocks found | [`Owner`], [`Lock::reentrant`] |
 //! | see who holds and who waits | [`Client::info`], [`Client::top`], [`Quorum::info`], [`Quorum::top`] |
-//! | connect through Sentinel, to a cluster, by TLS or a unix socket, or over connections that are there already | [`server`] |
+//! | connect through Sentinel, to a cluster, by TLS or a unix socket, or over existing connections | [`server`] |
 //! | do without a runtime | the module `blocking` (feature `blocking`) |
 //!
-//! # When a guard believes in its lock
+//! # How long a guard holds its lock
 //!
-//! A lock is lent for its *lease*. The server counts that from the grant; a client that counted from the reply would count
-//! from too late, because nobody knows how long the reply was on its way. So a guard believes in its lock until
+//! A lock is granted for its *lease*. The server counts that from the grant. A client that counted from the reply would
+//! begin too late, because nobody knows how long the reply took. So a guard counts its lock as held until
 //!
 //! > the moment the last confirmed request was **sent**, plus the lease, minus a hundredth of it and 2 ms for clocks that
-//! > run apart
+//! > run at different speeds
 //!
-//! and this is its [`deadline`](Held::deadline). It is measured on the boot-time clock ([`BootInstant`]), which goes on
-//! while the machine is suspended and does not jump. Renewal goes on in the background at a third of the lease, in one
-//! pipeline for all guards of a client. Where none is confirmed before the deadline, or the server says that the lock is
+//! This is its [`deadline`](Held::deadline), on the boot-time clock ([`BootInstant`]), which runs on
+//! while the machine is suspended and never jumps. The client renews in the background at a third of the lease, in one
+//! pipeline for all its guards. If no renewal is confirmed before the deadline, or the server says that the lock is
 //! gone, the guard is *lost* and stays so: [`is_valid`](Held::is_valid) is `false`, [`lost`](Held::lost) resolves, and
-//! [`Lock::run`] cancels its work. A process that was stopped for longer than its lease finds that out from the first
-//! `is_valid` after waking. A lock that was waited for counts from its grant; where more than half of the lease is gone when
-//! the client hears of it, it is confirmed before the guard is handed out.
+//! [`Lock::run`] cancels its work. A process that was stopped for longer than its lease learns that from the first
+//! `is_valid` after waking. After a wait the lease counts from the grant. If more than half of it is over when
+//! the answer arrives, the client confirms the lock before it returns the guard.
 //!
-//! [`Lock::max_hold`] bounds how long a holder that renews, but is stuck, keeps everybody else out.
+//! [`Lock::max_hold`] bounds how long a holder that renews, but is stuck, blocks others.
 //!
 //! # Cancelling, and dropping
 //!
-//! Every future here may be dropped at any await point, as `select!` and timeouts do. An acquisition that is dropped
-//! leaves neither a lock nor a place in the queue behind: each has a name of its own on the server, and a name whose request
-//! nobody knows the outcome of is *left* (`LOCK.LEAVE`), again and again until the server has said so, and never used again.
-//! A guard that is dropped releases its lock in the background: nothing blocks or panics, inside a runtime or not.
-//! [`Guard::release`] waits for it, and fails if the lock was not held to the end.
+//! Every future here may be dropped at any await point, as `select!` and timeouts do. A dropped acquisition
+//! leaves neither a lock nor a place in the queue behind. Each has a name of its own on the server. When the outcome of its request is
+//! unknown, the client *leaves* the name (`LOCK.LEAVE`), repeats that until the server has confirmed it, and never uses the name again.
+//! A dropped guard releases its lock in the background: nothing blocks or panics, inside a runtime or not.
+//! [`Guard::release`] waits for the release, and fails if the lock was not held to the end.
 //!
-//! **Before the process ends, or its runtime, call [`Client::close`]**: it gives back what is held and waits until everything
-//! is said. A guard that lives to the end of `main` leaves its lock taken otherwise, until its lease is over. (A guard of
+//! **Before the process ends, or its runtime, call [`Client::close`]**: it releases all locks and waits until the server
+//! has answered. Otherwise a guard that lives to the end of `main` leaves its lock taken until its lease is over. (A guard of
 //! the module `blocking` waits for its release by itself.)
 //!
-//! # Fencing: a lease is no fence
+//! # Fencing: a lease is not a fence
 //!
-//! Between `is_valid()` and the write that follows it the process may be stopped for a minute. What must not be written by
-//! a former holder has to be refused where it arrives: send [`Held::token`] along, and refuse tokens smaller than the
+//! Between `is_valid()` and the next write the process may be stopped for a minute. The store has to refuse
+//! the writes of a former holder: send [`Held::token`] along, and refuse tokens smaller than the
 //! largest seen. Each grant has a larger [`Token`] than all before it, on every key of the server, and over a quorum; also
 //! after a restart, and after a failover, even one that lost grants, as far as the clocks agree. (Sequencers, as the
 //! [Chubby paper] calls them; why locks alone do not do: [Kleppmann].)
@@ -90,15 +91,15 @@
 //! # Redlock
 //!
 //! A [`Quorum`] takes a lock on a majority of independent servers: the algorithm of [Distributed Locks with Redis],
-//! all servers asked at the same time, with a short time-out for each ([`QuorumBuilder::node_timeout`]), belief counted from
-//! the first request, release everywhere, also where the answer is unknown, and renewal on a majority within the validity.
-//! Beyond it,
+//! all servers asked at the same time, with a short time-out for each ([`QuorumBuilder::node_timeout`]), validity counted from
+//! the first request, release everywhere, even where the answer is unknown, and renewal on a majority within the validity.
+//! Beyond that,
 //!
 //! - **tokens grow over all majorities**: a lock counts as taken when a majority has agreed on a token that is no smaller
 //!   than any that some majority has granted before; mostly that takes no further round trip;
 //! - **clients queue** on the first server that answers instead of polling all of them;
-//! - a server that does not have the module counts as one that cannot be reached: nothing but [`Quorum::info`], and the
-//!   errors of requests that fail, tell that fewer servers than meant carry the lock;
+//! - a server without the module counts as one that cannot be reached: only [`Quorum::info`], and the
+//!   errors of requests that fail, show that fewer servers than intended carry the lock;
 //! - a server that restarts without its data stays out for `lock.grace`, so that no second majority can form. Set it to
 //!   the longest lease in use, or restart such a server only after that time.
 //!
@@ -106,21 +107,21 @@
 //!
 //! | [`Error`] | what happened | what to do |
 //! | --- | --- | --- |
-//! | [`Busy`](Error::Busy) | others held it for as long as the wait may last | later, or nothing |
+//! | [`Busy`](Error::Busy) | others held it for the whole wait | try later, or nothing |
 //! | [`Deadlock`](Error::Deadlock) | waiting would close a cycle between named owners | release what is held, begin anew |
 //! | [`AlreadyHeld`](Error::AlreadyHeld) | this [`Owner`] has the key already | [`Lock::reentrant`], or a bug |
 //! | [`Lost`](Error::Lost) | the lock was lost before the work was done; [`Loss`] says why | check what was written, begin anew |
 //! | [`NotHeld`](Error::NotHeld) | the server says so; the guard is lost | the same |
-//! | [`NoQuorum`](Error::NoQuorum) | too few servers agreed; with each one's reason | look at the servers |
+//! | [`NoQuorum`](Error::NoQuorum) | too few servers agreed; with each one's reason | check the servers |
 //! | [`NoModule`](Error::NoModule) | the server does not know the commands | load the module |
 //! | [`Refused`](Error::Refused) | the server's own error: its code and message | read it |
-//! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | later |
+//! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | try later |
 //! | [`Invalid`](Error::Invalid) | an argument out of range | a bug |
 //! | [`NoRuntime`](Error::NoRuntime) | the client was built outside of a runtime | build it inside, or name one |
 //! | [`RuntimeGone`](Error::RuntimeGone) | the runtime that the client was built in is gone | build it in one that lasts |
 //! | [`Closed`](Error::Closed) | the client was closed | close it last |
 //! | [`Forked`](Error::Forked) | this process was forked from the one that built the client | build another one after the fork |
-//! | [`NotOverQuorum`](Error::NotOverQuorum) | what was asked for works on one server only | read why |
+//! | [`NotOverQuorum`](Error::NotOverQuorum) | the request works on one server only | read why |
 //!
 //! [`Error::is_transient`] says whether trying again may help.
 //!
@@ -131,10 +132,10 @@
 //!   the second and the third, C the first and the third: every server has granted two, and three are inside.
 //! - **No deadlock detection** over a quorum, nor between acquisitions that name no [`Owner`]: each of those is an owner of
 //!   its own. A wait limit ends them.
-//! - **No protection of the data.** The guard holds no value: what the lock protects is elsewhere, and whoever goes there
-//!   without the lock, or without looking at tokens, is not stopped.
+//! - **No protection of the data.** The guard holds no value: the protected data is elsewhere, and nothing stops a program that uses it
+//!   without the lock, or a store that does not compare tokens.
 //! - **No failover without the server's help.** With replicas, read what `lock.grace` promises and costs.
-//! - **No other server.** It needs the module's commands: without it, `SET … NX PX` is what there is.
+//! - **No other server.** It needs the module's commands.
 //!
 //! # Features
 //!

@@ -14,10 +14,10 @@ type Lock struct {
 	limit time.Duration // of MaxHold, on the clock of now()
 
 	node   *node         // that granted it, or where it has moved to
-	until  time.Duration // it is believed until then
+	until  time.Duration // it counts as held until then
 	next   time.Duration // when it is to be renewed
 	rests  time.Duration // the lock stays taken until then: of AtLeast
-	passes bool          // it is being passed on: nobody may believe in it
+	passes bool          // it is being passed on: nobody may rely on it
 	over   error         // ErrLost, ErrUnlocked or ErrPassed
 	cancel context.CancelCauseFunc
 }
@@ -34,7 +34,7 @@ func (k *Lock) Token() int64 { return k.token }
 //	rdb.Do(held, lock.Guard("SET", "stock", 5)...)
 //
 // Where it is not held the answer is an error that begins with NOTHELD. For data on the lock's server, in the slot of
-// its key, no token has to be looked at. Send it over a client that does not repeat commands by itself.
+// its key, no token has to be compared. Send it over a client that does not repeat commands by itself.
 func (k *Lock) Guard(words ...any) []any {
 	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
 }
@@ -77,14 +77,14 @@ func (k *Lock) Unlock() error {
 		return ErrLost
 	}
 	if _, failed := reply.(error); failed {
-		k.locks.tell(k.key, k.farewell)
+		k.locks.repeat(k.key, k.farewell)
 	}
 	return nil
 }
 
 // PassTo gives the lock to another name with that lease, and lets nobody in between. It answers the new token: who knows it and
 // the name, in whichever program, goes on with TakeOver. What the lock had of AtLeast ends. The error is ErrLost if the lock was lost before,
-// or a *Refused, after which it is held as before. Where it is not known what became of the command, both names are given up.
+// or a *Refused, after which it is held as before. When the outcome is unknown, both names are given up.
 func (k *Lock) PassTo(ctx context.Context, owner string, lease time.Duration) (int64, error) {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
@@ -145,7 +145,7 @@ func isGone(reply any) bool {
 	return reply == nil || isRefused(err, "WRONGTYPE")
 }
 
-// granted takes what the server said: the token, and when the lease began at the earliest.
+// granted takes the server's answer: the token, and when the lease began at the earliest.
 func (k *Lock) granted(token int64, begun time.Duration) {
 	k.token, k.limit = token, now()+k.maxHold
 	if k.atLeast > 0 {
@@ -175,7 +175,7 @@ func (l *Locks) start(ctx context.Context, locks ...*Lock) context.Context {
 	return held
 }
 
-// extend believes the lock until a lease after begun, less what clocks may differ by. A new belief only.
+// extend counts the lock as held until a lease after begun, less what clocks may differ by. It never shortens that.
 func (k *Lock) extend(begun time.Duration) {
 	k.until = min(max(k.until, begun+k.lease-k.lease/100-2*time.Millisecond), k.limit)
 	k.next = begun + k.lease/3
@@ -201,7 +201,7 @@ func (k *Lock) finish(why error) {
 		return
 	}
 	if why == ErrLost {
-		k.locks.tell(k.key, k.farewell)
+		k.locks.repeat(k.key, k.farewell)
 	}
 	k.over = why
 	k.cancel(why)
@@ -226,7 +226,7 @@ func (k *Lock) confirm(ctx context.Context) error {
 	return nil
 }
 
-// keep renews what is due, all of one server together, and notices what is lost. It looks once a second at least:
+// keep renews what is due, all of one server together, and notices lost locks. It checks once a second at least:
 // time in which the machine slept counts.
 func (l *Locks) keep() {
 	l.mu.Lock()
@@ -245,7 +245,7 @@ func (l *Locks) keep() {
 	l.keeper.Reset(l.look - now())
 }
 
-// keep has the keeper look in time for this lock. The mutex is held.
+// keep makes the keeper check in time for this lock. The mutex is held.
 func (k *Lock) keep() {
 	if at := min(k.next, k.until); at < k.locks.look {
 		k.locks.look = at
@@ -277,7 +277,7 @@ func (k *Lock) renewed(sent time.Duration, reply any) {
 	k.keep()
 }
 
-// follow looks where the lock is: in a cluster its slot may move.
+// follow finds the lock's node: in a cluster its slot may move.
 func (k *Lock) follow() {
 	if n, err := k.locks.node(k.locks.stopped, k.key); err == nil {
 		k.locks.mu.Lock()

@@ -8,7 +8,7 @@ import (
 )
 
 // A server: what it is asked goes out in pipelines of one connection, what it answers later comes by mail over a
-// second one, whatever the number of locks. What is held is renewed, and a name that is not wanted any more is left.
+// second one, whatever the number of locks. It renews held locks, and leaves names that are no longer wanted.
 
 const (
 	// timeout is how long a server may take to answer a command.
@@ -22,9 +22,9 @@ const (
 )
 
 var (
-	// errUnsure says that a request's outcome is not known, or came too late to be of use.
+	// errUnsure: a request's outcome is unknown, or came too late to be of use.
 	errUnsure = errors.New("mortise: the server lost the request, or answered too late")
-	// errNoMail says that the server does not let this user wait. Whether the request is gone is not known.
+	// errNoMail: the server does not let this user wait. Whether the request is gone is unknown.
 	errNoMail = errors.New("mortise: no mail")
 )
 
@@ -34,10 +34,10 @@ type node struct {
 	queue []command
 	sends bool          // the pump has something to do
 	pumps bool          // there is one
-	wake  chan struct{} // has it look at the queue
+	wake  chan struct{} // makes it check the queue
 
 	box     string              // where the server puts the answers of this program's requests
-	since   int64               // tells the box from an earlier one of the same name
+	since   int64               // distinguishes the box from an earlier one of the same name
 	last    int64               // the number of the last letter that was read
 	doubts  bool                // somebody's request may have been put to another box than this
 	listens bool                // somebody collects letters
@@ -71,7 +71,7 @@ func (l *Locks) lookForServers(ctx context.Context) {
 	}
 }
 
-// send has the command sent, and its reply told: an error where the server has none. The mutex is held.
+// send queues the command, and delivers its reply, or an error if the server has none. The mutex is held.
 func (n *node) send(reply func(any), args ...any) {
 	n.queue = append(n.queue, command{words(args...), reply})
 	switch {
@@ -156,13 +156,13 @@ func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, tim
 	}
 }
 
-// leave says, until it is answered, that nothing is wanted under that name any more.
+// leave sends LOCK.LEAVE for that name until it is answered.
 func (l *Locks) leave(key, owner string) {
-	l.tell(key, func() []any { return []any{"LOCK.LEAVE", key, owner, "FOR", away} })
+	l.repeat(key, func() []any { return []any{"LOCK.LEAVE", key, owner, "FOR", away} })
 }
 
-// tell repeats a command, as it has to be each time, until it is answered.
-func (l *Locks) tell(key string, command func() []any) {
+// repeat sends a command, made anew each time, until it is answered.
+func (l *Locks) repeat(key string, command func() []any) {
 	l.job(+1)
 	go func() {
 		defer l.job(-1)
@@ -206,7 +206,7 @@ type pending struct {
 	answer     chan answer
 }
 
-// answer is what a letter said: a token and when its lease began, no token for denied, or why nothing can come.
+// answer is a letter's content: a token and when its lease began, no token for denied, or why nothing can come.
 type answer struct {
 	token int64
 	begun time.Duration
@@ -247,7 +247,7 @@ func (n *node) newBox(ctx context.Context) (box string) {
 	return box
 }
 
-// serves says whether the server serves the key, as far as anybody knows.
+// serves is whether the server serves the key, as far as is known.
 func (n *node) serves(ctx context.Context, key string) bool {
 	name, err := n.locks.client.Node(ctx, key)
 	return err != nil || name == n.name
@@ -305,18 +305,18 @@ func (n *node) collect() []string {
 	return words("LOCK.MAIL", n.box, "WAIT", mailWait, "AFTER", n.since, n.last)
 }
 
-// giveUp tells all who wait for letters that none will come, and has the next one wait at another box.
+// giveUp ends all waits for letters, and makes the next one wait at another box.
 func (n *node) giveUp(err error) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	n.box = ""
 	for _, p := range n.pending {
-		p.tell(answer{err: err})
+		p.settle(answer{err: err})
 	}
 }
 
-// tell says it once. The mutex is held.
-func (p *pending) tell(a answer) {
+// settle sets the answer once. The mutex is held.
+func (p *pending) settle(a answer) {
 	delete(p.node.pending, p.owner)
 	p.answer <- a
 }
@@ -348,7 +348,7 @@ func (n *node) read(sent time.Duration, mail []any) {
 			a.err = NewRefused(text)
 		}
 		if p := n.pending[owner]; p != nil {
-			p.tell(a)
+			p.settle(a)
 		} else if a.token != 0 {
 			keys, several := letter["keys"].([]any)
 			if !several {
@@ -359,13 +359,13 @@ func (n *node) read(sent time.Duration, mail []any) {
 			}
 		}
 	}
-	if !n.doubts { // not looked at with every letter: there may be tens of thousands
+	if !n.doubts { // not checked with every letter: there may be tens of thousands
 		return
 	}
 	n.doubts = false
 	for _, p := range n.pending {
 		if p.since != 0 && p.since != n.since {
-			p.tell(answer{err: errUnsure})
+			p.settle(answer{err: errUnsure})
 		}
 	}
 }

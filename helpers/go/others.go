@@ -10,7 +10,7 @@ import (
 const patience = 10 * time.Second
 
 // TakeOver goes on with a lock that was passed on to the name owner by that token: see Lock.PassTo. Of several that try, one gets it.
-// The error is ErrLost if the lock is not held by that, or not any more.
+// The error is ErrLost if the lock is not held by that name and token, or no longer.
 func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
 	r, err := newRequest("LOCK.PASS", key, options)
 	if err != nil {
@@ -69,7 +69,7 @@ func (k *Lock) takeOver(ctx context.Context, owner string, token int64) error {
 	}
 }
 
-// Revoke lets the holds of the lock, or that of owner if it is not empty (a name as LOCK.INFO shows it), end with their leases: their
+// Revoke makes the holds of the lock, or that of owner if it is not empty (a name as LOCK.INFO shows it), end with their leases: their
 // holders learn of it at their next renewal, and nobody else gets in before. It answers how long the last of them lasts at most,
 // 0 where nobody holds the lock.
 func (l *Locks) Revoke(ctx context.Context, key, owner string) (time.Duration, error) {
@@ -98,7 +98,7 @@ func (l *Locks) Revoke(ctx context.Context, key, owner string) (time.Duration, e
 	return last, nil
 }
 
-// holders is what the server says of those who hold the lock.
+// holders asks the server who holds the lock.
 func (l *Locks) holders(ctx context.Context, key string) ([]map[string]any, error) {
 	reply, err := l.ask(ctx, key, "LOCK.INFO", key, "COUNT", math.MaxInt32)
 	if err != nil || reply == nil {

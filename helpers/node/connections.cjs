@@ -104,7 +104,7 @@ class Wire {
 }
 
 // Connections of a lock's own, made like those of the client that the user has. None of them ever sends anything twice: each
-// ends with its first trouble, and whoever asked is told.
+// ends with its first error, which all requests get.
 
 async function openIoredis(client) {
   const connection = client.duplicate({
@@ -130,13 +130,13 @@ async function openNodeRedis(client) {
     Promise.all(commands.map((command) => connection.sendCommand(command.map(String)).catch(errorReply))));
 }
 
-// What the server says begins with a word in capitals; anything else is the library's, about the connection.
+// The server's errors begin with a word in capitals; others are the library's, about the connection.
 function errorReply(error) {
   if (/^[A-Z][A-Z0-9_]+( |$)/.test(error?.message)) return error;
   throw error;
 }
 
-/** What a client does to connect may go on for ever, as with a node that is gone: whoever asked is told. */
+/** A client may try to connect for ever, as with a node that is gone: the request fails instead. */
 async function inTime(connecting, ms = CONNECT_TIMEOUT) {
   let stop;
   const late = new Promise((_, reject) => {
@@ -155,7 +155,7 @@ function deadline(ms, late) {
 }
 
 async function opened(connection, connect, end, send) {
-  const awaited = new Set(); // who is told where the client leaves what it will never answer unsettled
+  const awaited = new Set(); // requests to fail if the client never settles them
   let failure, ending;
   const fail = (error) => {
     failure ??= error;
@@ -203,7 +203,7 @@ function slotOf(key) {
 }
 
 // What there is to know of a client: `address` of the node that serves a key (undefined outside of a cluster), `open` for a
-// connection to it, `refresh` after it turned out not to serve `key` any more.
+// connection to it, `refresh` after it turned out to serve `key` no longer.
 function topologyOf(client) {
   if (typeof client?.refreshSlotsCache === "function") return ioredisCluster(client);
   if (typeof client?.call === "function" && typeof client?.duplicate === "function") return single(() => openIoredis(client), client.options?.keyPrefix);

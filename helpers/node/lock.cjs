@@ -1,4 +1,4 @@
-// A lock that was granted: what is believed of it, and how it ends.
+// A granted lock: how long it counts as held, and how it ends.
 "use strict";
 const { codeOf } = require("./connections.cjs");
 const { leaving, now } = require("./node.cjs");
@@ -8,9 +8,9 @@ const { LostError, RefusedError, text, time } = require("./values.cjs");
 class Lock {
   #locks;
   #controller;
-  #lost; // the error that says so
+  #lost; // the error of its loss
   #over = false;
-  #passing = false; // nobody may believe in it meanwhile
+  #passing = false; // nobody may rely on it meanwhile
   #restsUntil;
   node; // that serves it, since it is held
   until = -Infinity;
@@ -52,7 +52,7 @@ class Lock {
     if (reply === null || codeOf(reply) === "WRONGTYPE") this.#lose();
     else if (reply !== this.token) return true;
     else if (now() < this.until) {
-      this.believe(sent, Math.min(this.lease, this.last - sent)); // a belief that has run out is never taken up again
+      this.believe(sent, Math.min(this.lease, this.last - sent)); // a lock that has run out is never held again
       this.renewAt = sent + this.lease / 3;
     }
     return false;
@@ -70,7 +70,7 @@ class Lock {
     this.#tell();
     this.#locks.nodeOf(this.key).owe(this);
   }
-  // Loses what the server says is gone, or was revoked: then it shall be free.
+  // Loses a lock that is gone at the server, or was revoked, and leaves it.
   #lose() {
     this.forgetRest();
     this.lose();

@@ -1,8 +1,8 @@
-// What callers give, and what they are told: times, names and errors.
+// Arguments and results of callers: times, names and errors.
 "use strict";
 const { inspect } = require("node:util");
 
-const LEAST_LEASE = 3; // ms: of 2 nothing is left to believe in, so that no attempt would ever do
+const LEAST_LEASE = 3; // ms: of 2 nothing is left, so that no attempt would succeed
 const MOST_LEASE = Number.MAX_SAFE_INTEGER;
 
 /** The value, if it is a time in milliseconds within its bounds. */

@@ -1,4 +1,4 @@
-//! On what terms a client connects.
+//! Settings of a client's connections.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ impl Client {
     /// anything else that is [`IntoServer`]. For certificates that the system does not trust, give a
     /// [`redis::Client`](crate::server::redis::Client) made with `build_with_tls`.
     ///
-    /// Tasks run on the runtime this is called in, and the client lives no longer than that.
+    /// The client's tasks run on the current runtime, and the client lives no longer than that.
     ///
     /// # Errors
     /// [`Error::Connection`] if the server cannot be reached, [`Error::NoModule`] if it does not have the module.

@@ -13,8 +13,8 @@ use crate::wire::{
     Command, FromReply, LockInfo, Name, Reply, ServerAnswer, TopEntry, Verb, checked,
 };
 
-/// Whatever locks can be taken from: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
-/// that asks for this can switch.
+/// A source of locks: one server ([`Client`]) or a quorum of several ([`Quorum`](crate::Quorum)). Code
+/// that takes this trait works with both.
 ///
 /// ```no_run
 /// use mortise_client::{Client, Error, Locks, Quorum};
@@ -235,9 +235,9 @@ impl Client {
         self.top_on_each(count).await.remove(0).answer
     }
 
-    /// Lets somebody's hold end with its current lease: it is renewed no more, its holder learns of that with the next renewal,
-    /// and nobody else gets in before. Who holds is in [`info`](Client::info). The answer is what is left of the lease; `None` if
-    /// this owner holds nothing.
+    /// Makes an owner's hold end with its current lease: nothing renews it any more, its holder learns of that with the next
+    /// renewal, and nobody else is granted before. [`info`](Client::info) shows the owners. Returns what is left of the lease;
+    /// `None` if this owner holds nothing.
     ///
     /// # Errors
     /// [`Error::Connection`], [`Error::NoModule`], [`Error::Refused`].
@@ -270,8 +270,8 @@ impl Client {
         }
     }
 
-    /// A command that runs only if a guard of this client holds its lock at that moment, which the server looks at
-    /// (`LOCK.GUARD`): for data on the same server a lease is a fence. In a cluster its keys have the lock's slot.
+    /// A command that runs only if a guard of this client holds its lock at that moment, which the server checks
+    /// (`LOCK.GUARD`). So data on the same server needs no other fence. In a cluster its keys have the lock's slot.
     ///
     /// # Examples
     /// ```no_run
@@ -288,12 +288,12 @@ impl Client {
         }
     }
 
-    /// Gives back what guards of this client still hold, and waits until everything is said: releases of guards that were
-    /// dropped, too. To be called before the process ends, or the runtime: what is not said by then never is, and the lock
-    /// stays taken until its lease is over. The client takes no lock any more.
+    /// Releases what guards of this client still hold, and waits until all releases are answered, those of dropped guards,
+    /// too. Call it before the process or the runtime ends: a release that is not sent by then never is, and its lock
+    /// stays taken until its lease is over. The client takes no more locks.
     ///
-    /// It waits for a server that does not answer until the leases that it may have are over, and five seconds more for what may
-    /// have come late.
+    /// It waits for a server that does not answer until the leases there must be over, and five seconds more for late
+    /// replies.
     ///
     /// # Examples
     /// ```
@@ -334,7 +334,8 @@ pub struct Guarded<'a> {
 }
 
 impl Guarded<'_> {
-    /// Sends one command. Its reply is the reply; nothing runs where the lock is not held by the guard's token.
+    /// Sends one command and returns its reply; nothing runs if the lock is not held by the guard's
+    /// token.
     ///
     /// # Errors
     /// [`Error::NotHeld`], after which the guard is lost; [`Error::Lost`] if it is already; [`Error::Invalid`] if it is no
@@ -355,7 +356,7 @@ impl Guarded<'_> {
     ) -> Result<Reply, Error> {
         let (core, hold) = (&self.client.0, self.guard.on_one_server()?);
         if !Arc::ptr_eq(core, &hold.core) {
-            let text = "the guard is none of this client's";
+            let text = "the guard belongs to another client";
             return Err(Error::Invalid(text.to_owned()));
         }
         let token = self.guard.check()?;

@@ -1,4 +1,4 @@
-//! Guards: a lock that is held, for as long as that may be believed. Each is a part of a hold.
+//! Guards: a held lock, until it is released or lost. Each is a part of a hold.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,16 +14,16 @@ use crate::value::{BootInstant, ChangeFailed, Error, Lease, Mode};
 
 /// A lock that is held.
 ///
-/// It is renewed in the background at a third of its lease, unless that was turned off, and believed in until its
-/// [`deadline`](Held::deadline). Where that passes without a confirmed renewal, or the server says that the lock is gone,
+/// It is renewed in the background at a third of its lease, unless that was turned off, and counts as held until its
+/// [`deadline`](Held::deadline). If that passes without a confirmed renewal, or the server says that the lock is gone,
 /// the guard is *lost*, and stays lost: [`is_valid`](Held::is_valid) says so, and [`lost`](Held::lost) resolves.
 ///
 /// Dropping a guard releases the lock in the background, inside a runtime or not. [`release`](Guard::release) waits until
-/// it is released, and fails if it was lost. Where the process ends, or the runtime is dropped, right after
-/// the guard, the release may never be sent, and the lock stays taken until its lease is over: so call
-/// [`Client::close`](crate::Client::close) at the end of `main`, which says all that is still to be said.
+/// it is released, and fails if it was lost. If the process ends, or the runtime is dropped, right after
+/// the guard, the release may never be sent, and the lock stays taken until its lease is over. So call
+/// [`Client::close`](crate::Client::close) at the end of `main`, which sends pending releases.
 ///
-/// A guard dereferences to [`Held`], which can be cloned and given to whoever works under the lock.
+/// A guard dereferences to [`Held`], which can be cloned and given to the work under the lock.
 ///
 /// ```
 /// # #[tokio::main]
@@ -102,14 +102,14 @@ impl Guard {
         self.held.clone()
     }
 
-    /// Renews the lock now, by its lease. Needed only where renewal in the background was turned off.
+    /// Renews the lock now, by its lease. Needed only if renewal in the background was turned off.
     ///
     /// # Errors
     /// [`Error::Lost`] if it is known to be lost, [`Error::NotHeld`] if the server says so (it is lost from then on);
     /// [`Error::Connection`] or [`Error::NoQuorum`] if that cannot be found out: the deadline stays as it was.
     ///
     /// # Cancel safety
-    /// Dropped, it may have renewed the lock, which is not believed then.
+    /// Dropped, it may have renewed the lock on the server, but the deadline stays.
     ///
     /// # Examples
     /// ```
@@ -154,7 +154,8 @@ impl Guard {
         self.hold.renew(Some(Lease::new(lease)?)).await
     }
 
-    /// Gives the lock back. It succeeds if the lock was held until then, so what was done under it was done alone.
+    /// Releases the lock. It succeeds if the lock was held until then, so that the work under it
+    /// was done alone.
     ///
     /// # Errors
     /// [`Error::Lost`] if it was lost before: others may have had it meanwhile. [`Error::Connection`] or [`Error::NoQuorum`]
@@ -202,19 +203,19 @@ impl Guard {
         }
     }
 
-    /// Makes a reader a writer, ahead of everybody who queues, as soon as the other readers have left. The token changes.
+    /// Makes a reader a writer, ahead of all in the queue, as soon as the other readers have left. The token changes.
     ///
-    /// The read hold is renewed while it waits. Two readers who both ask wait for each other, so the second is told
+    /// The read hold is renewed while it waits. Two readers that both ask wait for each other, so the second gets
     /// [`Error::Deadlock`]: release, and take the lock for writing.
     ///
     /// # Errors
     /// [`Error::NotOverQuorum`]: on one server only. As for [`Lock::acquire`](crate::Lock::acquire), [`Error::Lost`] and
     /// [`Error::NotHeld`]. [`ChangeFailed::left`] says
-    /// what is left: the reader that it was, where the servers have refused; nothing where it is not known what became of
-    /// the request ([`Loss::Unknown`](crate::Loss::Unknown)).
+    /// what is left: the reader, if the servers have refused; nothing when the outcome is unknown
+    /// ([`Loss::Unknown`](crate::Loss::Unknown)).
     ///
     /// # Cancel safety
-    /// Dropped while nobody knows whether the servers have granted it, it ends the hold: the guard is lost.
+    /// Dropped while its outcome is unknown, it ends the hold: the guard is lost.
     ///
     /// # Examples
     /// ```
@@ -273,11 +274,13 @@ impl Guard {
         Ok(())
     }
 
-    /// Makes a writer a reader without letting another writer in between; readers who queue get in at once.
+    /// Makes a writer a reader, with no other writer in between; readers in the queue are granted
+    /// at once.
     ///
     /// # Errors
-    /// [`Error::NotOverQuorum`]: on one server only. [`Error::Lost`] or [`Error::NotHeld`] if the lock is not held any more;
-    /// [`Error::Refused`] or [`Error::Connection`] if the server does not do it: [`ChangeFailed::left`] says whether it writes still, or is lost.
+    /// [`Error::NotOverQuorum`]: on one server only. [`Error::Lost`] or [`Error::NotHeld`] if the
+    /// lock is no longer held; [`Error::Refused`] or [`Error::Connection`] if the server does not
+    /// do it: [`ChangeFailed::left`] says whether it writes still, or is lost.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the downgrade; the guard is a reader from its first poll.

@@ -1,4 +1,4 @@
-//! A view of a lock that is held, for whoever works under it.
+//! A view of a held lock, for the work under it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ impl Held {
         self.hold.token()
     }
 
-    /// Until when the lock may be believed to be held, if it is not renewed again: the moment the last confirmed request
-    /// was *sent*, plus the lease, minus a hundredth of it and 2 ms for clocks that run apart.
+    /// Until when the lock counts as held, if it is not renewed again: the moment the last confirmed request
+    /// was *sent*, plus the lease, minus a hundredth of it and 2 ms for clocks that run at different speeds.
     ///
     /// # Examples
     /// ```
@@ -119,7 +119,7 @@ impl Held {
         self.hold.deadline()
     }
 
-    /// How much longer the lock may be believed to be held, if it is not renewed again; zero once it is lost.
+    /// How much longer the lock counts as held, if it is not renewed again; zero once it is lost.
     ///
     /// # Examples
     /// ```
@@ -141,8 +141,8 @@ impl Held {
         }
     }
 
-    /// That the lock is still held, and its token: what is to be sent along with a write. Asked right before it, because a
-    /// lease is no fence.
+    /// Checks that the lock is still held, and returns its token, to send along with a write. Call
+    /// it right before the write, because a lease is not a fence.
     ///
     /// # Errors
     /// [`Error::Lost`] if it is not.
@@ -166,11 +166,11 @@ impl Held {
         }
     }
 
-    /// Whether the lock may be believed to be held now. Once `false`, always `false`.
+    /// Whether the lock counts as held now. Once `false`, always `false`.
     ///
-    /// A process that was stopped, or a machine that was suspended, for longer than the lease sees `false` at once: the
-    /// clock is looked at here, and it does not stand still meanwhile. Between this answer and what is done with it,
-    /// time may pass all the same; that is what the [`token`](Held::token) is for.
+    /// A process that was stopped, or a machine that was suspended, for longer than the lease sees `false` at once: it reads
+    /// the clock, which does not stop meanwhile. Time may still pass between this answer and its use; that is what the
+    /// [`token`](Held::token) is for.
     ///
     /// # Examples
     /// ```

@@ -65,8 +65,8 @@ impl Lock {
 }
 
 impl Lock {
-    /// How long the lock stays taken if its holder dies: 10 seconds unless set, at least a millisecond, in whole
-    /// milliseconds. A holder that lives renews it at a third of that.
+    /// How long the lock stays taken if its holder dies: 10 seconds by default, at least a millisecond, in whole
+    /// milliseconds. A living holder renews it at a third of that.
     ///
     /// # Examples
     /// ```no_run
@@ -194,7 +194,7 @@ impl Lock {
     }
 
     /// The longest time to hold the lock, however often it is renewed: a holder that is stuck loses it then, and one that
-    /// dies keeps others out no longer, be its lease longer. Over a quorum it is subject to the same least as a lease.
+    /// dies blocks others no longer, even if its lease is longer. Over a quorum it has the same minimum as a lease.
     ///
     /// # Examples
     /// ```
@@ -219,9 +219,9 @@ impl Lock {
     /// in that time, however short it is. What is left of the time begins when the guard is released or dropped: the server then
     /// passes the lock to a name that nobody uses (`LOCK.PASS`), with that as its lease.
     ///
-    /// It is no promise about holds that end otherwise. One that is lost, or whose holder dies, is free when its lease is
-    /// over; so is one that was revoked, which cannot be passed on. While the server grants nothing (`lock.grace`) it passes
-    /// nothing on either: then the release fails, and the lock is free when that was repeated.
+    /// It promises nothing about holds that end in another way. A lost hold, or one whose holder dies, is free when its lease is
+    /// over; so is a revoked one, which cannot be passed on. While the server grants nothing (`lock.grace`) it passes
+    /// nothing on either: then the release fails, and the lock is free once it was repeated.
     ///
     /// # Examples
     /// ```

@@ -62,8 +62,9 @@ impl Owner {
         Owner::with(Names::of_unique_task())
     }
 
-    /// An owner with a name of your own, 1 to 230 bytes, that tells people who holds. It should be unique among all tasks of
-    /// all processes: where two tasks have one name, no deadlock between them is found.
+    /// An owner with a name of your own, 1 to 230 bytes, which shows people who holds. It should be
+    /// unique among all tasks of all processes: between two tasks with one name no deadlock is
+    /// found.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is empty or too long.

@@ -1,5 +1,5 @@
-//! Passing a hold on to another name, and taking over one that was passed on. From the moment a pass is sent nobody may believe
-//! in the old hold; where nobody knows what became of it, both names are left.
+//! Passing a hold on to another name, and taking over one that was passed on. From the moment a pass is sent nobody may rely
+//! on the old hold; when its outcome is unknown, the client leaves both names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::lock::{Core, Failed, Guard, Lock, Outcome, Passed, Request, ServerHol
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
 use crate::wire::{Change, Grant, Name, Verb};
 
-/// A pass on its way: nobody believes in the hold. Dropped before it is decided, it has an unknown outcome.
+/// A pass on its way: nobody relies on the hold. Dropped before it is decided, it has an unknown
+/// outcome.
 struct Passing<'a> {
     hold: &'a Arc<ServerHold>,
     new_name: Name,
@@ -69,18 +70,19 @@ impl ServerHold {
 }
 
 impl Guard {
-    /// Passes the lock on to another name, with that lease from now on, and lets nobody in between. The answer is its new
-    /// token: whoever knows it, and the name, goes on with [`Lock::take_over`], in whatever process. So a job is locked
-    /// when it is queued, and where it is delivered twice only one of the two runners gets the lock.
+    /// Passes the lock on to another name, with that lease from now on; nobody is granted in between. Returns its new
+    /// token: any process that knows it, and the name, goes on with [`Lock::take_over`]. So a job can be locked
+    /// when it is queued, and if it is delivered twice only one of the two runners gets the lock.
     ///
-    /// The whole hold is passed on, whoever shares it by [re-entry](Lock::reentrant), and what it had of
-    /// [`at_least`](Lock::at_least) ends. From the moment this is sent nobody may believe in the lock under its old name, so
-    /// [`is_valid`](crate::Held::is_valid) is `false` from then on, and where the server refuses it `true` again.
+    /// This passes on the whole hold, even if others share it by [re-entry](Lock::reentrant), and ends its
+    /// [`at_least`](Lock::at_least). From the moment this is sent nobody may rely on the lock under its old name, so
+    /// [`is_valid`](crate::Held::is_valid) is `false` from then on, and `true` again if the server refuses.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the server passes nothing on now (`TRYAGAIN`, while it grants nothing), or the new owner
-    /// holds the lock already: the guard is as before. [`Error::NotHeld`] and [`Error::Lost`] if the lock was lost;
-    /// [`Error::Connection`] if nobody knows whether it was passed on: both names are left, and the guard is lost.
+    /// [`Error::Refused`] if the server passes nothing on now (`TRYAGAIN`, while it grants
+    /// nothing), or the new owner holds the lock already: the guard is as before.
+    /// [`Error::NotHeld`] and [`Error::Lost`] if the lock was lost; [`Error::Connection`] when the
+    /// outcome is unknown: the client leaves both names, and the guard is lost.
     /// [`Error::NotOverQuorum`]: on one server only.
     ///
     /// # Cancel safety
@@ -123,15 +125,16 @@ impl Lock {
     /// Goes on with the lock that was passed on to the name `owner`, by that token ([`Guard::pass_to`]), under a new name
     /// and on this lock's terms. It is held to write or to read, as it was before. Of several that try, one gets it.
     ///
-    /// A request whose answer is lost is repeated, for as long as the lock may be waited for ([`wait`](Lock::wait)).
+    /// A request whose answer is lost is repeated, within the limit of the wait
+    /// ([`wait`](Lock::wait)).
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if that name does not hold the lock by that token, or does no more. [`Error::AlreadyHeld`] if
-    /// this lock's [`owner`](Lock::owner) has the key already. [`Error::NotOverQuorum`]: on one server only. Others as for
-    /// [`acquire`](Lock::acquire).
+    /// [`Error::NotHeld`] if that name does not hold the lock by that token, or no longer does.
+    /// [`Error::AlreadyHeld`] if this lock's [`owner`](Lock::owner) has the key already.
+    /// [`Error::NotOverQuorum`]: on one server only. Others as for [`acquire`](Lock::acquire).
     ///
     /// # Cancel safety
-    /// Dropped while nobody knows whether the server has done it, it leaves the new name, and nobody has the lock.
+    /// Dropped while its outcome is unknown, it leaves the new name, and nobody has the lock.
     ///
     /// # Examples
     /// ```

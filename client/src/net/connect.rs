@@ -299,7 +299,7 @@ pub(super) async fn receive(
         return Err(ConnectionError::new("the server closed the connection"));
     }
     let mut used = 0;
-    let malformed = |_| ConnectionError::new("what the server sends is no RESP2");
+    let malformed = |_| ConnectionError::new("the server does not speak RESP2");
     while let Some((reply, length)) = parse(&input[used..]).map_err(malformed)? {
         replies.push(reply);
         used += length;

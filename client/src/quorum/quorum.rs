@@ -8,15 +8,16 @@ use crate::lock::{Core, Lock, Source};
 use crate::quorum::Servers;
 use crate::wire::{LockInfo, ServerAnswer, TopEntry};
 
-/// A quorum of independent servers: a lock is held by whoever holds it on a majority. This is Redlock, with fencing.
+/// A quorum of independent servers: the owner that holds a lock on a majority holds it. This is
+/// Redlock, with fencing.
 ///
-/// The servers are primaries that know nothing of each other, 3 or 5 of them, each with the module and with `lock.grace`
-/// at the longest lease in use, so that one which restarts without its data takes no part until every lease it may have
-/// forgotten is over. A minority may be down, paused or cut off, and costs nothing once a majority has answered.
+/// The servers are 3 or 5 primaries that know nothing of each other, each with the module and with `lock.grace`
+/// at the longest lease in use, so that a server which restarts without its data takes no part until every lease that it may
+/// have forgotten is over. A minority may be down, paused or cut off, and costs nothing once a majority has answered.
 ///
 /// [`Guard::token`](crate::Held::token) grows from one grant to the next over all majorities. Locks are taken, kept and
-/// given back as on one server, through the same [`Lock`]. What a quorum cannot offer: deadlocks are not found between
-/// owners, and there are no semaphores, because they would not be safe: [why](crate#what-it-does-not-do).
+/// released as on one server, through the same [`Lock`]. A quorum finds no deadlocks between
+/// owners, and has no semaphores, because they would not be safe: [why](crate#what-it-does-not-do).
 ///
 /// Tokens are made of the servers' clocks, so these have to agree: a server whose token is more than a second ahead of the
 /// others' counts as failed ([`NodeReason::Ahead`](crate::NodeReason::Ahead)), and if only two answer, nobody can tell which of them is right.
@@ -60,7 +61,7 @@ impl Quorum {
     }
 
     /// Who holds a lock and who waits for it, at most 100 of each, as each server sees it, in their order. An owner's name
-    /// has another ending in each round; whoever is named by a majority holds the lock.
+    /// has another ending in each round; the owner that a majority names holds the lock.
     ///
     /// ```no_run
     /// # async fn example(quorum: mortise_client::Quorum) {
@@ -85,7 +86,8 @@ impl Quorum {
         self.top_on_each(count).await
     }
 
-    /// Gives back what guards still hold, and waits until everything is said; as [`Client::close`](crate::Client::close).
+    /// Releases what guards still hold, and waits until the servers have answered; as
+    /// [`Client::close`](crate::Client::close).
     ///
     /// # Examples
     /// ```no_run

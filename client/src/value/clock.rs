@@ -12,7 +12,7 @@ use rustix::time::clock_gettime;
 #[cfg(simulated)]
 use crate::simulated::clock_gettime;
 
-/// How long a sleep goes on without looking at the clock: timers stand still in suspend.
+/// How long a sleep lasts before it reads the clock: timers stop in suspend.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

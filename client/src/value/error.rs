@@ -1,4 +1,4 @@
-//! What can go wrong, told apart.
+//! The errors.
 
 use std::fmt;
 use std::io;
@@ -259,7 +259,7 @@ pub enum Loss {
     #[error("its lease may have run out")]
     Expired,
     /// The server said that the owner no longer holds it: the key was deleted, or the lease ran out there.
-    #[error("the server says that this owner does not hold it any more")]
+    #[error("the server says that this owner no longer holds it")]
     Denied,
     /// The limit on the total time of the hold was reached: [`Lock::max_hold`](crate::Lock::max_hold).
     #[error("it was held for as long as it may be")]
@@ -272,7 +272,7 @@ pub enum Loss {
     Released,
     /// The outcome of a request that changes it (an upgrade, a downgrade, a release) is not known: it was not answered, or
     /// cancelled. A hold whose state is unknown is not kept.
-    #[error("the outcome of a change of it, or of its release, is not known")]
+    #[error("the outcome of its change or release is unknown")]
     Unknown,
 }
 
@@ -284,7 +284,7 @@ impl Loss {
     }
 }
 
-/// What one server of a quorum said.
+/// One server's answer in a quorum.
 ///
 /// ```
 /// use mortise_client::{Error, NodeFailure, NodeReason};
@@ -386,7 +386,7 @@ fn reasons(nodes: &[NodeFailure]) -> String {
     nodes.iter().map(reason).collect()
 }
 
-/// The text for people: what `main` shows of an error that it returns is this, and it is to tell what to do.
+/// The text for people: `main` shows it of an error that it returns, so it says what to do.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

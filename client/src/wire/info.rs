@@ -1,4 +1,4 @@
-//! Looking at locks: `LOCK.INFO` and `LOCK.TOP`.
+//! Reads locks: `LOCK.INFO` and `LOCK.TOP`.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ macro_rules! maps {
 pub struct ServerAnswer<T> {
     /// The server's address.
     pub server: String,
-    /// What it said, or why there is no answer.
+    /// Its answer, or why there is none.
     pub answer: Result<T, Error>,
 }
 

@@ -17,9 +17,9 @@ use crate::wire::{Answer, Command, Failure, Fields, FromReply, Name, Reply, unex
 /// What was decided of a request that waits: as if it had been answered so by one that was sent then.
 pub(crate) type Decision = (Answer, BootInstant);
 
-/// The box is gone: what waited there waits no more, or was granted and given back.
+/// The box is gone: its requests no longer wait, or were granted and given back.
 fn forgotten() -> Answer {
-    let error = "the server has forgotten what waited there";
+    let error = "the server has closed the box of the requests";
     Err(Failure::Unknown(ConnectionError::new(error)))
 }
 
@@ -198,13 +198,13 @@ impl Mailbox {
         Ok(Delivered { wakers, unwanted })
     }
 
-    /// Nobody collects any more. Returns whom to wake.
+    /// Nobody collects any more. Returns the tasks to wake.
     pub(crate) fn abandon(&mut self) -> Vec<Waker> {
         self.is_collected = false;
         self.fail(&Err(Failure::RuntimeGone))
     }
 
-    /// What everybody who waits is told. Returns whom to wake.
+    /// Sets the result of all that wait. Returns the tasks to wake.
     fn fail(&mut self, answer: &Answer) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for waiting in self.waiting.values_mut() {
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!((&*name.key, &*name.owner), (&b"k"[..], &b"b"[..]));
         assert_eq!(decided(&mut mailbox, "a"), "Ok(5)");
         mailbox.forget(b"a");
-        // The reply that forgets them is lost: they are told again.
+        // The reply to the call that deletes them is lost: they are delivered again.
         let unwanted = mailbox.on_mail(mail(1, 0, &letters), now).unwrap().unwanted;
         assert!(unwanted.is_empty());
         mailbox.enter(&self::name("c")).unwrap();

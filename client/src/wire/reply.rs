@@ -38,7 +38,7 @@ pub enum Reply {
 pub(crate) enum Failure {
     /// The request never left: the server was not reached.
     NotSent(ConnectionError),
-    /// What became of it is not known.
+    /// The outcome is unknown.
     Unknown(ConnectionError),
     /// The runtime that moves the bytes is gone. Whether it was sent is not known.
     RuntimeGone,
@@ -52,7 +52,7 @@ pub(crate) enum Failure {
 pub(crate) type Answer = Result<Reply, Failure>;
 
 impl Failure {
-    /// What to tell the caller.
+    /// The result for the caller.
     pub(crate) fn error(self, server: &str) -> Error {
         match self {
             Failure::NotSent(error) | Failure::Unknown(error) => Error::Connection {

@@ -34,7 +34,7 @@ func New(rdb redis.UniversalClient) mortise.Client {
 	panic(fmt.Sprintf("goredisconn: no locks over a %T: pass a *redis.Client or a *redis.ClusterClient", rdb))
 }
 
-// mailTimeout is longer than LOCK.MAIL waits; what Do has to wait is said by its context.
+// mailTimeout is longer than LOCK.MAIL waits; the context limits Do.
 const mailTimeout = 10 * time.Second
 
 func options(rdb *redis.Client) *redis.Options {

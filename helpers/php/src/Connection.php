@@ -45,7 +45,7 @@ class Refused extends LockException
         $this->reason = strtok($message, ' ') ?: '';
     }
 
-    /** Whether the server says no more than "not here" or "not now": it has changed nothing, and a later attempt may succeed. */
+    /** Whether the server only says "not here" or "not now": it has changed nothing, and a later attempt may succeed. */
     public function isPassing(): bool
     {
         return in_array($this->reason, ['READONLY', 'MOVED', 'ASK', 'TRYAGAIN', 'CLUSTERDOWN', 'MASTERDOWN', 'LOADING', 'UNBLOCKED', 'LEFT'], true);

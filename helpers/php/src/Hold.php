@@ -1,7 +1,7 @@
 <?php
 
 /*
- * A hold: one acquisition of a lock, from the grant to its release or loss, and what may be believed of it meanwhile.
+ * A hold: one acquisition of a lock, from the grant to its release or loss.
  */
 
 declare(strict_types=1);
@@ -12,7 +12,7 @@ final class Hold
 {
     private readonly int $process;
     private readonly float $since;
-    /** When it may no longer be believed in. Null where this process was granted nothing: there only the server is asked. */
+    /** When it no longer counts as held. Null if another process took it: then only the server knows. */
     private ?float $until = null;
     private bool $lost = false;
     private bool $givenUp = false;
@@ -39,26 +39,26 @@ final class Hold
         return $this->token;
     }
 
-    /** Whether it may be believed in: by this process's own clock; nobody is asked. A check is no fence: that is the token's work. */
+    /** Whether it counts as held, by this process's own clock, without asking the server. A check is not a fence; the token is. */
     public function held(): bool
     {
         return $this->left() > 0;
     }
 
-    /** For how many seconds more it may be believed in. */
+    /** For how many seconds more it counts as held. */
     public function left(): float
     {
         return !$this->isOwn() || $this->lost || $this->until === null ? 0.0 : max(0.0, $this->until - Clock::now()) / 1000;
     }
 
-    /** Whether the server says that it is held: also for what another process holds. */
+    /** Whether it is held, asked from the server: also if another process took it. */
     public function isKnown(): bool
     {
         $info = Locks::fields($this->locks->call(['LOCK.INFO', $this->name, 'OWNER', $this->owner]) ?? []);
         return ($info['token'] ?? null) === $this->token;
     }
 
-    /** @internal Whether at its grant at least half of the lease was left to believe in. */
+    /** @internal Whether at its grant at least half of the lease was left. */
     public function isFresh(): bool
     {
         return $this->until - $this->since > $this->lease * 500;
@@ -100,7 +100,7 @@ final class Hold
      * From now on the lease is this many seconds, or what is left of it if that is more. Without an argument, as many as it was taken for.
      *
      * @throws Lost
-     * @throws Unavailable if nothing was answered for as long as it may be believed in, 10 s at most
+     * @throws Unavailable if there was no answer while it counted as held, 10 s at most
      */
     public function refresh(?float $lease = null): void
     {
@@ -113,7 +113,7 @@ final class Hold
         if ($token !== $this->token) {
             throw $this->lose('the server knows it no longer');
         }
-        if ($this->until !== null && !$this->held()) { // a belief that has run out is never taken up again
+        if ($this->until !== null && !$this->held()) { // a lock that has run out is never held again
             throw $this->lose('it was over before its refresh was answered');
         }
         $this->believe($sent, $lease);
@@ -164,7 +164,7 @@ final class Hold
     }
 
     /**
-     * Passes the hold to another owner's name, and returns its new token. That owner believes in it from a `restore()` of its own.
+     * Passes the hold to another owner's name, and returns its new token. That owner relies on it after a `restore()` of its own.
      *
      * @throws Lost|Refused|Unavailable
      */

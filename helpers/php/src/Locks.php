@@ -1,7 +1,7 @@
 <?php
 
 /*
- * Locks in the server: what a PHP process asks, believes and leaves.
+ * Locks in the server: what a PHP process requests, relies on and leaves.
  *
  * One rule stands above the others: a hold whose state is unknown is never kept. Each attempt has a name of its own. If its outcome
  * is unknown, the name leaves the lock (LOCK.LEAVE … FOR), and the next attempt has another name.
@@ -170,7 +170,7 @@ final class Locks
         }
     }
 
-    /** @internal Leaves what is not known: now if the server answers, else before the next command, or when this object goes. */
+    /** @internal Leaves names of unknown outcome: now if the server answers, else before the next command, or when this object goes. */
     public function leave(string $name, string $owner): void
     {
         $this->here();
@@ -310,7 +310,7 @@ final class Lock
     /** @internal */
     public static function milliseconds(float $lease): int
     {
-        // From a shorter one nothing would be left to believe in.
+        // From a shorter one nothing would be left.
         if (!($lease >= 0.02 && $lease < 1e12)) {
             throw new \InvalidArgumentException("A lease is 0.02 seconds at least, and not $lease");
         }

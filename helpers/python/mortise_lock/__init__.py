@@ -74,7 +74,7 @@ class MultiLock(BaseMultiLock, Lock):
 
 
 def revoke(redis, name, owner=None):
-    """Lets the lock's holds, or that of `owner` (a name as LOCK.INFO shows it), end with their leases: holders learn of it at their next
+    """Makes the lock's holds, or that of `owner` (a name as LOCK.INFO shows it), end with their leases: holders learn of it at their next
     renewal, and nobody else gets in before. The seconds until the last of them is over at the latest; None where nobody holds it."""
     return in_thread(Lock(redis, name)._revoke)(owner)
 
@@ -108,7 +108,7 @@ def session_of(redis, kind, place):
 
 
 class Answers:
-    """What a future is to tasks: here nobody looks before the mutex is free."""
+    """What a future is to tasks: here nobody reads it before the mutex is free."""
 
     replies = None
 
@@ -120,7 +120,7 @@ class Answers:
 
 
 class Wire(BaseWire):
-    """One connection that all threads share: whose turn it is carries what all have to say."""
+    """One connection that all threads share: the thread whose turn it is sends the requests of all."""
 
     in_time = staticmethod(settled)  # redis-py's own time-outs do
 

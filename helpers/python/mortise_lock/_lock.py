@@ -55,7 +55,7 @@ class BaseLock:
             raise ValueError(f"holder is a name without ##, not {holder!r}")
 
     async def _session(self):
-        """What carries its coroutines out; a driver says."""
+        """Runs its coroutines; a driver decides how."""
         raise NotImplementedError
 
     def _bytes(self, value):
@@ -79,7 +79,7 @@ class BaseLock:
         return max(lease, at_least or 0), longest, at_least
 
     def _count(self, _):
-        """What is said of how often it is held."""
+        """The option for its count."""
         return "HOLDS", 1
 
     def _limit(self, blocking_timeout):
@@ -111,7 +111,7 @@ class BaseLock:
         return error
 
     def _problem(self, reply):
-        """What the caller is told of an error that came as a reply."""
+        """The exception for an error that came as a reply."""
         if isinstance(reply, Failed):
             return reply.cause
         return self._error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply))
@@ -160,7 +160,7 @@ class BaseLock:
         return Hold(self._key, session.name(task, self._holder), lease, session.event, max_hold, at_least)
 
     async def _attempt(self, session, left, task, count):
-        """One request under one name. Whatever is not known of it in the end is left."""
+        """One request under one name. If its outcome is unknown in the end, it is left."""
         hold = self._new_hold(session, task)
         holds = [hold, *self._others(hold)]
         session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
@@ -234,7 +234,7 @@ class BaseLock:
         return await self._holds(await self._session()) != []
 
     async def owned(self) -> bool:
-        """Whether the server says that it is held by what was taken here, or by `local.token`."""
+        """Whether it is held, by the server: as it was taken here, or by `local.token`."""
         return self._token is not None and await self._mine(await self._session()) is not None
 
     async def release(self) -> None:
@@ -276,7 +276,7 @@ class BaseLock:
 
     async def take_over(self, owner, token) -> bool:
         """Whether the lock is held here from now on, which was held under the name `owner` by that fencing token: of several who try,
-        one gets it. False: it is not held by that, or not any more. Raises RefusedError, and redis-py's own errors."""
+        one gets it. False: it is not held by that name and token, or no longer. Raises RefusedError, and redis-py's own errors."""
         session, owner = await self._session(), self._bytes(owner)
         hold = self._new_hold(session)
         taken = await session.take_over(hold, owner, token)
@@ -342,7 +342,7 @@ class BaseSemaphore(BaseLock):
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} is an int, not {value!r}")
         if not 1 <= permits <= self.limit < 2**31:
-            raise ValueError(f"permits have to be between 1 and the limit of {self.limit}, and are {permits}")
+            raise ValueError(f"permits must be 1 to the limit of {self.limit}, not {permits}")
         return "HOLDS", permits, "LIMIT", self.limit
 
     async def available(self) -> int:

@@ -11,7 +11,7 @@ MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
 MOST = 1_000  # that are sent before their replies are read
 LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
-TICK = 1_000  # ms after which background work looks about at the latest
+TICK = 1_000  # ms after which background work checks at the latest
 ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
 LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
 PATIENCE = 10_000  # ms for which a request without a limit bears a server that answers nobody
@@ -41,17 +41,17 @@ def milliseconds(name, seconds, least=0.0, most=math.inf):
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
         raise TypeError(f"{name} is a number of seconds, not {seconds!r}")
     if not least <= seconds <= most:
-        raise ValueError(f"{name} has to be between {least} and {most} seconds, and is {seconds!r}")
+        raise ValueError(f"{name} must be {least} to {most} seconds, not {seconds!r}")
     return float(seconds) * 1000
 
 
 def lease_of(name, seconds):
-    """A lease in milliseconds. From one of 2 ms nothing is left to believe in, so that no attempt would ever do."""
+    """A lease in milliseconds. From one of 2 ms nothing is left, so that no attempt would succeed."""
     return int(milliseconds(name, seconds, LEAST_LEASE, MOST_LEASE))
 
 
 def code(error):
-    """The first word of what the server said; redis-py takes it off the errors that it knows."""
+    """The first word of the server's error; redis-py removes it from the errors that it knows."""
     return CODES.get(type(error).__name__) or str(error).split(" ", 1)[0]
 
 
@@ -61,7 +61,7 @@ def fields(reply):
 
 
 def judged(reply):
-    """The reply; where it is an error that says no more than "not here", or "not now", a `Failed`."""
+    """The reply; a `Failed` if it is an error that only says "not here", or "not now"."""
     return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
 
 

@@ -82,7 +82,7 @@ final class MortiseLock extends LaravelLock
         }
     }
 
-    /** Takes it from whoever holds it, who does not know. */
+    /** Takes it from its holder, which does not learn of it. */
     public function forceRelease()
     {
         $this->locks->call(['DEL', $this->name]);

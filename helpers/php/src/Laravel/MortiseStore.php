@@ -46,7 +46,7 @@ class MortiseStore extends RedisStore
         return $client instanceof \Redis ? $client->_prefix($name) : ($client->getOptions()->prefix?->getPrefix() . $name);
     }
 
-    /** What says where the server is. The manager makes connections with all that is configured, but persistent ones are never alone. */
+    /** Names the server. The manager opens connections with all that is configured, but persistent ones are shared. */
     private function client(): object
     {
         $client = $this->lockConnection()->client();

@@ -24,7 +24,7 @@ module Mortise
     end
 
     module Options
-      # key: a block that says what is locked, by default the class and its arguments (with a limit: the class). ttl: seconds for
+      # key: a block that returns what is locked, by default the class and its arguments (with a limit: the class). ttl: seconds for
       # which a job may wait to be run. wait: seconds for which a worker waits for the lock. again: seconds after which a job whose
       # lock is held by another comes back.
       def lock(kind, ttl: 3600, wait: 0, limit: nil, again: 5, lease: JobLock::LEASE, &key)

@@ -5,7 +5,7 @@
 require_relative "lock"
 
 module Mortise
-  # A job that is unique from being queued takes its lock under its own name, and passes it to whoever runs it. If the job is
+  # A job that is unique from being queued takes its lock under its own name, and passes it to the worker that runs it. If the job is
   # delivered twice, only one runner gets it; the other one waits, or is busy.
   class JobLock
     LEASE = 30 # seconds after which the lock of a worker that died is free

@@ -23,7 +23,7 @@ module Mortise
   class Unreachable < Error; end
 
   PATIENCE = 10_000 # ms for which an acquisition without a limit bears a server that answers nobody
-  LEAST_LEASE = 0.003 # seconds; from a shorter lease nothing is left to believe in
+  LEAST_LEASE = 0.003 # seconds; from a shorter lease nothing is left
   private_constant :PATIENCE, :LEAST_LEASE
 
   # A lock by name. It has no state of its own: any number of threads may use one object.
@@ -33,7 +33,7 @@ module Mortise
     # lease: after so long the lock is free if this process dies, 0.003 at least. It is renewed at a third of it.
     # wait: for how long to wait in the queue. nil: without limit. 0: not at all.
     # renew: false if the lock is to end `lease` after its grant unless it is extended.
-    # max_hold: after so long it is renewed no more.
+    # max_hold: after so long it is no longer renewed.
     # at_least: the lock stays taken for so long after its grant, also if it is released earlier, and also if this process dies.
     # task: a name for who asks. The server finds deadlocks between the locks of one task and those of others.
     def initialize(redis, key, lease: 30, wait: nil, renew: true, max_hold: nil, at_least: 0, task: nil)
@@ -128,7 +128,7 @@ module Mortise
       end
       return seconds.to_f * 1000 if seconds.to_f.between?(least, 2**43)
 
-      raise ArgumentError, "#{name} has to be #{least} seconds at least, and is #{seconds.inspect}"
+      raise ArgumentError, "#{name} must be at least #{least} seconds, not #{seconds.inspect}"
     end
 
     # Milliseconds for which to wait. A time that has passed asks once.
@@ -186,7 +186,7 @@ module Mortise
     # `limit` permits in all; `permits` of them are taken at once.
     def initialize(redis, key, limit, permits: 1, **options)
       super(redis, key, **options)
-      raise ArgumentError, "of #{limit} permits nobody can take #{permits}" unless permits.between?(1, limit)
+      raise ArgumentError, "cannot take #{permits} of #{limit} permits" unless permits.between?(1, limit)
 
       @limit, @permits = limit, permits
     end

@@ -247,7 +247,7 @@ module Mortise
         @number = [@number, letter["number"]].max
         settle(letter, sent + waited)
       end
-      return unless @doubt # what was asked with another box than this one is gone, or the next answer tells
+      return unless @doubt # what was requested with another box is gone, or the next answer shows it
 
       ask_again { |hold| hold.since != since && hold.known_at < sent }
       @mutex.synchronize { @doubt = @queued.any? { |hold| hold.since != since } }

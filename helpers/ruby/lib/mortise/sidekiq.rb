@@ -63,7 +63,7 @@ module Mortise
 
       private
 
-      # If nobody can be asked, the job is queued without its lock, for a scheduled one is on no other list by now. Whoever runs it
+      # If no server answers, the job is queued without its lock, for a scheduled one is on no other list by now. Whoever runs it
       # needs the lock in any case.
       def queued?(job)
         Sidekiq.lock_of(job).queue

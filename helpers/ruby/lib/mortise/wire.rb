@@ -97,7 +97,7 @@ module Mortise
       [::RedisClient::Error]
     end
 
-    # Whether the server said this, be it a reply or raised because it refused the connection.
+    # Whether this is the server's answer: a reply, or raised because it refused the connection.
     def said?(error)
       [::RedisClient::CommandError, ::RedisClient::ReadOnlyError, ::RedisClient::MasterDownError].any? { |kind| kind === error }
     end
@@ -143,7 +143,7 @@ module Mortise
     end
   end
 
-  # One connection that all threads share. Whoever has the turn sends, in one pipeline, what all have put in, and reads the
+  # One connection that all threads share. The thread whose turn it is sends, in one pipeline, the requests of all, and reads the
   # replies. It never sends anything twice.
   class Wire
     Job = Struct.new(:commands, :replies)

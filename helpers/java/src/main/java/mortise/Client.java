@@ -8,7 +8,7 @@ import java.util.List;
  * two. The second word of every command is the key that it is routed by.
  *
  * <p>A reply is a {@code Long}, a {@code String}, {@code null}, a {@code List} of these, or a {@link LockException.Refused}
- * where the server answered an error. Any exception that is thrown says that what became of the commands is not known.
+ * where the server answered an error. Any exception means that the outcome of the commands is unknown.
  */
 public interface Client extends AutoCloseable {
     /** Names the server that serves the key. */
@@ -20,7 +20,7 @@ public interface Client extends AutoCloseable {
      */
     List<Object> send(String node, List<List<String>> commands, boolean mayBlock, Duration timeout);
 
-    /** Looks again which server serves which key. */
+    /** Finds out again which server serves which key. */
     void refresh();
 
     @Override

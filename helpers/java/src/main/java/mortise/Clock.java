@@ -27,12 +27,12 @@ final class Clock {
         offset = up == NO_UPTIME ? NO_UPTIME : up - ticks.getAsLong();
     }
 
-    /** What the clock shows, as far as {@link #look} has looked. */
+    /** The clock's time, as of the last {@link #look}. */
     static long now() {
         return OF_THE_SYSTEM.read();
     }
 
-    /** Looks whether the machine has slept. Takes some microseconds. */
+    /** Checks whether the machine has slept. Takes some microseconds. */
     static void look() {
         OF_THE_SYSTEM.compare();
     }

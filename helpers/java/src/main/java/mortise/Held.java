@@ -21,9 +21,9 @@ public final class Held implements AutoCloseable {
     // All below under the mutex.
     private Node node; // that granted it, or where it has moved to
     private volatile long token;
-    private long until; // it is believed until then
+    private long until; // it counts as held until then
     private long renewal; // when it is to be renewed
-    private boolean passing; // it is being passed on: nobody may believe in it
+    private boolean passing; // it is being passed on: nobody may rely on it
     private long rests; // the lock stays taken until then: of atLeast
     private boolean upgrading; // the token may be another one than is known
     private boolean over; // unlocked or lost
@@ -82,7 +82,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back. A server that does not answer is told in the background.
+     * Gives the lock back. If a server does not answer, the release is repeated in the background.
      *
      * @throws LockException.Lost if it was lost before
      */
@@ -90,7 +90,7 @@ public final class Held implements AutoCloseable {
         settle(release());
     }
 
-    /** Awaits what a release was answered, and tells a loss. */
+    /** Awaits the answer to a release, and reports a loss. */
     void settle(CompletableFuture<Object> released) {
         if (released == null ? wasLost : isGone(released.join())) {
             throw new LockException.Lost(key);
@@ -147,7 +147,7 @@ public final class Held implements AutoCloseable {
      *
      * @throws LockException.Lost if it was lost before
      * @throws LockException.Refused after which it is held as before
-     * @throws LockException.Unanswered where it is not known what became of it: then both names are given up
+     * @throws LockException.Unanswered when the outcome is unknown: then both names are given up
      */
     public long passTo(String owner, Duration lease) {
         follow();
@@ -215,7 +215,7 @@ public final class Held implements AutoCloseable {
         }
     }
 
-    /** Adds a write hold to the read hold. Where it is not known whether that came about, all is lost. */
+    /** Adds a write hold to the read hold. When the outcome is unknown, all is lost. */
     boolean upgrade(long left, boolean interruptible) throws InterruptedException {
         follow();
         locks.with(() -> upgrading = true);
@@ -239,7 +239,7 @@ public final class Held implements AutoCloseable {
         }
     }
 
-    /** Believes the lock until a lease after that moment, less what clocks may differ by. */
+    /** Counts the lock as held until a lease after that moment, less what clocks may differ by. */
     void extend(long begun) {
         until = Math.min(Math.max(until, begun + lease - lease / 100 - 2), limit);
         renewal = until == limit ? limit : begun + lease / 3;
@@ -262,7 +262,7 @@ public final class Held implements AutoCloseable {
         return node.send("LOCK.RENEW", key, owner, "" + lease);
     }
 
-    /** Renews it if that is due, and says when to look again. Under the mutex, as what follows is. */
+    /** Renews it if that is due, and returns when to check again. Under the mutex, like the next ones. */
     long keep() {
         long sent = Clock.now();
         if (!state()) {
@@ -296,7 +296,7 @@ public final class Held implements AutoCloseable {
         locks.lookBy(nextLook());
     }
 
-    /** Looks where the lock is: in a cluster its slot may move, and Sentinel may name another primary. */
+    /** Finds the lock's node: in a cluster its slot may move, and Sentinel may name another primary. */
     void follow() {
         try {
             Node now = locks.node(key);

@@ -66,7 +66,7 @@ public class LockException extends RuntimeException {
         }
     }
 
-    /** The lock is not held any more: its lease ran out, or it was taken away. */
+    /** The lock is no longer held: its lease ran out, or it was taken away. */
     public static final class Lost extends IllegalMonitorStateException {
         Lost(String key) {
             super("the lock " + key + " was lost");

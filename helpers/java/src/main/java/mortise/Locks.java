@@ -46,7 +46,7 @@ public final class Locks implements AutoCloseable {
     private final AtomicLong jobs = new AtomicLong(); // what close waits for: acquisitions, holds, names to leave
     private final AtomicLong refreshed = new AtomicLong();
     final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
-    private final CompletableFuture<Void> closing = new CompletableFuture<>(); // nothing is taken any more
+    private final CompletableFuture<Void> closing = new CompletableFuture<>(); // no lock is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
     // What a client may keep waiting is the janitor's; the keeper has to be in time.
     private final ScheduledThreadPoolExecutor keeper = executor("mortise-keeper");
@@ -63,7 +63,7 @@ public final class Locks implements AutoCloseable {
         keeper.execute(this::keep);
     }
 
-    /** A request for the lock, to write unless told. */
+    /** A request for the lock, to write by default. */
     public Request take(String key) {
         return new Request(key);
     }
@@ -96,7 +96,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Lets all holds of the lock end with their leases: their holders learn of it at their next renewal, and nobody else gets in
+     * Makes all holds of the lock end with their leases: their holders learn of it at their next renewal, and nobody else is granted
      * before. How long the last of them lasts at most; zero where nobody holds it.
      */
     public Duration revoke(String key) {
@@ -156,13 +156,13 @@ public final class Locks implements AutoCloseable {
             return this;
         }
 
-        /** How long the lock outlives a holder that is gone: 30 s unless told, 3 ms at least. It is renewed at a third of that. */
+        /** How long the lock outlives a holder that is gone: 30 s by default, 3 ms at least. It is renewed at a third of that. */
         public Request lease(Duration lease) {
             this.lease = Times.lease(lease);
             return this;
         }
 
-        /** How long to queue for it; without limit unless told. A wait that has passed asks once. */
+        /** How long to queue for it; without limit by default. A wait that has passed asks once. */
         public Request wait(Duration wait) {
             this.wait = wait.isNegative() ? 0 : Times.millis(wait);
             return this;
@@ -202,7 +202,7 @@ public final class Locks implements AutoCloseable {
          * Goes on with a lock that was passed on to the name {@code owner} by that token: see {@link Held#passTo}. Of several that
          * try, one gets it.
          *
-         * @throws LockException.Lost if the lock is not held by that, or not any more
+         * @throws LockException.Lost if the lock is not held by that name and token, or no longer
          */
         public Held takeOver(String owner, long token) throws InterruptedException {
             job(+1);
@@ -311,7 +311,7 @@ public final class Locks implements AutoCloseable {
         return task == null ? own : task + "##" + own;
     }
 
-    /** Renews what is due, all of one server together, and notices what is lost; looks once a second at least. */
+    /** Renews what is due, all of one server together, and notices lost locks; checks once a second at least. */
     private void keep() {
         Clock.look();
         holds.forEach(Held::follow);
@@ -321,7 +321,7 @@ public final class Locks implements AutoCloseable {
         });
     }
 
-    /** Has the keeper look at that moment at the latest. */
+    /** Makes the keeper check at that moment at the latest. */
     void lookBy(long at) {
         if (at < lookAt && !isStopped()) {
             lookAt = at;
@@ -337,7 +337,7 @@ public final class Locks implements AutoCloseable {
         job(-1);
     }
 
-    /** Says, until it is answered, that nothing is wanted under that name any more. */
+    /** Sends LOCK.LEAVE for that name until it is answered. */
     void leave(String key, String owner) {
         tell(key, () -> leaving(key, owner));
     }
@@ -369,7 +369,7 @@ public final class Locks implements AutoCloseable {
         });
     }
 
-    /** Has the servers looked for again, by one thread and ten times a second at most. */
+    /** Searches for the servers again, by one thread and ten times a second at most. */
     void refresh() {
         long last = refreshed.get();
         if (Clock.now() - last > 100 && refreshed.compareAndSet(last, Long.MAX_VALUE)) {
@@ -377,7 +377,7 @@ public final class Locks implements AutoCloseable {
                 try {
                     client.refresh();
                 } catch (RuntimeException e) {
-                    // The next attempt meets what is wrong, and says so.
+                    // The next attempt meets the error, and reports it.
                 } finally {
                     refreshed.set(Clock.now());
                 }

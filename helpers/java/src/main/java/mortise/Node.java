@@ -36,7 +36,7 @@ final class Node {
 
     private record Command(List<String> words, CompletableFuture<Object> reply) {}
 
-    /** What became of a request: a token and when its lease began if known, no token for denied, or why nothing can come. */
+    /** The outcome of a request: a token and when its lease began if known, no token for denied, or why nothing can come. */
     record Answer(long token, long begun, RuntimeException error) {}
 
     Node(Locks locks, String name) {
@@ -149,7 +149,7 @@ final class Node {
     /** Where the server puts the answers of this program's requests. */
     private static final class Box {
         final String name;
-        volatile long since; // tells it from an earlier one of the same name
+        volatile long since; // distinguishes it from an earlier one of the same name
         volatile boolean doubts; // a request may have been put to another than this
 
         Box(String name) {
@@ -278,7 +278,7 @@ final class Node {
         });
     }
 
-    /** Tells those who wait that nothing will come. */
+    /** Ends all waits: nothing will come. */
     void giveUp(Predicate<Pending> which, LockException why) {
         locks.with(() -> pending.values().stream().filter(which).forEach(p -> p.answer.complete(new Answer(0, 0, why))));
     }

@@ -15,7 +15,7 @@ final class Others {
         this.locks = locks;
     }
 
-    /** What the server says of those who hold the lock. */
+    /** The holders of the lock, by the server. */
     List<Map<String, Object>> holds(String key) {
         Object reply = ask("LOCK.INFO", key, "COUNT", "" + Integer.MAX_VALUE);
         return reply == null ? List.of()

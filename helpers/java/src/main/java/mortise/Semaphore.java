@@ -11,7 +11,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * always fair, and nobody overtakes the queue, except that {@link #tryAcquire()} does not wait. As there, any thread may give back
  * what another one has taken from this object; more than was taken cannot be given back.
  *
- * <p>A permit is a shared hold with a lease that is renewed: those of a program that dies come back. What was lost meanwhile is told by
+ * <p>A permit is a shared hold with a lease that is renewed: those of a program that dies come back. Permits that were lost meanwhile are reported by
  * {@link LockException.Lost} when it is given back.
  */
 public final class Semaphore {

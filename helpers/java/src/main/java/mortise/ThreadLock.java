@@ -13,7 +13,7 @@ import java.util.concurrent.locks.ReadWriteLock;
  * reader and back. A reader that asks to write waits for the other readers; where two do, one is refused with a deadlock.
  * Every object for the same key of the same {@link Locks} is the same lock.
  *
- * <p>What the thread has lost it is told by {@link LockException.Lost}, on the next re-entry and on unlocking.
+ * <p>The thread learns of a loss by {@link LockException.Lost}, on the next re-entry and on unlocking.
  */
 public final class ThreadLock implements Lock {
     private final Locks locks;

@@ -8,7 +8,7 @@ final class Times {
 
     private Times() {}
 
-    /** Of a shorter lease nothing would be left to believe in, after {@link Held#extend} has taken away what clocks may differ by. */
+    /** Of a shorter lease nothing would be left, after {@link Held#extend} has subtracted what clocks may differ by. */
     static long lease(Duration lease) {
         return atLeast("lease", LEAST_LEASE, lease);
     }

@@ -173,7 +173,7 @@ public final class JedisClient implements Client {
         try {
             connection.forceDisconnect();
         } catch (IOException | JedisConnectionException e) {
-            // It is of no use any more.
+            // It is no longer of use.
         }
     }
 }

@@ -124,7 +124,7 @@ public final class LettuceClient implements Client {
             whole = replies.stream().noneMatch(r -> r instanceof LockException.Refused refused && refused.code().equals("READONLY"));
             return replies;
         } finally {
-            if (!whole) { // also one to a server that is no primary any more
+            if (!whole) { // also one to a server that is no longer a primary
                 open.remove(node, connection);
                 if (connection.isOpen()) {
                     connection.closeAsync();
@@ -140,7 +140,7 @@ public final class LettuceClient implements Client {
         return inTime(client.connectAsync(StringCodec.UTF8, at), late -> late.closeAsync());
     }
 
-    /** A server may take a connection and say nothing: what comes of it too late is thrown away. */
+    /** A server may accept a connection and not answer: what comes too late is dropped. */
     private static <T> T inTime(CompletionStage<T> outcome, Consumer<T> throwAway) {
         var future = outcome.toCompletableFuture();
         try {

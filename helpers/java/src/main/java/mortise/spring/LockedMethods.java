@@ -93,7 +93,7 @@ public class LockedMethods {
             return run(call, lock);
         }
 
-        /** A lock that was lost on the way is told, unless the method failed itself. */
+        /** Reports a lock that was lost meanwhile, unless the method failed itself. */
         private static Object run(MethodInvocation call, ThreadLock lock) throws Throwable {
             Throwable failure = null;
             held.get().push(lock);
