@@ -10,13 +10,13 @@ import (
 // word at KeyAt.
 type Client interface {
 	// Do sends the commands in one pipeline and answers as many replies as RESP2 has them: int64, string, nil, []any,
-	// a *Refused where the server answered an error, any other error where what became of it is not known.
+	// a *Refused where the server answered an error, any other error when the outcome is unknown.
 	Do(ctx context.Context, commands [][]string) []any
 	// Mail sends one command that may block for seconds, over a connection that Do does not use.
 	Mail(ctx context.Context, command []string) any
 	// Node names the server that serves the key: its address in a cluster, else always the same.
 	Node(ctx context.Context, key string) (string, error)
-	// Refresh looks again which server serves which key.
+	// Refresh finds out again which server serves which key.
 	Refresh(ctx context.Context)
 	// Close closes the connections; what is in flight ends.
 	Close() error
@@ -44,16 +44,16 @@ func NewRefused(text string) *Refused {
 	return &Refused{code, message}
 }
 
-// IsDeadlock says that waiting would have closed a cycle of owners that wait for each other.
+// IsDeadlock is whether waiting would have closed a cycle of owners that wait for each other.
 func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
 
-// isRefused says that the server answered an error, of that code if there is one.
+// isRefused is whether the server answered an error, of that code if one is given.
 func isRefused(err error, code string) bool {
 	var refused *Refused
 	return errors.As(err, &refused) && (code == "" || refused.Code == code)
 }
 
-// passing says that what a server or a connection said may be over soon: a failover, a slot that moves, a break.
+// passing is whether an error may be over soon: a failover, a slot that moves, a broken connection.
 func passing(err error) bool {
 	var refused *Refused
 	if !errors.As(err, &refused) {

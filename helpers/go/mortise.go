@@ -31,17 +31,17 @@ import (
 )
 
 var (
-	// ErrBusy says that somebody else held the lock for as long as the request waited. Where the context ended that wait
+	// ErrBusy: somebody else held the lock for the whole wait. Where the context ended that wait
 	// the error is both: errors.Is finds ErrBusy, context.DeadlineExceeded or context.Canceled, and the context's cause.
 	ErrBusy = errors.New("mortise: the lock is held by somebody else")
-	// ErrLost says that the lock is not held any more: its lease ran out, or it was taken away. It is the
+	// ErrLost: the lock is no longer held, because its lease ran out or it was taken away. It is the
 	// cause of the cancelled context.
 	ErrLost = errors.New("mortise: the lock was lost")
 	// ErrUnlocked is the cause of the context after Unlock, and what Check answers then.
 	ErrUnlocked = errors.New("mortise: the lock was unlocked")
 	// ErrPassed is the cause of the context after PassTo, and what Check answers then.
 	ErrPassed = errors.New("mortise: the lock was passed on")
-	// ErrClosed says that Close was called.
+	// ErrClosed: Close was called.
 	ErrClosed = errors.New("mortise: the locks are closed")
 )
 
@@ -49,20 +49,20 @@ const (
 	forever    = 100 * 365 * 24 * time.Hour
 	firstPause = 20 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
-	// leastLease leaves something to believe in after extend has taken away what clocks may differ by.
+	// leastLease leaves some time after extend has subtracted what clocks may differ by.
 	leastLease = 3 * time.Millisecond
 	leastHold  = time.Millisecond
 	mostOwner  = 255 // bytes of a name under which the server knows a holder
 )
 
-// Option says how a lock is taken.
+// Option is how a lock is taken.
 type Option func(*request)
 
-// Lease says how long the lock outlives a holder that is gone: 30 s unless told, 3 ms at least. It is renewed at a
+// Lease is how long the lock outlives a holder that is gone: 30 s by default, 3 ms at least. It is renewed at a
 // third of that.
 func Lease(d time.Duration) Option { return func(r *request) { r.lease = min(d, forever) } }
 
-// Wait limits how long to queue for the lock. Unless told, only the context does. A wait that has passed asks once.
+// Wait limits how long to queue for the lock. By default only the context does. A wait that has passed asks once.
 func Wait(d time.Duration) Option { return func(r *request) { r.wait = min(max(d, 0), forever) } }
 
 // MaxHold limits how long the lock is held in all, 1 ms at least: it is lost then, however healthy everything is.
@@ -91,7 +91,7 @@ type request struct {
 	lease, wait, maxHold, atLeast time.Duration
 	permits, limit                int // of a semaphore: none of a lock
 	oldLocks, rests               bool
-	busy                          bool // somebody else held the lock when the server last said
+	busy                          bool // somebody else held the lock at the server's last answer
 }
 
 // check refuses times by which no lock could be held, such as a computed one that has passed.
@@ -129,11 +129,11 @@ type Locks struct {
 	client   Client
 	uuid     string
 	count    atomic.Uint64
-	refresh  atomic.Int64 // when the servers were looked for
+	refresh  atomic.Int64 // when the servers were last searched for
 	jobs     atomic.Int64 // what Close waits for: acquisitions, locks and names to leave
 	answered atomic.Bool  // a server ever has
 
-	ended   context.Context // nothing is taken any more
+	ended   context.Context // no lock is taken any more
 	end     context.CancelFunc
 	stopped context.Context // nothing is sent any more
 	stop    context.CancelFunc
@@ -316,7 +316,7 @@ func (r *request) words(owner string) []any {
 	return words
 }
 
-// over says why nothing more is to be taken, if so.
+// over returns why no more locks may be taken, if so.
 func (l *Locks) over(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	switch {

@@ -1,7 +1,7 @@
-// Locks that the server knows: what a client asks, believes and leaves.
+// Locks in the server: what a client requests, relies on and leaves.
 //
 // One rule stands above the others: a hold whose state is unknown is never kept. Every attempt has a name of its own, and one
-// of which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
+// whose outcome is unknown is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
 // then changes nothing.
 "use strict";
 const { randomUUID } = require("node:crypto");
@@ -16,7 +16,7 @@ const {
 } = require("./values.cjs");
 
 const LETTER_DELAY = 1_000; // ms past its limit in which a waiter's answer may still come
-const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to say who serves what
+const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to report its nodes
 const MOST_COUNT = 2 ** 31 - 1;
 const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
@@ -29,7 +29,7 @@ const keysOf = (command) => (command[0] === "LOCK.MACQUIRE" ? command.slice(4, 4
 /** The locks of one server or cluster. */
 class Locks {
   asked = new Map();
-  closed = false; // nothing is taken any more
+  closed = false; // no lock is taken any more
   ended = false; // nothing is sent any more
   #nodes = new Map();
   #id = randomUUID();
@@ -52,7 +52,7 @@ class Locks {
   }
 
   /**
-   * One command about a key, followed to where that is served; what is to be left there is said before it. The node and its
+   * One command about a key, sent to the node that serves it, after the LEAVEs for that node. The node and its
    * reply. `left`: for so many ms, by mail.
    */
   async ask(command, left = 0, signal = undefined) {
@@ -60,7 +60,7 @@ class Locks {
     const [key] = keys;
     let [node, asking] = [this.nodeOf(key), NONE];
     for (let hop = 1; ; hop++) {
-      const { size } = node.debts; // many are for the keeper to say
+      const { size } = node.debts; // many are left to the keeper
       const debts = size === 0 || size > 100 ? NONE : [...node.debts].filter((debt) => keys.includes(debt.key));
       const full = left > 0 ? [...command, "WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : command;
       const before = debts === NONE ? asking : [...debts.map((debt) => debt.farewell()), ...asking];
@@ -177,7 +177,7 @@ class Locks {
   }
 
   /**
-   * The lock that is held under the name `owner` by that token, or null if it is not, or not any more: of several who try, one gets
+   * The lock that is held under the name `owner` by that token, or null if it is not, or no longer: of several that try, one gets
    * it. A reply that was lost is asked for again: nobody works under the new name before.
    */
   async takeOver(name, owner, token, options = {}) {
@@ -213,7 +213,7 @@ class Locks {
     }
   }
 
-  /** The milliseconds until the last of the lock's holds, or that of `owner`, is over, which nothing extends any more; null where there is none. */
+  /** The milliseconds until the last of the lock's holds, or that of `owner`, is over, which nothing extends any more; null if there is none. */
   async revoke(name, owner) {
     const key = this.topology.prefix + text("the name of a lock", name);
     if (owner !== undefined) text("owner", owner);
@@ -222,7 +222,7 @@ class Locks {
     return left.reduce((most, ms) => (ms === null ? most : Math.max(most, ms)), null);
   }
 
-  /** What the server says of those who hold it. */
+  /** The holders, by the server. */
   async holds(name) {
     const info = await this.#told(["LOCK.INFO", this.topology.prefix + name, "COUNT", MOST_COUNT], name);
     return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
@@ -250,7 +250,7 @@ class Locks {
     return task === undefined ? own : `${task}##${own}`;
   }
 
-  // One request under one name. Whatever is not known of it in the end is left.
+  // One request under one name. If its outcome is unknown in the end, it is left.
   async #attempt(request, left) {
     const { name, names, keys, lease, signal } = request;
     const owner = this.newName(request);
@@ -290,7 +290,7 @@ class Locks {
     }
   }
 
-  /** Whether it was held to the end. What is not known of it is left, without anybody waiting for that. */
+  /** Whether it was held to the end. If that is unknown, it is left in the background. */
   async release(lock) {
     const held = lock.end();
     let reply = lock.rests ? await this.#reply(lock.farewell()) : null;
@@ -323,7 +323,7 @@ class Locks {
     throw new UnreachableError(`nobody knows whether the lock was passed on: ${reply.cause.message}`, lock.name, reply.cause);
   }
 
-  /** Leaves all that is waited for and all that is held. Whether the server has heard all of it within `ms`. */
+  /** Leaves all locks that it waits for or holds. Returns whether the server has confirmed all within `ms`. */
   async close(ms = 2_000) {
     time("ms", ms, 0);
     this.closed = true;

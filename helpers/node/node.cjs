@@ -8,7 +8,7 @@ const { MOST, Wire, codeOf } = require("./connections.cjs");
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
 const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
-const TICK = 1_000; // ms after which what is held is looked at, at the latest: timers stand still while the machine sleeps
+const TICK = 1_000; // ms after which held locks are checked, at the latest: timers stop while the machine sleeps
 
 /** This attempt came to nothing, the next one may not. */
 class Again extends Error {}
@@ -74,7 +74,7 @@ class Bell {
 const leaving = (key, owner) => ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR];
 const pause = (ms) => new Bell().wait(ms);
 
-/** Who is told when a signal is aborted. Node warns of many listeners, and looks through all of them for each: it has one. */
+/** The waits that an aborted signal ends. Node warns of many listeners, and searches all of them for each: it has one. */
 const listeners = new WeakMap();
 
 /** The promise's outcome, or the signal's reason as soon as that is aborted. */
@@ -115,7 +115,7 @@ class Node {
   queued = new Set();
   holds = new Set();
   debts = new Set(); // each has a key and a farewell, which ends a name there
-  heard = -Infinity; // when it last said something of use to a request
+  heard = -Infinity; // when it last gave a request a useful answer
   #doubt = false; // whether somebody may wait in a box that is gone
   #awake = { listen: false, keep: false };
   #toKeep = new Bell();
@@ -194,7 +194,7 @@ class Node {
       else ticket.settle(result === "refused" ? new Error(error) : null);
     }
     if (!this.#doubt) return;
-    // What was asked for with another box than this one is gone, or the next answer will tell.
+    // What was requested with another box is gone, or the next answer will show it.
     this.#askAgain((ticket) => ticket.since !== since && ticket.knownAt < sent);
     this.#doubt = [...this.queued].some((ticket) => ticket.since !== since);
   }
@@ -205,7 +205,7 @@ class Node {
     }
   }
 
-  /** Renews what is held, tells what is lost, and leaves what is not known: what goes to the server in one pipeline. */
+  /** Renews held locks, reports lost ones, and leaves those of unknown outcome, in one pipeline. */
   #keep() {
     return this.#work("keep", async () => {
       for (let [wait, idle] = [20, false]; ; ) {

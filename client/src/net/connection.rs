@@ -217,7 +217,7 @@ impl Connection {
         state.refusal = None;
         answer(state, replies.drain(..).map(Ok))?;
         match is_given_up {
-            true => Err(ConnectionError::new("the server is no primary any more")),
+            true => Err(ConnectionError::new("the server is no longer a primary")),
             false => Ok(()),
         }
     }

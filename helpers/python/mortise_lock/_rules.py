@@ -1,7 +1,7 @@
-"""What a client of Mortise asks, believes and leaves. No socket, thread or loop here: `__init__.py` brings them.
+"""What a client of Mortise requests, relies on and leaves. No socket, thread or loop here: `__init__.py` brings them.
 
 One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own; one of
-which it is not known what became of it is left (LOCK.LEAVE … FOR) until that is answered, and changes nothing after that.
+which the outcome is unknown is left (LOCK.LEAVE … FOR) until that is answered, and changes nothing after that.
 
 All is written as coroutines. What they wait for suspends them with asyncio; with threads it blocks where it stands, so that
 a coroutine runs to its end in one go.
@@ -99,7 +99,7 @@ class Node:
                 hold.settle(letter["token"], sent + waited - letter["age"])
             else:
                 hold.settle(judged(ResponseError(letter["error"].decode())) if result == b"refused" else None)
-        if self.doubt:  # what was asked for with another box than this one is gone, or the next answer will tell
+        if self.doubt:  # what was requested with another box is gone, or the next answer will show it
             self.doubt = False
             self.ask_again(lambda hold: hold.since != since and hold.known_at < sent)
             self.doubt = self.doubt or any(hold.since != since for hold in list(self.queued))
@@ -111,7 +111,7 @@ class Node:
                 hold.settle(Failed())
 
     async def keep(self):
-        """Renews what is held, and leaves what is not known: many in one pipeline."""
+        """Renews held locks, and leaves names of unknown outcome: many in one pipeline."""
         start, holds, failed = now(), list(self.holds), False
         for hold in holds:
             if start >= hold.until:
@@ -145,7 +145,7 @@ class Node:
         return isinstance(reply, Exception)
 
     def left(self, hold, reply, _=None):
-        """Takes the answer to what ends a hold. Whether it has to be said again."""
+        """Takes the answer to a command that ends a hold. Whether to send it again."""
         failed = isinstance(reply, Exception) and code(reply) not in ("NOPERM", "WRONGTYPE")
         if not failed:
             self.unknown.discard(hold)
@@ -197,7 +197,7 @@ class Session:
         return own if task is None else task + b"##" + own
 
     def address(self, key):
-        """None where there is one server only, or where Sentinel says which it is."""
+        """None if there is one server only, or if Sentinel names it."""
         if not self.in_cluster:
             return None
         cluster = self.pool()
@@ -212,7 +212,7 @@ class Session:
         return self.nodes.get(address) or self.nodes.setdefault(address, Node(self, address))
 
     async def call(self, node, commands, mail=False):
-        """Their replies: what the server said, errors too, or a `Failed` for each."""
+        """Their replies: the server's, errors too, or a `Failed` for each."""
         place = node.address, mail
         wire = self.wires.get(place) or self.wires.setdefault(place, self.new_wire(*place))
         replies = await wire.call(commands)
@@ -230,7 +230,7 @@ class Session:
         await self.wait(self.event(), ms)
 
     async def refresh(self, node):
-        """Looks again who serves what: `node` no longer does."""
+        """Finds the nodes again: `node` no longer serves the key."""
         if node.address is not None and now() > self.refreshed + 100:
             self.refreshed = now()
             try:
@@ -239,12 +239,12 @@ class Session:
                 log.warning("the cluster does not say who serves what: %s", error)
 
     async def ask(self, *command, wait=0):
-        """One command about a key, followed to where that is served, with what is to be left there said first. The node and
+        """One command about a key, sent to the node that serves it, after the LEAVEs for that node. The node and
         its reply. `wait`: for so long, by mail."""
         keys, asking = keys_of(command), []
         node = self.node(keys[0])
         for _ in range(5):
-            few = list(node.unknown) if len(node.unknown) < 100 else []  # many are for the keeper to say
+            few = list(node.unknown) if len(node.unknown) < 100 else []  # many are left to the keeper
             unknown = [hold for hold in few if hold.key in keys]
             mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
             *replies, reply = await self.call(node, [hold.leave() for hold in unknown] + asking + [(*command, *mail)])
@@ -260,7 +260,7 @@ class Session:
         return node, judged(reply)
 
     async def extend(self, hold, lease):
-        """Whether the lock is held, for `lease` ms more from now on at least; the error where that is not known."""
+        """Whether the lock is held, for `lease` ms more from now on at least; the error if that is unknown."""
         sent = now()
         reply = (await self.ask(*hold.renewal(lease)))[1] if hold.held() else None
         if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
@@ -273,7 +273,7 @@ class Session:
         return True
 
     async def release(self, hold):
-        """Whether it was held to the end; the error where it must not be released. What is not known of it is left, without
+        """Whether it was held to the end; the error where it must not be released. If that is unknown, it is left, without
         anybody waiting for that."""
         node, held, known, reply = self.node(hold.key), hold.held(), False, None
         node.holds.discard(hold)
@@ -293,9 +293,9 @@ class Session:
 
     async def hand_over(self, hold, heir, lease):
         """The token by which another name holds it from now on; False where it was lost before. An error that came as a reply has
-        changed nothing; what is not known otherwise is left under both names."""
+        changed nothing; otherwise an unknown outcome is left under both names."""
         node, known, unchanged = self.node(hold.key), False, False
-        renewed, held, hold.passing = hold in node.holds, hold.held(), True  # nobody believes in it once this is sent
+        renewed, held, hold.passing = hold in node.holds, hold.held(), True  # nobody relies on it once this is sent
         node.holds.discard(hold)
         try:
             node, reply = await self.ask(*hold.handover(heir, lease)) if held else (node, None)
@@ -340,12 +340,12 @@ class Session:
                 node.leave(hold)
 
     async def holds(self, key):
-        """What the server says of those who hold it, or the error."""
+        """The holders, by the server, or the error."""
         reply = (await self.ask("LOCK.INFO", key, "COUNT", 2**31 - 1))[1]
         return reply if isinstance(reply, Exception) else [fields(hold) for hold in fields(reply)["holds"]] if reply else []
 
     async def revoke(self, key, owner=None):
-        """In how many ms the last of the holds is over that are not extended any more; None where there is none, or the error."""
+        """In how many ms the last of the revoked holds is over; None if there is none, or the error."""
         owners, latest = [owner], None
         if owner is None:
             holds = await self.holds(key)
@@ -360,7 +360,7 @@ class Session:
         return latest
 
     async def close(self, ms):
-        """Leaves all that is waited for and all that is renewed. Whether all of it has been said."""
+        """Leaves all locks that it waits for or renews. Whether all of it was confirmed."""
         end, self.closed = now() + ms, True
         for owner in list(self.asked):
             if hold := self.asked.pop(owner, None):  # else its attempt has come to its end
