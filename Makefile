@@ -9,7 +9,7 @@ SERVER := $(or $(MORTISE_SERVER),redis-server)
 SERVERS ?= $(shell scripts/servers names)
 PREFIX ?= /usr/local
 
-# redis.conf names the module where cargo puts it by default; elsewhere it is copied from.
+# redis.conf names the module in cargo's default place; from elsewhere it is copied there.
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libmortise.so
 MODULE := $(abspath target/release/libmortise.so)
 TOOLS := $(dir $(MODULE))
@@ -54,7 +54,7 @@ port-is-free:
 	    exit 1; \
 	fi
 
-# Side by side: the last step of the module's build keeps one core busy, for half a minute.
+# Side by side, because the last step of the module's build keeps only one core busy, for half a minute.
 .PHONY: test
 test: setup ## Run all tests
 	@$(MAKE) --no-print-directory --jobs 2 build test-programs
@@ -86,15 +86,15 @@ interop: build ## Run the other languages' lock libraries, and all together: mak
 	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)
 
 .PHONY: pages
-pages: build ## Try what docs/migrating shows of Go and Java beside the old libraries: make pages [WITHOUT=java]
+pages: build ## Run the Go and Java examples of docs/migrating with the old libraries: make pages [WITHOUT=java]
 	@WITHOUT="$(WITHOUT)" benches/peers/pages
 
 .PHONY: alerts
-alerts: build ## Try the alert rules with promtool, on series of real servers: make alerts [PROMTOOL=promtool]
+alerts: build ## Test the alert rules with promtool, on series of real servers: make alerts [PROMTOOL=promtool]
 	@PROMTOOL="$(PROMTOOL)" scripts/alerts
 
 .PHONY: tools
-tools: setup ## Build what watches servers: mortise-top and mortise-exporter, in target/release
+tools: setup ## Build the monitoring programs, mortise-top and mortise-exporter, in target/release
 	cargo build --release --package mortise-top --package mortise-exporter
 	@if [[ $(TOOLS) != $(dir $(BUILT)) ]]; then \
 	    install -D -t $(TOOLS) $(dir $(BUILT))mortise-top $(dir $(BUILT))mortise-exporter; \
@@ -109,12 +109,12 @@ else
 endif
 
 .PHONY: book
-book: ## Build the documentation as a book, the first time with mdbook itself: target/book/index.html
+book: ## Build the documentation as a book, and the first time mdbook as well: target/book/index.html
 	@scripts/book
 
-# Nothing is built here: who installs is root, who builds is not.
+# Nothing is built here, because root installs, and another user builds.
 .PHONY: install
-install: ## Install what make has built, and see it load: make install [PREFIX=/usr/local] [DESTDIR=…] [CHECK=no]
+install: ## Install what make has built, and check that it loads: make install [PREFIX=/usr/local] [DESTDIR=…] [CHECK=no]
 	@scripts/install $(MODULE) $(PREFIX) $(DESTDIR)
 	@if [[ "$(CHECK)" != no ]]; then $(DESTDIR)$(PREFIX)/sbin/mortise-module check $(MORTISE_SERVER); fi
 
@@ -123,7 +123,7 @@ install-tools: ## Install what make tools has built: make install-tools [PREFIX=
 	@scripts/install --tools $(TOOLS) $(PREFIX) $(DESTDIR)
 
 .PHONY: uninstall
-uninstall: ## Take away what make install and make install-tools have installed there
+uninstall: ## Remove what make install and make install-tools have installed there
 	@scripts/install --remove $(PREFIX) $(DESTDIR)
 
 .PHONY: deb
@@ -135,11 +135,11 @@ deb-test: ## Install, use, upgrade and remove the packages in a Debian of their 
 	@scripts/test-deb $(SYSTEMS)
 
 .PHONY: release
-release: setup ## Pack what was built for those who do not build it: target/release-archive [ARGS=--twice compares two builds]
+release: setup ## Pack an archive of what was built: target/release-archive [ARGS=--twice compares two builds]
 	@scripts/release $(ARGS)
 
 .PHONY: packages
-packages: setup ## Check that the packages of all languages can be published; none is: make packages [WITHOUT="java go"]
+packages: setup ## Check that the packages of all languages can be published, without publishing: make packages [WITHOUT="java go"]
 	@WITHOUT="$(WITHOUT)" scripts/packages
 
 .PHONY: manifests
@@ -147,7 +147,7 @@ manifests: ## Check deploy/kubernetes against Kubernetes's schemas
 	@scripts/manifests
 
 .PHONY: deny
-deny: setup ## Check licences and advisories of all crates that we depend on, with cargo-deny
+deny: setup ## Check licences and advisories of all dependencies, with cargo-deny
 	cargo deny --workspace check
 
 .PHONY: fmt
@@ -155,7 +155,7 @@ fmt: ## Format the code
 	cargo fmt --all
 
 .PHONY: lint
-lint: setup ## Check the code with clippy, that no files use each other in a circle, and that the documentation builds
+lint: setup ## Check that no files use each other in a circle, the code with clippy, and that the documentation builds
 	scripts/circles
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --package mortise-client --all-features --all-targets -- -D warnings
