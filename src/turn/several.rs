@@ -172,7 +172,9 @@ fn is_ready<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: WaiterId) -> bool {
         match checked {
             Ok(ready) => ready,
             Err(error) => {
-                dismissals::refuse_all(ctx, ctx.key(*name), error);
+                let key = ctx.key(*name);
+                queue::all(ctx).borrow_mut().set_not_ready(key, id);
+                dismissals::refuse_all(ctx, key, error);
                 false
             }
         }

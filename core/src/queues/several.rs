@@ -124,12 +124,18 @@ impl Queues {
         let waiter = &self.waiters.node(slot).waiter;
         let is_first = waiter.id == id;
         let ready = is_first && live.admits(&waiter.request());
-        if is_first {
-            self.bundles.set_ready(id, slot, ready);
-        } else if let Some(slot) = self.member_at(key, id) {
-            self.bundles.set_ready(id, slot, false);
+        match is_first {
+            true => self.bundles.set_ready(id, slot, ready),
+            false => self.set_not_ready(key, id),
         }
         ready
+    }
+
+    /// The member of `id` at the key is not to be granted, so the bundle is not due.
+    pub fn set_not_ready(&mut self, key: KeyRef<'_>, id: WaiterId) {
+        if let Some(slot) = self.member_at(key, id) {
+            self.bundles.set_ready(id, slot, false);
+        }
     }
 
     fn first_at(&self, key: KeyRef<'_>) -> Option<u32> {
