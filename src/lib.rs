@@ -40,7 +40,7 @@ static MODULE: Module = Module {
         command::<command::Acquire>("write deny-oom fast blocking", 1),
         command::<command::WLock>("write deny-oom fast blocking", 1),
         command::<command::RLock>("write deny-oom fast blocking", 1),
-        command::<command::MAcquire>("write deny-oom fast blocking", 0),
+        command::<command::MAcquire>("write deny-oom fast blocking getkeys-api", 0),
         command::<command::Release>("write fast", 1),
         command::<command::Leave>("write fast", 1),
         command::<command::Mail>("fast blocking", 0),

@@ -77,6 +77,7 @@ impl Command for MAcquire {
     const NAME: &'static str = "LOCK.MACQUIRE";
     const MIN_ARGS: usize = 5;
     const DOCS: &'static Docs = &docs::MACQUIRE;
+    const NUMKEYS_AT: Option<usize> = Some(3);
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary(ctx)?;
@@ -245,12 +246,15 @@ fn repeat<'c>(ctx: &'c Context<'c>, call: &Call<'c>, found: &[Found]) -> Result<
             let renewed = lock
                 .live()
                 .and_then(|mut live| live.renew(owner, terms.lease, Some(token)));
-            if renewed.is_some() {
-                let deadline = lock.now.after(terms.lease.as_millis());
-                last_deadline::note(time::state(ctx), deadline);
-                lock.replicate(owner);
+            if renewed.is_none() {
+                // Its lease has ended since it was looked at.
+                return Err(Error::HoldsOne);
             }
-        })?;
+            let deadline = lock.now.after(terms.lease.as_millis());
+            last_deadline::note(time::state(ctx), deadline);
+            lock.replicate(owner);
+            Ok(())
+        })??;
     }
     totals::get(ctx).reentries.add_one();
     Ok(token)

@@ -21,6 +21,9 @@ pub(crate) trait Command {
     const DOCS: &'static Docs;
     /// Where the arguments begin that are a command of their own, if the command carries one. Its keys are keys of both.
     const CARRIES_AT: Option<usize> = None;
+    /// Where the number of its keys stands, if it takes several: they follow it. The server reads that from the docs, too, but
+    /// not of a command that another one carries.
+    const NUMKEYS_AT: Option<usize> = None;
 
     /// Runs it and writes its reply.
     ///
@@ -38,6 +41,14 @@ pub(super) unsafe extern "C" fn command<C: Command>(
     if let Some(carried_at) = C::CARRIES_AT {
         // SAFETY: as below.
         let asked_for_keys = unsafe { inner_command::reported_keys(ctx, argv, argc, carried_at) };
+        if asked_for_keys {
+            return raw::REDISMODULE_OK as c_int;
+        }
+    }
+    if let Some(numkeys_at) = C::NUMKEYS_AT {
+        // SAFETY: as below.
+        let asked_for_keys =
+            unsafe { inner_command::reported_numbered_keys(ctx, argv, argc, numkeys_at) };
         if asked_for_keys {
             return raw::REDISMODULE_OK as c_int;
         }

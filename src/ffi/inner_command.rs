@@ -7,9 +7,10 @@ use std::{ptr, slice};
 
 use redis_module::raw;
 
-use super::args::Args;
+use super::args::{Arg, Args};
 use super::catch::catch;
 use super::context::Context;
+use crate::decimal;
 use crate::error::Error;
 
 /// Where the key of the carrying command itself stands.
@@ -46,6 +47,46 @@ pub(super) unsafe fn reported_keys(
             // SAFETY: as above.
             unsafe { report_keys_of(ctx, args.from(carried_at), carried_at) };
             ASKING.set(false);
+        }
+    });
+    true
+}
+
+/// The same for a command whose keys follow the number of them at `numkeys_at`. The server asks it only where another one
+/// carries it. Of one with a wrong number, there are none.
+///
+/// SAFETY: as for `entry::command`.
+pub(super) unsafe fn reported_numbered_keys(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+    numkeys_at: usize,
+) -> bool {
+    // SAFETY: see the module's head.
+    if unsafe { api!(RedisModule_IsKeysPositionRequest, ctx) } == 0 {
+        return false;
+    }
+    catch("reporting keys", || {
+        // SAFETY: promised by the caller.
+        let args = unsafe { Args::new(argv, argc) };
+        let number = args.get(numkeys_at).map(Arg::bytes);
+        let number = number.and_then(decimal::parse).unwrap_or(0);
+        let first = numkeys_at + 1;
+        let given = (args.len() as u64).saturating_sub(first as u64);
+        let keys = if number <= given { number as usize } else { 0 };
+        let flags = raw::REDISMODULE_CMD_KEY_RW
+            | raw::REDISMODULE_CMD_KEY_ACCESS
+            | raw::REDISMODULE_CMD_KEY_UPDATE;
+        for position in first..first + keys {
+            // SAFETY: the context is one that asks for keys.
+            unsafe {
+                api!(
+                    RedisModule_KeyAtPosWithFlags,
+                    ctx,
+                    position as c_int,
+                    flags as c_int
+                )
+            };
         }
     });
     true
