@@ -24,6 +24,7 @@ mod pauses;
 mod revoked;
 mod roles;
 mod set_aside;
+mod several;
 mod subscribed;
 mod threads;
 mod time_to_live;

@@ -36,6 +36,7 @@
 //! | move a slot | [`begin_migration`], [`migrate`], [`end_migration`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | look for two clients inside | [`Contenders`], [`Record`] |
+//! | take several keys at once, in any number of clients | [`Bundles`] |
 //! | choose at random, the same in every run | [`Dice`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`], [`Server::clock_envs`] |
@@ -52,6 +53,7 @@
 
 mod actor;
 mod builder;
+mod bundles;
 mod c_library;
 mod clock;
 mod clock_shim;
@@ -86,6 +88,7 @@ mod version;
 mod work_dir;
 
 pub use builder::Builder;
+pub use bundles::Bundles;
 pub use clock::{boot_id, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};

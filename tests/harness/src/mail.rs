@@ -21,8 +21,10 @@ pub struct Mail {
 pub struct Letter {
     /// Grows from letter to letter.
     pub number: i64,
-    /// The requested key.
+    /// The requested key, the first of several.
     pub key: String,
+    /// All requested keys, if there are several.
+    pub keys: Option<Vec<String>>,
     /// Its database.
     pub db: i64,
     /// The owner that asked.
@@ -83,11 +85,14 @@ impl Letter {
         let grant = (result == "granted")
             .then(|| (int(&map["token"]), int(&map["lease"]), int(&map["age"])));
         let error = (result == "refused").then(|| text(&map["error"]));
+        let keys = map.get("keys");
+        let keys: Option<Vec<_>> = keys.map(|keys| array(keys).iter().map(text).collect());
         let fields = 6 + 3 * usize::from(grant.is_some()) + usize::from(error.is_some());
-        assert_eq!(map.len(), fields, "{reply:?}");
+        assert_eq!(map.len(), fields + usize::from(keys.is_some()), "{reply:?}");
         Letter {
             number: int(&map["number"]),
             key: text(&map["key"]),
+            keys,
             db: int(&map["db"]),
             owner: text(&map["owner"]),
             mode: text(&map["mode"]),

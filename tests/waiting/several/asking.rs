@@ -1,0 +1,375 @@
+//! What LOCK.MACQUIRE is answered at once, and what the same request is answered when it is sent again.
+
+use mortise_harness::{
+    Server, array, as_map, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil,
+    lock_info, mail, queue_of, queued, text, try_cmd,
+};
+
+use super::{A, B, C, all_free, nobody_waits, several};
+
+#[test]
+fn free_keys_are_held_at_once_by_one_token_and_count_1() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = int(&conn.run(&several("m", &[B, A, C], &[])));
+    for key in [A, B, C] {
+        let hold = hold_of(&mut conn, key, "m").unwrap();
+        assert_eq!((hold.counts(), hold.token), ((1, 0), token));
+        assert_eq!(hold.client, conn.client_id());
+        assert!((50_000..=60_000).contains(&hold.lease));
+    }
+    // Each is a hold like any other from now on.
+    assert_eq!(
+        int(&cmd!(conn, "LOCK.RENEW", A, "m", 70_000, "TOKEN", token)),
+        token
+    );
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", A, "m")), 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", B, "m", token)), token);
+    assert!(int(&cmd!(conn, "LOCK.PASS", B, "m", "n", 60_000)) > token);
+    assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", C, "m")), 1);
+    assert_eq!(holders_of(&mut conn, B), ["n"]);
+    all_free(&mut conn, &[A, C]);
+}
+
+#[test]
+fn sixteen_keys_and_the_token_asked_for() {
+    let server = Server::start();
+    let mut conn = server.connect_resp3();
+    let keys: Vec<String> = (0..16).map(|n| format!("{{k}}{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let token = int(&conn.run(&several("m", &keys, &[])));
+    let waiting = several(
+        "w",
+        &keys,
+        &["WAIT", "0", "FENCE", &(token + 5_000).to_string()],
+    );
+    let mut waiter = server.waiter(&waiting);
+    for key in &keys {
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "m")), 0);
+    }
+    let next = granted(&mut waiter);
+    assert!(next >= token + 5_000);
+    for key in &keys {
+        assert_eq!(hold_of(&mut conn, key, "w").unwrap().token, next);
+    }
+    nobody_waits(&server, &keys);
+}
+
+#[test]
+fn one_key_that_is_held_refuses_all() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    for mode in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
+        cmd!(conn, mode, B, "h", 60_000);
+        assert!(is_nil(&conn.run(&several("m", &[A, B, C], &[]))));
+        all_free(&mut conn, &[A, C]);
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", B, "h")), 0);
+    }
+    assert_eq!(server.gauge("total_denied"), 2);
+    int(&conn.run(&several("m", &[A, B, C], &[])));
+}
+
+#[test]
+fn a_transaction_and_a_script_take_all_or_nothing_and_never_wait() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let steps = [
+        command!("MULTI"),
+        several("m", &[A, B], &["WAIT", "0"]),
+        several("n", &[A, C], &["WAIT", "0"]),
+        command!("EXEC"),
+    ];
+    let replies = conn.pipeline(&steps);
+    let replies = array(replies[3].as_ref().unwrap());
+    assert!(is_nil(&replies[0]));
+    let token = int(&replies[1]);
+    assert_eq!(hold_of(&mut conn, A, "n").unwrap().token, token);
+    let script =
+        "return redis.call('LOCK.MACQUIRE', ARGV[1], 60000, #KEYS, KEYS[1], KEYS[2], 'WAIT', 0)";
+    assert!(is_nil(&cmd!(conn, "EVAL", script, 2, A, B, "m")));
+    cmd!(conn, "LOCK.RELEASE", B, "h");
+    cmd!(conn, "LOCK.RELEASE", A, "n");
+    let token = int(&cmd!(conn, "EVAL", script, 2, A, B, "m"));
+    for key in [A, B] {
+        assert_eq!(hold_of(&mut conn, key, "m").unwrap().token, token);
+    }
+    nobody_waits(&server, &[A, B, C]);
+}
+
+#[test]
+fn the_same_request_again_is_answered_its_token_and_extends_the_leases() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let short = command!("LOCK.MACQUIRE", "m", 30_000, 2, A, B);
+    let token = int(&conn.run(&short));
+    let same = several("m", &[B, A], &["WAIT", "0"]);
+    assert_eq!(int(&conn.run(&same)), token);
+    for key in [A, B] {
+        let hold = hold_of(&mut conn, key, "m").unwrap();
+        assert_eq!((hold.counts(), hold.token), ((1, 0), token));
+        assert!(hold.lease > 30_000, "{hold:?}");
+    }
+    // A shorter lease shortens nothing.
+    assert_eq!(int(&conn.run(&short)), token);
+    assert!(hold_of(&mut conn, A, "m").unwrap().lease > 30_000);
+    // Some of its keys are all of a smaller request.
+    assert_eq!(int(&conn.run(&several("m", &[A], &[]))), token);
+    // Behind those who wait, too, and by mail.
+    let _w = server.waiter(&several("w", &[A, B], &["WAIT", "0"]));
+    assert_eq!(
+        int(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"]))),
+        token
+    );
+    assert_eq!(queue_of(&mut conn, A), ["w"]);
+}
+
+#[track_caller]
+fn is_error(reply: Result<mortise_harness::redis::Value, String>, start: &str) {
+    let error = reply.unwrap_err();
+    assert!(error.starts_with(start), "{error}");
+}
+
+#[test]
+fn an_owner_that_holds_anything_else_of_the_keys_is_never_queued() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let again = |more: &[&str]| several("m", &[A, B], more);
+    let ways: [&[&str]; 3] = [&[], &["WAIT", "0"], &["WAIT", "0", "MAIL", "{k}box"]];
+    // Only one of them.
+    cmd!(conn, "LOCK.ACQUIRE", A, "m", 60_000);
+    for way in ways {
+        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
+    }
+    // Both, by two tokens.
+    cmd!(conn, "LOCK.ACQUIRE", B, "m", 60_000);
+    for way in ways {
+        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
+    }
+    // One of them for reading only.
+    cmd!(conn, "LOCK.RELEASE", A, "m");
+    cmd!(conn, "LOCK.RLOCK", A, "m", 60_000);
+    let token = hold_of(&mut conn, A, "m").unwrap().token;
+    assert_eq!(int(&cmd!(conn, "LOCK.FENCE", B, "m", token)), token);
+    assert_eq!(hold_of(&mut conn, B, "m").unwrap().token, token);
+    for way in ways {
+        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
+    }
+    // Only one, while another owner holds the other.
+    cmd!(conn, "LOCK.RELEASE", A, "m");
+    cmd!(conn, "LOCK.ACQUIRE", A, "x", 60_000);
+    for way in ways {
+        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
+    }
+    nobody_waits(&server, &[A, B]);
+    assert_eq!(hold_of(&mut conn, B, "m").unwrap().token, token);
+}
+
+#[test]
+fn a_revoked_hold_refuses_the_repeat_and_no_lease_is_extended() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    int(&cmd!(conn, "LOCK.MACQUIRE", "m", 30_000, 2, A, B));
+    int(&cmd!(conn, "LOCK.REVOKE", B, "m"));
+    is_error(conn.try_run(&several("m", &[A, B], &[])), "REVOKED ");
+    for key in [A, B] {
+        assert!(hold_of(&mut conn, key, "m").unwrap().lease <= 30_000);
+    }
+}
+
+#[test]
+fn in_the_grace_the_repeat_is_told_to_try_again_and_others_wait_until_it_ends() {
+    let mut server = Server::builder().config("appendonly", "yes").start();
+    let mut conn = server.connect();
+    let token = int(&conn.run(&several("m", &[A, B], &[])));
+    server.set_module_arg("grace", "3000");
+    server.restart(mortise_harness::Shutdown::AsConfigured);
+    let mut conn = server.connect();
+    is_error(conn.try_run(&several("m", &[A, B], &[])), "TRYAGAIN ");
+    assert!(is_nil(&conn.run(&several("x", &[C], &[]))));
+    // Somebody waits for all, and somebody for free keys.
+    let mut waiter = server.waiter(&several("w", &[C, "{k}d"], &["WAIT", "0"]));
+    assert_eq!(queue_of(&mut conn, C), ["w"]);
+    granted(&mut waiter);
+    assert_eq!(int(&conn.run(&several("m", &[A, B], &[]))), token);
+}
+
+#[test]
+fn by_mail_the_same_request_keeps_its_place_and_takes_the_new_terms() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    let since = queued(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"])));
+    let _behind = server.waiter(&several("n", &[A, B], &["WAIT", "0"]));
+    let again = command!(
+        "LOCK.MACQUIRE",
+        "m",
+        20_000,
+        2,
+        B,
+        A,
+        "WAIT",
+        90_000,
+        "MAIL",
+        "{k}box"
+    );
+    assert_eq!(queued(&conn.run(&again)), since);
+    for key in [A, B] {
+        let info = lock_info(&mut conn, key).unwrap();
+        let owners: Vec<_> = info
+            .queue
+            .iter()
+            .map(|queued| queued.owner.clone())
+            .collect();
+        assert_eq!(owners, [b"m", b"n"]);
+        let first = &info.queue[0];
+        assert_eq!(
+            (first.lease, first.keys, first.count, first.client),
+            (20_000, 2, 1, 0)
+        );
+        assert!((80_000..=90_000).contains(&first.left), "{first:?}");
+        assert_eq!(first.mode, "write");
+    }
+    for other in [
+        several("m", &[A, B], &["WAIT", "0"]),
+        several("m", &[A, B], &[]),
+        several("m", &[A, B, C], &["WAIT", "0", "MAIL", "{k}box"]),
+        several("m", &[A], &["WAIT", "0", "MAIL", "{k}box"]),
+        several("m", &[C, B], &["WAIT", "0", "MAIL", "{k}box"]),
+    ] {
+        is_error(conn.try_run(&other), "ERR the owner waits at one");
+    }
+    cmd!(conn, "LOCK.RELEASE", A, "h");
+    let mail = mail!(conn, "{k}box", "WAIT", 2_000);
+    let letter = mail.only();
+    let (token, lease, _) = letter.grant.unwrap();
+    assert_eq!(lease, 20_000);
+    assert_eq!((&*letter.key, &*letter.mode), (A, "write"));
+    assert_eq!(letter.keys, Some(vec![A.to_owned(), B.to_owned()]));
+    for key in [A, B] {
+        assert_eq!(hold_of(&mut conn, key, "m").unwrap().token, token);
+    }
+    all_free(&mut conn, &[C]);
+}
+
+#[test]
+fn while_it_waits_its_owner_can_ask_for_nothing_else_there() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    let mut waiter = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
+    for key in [A, B] {
+        for mode in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
+            is_error(
+                try_cmd!(conn, mode, key, "m", 60_000),
+                "ERR the owner waits at this key",
+            );
+            is_error(
+                try_cmd!(conn, mode, key, "m", 60_000, "WAIT", 0),
+                "ERR the owner waits",
+            );
+            let by_mail = try_cmd!(
+                conn, mode, key, "m", 60_000, "WAIT", 0, "MAIL", "{k}box", "HOLDS", 1
+            );
+            is_error(by_mail, "ERR the owner waits at this key");
+        }
+        is_error(
+            conn.try_run(&several("m", &[key], &["WAIT", "0"])),
+            "ERR the owner waits at one",
+        );
+    }
+    // Elsewhere it may.
+    int(&cmd!(conn, "LOCK.ACQUIRE", C, "m", 60_000));
+    cmd!(conn, "LOCK.RELEASE", A, "h");
+    granted(&mut waiter);
+    // Whoever waits for one of the keys cannot ask for several.
+    cmd!(conn, "LOCK.ACQUIRE", "{k}d", "h", 60_000);
+    let _one = server.waiter(&command!("LOCK.RLOCK", "{k}d", "n", 60_000, "WAIT", 0));
+    is_error(
+        conn.try_run(&several("n", &["{k}e", "{k}d"], &["WAIT", "0"])),
+        "ERR the owner waits at one",
+    );
+}
+
+#[test]
+fn bad_keys_are_named() {
+    let server = Server::start_alone();
+    let mut conn = server.connect();
+    let error = conn.try_run(&several("m", &[A, B, A], &[])).unwrap_err();
+    assert_eq!(error, "ERR key '{k}a' is named twice");
+    is_error(
+        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 0, A),
+        "ERR numkeys must be an integer from 1 to 16",
+    );
+    is_error(
+        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 17, A),
+        "ERR numkeys must be an integer from 1 to 16",
+    );
+    is_error(
+        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 2, A),
+        "ERR numkeys must be at most 1",
+    );
+    is_error(
+        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 1, A, "MAIL", "box"),
+        "ERR syntax error",
+    );
+    is_error(
+        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 1, A, "HOLDS", 1),
+        "ERR syntax error",
+    );
+    cmd!(conn, "SET", B, "text");
+    is_error(
+        conn.try_run(&several("m", &[A, B], &["WAIT", "0"])),
+        "WRONGTYPE ",
+    );
+    all_free(&mut conn, &[A]);
+    nobody_waits(&server, &[A]);
+}
+
+#[test]
+fn an_owner_that_has_left_one_of_the_keys_takes_none() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.LEAVE", B, "m", "FOR", 60_000);
+    for more in [&[][..], &["WAIT", "0"], &["WAIT", "0", "MAIL", "{k}box"]] {
+        is_error(conn.try_run(&several("m", &[A, B], more)), "LEFT ");
+    }
+    all_free(&mut conn, &[A, B]);
+    int(&conn.run(&several("m", &[A, C], &[])));
+}
+
+#[test]
+fn each_key_is_announced_and_the_request_is_counted_once() {
+    let server = Server::builder()
+        .config("notify-keyspace-events", "Kd")
+        .start();
+    let (mut conn, mut listener) = (server.connect(), server.connect());
+    cmd!(listener, "PSUBSCRIBE", "__keyspace@0__:*");
+    let mut heard = || {
+        let message = listener.recv();
+        let message = array(&message);
+        (text(&message[2]), text(&message[3]))
+    };
+    let event = |key: &str| (format!("__keyspace@0__:{key}"), "lock.acquire".to_owned());
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    assert_eq!(heard(), event(B));
+    let mut waiter = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
+    assert_eq!(server.gauge("waiters"), 1);
+    let top = cmd!(conn, "LOCK.TOP");
+    let mut keys: Vec<_> = array(&top)
+        .iter()
+        .map(|lock| text(&as_map(lock)["key"]))
+        .collect();
+    keys.sort();
+    assert_eq!(keys, [A, B, C]);
+    cmd!(conn, "LOCK.RELEASE", B, "h");
+    granted(&mut waiter);
+    assert_eq!(heard().1, "lock.release");
+    for key in [A, B, C] {
+        assert_eq!(heard(), event(key));
+    }
+    assert_eq!(server.gauge("total_grants"), 2);
+    assert_eq!(server.gauge("total_handoffs"), 1);
+    assert_eq!(server.gauge("locks"), 3);
+    eventually("nobody waits", || server.gauge("waiters") == 0);
+}

@@ -1,0 +1,147 @@
+//! Key-space commands that move or remove the locks for which a LOCK.MACQUIRE waits.
+
+use mortise_harness::{
+    Conn, Server, bytes, cmd, granted, hold_of, holders_of, int, queue_of, waiter,
+};
+
+use super::{A, B, C, nobody_waits, several};
+
+/// `h` holds `a` and `b` by two requests, and `m` waits for both and `c`.
+fn scene() -> (Server, Conn, Conn) {
+    let server = Server::start_alone();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let waiter = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
+    (server, conn, waiter)
+}
+
+#[track_caller]
+fn is_let_in(server: &Server, conn: &mut Conn, m: &mut Conn) {
+    let token = granted(m);
+    for key in [A, B, C] {
+        assert_eq!(holders_of(conn, key), ["m"]);
+        assert_eq!(hold_of(conn, key, "m").unwrap().token, token);
+    }
+    nobody_waits(server, &[A, B, C]);
+}
+
+#[test]
+fn what_removes_all_locks_lets_it_in() {
+    for flush in [
+        &["FLUSHALL"][..],
+        &["FLUSHALL", "ASYNC"],
+        &["FLUSHDB"],
+        &["DEL", A, B],
+        &["UNLINK", A, B],
+    ] {
+        let (server, mut conn, mut m) = scene();
+        cmd!(conn, flush);
+        is_let_in(&server, &mut conn, &mut m);
+    }
+}
+
+#[test]
+fn one_lock_that_goes_is_not_enough() {
+    for gone in [
+        &["DEL", A][..],
+        &["RENAME", A, "{k}other"],
+        &["MOVE", A, "1"],
+        &["PEXPIRE", A, "1"],
+    ] {
+        let (server, mut conn, mut m) = scene();
+        cmd!(conn, gone);
+        mortise_harness::eventually("a is free", || holders_of(&mut conn, A).is_empty());
+        for key in [A, B, C] {
+            assert_eq!(queue_of(&mut conn, key), ["m"], "{gone:?}");
+        }
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", B, "h")), 0);
+        is_let_in(&server, &mut conn, &mut m);
+    }
+}
+
+#[test]
+fn a_lock_that_comes_to_a_free_key_keeps_it_out() {
+    let moves: [fn(&mut Conn); 3] = [
+        |conn| drop(cmd!(conn, "COPY", A, C)),
+        |conn| {
+            let dump = bytes(&cmd!(conn, "DUMP", A));
+            cmd!(conn, "RESTORE", C, 0, dump);
+        },
+        |conn| drop(cmd!(conn, "RENAME", A, C)),
+    ];
+    for change in moves {
+        let (server, mut conn, mut m) = scene();
+        change(&mut conn);
+        cmd!(conn, "LOCK.RELEASE", A, "h");
+        cmd!(conn, "LOCK.RELEASE", B, "h");
+        assert_eq!(queue_of(&mut conn, B), ["m"]);
+        assert!(holders_of(&mut conn, B).is_empty());
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", C, "h")), 0);
+        is_let_in(&server, &mut conn, &mut m);
+    }
+}
+
+#[test]
+fn databases_that_change_places_leave_it_where_it_is() {
+    let (server, mut conn, mut m) = scene();
+    cmd!(conn, "SELECT", 1);
+    cmd!(conn, "LOCK.ACQUIRE", C, "x", 60_000);
+    cmd!(conn, "SWAPDB", 0, 1);
+    cmd!(conn, "SELECT", 0);
+    assert_eq!(queue_of(&mut conn, A), ["m"]);
+    assert_eq!(holders_of(&mut conn, C), ["x"]);
+    let mut w = waiter!(server, "LOCK.ACQUIRE", B, "w", 60_000, "WAIT", 0);
+    cmd!(conn, "LOCK.RELEASE", C, "x");
+    is_let_in_ahead_of(&mut conn, &mut m, &mut w);
+    cmd!(conn, "SELECT", 1);
+    assert_eq!(holders_of(&mut conn, A), ["h"]);
+}
+
+#[track_caller]
+fn is_let_in_ahead_of(conn: &mut Conn, m: &mut Conn, w: &mut Conn) {
+    granted(m);
+    cmd!(conn, "LOCK.RELEASE", B, "m");
+    granted(w);
+}
+
+#[test]
+fn the_same_names_in_another_database_are_other_keys() {
+    let server = Server::start_alone();
+    let (mut zero, mut one) = (server.connect(), server.connect());
+    cmd!(one, "SELECT", 1);
+    cmd!(zero, "LOCK.ACQUIRE", A, "h", 60_000);
+    cmd!(one, "LOCK.ACQUIRE", B, "h", 60_000);
+    let mut m = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
+    let mut n = server.connect();
+    cmd!(n, "SELECT", 1);
+    n.submit(&several("n", &[A, B], &["WAIT", "0"]));
+    server.await_blocked(&n);
+    cmd!(one, "LOCK.RELEASE", B, "h");
+    granted(&mut n);
+    assert_eq!(queue_of(&mut zero, B), ["m"]);
+    cmd!(zero, "LOCK.RELEASE", A, "h");
+    granted(&mut m);
+    assert_eq!(holders_of(&mut one, A), ["n"]);
+    assert_eq!(holders_of(&mut zero, A), ["m"]);
+    nobody_waits(&server, &[A, B]);
+}
+
+#[test]
+fn a_time_to_live_that_somebody_put_on_a_key_does_not_outlive_the_grant() {
+    let (server, mut conn, mut m) = scene();
+    cmd!(conn, "PEXPIRE", A, 100_000);
+    cmd!(conn, "LOCK.RELEASE", A, "h");
+    cmd!(conn, "LOCK.RELEASE", B, "h");
+    is_let_in(&server, &mut conn, &mut m);
+    for key in [A, B, C] {
+        assert_eq!(int(&cmd!(conn, "PTTL", key)), -1);
+    }
+    // Of a lock whose lease ends while its key is still there, too.
+    cmd!(conn, "FLUSHALL");
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 300);
+    cmd!(conn, "PEXPIRE", A, 100_000);
+    let mut m = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
+    is_let_in(&server, &mut conn, &mut m);
+    assert_eq!(int(&cmd!(conn, "PTTL", A)), -1);
+}

@@ -1,0 +1,291 @@
+//! How often a LOCK.MACQUIRE counts, and who may send it.
+
+use mortise_harness::{
+    Server, array, cmd, command, eventually, granted, hold_of, int, is_nil, mail, queue_of, queued,
+    text, try_cmd,
+};
+
+use super::{A, B, C, all_free, nobody_waits, several};
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(reply: Result<T, String>, start: &str) {
+    let error = reply.unwrap_err();
+    assert!(error.starts_with(start), "{error}");
+}
+
+#[test]
+fn among_blocked_requests_it_counts_once() {
+    let server = Server::builder().module_arg("max-waiters", "2").start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let _first = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
+    let mut second = server.waiter(&several("n", &[A, B, C], &["WAIT", "0"]));
+    refused(
+        conn.try_run(&several("o", &[A, B, C], &["WAIT", "0"])),
+        "MAXWAITERS ",
+    );
+    for key in [A, B, C] {
+        assert_eq!(queue_of(&mut conn, key), ["m", "n"]);
+    }
+    assert_eq!(server.gauge("waiters"), 2);
+    assert_eq!(server.gauge("blocked_clients"), 2);
+    cmd!(conn, "CLIENT", "UNBLOCK", second.client_id());
+    assert!(is_nil(&second.recv()));
+    let _third = server.waiter(&several("o", &[A, B, C], &["WAIT", "0"]));
+}
+
+#[test]
+fn among_requests_by_mail_it_counts_once_for_each_key() {
+    let server = Server::builder().module_arg("max-queued", "50").start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let ask = |owner: &str, keys: &[&str], mailbox: &str| {
+        several(owner, keys, &["WAIT", "0", "MAIL", mailbox])
+    };
+    // A box may have five.
+    queued(&conn.run(&ask("m", &[A, B, C], "{k}box")));
+    refused(conn.try_run(&ask("n", &[A, B, C], "{k}box")), "MAXWAITERS ");
+    for key in [A, B, C] {
+        assert_eq!(queue_of(&mut conn, key), ["m"]);
+    }
+    // The same again is no other one.
+    queued(&conn.run(&ask("m", &[A, B, C], "{k}box")));
+    queued(&conn.run(&ask("n", &[A, B], "{k}box")));
+    refused(conn.try_run(&ask("o", &[B], "{k}box")), "MAXWAITERS ");
+    // It may move to another box where there is room.
+    queued(&conn.run(&ask("o", &[A, B, C], "{k}other")));
+    refused(
+        conn.try_run(&ask("m", &[A, B, C], "{k}other")),
+        "MAXWAITERS ",
+    );
+    queued(&conn.run(&ask("n", &[A, B], "{k}other")));
+    queued(&conn.run(&ask("p", &[A, B], "{k}box")));
+    assert_eq!(server.gauge("waiters_by_mail"), 4);
+    // What has ended counts no more, once its letter is forgotten.
+    cmd!(conn, "LOCK.LEAVE", C, "m");
+    queued(&conn.run(&ask("q", &[A, B, C], "{k}box")));
+    cmd!(conn, "LOCK.RELEASE", B, "h");
+    for owner in ["n", "o", "p", "q"] {
+        eventually("it is granted", || hold_of(&mut conn, B, owner).is_some());
+        for key in [A, B, C] {
+            cmd!(conn, "LOCK.RELEASE", key, owner);
+        }
+    }
+    for mailbox in ["{k}box", "{k}other"] {
+        let mail = mail!(conn, mailbox);
+        assert_eq!(mail.letters.len(), 2);
+        mail!(conn, mailbox, "AFTER", mail.since, mail.letters[1].number);
+    }
+    // Of the whole server: two boxes are left, and 48 places.
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    let keys: Vec<String> = (0..4).map(|n| format!("{{k}}{n}")).collect();
+    let mut keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    keys.push(A);
+    // Eight boxes with five places each, beside two that are empty.
+    for n in 0..8 {
+        queued(&conn.run(&ask(&format!("r{n}"), &keys, &format!("{{k}}box{n}"))));
+    }
+    refused(conn.try_run(&ask("s", &[A], "{k}box")), "MAXWAITERS ");
+    cmd!(conn, "LOCK.LEAVE", A, "r3");
+    queued(&conn.run(&ask("s", &keys, "{k}box")));
+    refused(conn.try_run(&ask("t", &[A], "{k}other")), "MAXWAITERS ");
+}
+
+#[test]
+fn every_key_has_to_be_allowed_but_to_leave_one_is_enough() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(
+        conn, "ACL", "SETUSER", "u", "on", "nopass", "+@all", "~{k}a", "~{k}b"
+    );
+    let mut user = server.connect();
+    cmd!(user, "AUTH", "u", "any");
+    refused(user.try_run(&several("m", &[A, C], &[])), "NOPERM ");
+    refused(
+        user.try_run(&several("m", &[C, A], &["WAIT", "0"])),
+        "NOPERM ",
+    );
+    int(&user.run(&several("x", &[A, B], &[])));
+    let mut m = server.waiter(&several("m", &[C, A, B], &["WAIT", "0"]));
+    refused(try_cmd!(user, "LOCK.LEAVE", C, "m"), "NOPERM ");
+    assert_eq!(int(&cmd!(user, "LOCK.LEAVE", B, "m")), 1);
+    assert!(is_nil(&m.recv()));
+    assert!(queue_of(&mut conn, C).is_empty());
+    // A cycle names only the keys that the user may see.
+    for (key, owner) in [(C, "c"), ("{k}z", "z")] {
+        int(&cmd!(conn, "LOCK.ACQUIRE", key, owner, 60_000));
+    }
+    let _c = server.waiter(&command!("LOCK.ACQUIRE", "{k}z", "c", 60_000, "WAIT", 0));
+    let _z = server.waiter(&command!("LOCK.ACQUIRE", A, "z", 60_000, "WAIT", 0));
+    cmd!(conn, "ACL", "SETUSER", "u", "~{k}c");
+    let error = user.try_run(&several("x", &[C, "{k}b2"], &["WAIT", "0"]));
+    refused(error, "NOPERM ");
+    let error = user
+        .try_run(&several("x", &[C], &["WAIT", "0"]))
+        .unwrap_err();
+    assert!(
+        error.starts_with("DEADLOCK ") && error.contains("'{k}c'"),
+        "{error}"
+    );
+    assert!(
+        !error.contains("{k}z") && error.contains(" and 1 that"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_server_knows_its_keys() {
+    let server = Server::start_alone();
+    let mut conn = server.connect();
+    let keys = |reply: &mortise_harness::redis::Value| -> Vec<String> {
+        array(reply).iter().map(text).collect()
+    };
+    let found = cmd!(
+        conn,
+        "COMMAND",
+        "GETKEYS",
+        "LOCK.MACQUIRE",
+        "m",
+        1_000,
+        3,
+        A,
+        B,
+        C,
+        "WAIT",
+        0
+    );
+    assert_eq!(keys(&found), [A, B, C]);
+    let found = cmd!(
+        conn,
+        "COMMAND",
+        "GETKEYS",
+        "LOCK.GUARD",
+        "{k}g",
+        "o",
+        1,
+        "LOCK.MACQUIRE",
+        "m",
+        1_000,
+        2,
+        A,
+        B,
+        "WAIT",
+        0
+    );
+    assert_eq!(keys(&found), ["{k}g", A, B]);
+}
+
+#[test]
+fn inside_a_guard_it_takes_all_or_nothing_and_never_waits() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000));
+    let guarded = |owner: &str, first: &str| {
+        command!(
+            "LOCK.GUARD",
+            A,
+            "h",
+            token,
+            "LOCK.MACQUIRE",
+            owner,
+            60_000,
+            2,
+            first,
+            C,
+            "WAIT",
+            0
+        )
+    };
+    assert!(is_nil(&conn.run(&guarded("m", A))));
+    let taken = int(&conn.run(&guarded("m", B)));
+    assert!(taken > token);
+    for key in [B, C] {
+        assert_eq!(hold_of(&mut conn, key, "m").unwrap().token, taken);
+    }
+    // The guard's own lock is held by another token.
+    refused(conn.try_run(&guarded("h", A)), "ERR the owner holds one");
+    // By mail it is queued, inside as outside.
+    let by_mail = command!(
+        "LOCK.GUARD",
+        A,
+        "h",
+        token,
+        "LOCK.MACQUIRE",
+        "n",
+        60_000,
+        2,
+        B,
+        C,
+        "WAIT",
+        0,
+        "MAIL",
+        "{k}box"
+    );
+    queued(&conn.run(&by_mail));
+    for key in [B, C] {
+        assert_eq!(
+            int(&cmd!(
+                conn,
+                "LOCK.GUARD",
+                key,
+                "m",
+                taken,
+                "LOCK.RELEASE",
+                key,
+                "m"
+            )),
+            0
+        );
+    }
+    assert_eq!(
+        mail!(conn, "{k}box", "WAIT", 2_000).results(),
+        [("n", "granted")]
+    );
+    nobody_waits(&server, &[A, B, C]);
+}
+
+#[test]
+fn a_hundred_thousand_in_one_queue() {
+    const MANY: usize = 100_000;
+    let server = Server::builder()
+        .module_arg("max-queued", "3000000")
+        .module_arg("mail-timeout", "60000")
+        .start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 600_000);
+    let asks: Vec<_> = (0..MANY)
+        .map(|n| {
+            let own = format!("{{k}}own{n}");
+            several(
+                &format!("m{n}"),
+                &[&own, A],
+                &["WAIT", "0", "MAIL", "{k}box"],
+            )
+        })
+        .collect();
+    for part in asks.chunks(5_000) {
+        for reply in conn.pipeline(part) {
+            queued(&reply.unwrap());
+        }
+    }
+    assert_eq!(server.gauge("waiters"), MANY as i64);
+    let mut last = server.waiter(&several("last", &[A, "{k}own7"], &["WAIT", "0"]));
+    cmd!(conn, "LOCK.RELEASE", A, "h");
+    for n in 0..100 {
+        let (owner, own) = (format!("m{n}"), format!("{{k}}own{n}"));
+        eventually("its turn has come", || {
+            hold_of(&mut conn, A, &owner).is_some()
+        });
+        for key in [A, &own] {
+            assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, &owner)), 0);
+        }
+    }
+    // All go with their box, and the one that is blocked is served.
+    cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 100);
+    granted(&mut last);
+    assert_eq!(server.gauge("waiters"), 0);
+    cmd!(conn, "LOCK.RELEASE", A, "last");
+    cmd!(conn, "LOCK.RELEASE", "{k}own7", "last");
+    all_free(&mut conn, &[A, "{k}own7", "{k}own99999"]);
+    nobody_waits(&server, &[A]);
+}

@@ -1,0 +1,270 @@
+//! A grant of several keys that could be told to nobody is given back at each key that nothing has touched since.
+
+use mortise_harness::redis::Cmd;
+use mortise_harness::{
+    Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil, lock_info,
+    mail, queued, waiter,
+};
+
+use super::{A, B, C, all_free, nobody_waits, several};
+
+const KEYS: [&str; 3] = [A, B, C];
+
+/// `m` waits for three keys, of which `h` holds one, and others behind it for each. What a callback does while `m` is granted
+/// is done before `m` can be told.
+struct Scene {
+    server: Server,
+    conn: Conn,
+    m: Conn,
+    behind: Vec<Conn>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let server = Server::start_alone();
+        server.load_actor();
+        let mut conn = server.connect();
+        cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+        let m = server.waiter(&several("m", &KEYS, &["WAIT", "0"]));
+        let behind = KEYS.map(|key| waiter!(server, "LOCK.ACQUIRE", key, "w", 60_000, "WAIT", 0));
+        Scene {
+            server,
+            conn,
+            m,
+            behind: behind.into(),
+        }
+    }
+
+    /// Between the grant and its delivery, `commands` are run.
+    fn grant_and(&mut self, commands: &[Cmd]) {
+        for command in commands {
+            let mut react = command!("ACTOR.ON", "lock.acquire", C, 1);
+            for arg in command.args_iter() {
+                if let mortise_harness::redis::Arg::Simple(bytes) = arg {
+                    react.arg(bytes);
+                }
+            }
+            self.conn.run(&react);
+        }
+        cmd!(self.conn, "LOCK.RELEASE", B, "h");
+        eventually("all callbacks have run", || {
+            int(&cmd!(self.conn, "ACTOR.FIRED")) >= commands.len() as i64
+        });
+    }
+
+    fn kill(&self) -> Cmd {
+        command!("CLIENT", "KILL", "ID", self.m.client_id())
+    }
+}
+
+#[test]
+fn a_client_killed_behind_its_grant_gives_back_every_key() {
+    let mut scene = Scene::new();
+    let kill = scene.kill();
+    scene.grant_and(&[kill]);
+    for waiter in &mut scene.behind {
+        granted(waiter);
+    }
+    for key in KEYS {
+        assert_eq!(holders_of(&mut scene.conn, key), ["w"]);
+    }
+    nobody_waits(&scene.server, &KEYS);
+}
+
+#[test]
+fn a_key_that_was_touched_since_stays_and_the_others_go() {
+    for touch in [
+        command!("LOCK.RENEW", B, "m", 60_000),
+        command!("LOCK.ACQUIRE", B, "m", 60_000),
+        command!("LOCK.PASS", B, "m", "n", 60_000),
+    ] {
+        let mut scene = Scene::new();
+        let kill = scene.kill();
+        scene.grant_and(&[touch, kill]);
+        granted(&mut scene.behind[0]);
+        granted(&mut scene.behind[2]);
+        let holder = holders_of(&mut scene.conn, B);
+        assert!(holder == ["m"] || holder == ["n"], "{holder:?}");
+        for owner in ["m", "n"] {
+            cmd!(scene.conn, "LOCK.RELEASE", B, owner, "ALL");
+        }
+        granted(&mut scene.behind[1]);
+        nobody_waits(&scene.server, &KEYS);
+    }
+}
+
+#[test]
+fn a_key_that_was_released_or_changed_since_is_left_alone() {
+    for change in [
+        command!("LOCK.RELEASE", B, "m"),
+        command!("DEL", B),
+        command!("RENAME", B, "{k}other"),
+        command!("SET", B, "text"),
+        command!("SWAPDB", 0, 1),
+        command!("FLUSHALL"),
+        command!("LOCK.REVOKE", B, "m"),
+    ] {
+        let mut scene = Scene::new();
+        let kill = scene.kill();
+        let what = format!(
+            "{:?}",
+            String::from_utf8_lossy(&change.get_packed_command())
+        );
+        scene.grant_and(&[change, kill]);
+        granted(&mut scene.behind[0]);
+        granted(&mut scene.behind[2]);
+        if what.contains("SET") {
+            scene.behind[1].try_recv().unwrap_err();
+        } else {
+            granted(&mut scene.behind[1]);
+        }
+        let mut conn = scene.server.connect();
+        for db in [0, 1] {
+            cmd!(conn, "SELECT", db);
+            for key in KEYS {
+                if what.contains("SET") && key == B {
+                    continue;
+                }
+                eventually("m holds nothing", || {
+                    let holders = holders_of(&mut conn, key);
+                    if holders.contains(&"m".to_owned()) {
+                        Err(what.clone())
+                    } else {
+                        Ok(())
+                    }
+                });
+            }
+        }
+        eventually("nothing is left to do", || {
+            scene.server.gauge("blocked_clients") == 0 && scene.server.gauge("marked") == 0
+        });
+    }
+}
+
+#[test]
+fn an_undelivered_grant_that_its_owner_leaves_at_any_key_is_none() {
+    for key in KEYS {
+        let mut scene = Scene::new();
+        scene.grant_and(&[command!("LOCK.LEAVE", key, "m")]);
+        assert!(is_nil(&scene.m.recv()));
+        for waiter in &mut scene.behind {
+            granted(waiter);
+        }
+        for key in KEYS {
+            assert_eq!(holders_of(&mut scene.conn, key), ["w"]);
+        }
+        nobody_waits(&scene.server, &KEYS);
+    }
+}
+
+#[test]
+fn a_delivered_grant_ends_only_at_the_key_that_its_owner_leaves() {
+    let mut scene = Scene::new();
+    cmd!(scene.conn, "LOCK.RELEASE", B, "h");
+    granted(&mut scene.m);
+    assert_eq!(int(&cmd!(scene.conn, "LOCK.LEAVE", A, "m")), 1);
+    granted(&mut scene.behind[0]);
+    assert_eq!(holders_of(&mut scene.conn, B), ["m"]);
+    assert_eq!(holders_of(&mut scene.conn, C), ["m"]);
+}
+
+/// `m` has been granted all keys by mail, and nobody has fetched the letter.
+fn by_mail(server: &Server) -> (Conn, [Conn; 3]) {
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    queued(&conn.run(&several("m", &KEYS, &["WAIT", "0", "MAIL", "{k}box"])));
+    let behind = KEYS.map(|key| waiter!(server, "LOCK.ACQUIRE", key, "w", 60_000, "WAIT", 0));
+    cmd!(conn, "LOCK.RELEASE", B, "h");
+    eventually("m holds", || holders_of(&mut conn, B) == ["m"]);
+    (conn, behind)
+}
+
+#[test]
+fn a_letter_that_nobody_fetches_gives_back_every_key_with_its_box() {
+    let server = Server::builder().module_arg("mail-timeout", "2000").start();
+    let (mut conn, mut behind) = by_mail(&server);
+    let touched = int(&cmd!(conn, "LOCK.RENEW", C, "m", 60_000));
+    granted(&mut behind[0]);
+    granted(&mut behind[1]);
+    assert_eq!(hold_of(&mut conn, C, "m").unwrap().token, touched);
+    cmd!(conn, "LOCK.RELEASE", C, "m");
+    granted(&mut behind[2]);
+    assert_eq!(server.gauge("letters"), 0);
+    nobody_waits(&server, &KEYS);
+}
+
+#[test]
+fn a_letter_that_was_fetched_leaves_the_grant_when_its_box_goes() {
+    let server = Server::builder().module_arg("mail-timeout", "1000").start();
+    let (mut conn, _behind) = by_mail(&server);
+    assert_eq!(mail!(conn, "{k}box").results(), [("m", "granted")]);
+    eventually("the box goes", || server.gauge("boxes") == 0);
+    for key in KEYS {
+        assert_eq!(holders_of(&mut conn, key), ["m"]);
+    }
+}
+
+#[test]
+fn an_owner_that_leaves_takes_an_unsent_letter_back_at_every_key_and_a_sent_one_at_its_own() {
+    for key in KEYS {
+        let server = Server::start();
+        let (mut conn, mut behind) = by_mail(&server);
+        assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "m")), 1);
+        assert!(mail!(conn, "{k}box").letters.is_empty());
+        for waiter in &mut behind {
+            granted(waiter);
+        }
+        nobody_waits(&server, &KEYS);
+        let server = Server::start();
+        let (mut conn, _behind) = by_mail(&server);
+        assert_eq!(mail!(conn, "{k}box").letters.len(), 1);
+        assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "m", "FOR", 60_000)), 1);
+        // The letter is gone, and the hold at that key.
+        assert!(mail!(conn, "{k}box").letters.is_empty());
+        for other in KEYS {
+            let holder = if other == key { "w" } else { "m" };
+            assert_eq!(
+                holders_of(&mut conn, other),
+                [holder],
+                "left {key}, look at {other}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_waiter_that_vanishes_before_its_grant_is_never_granted() {
+    let mut scene = Scene::new();
+    let release = command!("LOCK.RELEASE", B, "h");
+    let kill = scene.kill();
+    // In one turn of the event loop, in either order.
+    scene.conn.pipeline(&[release, kill]);
+    for waiter in &mut scene.behind {
+        granted(waiter);
+    }
+    let mut conn = scene.server.connect();
+    for key in KEYS {
+        cmd!(conn, "LOCK.RELEASE", key, "w");
+        assert!(lock_info(&mut conn, key).is_none());
+    }
+    all_free(&mut conn, &KEYS);
+    nobody_waits(&scene.server, &KEYS);
+}
+
+#[test]
+fn a_denial_or_refusal_that_was_not_fetched_is_taken_out_by_the_repeat() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let ask = |wait: &str| several("m", &KEYS, &["WAIT", wait, "MAIL", "{k}box"]);
+    queued(&conn.run(&ask("1")));
+    eventually("it is denied", || server.gauge("letters") == 1);
+    queued(&conn.run(&ask("0")));
+    assert!(mail!(conn, "{k}box").letters.is_empty());
+    // That of another set of keys is another request.
+    cmd!(conn, "LOCK.LEAVE", A, "m");
+    queued(&conn.run(&ask("1")));
+    eventually("it is denied", || server.gauge("letters") == 1);
+    queued(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"])));
+    assert_eq!(mail!(conn, "{k}box").results(), [("m", "denied")]);
+}

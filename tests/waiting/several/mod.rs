@@ -1,0 +1,59 @@
+//! LOCK.MACQUIRE: several locks at once, all or none.
+
+mod asking;
+mod callbacks;
+mod cycles;
+mod ends;
+mod gates;
+mod keyspace;
+mod limits;
+mod lost;
+mod order;
+mod programs;
+
+use mortise_harness::redis::Cmd;
+use mortise_harness::{Conn, Server, array, cmd, eventually, lock_info};
+
+/// Keys in one slot.
+pub(crate) const A: &str = "{k}a";
+pub(crate) const B: &str = "{k}b";
+pub(crate) const C: &str = "{k}c";
+
+/// LOCK.MACQUIRE of these keys, for a minute, with further arguments.
+pub(crate) fn several(owner: &str, keys: &[&str], more: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("LOCK.MACQUIRE").arg(owner).arg(60_000);
+    command.arg(keys.len()).arg(keys).arg(more);
+    command
+}
+
+/// Nobody waits at any of the keys, blocked or by mail, and nothing is left to be done.
+#[track_caller]
+pub(crate) fn nobody_waits(server: &Server, keys: &[&str]) {
+    let mut conn = server.connect();
+    for key in keys {
+        let info = lock_info(&mut conn, key);
+        assert!(info.is_none_or(|info| info.queue.is_empty()), "at {key}");
+    }
+    assert!(array(&cmd!(conn, "LOCK.TOP")).is_empty());
+    eventually("no client is blocked, and nothing is left over", || {
+        [
+            "waiters",
+            "waiters_by_mail",
+            "blocked_clients",
+            "marked",
+            "held_back",
+        ]
+        .iter()
+        .all(|gauge| server.gauge(gauge) == 0)
+    });
+}
+
+/// All keys are free, and nobody waits for them.
+#[track_caller]
+pub(crate) fn all_free(conn: &mut Conn, keys: &[&str]) {
+    for key in keys {
+        let info = lock_info(conn, key);
+        assert!(info.is_none(), "{key}: {info:?}");
+    }
+}

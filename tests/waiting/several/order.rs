@@ -1,0 +1,143 @@
+//! First come, first served, over every key that a LOCK.MACQUIRE names.
+
+use mortise_harness::{
+    Conn, Server, cmd, command, granted, holders_of, int, is_nil, lock_info, mail, queue_of,
+    queued, waiter,
+};
+
+use super::{A, B, C, nobody_waits, several};
+
+#[track_caller]
+fn release(conn: &mut Conn, owner: &str, keys: &[&str]) {
+    for key in keys {
+        assert_eq!(
+            int(&cmd!(conn, "LOCK.RELEASE", key, owner)),
+            0,
+            "{key} of {owner}"
+        );
+    }
+}
+
+#[test]
+fn nobody_overtakes_it_at_any_key_and_it_holds_nothing_while_it_waits() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    let mut m = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
+    let info = lock_info(&mut conn, B).unwrap();
+    assert_eq!(
+        (info.mode.as_str(), info.holders, info.waiters),
+        ("none", 0, 1)
+    );
+    assert_eq!(int(&cmd!(conn, "EXISTS", B)), 0);
+    let waiting = &info.queue[0];
+    assert_eq!(
+        (waiting.keys, waiting.left, waiting.client),
+        (2, -1, m.client_id())
+    );
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", B, "x", 60_000)));
+    assert!(is_nil(&cmd!(conn, "LOCK.RLOCK", B, "x", 60_000)));
+    assert!(is_nil(&conn.run(&several("x", &[B], &[]))));
+    assert!(is_nil(&conn.run(&several("x", &[B, C], &[]))));
+    let mut r = waiter!(server, "LOCK.RLOCK", B, "r", 60_000, "WAIT", 0);
+    let mut n = server.waiter(&several("n", &[B, C], &["WAIT", "0"]));
+    let mut w = waiter!(server, "LOCK.ACQUIRE", C, "w", 60_000, "WAIT", 0);
+    release(&mut conn, "h", &[A]);
+    let token = granted(&mut m);
+    release(&mut conn, "m", &[B]);
+    let next = granted(&mut r);
+    assert!(next > token);
+    release(&mut conn, "r", &[B]);
+    let last = granted(&mut n);
+    assert!(last > next);
+    release(&mut conn, "n", &[C]);
+    assert!(granted(&mut w) > last);
+    release(&mut conn, "n", &[B]);
+    release(&mut conn, "m", &[A]);
+    nobody_waits(&server, &[A, B, C]);
+}
+
+#[test]
+fn writers_and_readers_ahead_go_first() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    cmd!(conn, "LOCK.RLOCK", B, "r", 60_000);
+    let mut w = waiter!(server, "LOCK.ACQUIRE", A, "w", 60_000, "WAIT", 0);
+    let mut s = waiter!(server, "LOCK.RLOCK", A, "s", 60_000, "WAIT", 0);
+    let mut m = server.waiter(&several("m", &[B, A], &["WAIT", "0"]));
+    let mut t = waiter!(server, "LOCK.RLOCK", B, "t", 60_000, "WAIT", 0);
+    release(&mut conn, "r", &[B]);
+    release(&mut conn, "h", &[A]);
+    granted(&mut w);
+    assert_eq!(queue_of(&mut conn, A), ["s", "m"]);
+    release(&mut conn, "w", &[A]);
+    granted(&mut s);
+    assert_eq!(queue_of(&mut conn, B), ["m", "t"]);
+    release(&mut conn, "s", &[A]);
+    granted(&mut m);
+    release(&mut conn, "m", &[B]);
+    granted(&mut t);
+    assert_eq!(holders_of(&mut conn, A), ["m"]);
+    nobody_waits(&server, &[A, B]);
+}
+
+#[test]
+fn an_upgrade_stands_ahead_of_it() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.RLOCK", A, "u", 60_000);
+    cmd!(conn, "LOCK.RLOCK", A, "r", 60_000);
+    let mut m = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
+    let mut u = waiter!(server, "LOCK.WLOCK", A, "u", 60_000, "WAIT", 0);
+    assert_eq!(queue_of(&mut conn, A), ["u", "m"]);
+    release(&mut conn, "r", &[A]);
+    granted(&mut u);
+    assert_eq!(queue_of(&mut conn, A), ["m"]);
+    cmd!(conn, "LOCK.RELEASE", A, "u", "ALL");
+    granted(&mut m);
+    // The owner that holds goes past it, in whatever way.
+    let mut n = server.waiter(&several("n", &[A, B], &["WAIT", "0"]));
+    int(&cmd!(conn, "LOCK.ACQUIRE", A, "m", 60_000));
+    int(&cmd!(conn, "LOCK.RLOCK", A, "m", 60_000));
+    cmd!(conn, "LOCK.RELEASE", A, "m", "ALL");
+    cmd!(conn, "LOCK.RELEASE", B, "m", "ALL");
+    granted(&mut n);
+    nobody_waits(&server, &[A, B]);
+}
+
+#[test]
+fn a_lease_that_ends_lets_it_in_and_its_own_leases_let_in_the_next() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 200);
+    cmd!(conn, "LOCK.RLOCK", C, "r", 300);
+    let short = command!("LOCK.MACQUIRE", "m", 200, 3, A, B, C, "WAIT", 0);
+    let mut m = server.waiter(&short);
+    let mut n = server.waiter(&several("n", &[C, B, A], &["WAIT", "0"]));
+    let token = granted(&mut m);
+    assert!(granted(&mut n) > token);
+    nobody_waits(&server, &[A, B, C]);
+}
+
+#[test]
+fn blocked_ones_and_those_by_mail_stand_in_one_line() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    let by_mail = ["WAIT", "0", "MAIL", "{k}box"];
+    queued(&conn.run(&several("m1", &[A, B], &by_mail)));
+    let mut m2 = server.waiter(&several("m2", &[B, A], &["WAIT", "0"]));
+    queued(&conn.run(&several("m3", &[A, B], &by_mail)));
+    release(&mut conn, "h", &[A]);
+    let mail = mail!(conn, "{k}box", "WAIT", 2_000);
+    assert_eq!(mail.results(), [("m1", "granted")]);
+    release(&mut conn, "m1", &[A, B]);
+    granted(&mut m2);
+    release(&mut conn, "m2", &[A, B]);
+    let number = mail.only().number;
+    let mail = mail!(conn, "{k}box", "AFTER", mail.since, number, "WAIT", 2_000);
+    assert_eq!(mail.results(), [("m3", "granted")]);
+    assert_eq!(mail.only().keys.as_ref().unwrap(), &[A, B]);
+    nobody_waits(&server, &[A, B]);
+}
