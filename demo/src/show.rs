@@ -118,7 +118,7 @@ impl Show {
                     _ => None,
                 })?;
             self.cast.freeze(who).map_err(in_words)?;
-            self.look();
+            self.ask_server();
             let holds = self
                 .scene
                 .holder
@@ -185,13 +185,13 @@ impl Show {
         if let Some(event) = event {
             self.scene.take(event);
         }
-        self.look();
+        self.ask_server();
         self.draw()?;
         Ok(event)
     }
 
     /// Asks the server who holds, who waits and what was sold.
-    fn look(&mut self) {
+    fn ask_server(&mut self) {
         let lock = lock_info(&mut self.conn, LOCK);
         let hold = lock.as_ref().and_then(|lock| lock.holds.first());
         self.scene.holder = hold.map(|hold| Holder {

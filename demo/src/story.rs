@@ -13,10 +13,10 @@ const ATTEMPTS: u32 = 10;
 /// Plays it all. An error says what went wrong, somebody inside together included.
 pub(crate) fn perform(settings: &Settings) -> Result<(), String> {
     let mut show = Show::open(settings)?;
-    let told = tell(&mut show);
-    let summary = told.as_ref().ok().map(|()| summary(&show));
+    let outcome = play_scenes(&mut show);
+    let summary = outcome.as_ref().ok().map(|()| summary(&show));
     let picture = show.close()?;
-    told?;
+    outcome?;
     if let Some(summary) = summary {
         println!("{summary}");
     }
@@ -26,7 +26,7 @@ pub(crate) fn perform(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-fn tell(show: &mut Show) -> Result<(), String> {
+fn play_scenes(show: &mut Show) -> Result<(), String> {
     show.say(
         "Ten processes want one lock. The holder sells the next ticket: it reads the last number, thinks, and writes.",
     )?;

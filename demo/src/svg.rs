@@ -154,7 +154,7 @@ fn runs(buffer: &Buffer, y: u16, from: u16, to: u16) -> String {
     let mut x = from;
     while x < to {
         let first = &buffer[(x, y)];
-        let alike = |at: &u16| look(&buffer[(*at, y)]) == look(first);
+        let alike = |at: &u16| style(&buffer[(*at, y)]) == style(first);
         let end = (x..to).take_while(alike).last().unwrap_or(x) + 1;
         let text: String = (x..end).map(|at| buffer[(at, y)].symbol()).collect();
         let shown = text.trim();
@@ -162,7 +162,7 @@ fn runs(buffer: &Buffer, y: u16, from: u16, to: u16) -> String {
             let ahead = text.chars().take_while(|char| *char == ' ').count();
             let left = (f64::from(x - from) + ahead as f64) * CELL.0;
             let length = shown.chars().count() as f64 * CELL.0;
-            let (color, bold) = look(first);
+            let (color, bold) = style(first);
             let bold = if bold { " class=\"b\"" } else { "" };
             let shown = shown.replace('&', "&amp;").replace('<', "&lt;");
             add(
@@ -178,7 +178,7 @@ fn runs(buffer: &Buffer, y: u16, from: u16, to: u16) -> String {
 }
 
 /// The colour, and whether it is bold.
-fn look(cell: &Cell) -> (&'static str, bool) {
+fn style(cell: &Cell) -> (&'static str, bool) {
     let color = match cell.fg {
         Color::DarkGray => "#7d8893",
         Color::LightCyan => "#6fe3e1",

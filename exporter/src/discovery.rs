@@ -176,13 +176,13 @@ fn ask_sentinel(
         login: crate::link::Login::default(),
         ..access.clone()
     };
-    let told = match watched(sentinel, primary, &nobody, limit) {
+    let answer = match watched(sentinel, primary, &nobody, limit) {
         Err(error) if matches!(error.code(), Some("NOAUTH" | "NOPERM")) => {
             watched(sentinel, primary, access, limit)
         }
-        told => told,
+        answer => answer,
     };
-    let servers = told.map_err(|error| error.to_string())?;
+    let servers = answer.map_err(|error| error.to_string())?;
     match servers.len() {
         0 => Err(format!("it watches no primary '{primary}'")),
         _ => Ok(servers),

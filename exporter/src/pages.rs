@@ -15,9 +15,9 @@ use crate::server::{self, Failure};
 const REMEMBERED: usize = 10_000;
 
 /// The log's words for a failure, and for its end.
-type Duty = [&'static str; 2];
-const TELL: Duty = ["does not report its locks", "reports its locks"];
-const FIND: Duty = ["does not name the servers", "names the servers"];
+type LogWords = [&'static str; 2];
+const OF_SERVER: LogWords = ["does not report its locks", "reports its locks"];
+const OF_SOURCE: LogWords = ["does not name the servers", "names the servers"];
 
 /// The pages, and what they are made from.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Pages {
                 if sources.iter().all(|(known, _)| *known != name) {
                     sources.push((name.clone(), found.failure.is_none()));
                 }
-                self.remember(&name, FIND, found.failure);
+                self.remember(&name, OF_SOURCE, found.failure);
             }
             for server in found.servers {
                 // Two sources may know the same one.
@@ -119,14 +119,18 @@ impl Pages {
             .collect();
         for (server, answer) in &answers {
             let failure = answer.as_ref().err();
-            self.remember(server, TELL, failure.map(|failure| failure.text.clone()));
+            self.remember(
+                server,
+                OF_SERVER,
+                failure.map(|failure| failure.text.clone()),
+            );
         }
         Response::metrics(metrics::page(&answers, sources, *names))
     }
 
     /// Logs when a server or source fails, or fails for another reason than before, and when it
     /// answers again.
-    fn remember(&self, who: &str, [not, again]: Duty, failure: Option<String>) {
+    fn remember(&self, who: &str, [not, again]: LogWords, failure: Option<String>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let key = format!("{who} {again}");
         if state.len() >= REMEMBERED && !state.contains_key(&key) {

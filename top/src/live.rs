@@ -125,10 +125,10 @@ pub fn with_terminal<T>(
     use_it: impl FnOnce(&mut DefaultTerminal) -> io::Result<T>,
 ) -> io::Result<T> {
     let mut terminal = ratatui::try_init()?;
-    let tell = panic::take_hook();
+    let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         // The hook below restores the terminal first. Half a program would show half the truth.
-        tell(info);
+        report(info);
         process::exit(101);
     }));
     let outcome = use_it(&mut terminal);

@@ -10,8 +10,8 @@ mod warnings;
 pub use keys::Key;
 pub use node::{Node, Rates};
 pub use sample::{
-    Broken, Deployment, Detail, Facts, Hold, Limits, LockId, Look, Mode, Opened, Report, Role,
-    Sample, Times, Totals, Waiter, Wanted,
+    Broken, Deployment, Detail, Facts, Hold, Limits, LockAnswer, LockId, Mode, Opened, Report,
+    Role, Sample, Times, Totals, Waiter, Wanted,
 };
 pub use state::{Notice, OpenLock, Order, Question, Row, Screen, State, Summary, Typing, When};
 pub use warnings::warnings;

@@ -87,10 +87,10 @@ pub struct Sample {
 }
 
 /// Who holds and waits: None where nobody does, or why the server does not say.
-pub type Look = Result<Option<Detail>, String>;
+pub type LockAnswer = Result<Option<Detail>, String>;
 
 /// The answer about one lock.
-pub type Opened = (LockId, Look);
+pub type Opened = (LockId, LockAnswer);
 
 /// What part the server plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::node::{Node, Rates};
-use super::sample::{Broken, Detail, Hold, LockId, Look, Opened, Report, Times, Wanted};
+use super::sample::{Broken, Detail, Hold, LockAnswer, LockId, Opened, Report, Times, Wanted};
 use crate::text;
 
 /// How long a notice stays.
@@ -72,7 +72,7 @@ pub struct OpenLock<'a> {
     /// Where it is: None before that is known.
     pub id: Option<&'a LockId>,
     /// What is known of it: None before the first answer.
-    pub told: Option<&'a Look>,
+    pub answer: Option<&'a LockAnswer>,
 }
 
 /// What the source is to do.
@@ -313,22 +313,22 @@ impl State {
         match &self.screen {
             Screen::List => None,
             Screen::Lock(id) => {
-                let mut told = samples.filter(|(node, (told, _))| **node == id.node && told == id);
+                let mut found = samples.filter(|(node, (lock, _))| **node == id.node && lock == id);
                 Some(OpenLock {
                     key: &id.key,
                     id: Some(id),
-                    told: told.next().map(|(_, (_, look))| look),
+                    answer: found.next().map(|(_, (_, answer))| answer),
                 })
             }
             Screen::Named(key) => {
-                let told = samples.map(|(_, opened)| opened);
-                let told = told
+                let found = samples.map(|(_, opened)| opened);
+                let found = found
                     .filter(|(id, _)| id.key == *key)
                     .min_by_key(foreignness);
                 Some(OpenLock {
                     key,
-                    id: told.map(|(id, _)| id),
-                    told: told.map(|(_, look)| look),
+                    id: found.map(|(id, _)| id),
+                    answer: found.map(|(_, answer)| answer),
                 })
             }
         }
@@ -337,7 +337,7 @@ impl State {
     /// Who holds and waits in the open lock, and where it is, if that is known.
     pub fn opened_detail(&self) -> Option<(&LockId, &Detail)> {
         let open = self.opened()?;
-        match open.told {
+        match open.answer {
             Some(Ok(Some(detail))) => Some((open.id?, detail)),
             _ => None,
         }
@@ -383,8 +383,8 @@ impl State {
 
 /// Of several servers the one that has a lock comes first, and one that calls it another's comes
 /// last.
-fn foreignness((_, look): &&Opened) -> u8 {
-    match look {
+fn foreignness((_, answer): &&Opened) -> u8 {
+    match answer {
         Ok(Some(_)) => 0,
         Ok(None) => 1,
         Err(error) if !error.starts_with("MOVED ") => 2,

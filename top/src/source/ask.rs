@@ -33,7 +33,7 @@ pub(super) struct View {
 }
 
 /// Asks a server all that is shown of it.
-pub(super) fn look(
+pub(super) fn ask(
     link: &mut Link,
     address: &Address,
     asking: Asking,
@@ -106,22 +106,22 @@ fn ask_details(
         batch.commands.push(words(&["CLUSTER", "NODES"]));
     }
     let wanted = sample.wanted.iter();
-    let looks: Vec<Look> = wanted
-        .map(|wanted| batch.look(wanted.db, &wanted.key, GLANCE, link))
+    let questions: Vec<Question> = wanted
+        .map(|wanted| batch.add(wanted.db, &wanted.key, GLANCE, link))
         .collect();
-    let last = opened.map(|id| batch.look(id.db, &id.key, OPENED, link));
+    let last = opened.map(|id| batch.add(id.db, &id.key, OPENED, link));
     let replies = link.ask(&batch.commands, asking.timeout)?;
     if batch.is_lost(&replies) {
         link.lose_db();
     }
-    for (wanted, look) in sample.wanted.iter_mut().zip(&looks) {
-        if let Ok(Some(detail)) = look.told(&replies) {
+    for (wanted, question) in sample.wanted.iter_mut().zip(&questions) {
+        if let Ok(Some(detail)) = question.answer(&replies) {
             fill(wanted, detail);
         }
     }
     sample.opened = opened
         .zip(last)
-        .map(|(id, look)| -> Opened { (id.clone(), look.told(&replies)) });
+        .map(|(id, question)| -> Opened { (id.clone(), question.answer(&replies)) });
     let nodes = replies.first().filter(|_| info.is_cluster());
     Ok(nodes.map(|nodes| members::of(&reply::string(nodes), address)))
 }
@@ -135,13 +135,13 @@ struct Batch {
 }
 
 /// A LOCK.INFO in a batch: where its reply will be, and that of the SELECT on which it depends.
-struct Look {
+struct Question {
     select: Option<usize>,
     info: usize,
 }
 
 impl Batch {
-    fn look(&mut self, db: u32, key: &[u8], count: u32, link: &mut Link) -> Look {
+    fn add(&mut self, db: u32, key: &[u8], count: u32, link: &mut Link) -> Question {
         // Who stays in one database needs no right to change it.
         if link.db() != Some(i64::from(db)) {
             self.selects.push(self.commands.len());
@@ -150,7 +150,7 @@ impl Batch {
         }
         let info = cmd("LOCK.INFO").arg(key).arg("COUNT").arg(count).to_owned();
         self.commands.push(info);
-        Look {
+        Question {
             select: self.selects.last().copied(),
             info: self.commands.len() - 1,
         }
@@ -163,8 +163,8 @@ impl Batch {
     }
 }
 
-impl Look {
-    fn told(&self, replies: &[Value]) -> Result<Option<Detail>, String> {
+impl Question {
+    fn answer(&self, replies: &[Value]) -> Result<Option<Detail>, String> {
         for at in self.select.iter().chain([&self.info]) {
             if let Some(Value::ServerError(error)) = replies.get(*at) {
                 return Err(error_text(error));

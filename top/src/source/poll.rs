@@ -36,7 +36,7 @@ impl Poller {
         let mut link = None;
         loop {
             let due = Instant::now() + self.asking.interval;
-            self.look(&mut link)?;
+            self.ask(&mut link)?;
             let left = due.saturating_duration_since(Instant::now());
             match self.work.recv_timeout(left) {
                 Ok(work) => self.do_all(work, &mut link)?,
@@ -71,7 +71,7 @@ impl Poller {
     }
 
     /// Asks once, and sends the answer; None if nobody receives it.
-    fn look(&self, link: &mut Option<Link>) -> Option<()> {
+    fn ask(&self, link: &mut Option<Link>) -> Option<()> {
         let node = self.address.name();
         let answer = self.try_ask(link);
         let at = self.began.elapsed();
@@ -95,7 +95,7 @@ impl Poller {
 
     fn try_ask(&self, link: &mut Option<Link>) -> Result<Answer, String> {
         let link = self.connected(link)?;
-        ask::look(link, &self.address, self.asking, &self.view)
+        ask::ask(link, &self.address, self.asking, &self.view)
     }
 
     fn break_hold(

@@ -8,13 +8,13 @@ use super::dial::Address;
 use super::reply::{self, error_text};
 use crate::options::Asking;
 
-/// Asks one Sentinel after the other until `tell` says that nobody listens; it is told the primary, or why no Sentinel
+/// Asks one Sentinel after the other until `send` says that nobody listens; it is told the primary, or why no Sentinel
 /// knows one.
 pub(super) fn run(
     sentinels: &[Address],
     name: &str,
     asking: Asking,
-    tell: impl Fn(Result<Address, String>) -> bool,
+    send: impl Fn(Result<Address, String>) -> bool,
 ) {
     // Who has answered is asked first.
     let mut first = 0;
@@ -28,7 +28,7 @@ pub(super) fn run(
                 break;
             }
         }
-        if !tell(outcome) {
+        if !send(outcome) {
             return;
         }
         thread::sleep(asking.interval);

@@ -38,7 +38,7 @@ pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer)
     let title = u16::from(area.height > 2);
     let [head, body] =
         Layout::vertical([Constraint::Length(title), Constraint::Min(0)]).areas(area);
-    let (what, detail) = match open.told {
+    let (what, detail) = match open.answer {
         None => ("asking…".to_owned(), None),
         Some(Err(error)) => (error.clone(), None),
         Some(Ok(None)) => ("nobody holds it, nobody waits".to_owned(), None),
