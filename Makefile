@@ -81,6 +81,10 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 proof: build ## Look for two inside while servers, links and clients fail: make proof [MINUTES=30] [ARGS="--seed 1 replicas"]
 	cargo run --profile measure --package mortise-proof -- $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
+.PHONY: haul
+haul: build ## Take and release a million locks a minute for long: make haul [MINUTES=60] [ARGS=--write]
+	cargo run --profile measure --package mortise-proof -- haul $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
 .PHONY: interop
 interop: build ## Run the other languages' lock libraries, and all together: make interop [WITHOUT="java go"]
 	@WITHOUT="$(WITHOUT)" scripts/interop $(ARGS)

@@ -7,6 +7,7 @@
 mod check;
 mod client;
 mod crowd;
+mod haul;
 mod history;
 mod languages;
 mod options;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let outcome = match options::read() {
         Ok(Part::Work(job)) => client::run(&job),
         Ok(Part::Histories(wanted)) => show::histories(&wanted),
+        Ok(Part::Haul(wanted)) => haul::run(&wanted),
         Ok(Part::Help) => {
             print!("{}", options::USAGE);
             Ok(())

@@ -5,17 +5,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lexopt::{Arg, Parser, ValueExt};
 
 use crate::client::Job;
+use crate::haul::Haul;
 
 pub(crate) const USAGE: &str = "\
 mortise-proof: clients use locks while everything fails, and their histories are judged
 
   mortise-proof [--minutes N | --seconds N] [--seed N] [--languages NAME,NAME] [--told] [NAME...]
 
+  mortise-proof haul [--minutes N] [--rate N] [--write]
+
   --minutes N  how long all runs that must find nothing are disturbed together: 30
   --seconds N  how long each of them is
   --seed N     what is done, and in which order; as of an earlier run
   --languages  whose libraries take part where there is one server to connect to: all that are there, or none
   --told       say what is done when it is done
+  haul         take and release locks at an even rate for so many minutes: 60
+  --rate N     how many a minute: 1000000
+  --write      write the figures and their picture into docs
   NAME         some runs only: those whose names begin so
 ";
 
@@ -24,6 +30,7 @@ pub(crate) enum Part {
     /// A client.
     Work(Box<Job>),
     Histories(Wanted),
+    Haul(Haul),
     /// It only says how to call it.
     Help,
 }
@@ -79,11 +86,32 @@ fn parse(mut parser: Parser) -> Result<Part, lexopt::Error> {
                     .map(|job| Part::Work(Box::new(job)))
                     .map_err(|error| error.to_string().into());
             }
+            Arg::Value(word) if word == "haul" => return haul(parser),
             Arg::Value(name) => wanted.names.push(name.parse()?),
             _ => return Err(arg.unexpected()),
         }
     }
     Ok(Part::Histories(wanted))
+}
+
+fn haul(mut parser: Parser) -> Result<Part, lexopt::Error> {
+    let mut haul = Haul {
+        length: Duration::from_secs(60 * 60),
+        rate: 1_000_000,
+        writes: false,
+    };
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Arg::Long("minutes") => {
+                let minutes: f64 = parser.value()?.parse()?;
+                haul.length = Duration::from_secs_f64(minutes * 60.0);
+            }
+            Arg::Long("rate") => haul.rate = parser.value()?.parse()?,
+            Arg::Long("write") => haul.writes = true,
+            _ => return Err(arg.unexpected()),
+        }
+    }
+    Ok(Part::Haul(haul))
 }
 
 fn some_seed() -> u64 {

@@ -149,8 +149,7 @@ fn disturb(
         while Instant::now() < end && !servers.is_finished() && !clients.is_finished() {
             thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
             if plan.is_control {
-                // Whoever has left has written so before another's grant, but perhaps behind the first look.
-                found = finds_two(dir, plan).and_then(|yes| Ok(yes && finds_two(dir, plan)?));
+                found = finds_two_twice(dir, plan);
                 if !matches!(found, Ok(false)) {
                     break;
                 }
@@ -162,6 +161,15 @@ fn disturb(
         }
         found.map(drop)
     })
+}
+
+/// Whoever has left may not have written so at the first look.
+fn finds_two_twice(dir: &Path, plan: &Plan) -> std::io::Result<bool> {
+    if !finds_two(dir, plan)? {
+        return Ok(false);
+    }
+    thread::sleep(LOOK);
+    finds_two(dir, plan)
 }
 
 fn finds_two(dir: &Path, plan: &Plan) -> std::io::Result<bool> {

@@ -19,6 +19,11 @@ fn the_plot_of_contention_is_drawn_from_the_figures_beside_it() {
 }
 
 #[test]
+fn the_plot_of_the_long_haul_is_drawn_from_the_figures_beside_it() {
+    assert_drawn_by("benches/haul.py", "docs/haul.svg");
+}
+
+#[test]
 fn the_plot_of_the_libraries_is_drawn_from_the_tables_in_the_page() {
     assert_drawn_by("benches/peers/plot.py", "docs/peers.svg");
 }
@@ -31,7 +36,7 @@ fn numbers<'a>(picture: &'a str, name: &'a str) -> impl Iterator<Item = f64> + '
 
 #[test]
 fn the_text_of_every_plot_can_be_read_on_a_phone() {
-    for name in ["contention", "handoff", "peers"] {
+    for name in ["contention", "handoff", "haul", "peers"] {
         let picture = pages::read(&format!("docs/{name}.svg"));
         let width = numbers(&picture, " width").next().unwrap();
         let smallest = numbers(&picture, "font-size").fold(f64::MAX, f64::min);

@@ -163,7 +163,11 @@ impl Waiting for Mail {
                 continue;
             };
             if self.see(&request.key, since) {
-                // With the box its requests are gone.
+                // With the box its requests are gone, and so is this one's place.
+                task.log.write(&Record::Queued {
+                    ask: request.ask.clone(),
+                    at: u64::MAX,
+                });
                 let left = (end.saturating_sub(now()) / MILLI).saturating_sub(1_500);
                 let again = now();
                 match self.ask(task, request, left) {

@@ -147,7 +147,7 @@ impl Task<'_> {
             }
             Reply::Refused(text) => {
                 self.answer(request, Outcome::Refused, &text);
-                self.pause(50);
+                self.pause(200);
             }
             Reply::Unknown => {
                 self.answer(request, Outcome::Unknown, "");

@@ -31,7 +31,7 @@ pub(crate) enum Way {
 pub(crate) enum Record {
     /// A client is about to ask for a lock.
     Ask(Ask),
-    /// The server has put the request into the queue, at the latest at that time.
+    /// The server has put the request into the queue, at the latest at that time; a later such record takes the place of this one.
     Queued { ask: String, at: u64 },
     /// The request is over.
     Answer(Answer),

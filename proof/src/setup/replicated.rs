@@ -240,7 +240,11 @@ impl Setup for Replicated {
     }
 
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
-        let how = *dice.pick(&FAILOVERS);
+        let how = match self.spoiled {
+            // That one needs a loyal replica.
+            Spoiled::MinReplicas => Failover::Divided,
+            _ => *dice.pick(&FAILOVERS),
+        };
         diary.fault(&format!("failover, the primary: {how:?}"), || {
             self.fail_over(how, dice);
         });

@@ -1,6 +1,6 @@
 //! A port that leads to a server, as long as it is let through.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -44,7 +44,9 @@ struct State {
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
     /// For these nothing is late or held back.
     spared: Mutex<BTreeSet<IpAddr>>,
-    streams: Mutex<Vec<TcpStream>>,
+    /// Both ends of each connection that is carried.
+    streams: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
+    connections: AtomicU64,
 }
 
 impl Door {
@@ -67,6 +69,7 @@ impl Door {
             lets_through: Box::new(lets_through),
             spared: Mutex::default(),
             streams: Mutex::default(),
+            connections: AtomicU64::new(0),
         });
         let shared = Arc::clone(&state);
         thread::spawn(move || shared.serve(&listener));
@@ -111,7 +114,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.state.closed.store(true, Ordering::SeqCst);
-        for stream in self.state.streams().iter() {
+        for stream in self.state.streams().values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
         // Wakes the accepting thread to check `closed`.
@@ -120,7 +123,7 @@ impl Drop for Door {
 }
 
 impl State {
-    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<u64, [TcpStream; 2]>> {
         self.streams
             .lock()
             .expect("no thread panics with the list in hand")
@@ -153,11 +156,14 @@ impl State {
             let _ = stream.set_nodelay(true);
         }
         let copy = |stream: &TcpStream| stream.try_clone().expect("a socket can be shared");
-        self.streams().extend([copy(&client), copy(&server)]);
+        let number = self.connections.fetch_add(1, Ordering::SeqCst);
+        let ends = [copy(&client), copy(&server)];
+        self.streams().insert(number, ends);
         let back = (copy(&server), copy(&client));
         let state = Arc::clone(self);
         thread::spawn(move || state.pump(back.0, back.1, from, Way::Out));
         self.pump(client, server, from, Way::In);
+        self.streams().remove(&number);
     }
 
     /// Carries bytes, and the end of the stream, one way, each as late as `way` is when it is sent.

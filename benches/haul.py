@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""The plot of the long haul, drawn from docs/haul.json.
+
+    benches/haul.py            prints the picture
+    benches/haul.py --write    takes figures from stdin, and writes them and the picture into docs
+
+`make haul ARGS=--write` calls the second.
+"""
+import datetime
+import json
+import pathlib
+import sys
+
+import svg
+
+DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+WIDTH, LEFT, RIGHT, HEIGHT, GAP, SIZE = 440, 44, 16, 110, 62, 13
+# What is drawn: a field of each row, what it is called, and which journeys have it.
+PANELS = (("p50", "a command, p50, µs"), ("p99", "a command, p99, µs"), ("memory", "memory, MB"))
+STROKES = """<style>
+.line { fill: none; stroke-width: 2 } .line.a { stroke: #1b7f5c } .line.b { stroke: #7a5bc0 } .line.c { stroke: #9aa1a9 }
+</style>"""
+KINDS = ("a", "b", "c")
+
+
+def rounded(most):
+    """Not less than the most, and short to write."""
+    step = 10 ** (len(str(int(most))) - 1)
+    return (int(most / step) + 1) * step
+
+
+def panel(journeys, field, title, top):
+    most = rounded(max(row[field] for journey in journeys for row in journey["rows"]))
+    width = WIDTH - 12 - LEFT - RIGHT
+    yield svg.text(0, top + 13, title, size=SIZE, weight="bold")
+    top += 24
+    for part in (0, 0.5, 1):
+        y = top + HEIGHT * (1 - part)
+        yield f'<line x1="{LEFT}" x2="{LEFT + width}" y1="{y:.0f}" y2="{y:.0f}" class="grid"/>'
+        yield svg.text(LEFT - 6, y + 4, f"{most * part:,.0f}", "end", size=12, faint=True)
+    for kind, journey in zip(KINDS, journeys):
+        end = journey["rows"][-1]["seconds"]
+        points = (f"{LEFT + row['seconds'] / end * width:.1f},{top + HEIGHT * (1 - row[field] / most):.1f}" for row in journey["rows"])
+        yield f'<polyline points="{" ".join(points)}" class="line {kind}"/>'
+
+
+def minutes(journey):
+    return f"{journey['rows'][-1]['seconds'] / 60:.0f} min"
+
+
+def draw(told):
+    journeys, top = told["journeys"], 10
+    parts = [STROKES]
+    for kind, journey in zip(KINDS, journeys):
+        parts.append(f'<line x1="0" x2="20" y1="{top + 8}" y2="{top + 8}" class="line {kind}"/>')
+        parts.append(svg.text(28, top + 13, f"{journey['name']}, {minutes(journey)}", size=SIZE))
+        top += 20
+    top += 10
+    for field, title in PANELS:
+        parts += panel(journeys, field, title, top)
+        top += HEIGHT + GAP - 12
+    for line in ("Each line goes from the journey's beginning to its end.", f"{journeys[0]['server']} · {told['date']}"):
+        parts.append(svg.text(0, top, line, size=12, faint=True))
+        top += 17
+    return svg.picture(WIDTH, top, parts, "A long haul: latency and memory over time")
+
+
+def lines(told):
+    """JSON with a line for each row."""
+    journeys = []
+    for journey in told["journeys"]:
+        rows = ",\n".join("   " + json.dumps({name: round(value, 2) for name, value in row.items()}) for row in journey["rows"])
+        head = json.dumps({name: value for name, value in journey.items() if name != "rows"}, ensure_ascii=False)
+        journeys.append(f'  {head[:-1]}, "rows": [\n{rows}\n  ]}}')
+    return '{\n "date": %s,\n "journeys": [\n%s\n ]\n}\n' % (json.dumps(told["date"]), ",\n".join(journeys))
+
+
+def main():
+    figures = DOCS / "haul.json"
+    if "--write" in sys.argv:
+        text = lines({"date": f"{datetime.date.today()}", "journeys": json.load(sys.stdin)})
+        figures.write_text(text)
+        (DOCS / "haul.svg").write_text(draw(json.loads(text)))
+    else:
+        print(draw(json.loads(figures.read_text())), end="")
+
+
+main()

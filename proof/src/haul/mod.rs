@@ -1,0 +1,132 @@
+//! A long haul: locks are taken and released at an even rate for long, and what that costs is looked at all the while.
+
+mod load;
+mod probe;
+mod queue;
+mod report;
+mod scheme;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortise_harness::{Cluster, Server};
+
+use load::Load;
+use probe::Probe;
+use report::{Row, Sampler};
+use scheme::{Scheme, Tag};
+
+pub(crate) use report::Journey;
+
+/// What is to be done.
+pub(crate) struct Haul {
+    pub(crate) length: Duration,
+    /// Pairs of taking and releasing, a minute.
+    pub(crate) rate: u64,
+    /// Whether figures and their picture go into the documentation.
+    pub(crate) writes: bool,
+}
+
+/// How many rows a journey has.
+const ROWS: u32 = 60;
+
+/// One server with locks, a cluster of three with locks, and one server with `SET` and `DEL` for comparison.
+pub(crate) fn run(haul: &Haul) -> Result<(), String> {
+    let mut journeys = Vec::new();
+    for (name, scheme, nodes, length) in [
+        ("one server", Scheme::Locks, 1, haul.length),
+        ("cluster of three", Scheme::Locks, 3, haul.length / 3),
+        (
+            "one server, SET and DEL",
+            Scheme::Strings,
+            1,
+            haul.length / 3,
+        ),
+    ] {
+        let journey = travel(name, scheme, nodes, length, haul.rate);
+        println!("{journey}");
+        journeys.push(journey);
+    }
+    if haul.writes {
+        report::write(&journeys).map_err(|error| error.to_string())?;
+    }
+    let wrong = journeys.iter().filter(|it| !it.counts_agree());
+    match wrong.map(|it| it.name).collect::<Vec<_>>().as_slice() {
+        [] => Ok(()),
+        names => Err(format!(
+            "clients and servers counted differently: {names:?}"
+        )),
+    }
+}
+
+fn travel(
+    name: &'static str,
+    scheme: Scheme,
+    nodes: usize,
+    length: Duration,
+    rate: u64,
+) -> Journey {
+    let servers = start(nodes);
+    let tags = tags(&servers);
+    let over = AtomicBool::new(false);
+    let load = Load::new(scheme, rate);
+    let probe = Probe::new(scheme);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut version = String::new();
+    thread::scope(|scope| {
+        let ends = Ends(&over);
+        for number in 0..load::THREADS {
+            let (load, tags, over) = (&load, &tags, &over);
+            scope.spawn(move || load.run(number, tags, over));
+        }
+        if scheme == Scheme::Locks {
+            for number in 0..queue::WAITERS {
+                let (load, tags, over) = (&load, &tags, &over);
+                scope.spawn(move || queue::run(number, load, tags, over));
+            }
+        }
+        let (probe, tags, over) = (&probe, &tags, &over);
+        let counts = &load.counts;
+        scope.spawn(move || probe.run(&tags[0], counts, over));
+        let mut sampler = Sampler::new(&servers, &load.counts, probe);
+        version = sampler.version();
+        let began = Instant::now();
+        let step = length / ROWS;
+        for number in 1..=ROWS {
+            thread::sleep((step * number).saturating_sub(began.elapsed()));
+            rows.push(sampler.row(began.elapsed()));
+        }
+        drop(ends);
+    });
+    Journey::new(name, version, rows, &load.counts, &servers, scheme)
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn start(nodes: usize) -> Vec<Server> {
+    let builder = || Server::builder().config("maxclients", "4000");
+    match nodes {
+        1 => vec![builder().alone().start()],
+        nodes => Cluster::start(nodes, builder).primaries,
+    }
+}
+
+/// For each server a part of keys that leads to it.
+fn tags(servers: &[Server]) -> Vec<Tag> {
+    let is_cluster = servers.len() > 1;
+    let tag = |(number, server): (usize, &Server)| Tag {
+        port: server.port(),
+        text: match is_cluster {
+            true => scheme::tag_of(server, number),
+            false => "haul".to_owned(),
+        },
+    };
+    servers.iter().enumerate().map(tag).collect()
+}
