@@ -29,10 +29,10 @@ public final class Held implements AutoCloseable {
     private boolean over; // unlocked or lost
     private volatile boolean wasLost;
 
-    Held(Locks locks, Node node, Locks.Request r, String owner, long token) {
+    Held(Locks locks, Node node, Locks.Request r, String key, String owner, long token) {
         this.locks = locks;
         this.node = node;
-        this.key = r.key;
+        this.key = key;
         this.owner = owner;
         this.lease = r.lease();
         this.limit = Clock.now() + r.maxHold;

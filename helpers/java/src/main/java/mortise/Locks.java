@@ -16,6 +16,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 
 /**
  * Takes locks over one {@link Client}. Make one for the program, share it, and close it in the end.
@@ -50,7 +51,7 @@ public final class Locks implements AutoCloseable {
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
     // What a client may keep waiting is the janitor's; the keeper has to be in time.
     private final ScheduledThreadPoolExecutor keeper = executor("mortise-keeper");
-    private final ScheduledThreadPoolExecutor janitor = executor("mortise-janitor");
+    private final Janitor janitor = new Janitor(this);
 
     private final ReentrantLock mutex = new ReentrantLock(); // of all below, of every node and of every hold
     private final Map<String, Node> nodes = new HashMap<>();
@@ -128,7 +129,7 @@ public final class Locks implements AutoCloseable {
         stopped.complete(null);
         with(() -> nodes.values().forEach(node -> node.send("PING", ""))); // wakes its thread, which ends
         keeper.shutdownNow();
-        janitor.shutdownNow();
+        janitor.close();
         client.close();
     }
 
@@ -145,6 +146,7 @@ public final class Locks implements AutoCloseable {
         int limit; // of a semaphore; 0 for none
         String task;
         String holder;
+        List<String> more = List.of(); // keys that are taken with it
 
         private Request(String key) {
             this.key = key;
@@ -224,6 +226,24 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Busy if it is held by others for that long
          */
         public Held acquire() throws InterruptedException {
+            return acquireAll().get(0);
+        }
+
+        /**
+         * Takes the lock together with those of other keys, to write: all in one instant, or none. Nothing is held while it waits. In a
+         * cluster all keys are in one slot, as by a {hash tag}.
+         *
+         * @throws LockException.Busy if one of them is held by others for that long
+         */
+        public MultiHeld acquireWith(String... keys) throws InterruptedException {
+            if (read || limit > 0) {
+                throw new IllegalArgumentException("several locks are taken to write only");
+            }
+            more = List.of(keys);
+            return new MultiHeld(acquireAll());
+        }
+
+        private List<Held> acquireAll() throws InterruptedException {
             job(+1);
             try {
                 return Locks.this.acquire(this);
@@ -231,9 +251,27 @@ public final class Locks implements AutoCloseable {
                 job(-1);
             }
         }
+
+        List<String> keys() {
+            return Stream.concat(Stream.of(key), more.stream()).toList();
+        }
+
+        /** The words of the command that asks for it, without its wait. */
+        List<String> words(String owner) {
+            if (!more.isEmpty()) {
+                var words = new ArrayList<>(List.of("LOCK.MACQUIRE", owner, "" + lease(), "" + (1 + more.size())));
+                words.addAll(keys());
+                return words;
+            }
+            var words = new ArrayList<>(List.of(read ? "LOCK.RLOCK" : "LOCK.WLOCK", key, owner, "" + lease(), "HOLDS", "" + permits));
+            if (limit > 0) {
+                words.addAll(List.of("LIMIT", "" + limit));
+            }
+            return words;
+        }
     }
 
-    private Held acquire(Request r) throws InterruptedException {
+    private List<Held> acquire(Request r) throws InterruptedException {
         long end = Clock.now() + r.wait;
         for (long pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LAST_PAUSE)) {
             long left = Math.max(0, end - Clock.now());
@@ -252,46 +290,42 @@ public final class Locks implements AutoCloseable {
     }
 
     /** Asks once, under a name that was never used before: what becomes of it is known, or the name is left. */
-    private Held attempt(Request r, long left) throws InterruptedException {
+    private List<Held> attempt(Request r, long left) throws InterruptedException {
         Node node = node(r.key);
         String owner = newName(r.task, r.holder);
-        var words = new ArrayList<>(List.of(r.read ? "LOCK.RLOCK" : "LOCK.WLOCK", r.key, owner, "" + r.lease(), "HOLDS", "" + r.permits));
-        if (r.limit > 0) {
-            words.addAll(List.of("LIMIT", "" + r.limit));
-        }
         long sent = Clock.now();
         try {
-            Node.Answer answer = node.ask(words, owner, left, r.interruptible);
+            Node.Answer answer = node.ask(r.words(owner), owner, left, r.interruptible);
             if (answer.token() == 0) {
                 throw new LockException.Busy(r.key);
             }
-            var held = new Held(this, node, r, owner, answer.token());
-            held.extend(Math.max(sent, answer.begun()));
-            held.confirm(r.interruptible);
-            return start(held);
+            var all = r.keys().stream().map(key -> new Held(this, node, r, key, owner, answer.token())).toList();
+            for (Held held : all) {
+                held.extend(Math.max(sent, answer.begun()));
+                held.confirm(r.interruptible);
+            }
+            return start(all);
         } catch (LockException.Busy | LockException.Refused e) {
             throw e; // it has changed nothing
         } catch (RuntimeException | InterruptedException e) {
-            leave(r.key, owner);
+            r.keys().forEach(key -> leave(key, owner));
             throw e;
         }
     }
 
-    /** Makes the lock the caller's, if the locks are not closed. */
-    Held start(Held held) {
-        if (!get(() -> hold(held))) {
-            throw new LockException.Closed();
-        }
-        return held;
-    }
-
-    private boolean hold(Held held) {
-        if (isClosing()) {
-            return false;
-        }
-        job(+1);
-        lookBy(held.nextLook());
-        return holds.add(held);
+    /** Makes what was granted the caller's, if the locks are not closed. */
+    List<Held> start(List<Held> granted) {
+        with(() -> {
+            if (isClosing()) {
+                throw new LockException.Closed();
+            }
+            for (Held held : granted) {
+                job(+1);
+                lookBy(held.nextLook());
+                holds.add(held);
+            }
+        });
+        return granted;
     }
 
     /** The server that serves the key now. */
@@ -348,25 +382,7 @@ public final class Locks implements AutoCloseable {
 
     /** Repeats a command, as it has to be each time, until it is answered. */
     void tell(String key, Supplier<String[]> words) {
-        job(+1);
-        janitor.execute(() -> tell(key, words, FIRST_PAUSE));
-    }
-
-    private void tell(String key, Supplier<String[]> words, long pause) {
-        CompletableFuture<Object> told;
-        try {
-            told = node(key).send(words.get());
-        } catch (LockException e) {
-            told = CompletableFuture.completedFuture(e);
-        }
-        told.thenAccept(reply -> {
-            if (reply instanceof LockException e && e.passes() && !isStopped()) {
-                refresh();
-                janitor.schedule(() -> tell(key, words, Math.min(2 * pause, LAST_PAUSE)), pause, TimeUnit.MILLISECONDS);
-            } else {
-                job(-1);
-            }
-        });
+        janitor.tell(key, words);
     }
 
     /** Searches for the servers again, by one thread and ten times a second at most. */
@@ -423,7 +439,7 @@ public final class Locks implements AutoCloseable {
         return thread;
     }
 
-    private static ScheduledThreadPoolExecutor executor(String name) {
+    static ScheduledThreadPoolExecutor executor(String name) {
         return new ScheduledThreadPoolExecutor(1, run -> daemon(name, run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
     }
 }

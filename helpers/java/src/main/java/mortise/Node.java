@@ -294,7 +294,8 @@ final class Node {
         if (waiting != null) {
             waiting.answer.complete(answer);
         } else if (answer.token != 0) {
-            locks.leave((String) letter.get("key"), owner);
+            List<?> keys = letter.get("keys") instanceof List<?> several ? several : List.of(letter.get("key"));
+            keys.forEach(key -> locks.leave((String) key, owner));
         }
     }
 

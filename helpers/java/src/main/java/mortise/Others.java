@@ -55,7 +55,7 @@ final class Others {
                     reply = Node.await(node.send("LOCK.RENEW", r.key, heir, "" + r.lease()), PATIENCE, true);
                 }
                 if (reply instanceof Long granted) {
-                    var held = new Held(locks, node, r, heir, granted);
+                    var held = new Held(locks, node, r, r.key, heir, granted);
                     held.extend(sent);
                     known = true;
                     return start(held, heir);
@@ -78,7 +78,7 @@ final class Others {
 
     private Held start(Held held, String heir) {
         try {
-            return locks.start(held);
+            return locks.start(List.of(held)).get(0);
         } catch (LockException.Closed e) {
             locks.leave(held.key(), heir);
             throw e;

@@ -1,0 +1,114 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import mortise.LocksTest.Via;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** Several locks at once: all or none. */
+@Timeout(120)
+class MultiHeldTest {
+    private final TestServer server = new TestServer();
+    private final ArrayList<Locks> open = new ArrayList<>();
+
+    private Locks locks(Via via) {
+        var locks = new Locks(via.connect(server.port));
+        open.add(locks);
+        return locks;
+    }
+
+    @AfterEach
+    void stop() {
+        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
+        server.close();
+    }
+
+    private boolean areFree(String... keys) {
+        return List.of(keys).stream().allMatch(server::isFree);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void several_are_taken_at_once_by_one_token_and_given_back_together(Via via) throws Exception {
+        var locks = locks(via);
+        try (MultiHeld several = locks.take("a").acquireWith("b", "c")) {
+            assertTrue(several.isHeld() && several.check() == several.token());
+            for (Held held : several.all()) {
+                assertEquals(several.token(), held.token());
+                assertThrows(LockException.Busy.class, () -> locks.take(held.key()).wait(Duration.ZERO).acquire());
+            }
+        }
+        assertTrue(areFree("a", "b", "c"));
+        assertThrows(IllegalArgumentException.class, () -> locks.take("a").read().acquireWith("b"));
+        assertThrows(LockException.Refused.class, () -> locks.take("a").acquireWith("a"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void who_waits_for_several_holds_none_and_gets_all_when_the_last_one_is_free(Via via) throws Exception {
+        var locks = locks(via);
+        Held b = locks.take("b").acquire();
+        assertThrows(LockException.Busy.class, () -> locks.take("a").wait(Duration.ofMillis(50)).acquireWith("b"));
+        var waiting = CompletableFuture.supplyAsync(() -> {
+            try {
+                return locks.take("a").acquireWith("b");
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        });
+        eventually("it waits", () -> server.waiters("a") == 1);
+        assertEquals(List.of(), locks.others.holds("a"));
+        b.unlock();
+        assertTrue(waiting.get().token() > b.token());
+        waiting.get().unlock();
+        assertTrue(areFree("a", "b"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void each_is_renewed_and_the_loss_of_one_is_told(Via via) throws Exception {
+        MultiHeld several = locks(via).take("a").lease(Duration.ofMillis(900)).acquireWith("b");
+        long before = server.calls("lock.renew") + server.calls("LOCK.RENEW");
+        eventually("both are renewed", () -> server.calls("lock.renew") + server.calls("LOCK.RENEW") >= before + 6);
+        assertTrue(several.isHeld());
+        server.run("DEL", "b");
+        several.lost().get();
+        assertFalse(several.isHeld());
+        assertThrows(LockException.Lost.class, several::unlock);
+        assertTrue(areFree("a", "b"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void closing_ends_the_wait_for_several_and_leaves_every_queue(Via via) throws Exception {
+        var locks = locks(via);
+        Held b = locks(via).take("b").acquire();
+        var waiting = CompletableFuture.supplyAsync(() -> assertThrows(LockException.class, () -> locks.take("a").acquireWith("b", "c")));
+        eventually("it waits", () -> server.waiters("c") == 1);
+        locks.close(Duration.ofSeconds(10));
+        waiting.get();
+        eventually("nobody waits", () -> areFree("a", "c") && server.waiters("b") == 0);
+        b.unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void where_nothing_was_answered_no_key_stays_taken(Via via) throws Exception {
+        var locks = locks(via);
+        try (var silence = server.freeze()) {
+            assertThrows(LockException.class, () -> locks.take("a").wait(Duration.ZERO).acquireWith("b"));
+        }
+        eventually("nothing is left", () -> areFree("a", "b"));
+    }
+}
