@@ -144,7 +144,8 @@ module Mortise
 
     # One request under one name. Whatever is unknown of it in the end is left.
     def attempt(session, left)
-      grant = Grant.new(@key, session.name(@task), @lease, @max_hold)
+      grants = requested(session.name(@task))
+      grant = grants.first
       settled = !session.enter(grant)
       return Failed.new("closed", true) if settled
 
@@ -154,16 +155,26 @@ module Mortise
       settled = reply.nil? || reply.is_a?(Refusal) || (reply.is_a?(Failed) && reply.known)
       return reply if reply.nil? || reply.is_a?(Failed)
 
-      grant.granted(Lock.said(reply), sent, lease)
-      return Failed.new if grant.until - Mortise.now < lease / 2 && session.extend(grant, @lease) != true # it came late
+      grants.each { |one| one.granted(Lock.said(reply), grant.granted_at || sent, lease) }
+      late = grants.select { |one| one.until - Mortise.now < lease / 2 }
+      return Failed.new unless late.all? { |one| session.extend(one, @lease) == true }
 
-      session.keep_renewed(grant) if @renew
+      grants.each { |one| session.keep_renewed(one) } if @renew
       return Failed.new("closed") unless (settled = session.forget(grant))
 
-      Hold.new(session, grant, @at_least)
+      held(grants.map { |one| Hold.new(session, one, @at_least) })
     ensure
-      Mortise.uninterrupted { drop(session, grant) unless settled }
+      Mortise.uninterrupted { grants.each { |one| drop(session, one) } unless settled }
       Mortise.uninterrupted { session.forget(grant) }
+    end
+
+    # What is requested under one name, and what its caller gets.
+    def requested(owner)
+      [Grant.new(@key, owner, @lease, @max_hold)]
+    end
+
+    def held(holds)
+      holds.first
     end
 
     def drop(session, grant)
@@ -308,5 +319,7 @@ module Mortise
     sessions.map { |session| session.close(timeout * 1000) }.all?
   end
 end
+
+require_relative "multi_lock"
 
 at_exit { Mortise.close(timeout: 0.5) }

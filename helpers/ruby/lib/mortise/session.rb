@@ -18,9 +18,13 @@ module Mortise
 
   # One acquisition: requested under a name of its own, granted perhaps, and over in the end.
   class Grant
-    attr_reader :key, :owner, :lease, :token, :answered, :over, :answer, :since, :known_at, :until, :deadline, :pid
+    attr_reader :key, :owner, :lease, :token, :answered, :over, :answer, :since, :known_at, :granted_at, :until, :deadline, :pid
+
+    # Those that are requested with this one.
+    attr_accessor :beside
 
     def initialize(key, owner, lease, max_hold = nil)
+      @beside = []
       @key, @owner, @lease, @max_hold, @pid = key, owner, lease, max_hold || Float::INFINITY, Process.pid
       @answered, @over, @known_at = Event.new, Event.new, Float::INFINITY
       @begin = @until = @deadline = -Float::INFINITY
@@ -40,9 +44,9 @@ module Mortise
     end
 
     def granted(token, sent, lease)
-      @token, granted_at = token, [sent, @begin].max
-      @last = granted_at + @max_hold
-      believe(granted_at, lease)
+      @token, @granted_at = token, [sent, @begin].max
+      @last = @granted_at + @max_hold
+      believe(@granted_at, lease)
     end
 
     # The server confirmed at `from`, or later, that the lock is held for so long.
@@ -154,7 +158,7 @@ module Mortise
     # The reply to one command about a key. What is to be left there is sent first, so that nobody waits for himself.
     def ask(*command, wait: 0)
       mail = wait.positive? ? ["WAIT", wait.infinite? ? 0 : [1, wait.ceil].max, "MAIL", @box] : []
-      first = @mutex.synchronize { @pending.size < 100 ? @pending.select { |pending| pending.key == command[1] } : [] }
+      first = @mutex.synchronize { @pending.size < 100 ? @pending.select { |pending| keys_of(command).include?(pending.key) } : [] }
       *replies, reply = @wire.call(*first.map(&:command), [*command, *mail])
       first.zip(replies) { |pending, said| done(pending, said) }
       @heard = Mortise.now unless reply.is_a?(Failed)
@@ -220,7 +224,9 @@ module Mortise
     def close(ms)
       ends = Mortise.now + ms
       waiting = @mutex.synchronize { @closed = true and @asked.values.tap { @asked.clear } }
-      waiting.each { |hold| hold.settle(Failed.new("closed", true)) and later(hold.leaving) }
+      waiting.each do |hold|
+        hold.settle(Failed.new("closed", true)) and [hold, *hold.beside].each { |one| later(one.leaving) }
+      end
       @holds.dup.each { |hold| give_up(hold) }
       sleep 0.005 while @pending.any? && Mortise.now < ends
       [@wire, @mail].each(&:hang_up)
@@ -228,6 +234,10 @@ module Mortise
     end
 
     private
+
+    def keys_of(command)
+      command[0] == "LOCK.MACQUIRE" ? command[4, command[3]] : [command[1]]
+    end
 
     # Collects letters.
     def listen
@@ -256,7 +266,8 @@ module Mortise
     def settle(letter, arrived)
       hold, granted = @mutex.synchronize { @asked[letter["owner"].b] }, letter["result"] == "granted"
       if hold.nil?
-        later(Leaving.new(letter["key"].b, letter["owner"].b)) if granted # nobody wants it any more
+        keys = granted ? letter["keys"] || [letter["key"]] : []
+        keys.each { |key| later(Leaving.new(key.b, letter["owner"].b)) } # nobody wants it any more
       elsif granted
         hold.settle(letter["token"], arrived - letter["age"])
       elsif letter["result"] == "refused"

@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+# Several locks at once: all or none.
+
+require_relative "helper"
+
+module MultiLockTests
+  include Served
+
+  def client
+    @client ||= CLIENTS.fetch(self.class::KIND).call(server.port)
+  end
+
+  def several(*keys, **options)
+    Mortise::MultiLock.new(client, keys, **options)
+  end
+
+  def test_several_are_taken_at_once_by_one_token_and_given_back_together
+    locks = several("a", :b, "c")
+    answer = locks.synchronize do |hold|
+      assert hold.held? && locks.locked?
+      assert_equal %w[a b c], hold.keys
+      assert_equal [hold.token], hold.holds.map(&:token).uniq
+      hold.keys.each { |key| assert_nil Mortise::Lock.new(client, key).acquire(wait: 0) }
+      42
+    end
+    assert_equal 42, answer
+    refute locks.locked?
+    %w[a b c].each { |key| refute server.held?(key) }
+  end
+
+  def test_who_waits_for_several_holds_none_and_gets_all_when_the_last_one_is_free
+    b = Mortise::Lock.new(client, "b").acquire
+    assert_nil several("a", "b").acquire(wait: 0.05)
+    waiting = in_thread { several("a", "b").acquire }
+    eventually { server.waiters("a") == 1 }
+    refute server.held?("a")
+    b.release
+    assert_operator waiting.value.token, :>, b.token
+    waiting.value.release
+    refute server.held?("a") || server.held?("b")
+  end
+
+  def test_each_is_renewed_and_the_loss_of_one_is_told
+    hold = several("a", "b", lease: 0.9).acquire
+    renewals = server.count("total_renewals")
+    eventually { server.count("total_renewals") >= renewals + 6 }
+    assert hold.held?
+    server.call("DEL", "b")
+    eventually { hold.lost? }
+    assert_raises(Mortise::Lost) { hold.check! }
+    assert_raises(Mortise::Lost) { hold.release }
+    refute server.held?("a")
+  end
+
+  def test_a_wait_for_several_that_is_ended_leaves_every_queue
+    b = Mortise::Lock.new(client, "b").acquire
+    waiting = in_thread { several("a", "b", "c").acquire }
+    eventually { server.waiters("c") == 1 }
+    waiting.kill
+    waiting.join
+    eventually { %w[a b c].all? { |key| server.waiters(key).zero? } }
+    b.release
+  end
+
+  def test_where_the_outcome_is_unknown_every_key_is_left
+    several("warm").synchronize { nil }
+    server.freeze
+    assert_raises(Mortise::Unreachable) { several("a", "b").acquire(wait: 0) }
+    server.thaw
+    eventually { !server.held?("a") && !server.held?("b") }
+  end
+
+  def test_what_makes_no_sense_is_refused
+    [[], "a", nil].each { |keys| assert_raises(ArgumentError) { Mortise::MultiLock.new(client, keys) } }
+    assert_raises(ArgumentError) { several("a", 7) }
+    assert_raises(Mortise::Refused) { several("a", "a").acquire }
+  end
+end
+
+CLIENTS.each_key do |kind|
+  name = "MultiLockBy#{kind.to_s.split('_').map(&:capitalize).join}Test"
+  Object.const_set(name, Class.new(Minitest::Test) { include MultiLockTests }).const_set(:KIND, kind)
+end
