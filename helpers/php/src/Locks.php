@@ -28,7 +28,7 @@ final class Locks
     private string $id;
     private int $process;
     private int $count = 0;
-    /** @var array<string, list<string|int>> the LEAVEs that the server has not answered yet, by the name that leaves */
+    /** @var array<string, list<string|int>> the LEAVEs that the server has not answered yet, by the name that leaves and the lock's */
     private array $leaves = [];
     /** @var list<Connection> of the processes that this one was forked from: closing them here could disturb those */
     private static array $inherited = [];
@@ -78,6 +78,16 @@ final class Locks
     public function semaphore(string $name, int $limit, int $permits = 1, float $lease = 30.0, ?string $task = null): Lock
     {
         return new Lock($this, 'LOCK.RLOCK', $name, $lease, Lock::task($task), $permits, $limit);
+    }
+
+    /**
+     * Several locks at once, all or none, each as of `lock()`: nothing is held while they are waited for.
+     *
+     * @param list<string> $names 1 to 16 of them
+     */
+    public function all(array $names, float $lease = 30.0, ?string $task = null): MultiLock
+    {
+        return new MultiLock($this, $names, $lease, $task);
     }
 
     /** Continues what another process holds, under the same name: null if that is over. The other must not go on with it. */
@@ -174,7 +184,7 @@ final class Locks
     public function leave(string $name, string $owner): void
     {
         $this->here();
-        $this->leaves[$owner] = ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR];
+        $this->leaves["$owner $name"] = ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR];
         try {
             $this->sendLeaves();
         } catch (Unavailable | Refused) {
@@ -183,7 +193,7 @@ final class Locks
 
     private function sendLeaves(): void
     {
-        foreach ($this->leaves as $owner => $words) {
+        foreach ($this->leaves as $who => $words) {
             try {
                 $this->ask($words, self::LEAVE);
             } catch (Refused $refused) {
@@ -191,7 +201,7 @@ final class Locks
                     throw $refused;
                 }
             }
-            unset($this->leaves[$owner]);
+            unset($this->leaves[$who]);
         }
     }
 
@@ -205,17 +215,21 @@ final class Locks
         }
     }
 
-    /** @internal What `Lock::acquire()` does. */
-    public function acquire(Lock $lock, float $wait): ?Hold
+    /**
+     * @internal What `Lock::acquire()` does.
+     *
+     * @return ?list<Hold> one of each of the lock's names
+     */
+    public function acquire(Lock $lock, float $wait): ?array
     {
         $now = Clock::now();
         $end = $now + 1000 * max(0, $wait);
         for ($silent = null;; usleep(self::PAUSE), $now = Clock::now()) {
             $left = max(0, $end - $now) / 1000;
             try {
-                $hold = $this->attempt($lock, min($left, self::SLICE), $now);
-                if ($hold !== null || $left <= self::SLICE) {
-                    return $hold;
+                $holds = $this->attempt($lock, min($left, self::SLICE), $now);
+                if ($holds !== null || $left <= self::SLICE) {
+                    return $holds;
                 }
                 $silent = null;
             } catch (Unavailable $trouble) {
@@ -239,36 +253,37 @@ final class Locks
     /** Whether another library has the lock, by SET NX: that one is waited for, too. */
     private function isStringLock(Refused $refused, Lock $lock): bool
     {
-        return $refused->reason === 'WRONGTYPE' && in_array($this->call(['TYPE', $lock->name]), ['string', 'none'], true);
+        $types = $refused->reason === 'WRONGTYPE' ? array_map(fn ($name) => $this->call(['TYPE', $name]), $lock->names()) : ['other'];
+        return array_diff($types, ['string', 'none', 'mort-lock']) === [];
     }
 
     /** A lease begins with the grant, and nobody knows when that was: a grant after a long wait is asked about. */
     private function confirm(Lock $lock, Hold $hold): Hold
     {
         $sent = Clock::now();
-        $token = $this->ask(['LOCK.RENEW', $lock->name, $hold->owner, Lock::milliseconds($lock->lease), 'TOKEN', $hold->token()], self::REPLY);
-        return $token !== null ? new Hold($this, $lock->name, $hold->owner, $token, $lock->lease, $sent)
-            : throw new Lost("The lock $lock->name was over before its grant was known");
+        $token = $this->ask(['LOCK.RENEW', $hold->name, $hold->owner, Lock::milliseconds($lock->lease), 'TOKEN', $hold->token()], self::REPLY);
+        return $token !== null ? new Hold($this, $hold->name, $hold->owner, $token, $lock->lease, $sent)
+            : throw new Lost("The lock $hold->name was over before its grant was known");
     }
 
     /** One request, under one name. */
-    private function attempt(Lock $lock, float $wait, float $sent): ?Hold
+    private function attempt(Lock $lock, float $wait, float $sent): ?array
     {
         $this->here();
         $this->sendLeaves();
         $owner = $this->owner($lock->prefix);
         $waits = (int) ($wait * 1000);
-        $hold = null;
+        $holds = [];
         try {
             $token = $this->ask($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY);
             if ($token === null) {
                 return null;
             }
-            $hold = new Hold($this, $lock->name, $owner, $token, $lock->lease, $sent);
-            return $hold->isFresh() ? $hold : $this->confirm($lock, $hold);
-        } catch (Unavailable | Refused $trouble) {
-            if ($hold !== null || ($trouble instanceof Unavailable && $trouble->sent)) {
-                $this->leave($lock->name, $owner);
+            $holds = array_map(fn ($name) => new Hold($this, $name, $owner, $token, $lock->lease, $sent), $lock->names());
+            return array_map(fn ($hold) => $hold->isFresh() ? $hold : $this->confirm($lock, $hold), $holds);
+        } catch (Unavailable | Refused | Lost $trouble) {
+            if ($holds || ($trouble instanceof Unavailable && $trouble->sent)) {
+                array_map(fn ($name) => $this->leave($name, $owner), $lock->names());
             }
             throw $trouble;
         }
@@ -278,7 +293,7 @@ final class Locks
 /** A lock to be taken: what is asked for, each time that `acquire()` or `run()` is called. */
 final class Lock
 {
-    /** @internal `$prefix` is what each name begins with. */
+    /** @internal `$prefix` is what each name begins with, `$more` what is locked beside `$name`. */
     public function __construct(
         private readonly Locks $locks,
         private readonly string $command,
@@ -287,6 +302,7 @@ final class Lock
         public readonly string $prefix = '',
         private readonly int $permits = 1,
         private readonly ?int $limit = null,
+        private readonly array $more = [],
     ) {
         self::milliseconds($lease);
         if (strlen($prefix) > 202) {
@@ -317,11 +333,20 @@ final class Lock
         return (int) round($lease * 1000);
     }
 
+    /** @internal @return list<string> */
+    public function names(): array
+    {
+        return [$this->name, ...$this->more];
+    }
+
     /** @internal @return list<string|int> */
     public function words(string $owner, int $wait): array
     {
         // WAIT 0 would be without a limit.
         $waits = $wait > 0 ? ['WAIT', $wait] : [];
+        if ($this->command === 'LOCK.MACQUIRE') {
+            return [$this->command, $owner, self::milliseconds($this->lease), count($this->names()), ...$this->names(), ...$waits];
+        }
         $limit = $this->limit === null ? [] : ['LIMIT', $this->limit];
         return [$this->command, $this->name, $owner, self::milliseconds($this->lease), 'HOLDS', $this->permits, ...$limit, ...$waits];
     }
@@ -333,7 +358,7 @@ final class Lock
      */
     public function acquire(float $wait = 0.0): ?Hold
     {
-        return $this->locks->acquire($this, $wait);
+        return $this->locks->acquire($this, $wait)[0] ?? null;
     }
 
     /**

@@ -8,7 +8,7 @@ use Mortise\Hold;
 use Mortise\LockException;
 use Mortise\Locks;
 
-foreach (['Connection', 'Locks', 'Hold'] as $file) {
+foreach (['Connection', 'Locks', 'Hold', 'MultiLock'] as $file) {
     require_once __DIR__ . "/../src/$file.php";
 }
 [, $name, $port, $key, $seconds, $path] = $argv;

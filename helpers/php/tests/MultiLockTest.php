@@ -1,0 +1,84 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+use Mortise\Lost;
+use Mortise\MultiHold;
+use Mortise\NotGranted;
+use Mortise\Refused;
+use Mortise\Unavailable;
+
+/** Several locks at once: all or none. */
+final class MultiLockTest extends TestCase
+{
+    private function areFree(string ...$names): bool
+    {
+        return self::$server->ask('EXISTS', ...$names) === 0;
+    }
+
+    /** @dataProvider libraries */
+    public function testSeveralAreTakenAtOnceByOneTokenAndGivenBackTogether(string $library): void
+    {
+        $locks = $this->locks($library);
+        $result = $locks->all(['a', 'b', 'c'])->run(function (MultiHold $several) use ($locks) {
+            $this->assertTrue($several->held());
+            foreach ($several->holds as $hold) {
+                $this->assertSame($several->token(), $hold->token());
+                $this->assertNull($locks->lock($hold->name)->acquire());
+            }
+            $several->refresh(60);
+            return 'sold';
+        });
+        $this->assertSame('sold', $result);
+        $this->assertTrue($this->areFree('a', 'b', 'c'));
+    }
+
+    /** @dataProvider libraries */
+    public function testWhoWaitsForSeveralHoldsNoneAndGetsAllWhenTheLastOneIsFree(string $library): void
+    {
+        self::$server->occupy('b');
+        $locks = $this->locks($library);
+        $this->assertNull($locks->all(['a', 'b'])->acquire());
+        $this->assertThrows(NotGranted::class, fn () => $locks->all(['a', 'b'])->run(fn () => $this->fail('it was run'), wait: 0.1));
+        $waiting = new Child(fn () => $this->locks($library)->all(['a', 'b'])->acquire(60)->held());
+        eventually(fn () => self::$server->waiters() === 1);
+        $this->assertTrue($this->areFree('a'));
+        self::$server->vacate('b');
+        $this->assertTrue($waiting->result());
+    }
+
+    /** @dataProvider libraries */
+    public function testTheLossOfOneIsTold(string $library): void
+    {
+        $several = $this->locks($library)->all(['a', 'b'])->acquire();
+        self::$server->ask('DEL', 'b');
+        $this->assertLost(fn () => $several->refresh());
+        $this->assertFalse($several->held());
+        $this->assertThrows(Lost::class, fn () => $several->release());
+        $this->assertTrue($this->areFree('a', 'b'));
+    }
+
+    /** @dataProvider libraries */
+    public function testWhereTheReplyWasLostNoKeyStaysTaken(string $library): void
+    {
+        $relay = new Relay(self::$server->port);
+        $locks = $this->locks($library, $relay);
+        $locks->lock('warm')->acquire()->release();
+        $relay->tell('hold replies');
+        $this->assertThrows(Unavailable::class, fn () => $locks->all(['a', 'b'])->acquire());
+        $relay->tell('pass');
+        $locks->lock('other')->acquire()->release(); // says first what was not answered
+        $this->assertTrue($this->areFree('a', 'b'));
+    }
+
+    public function testWhatMakesNoSenseIsRefused(): void
+    {
+        $locks = $this->locks('phpredis');
+        foreach ([[], [7], ['a', null]] as $names) {
+            $this->assertThrows(\InvalidArgumentException::class, fn () => $locks->all($names));
+        }
+        $this->assertThrows(Refused::class, fn () => $locks->all(['a', 'a'])->acquire());
+    }
+}
