@@ -174,4 +174,14 @@ class TroubleTest < Minitest::Test
     assert_equal 6, order.size
     order.each_slice(2) { |enter, leave| assert_equal enter.delete_prefix("in"), leave.delete_prefix("out") }
   end
+
+  # A thread begins with what the one that made it puts off: it would not end with the process.
+  def test_a_process_ends_though_background_work_began_where_interrupts_are_put_off
+    program = 'Mortise.uninterrupted { Mortise::Worker.new("work", -> { sleep 0.1 }, -> { true }).wake }; sleep 0.2'
+    child = spawn(RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), "-r", "redis", "-r", "mortise/lock", "-e", program)
+    ended = in_thread { Process.wait(child) }
+    assert ended.join(30), "the process goes on"
+  ensure
+    Process.kill(:KILL, child) if ended&.alive?
+  end
 end

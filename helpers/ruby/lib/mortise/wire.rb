@@ -199,7 +199,8 @@ module Mortise
 
     def wake(urgent: true)
       @event.set if urgent
-      @mutex.synchronize { @thread = Thread.new { run } unless @thread&.alive? }
+      # A thread begins with what this one puts off, and would not end with the process.
+      @mutex.synchronize { @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } } unless @thread&.alive? }
     end
 
     def wait(ms)
