@@ -183,6 +183,7 @@ module LockTests
     held = lock.acquire
     threads = Array.new(20) { in_thread { lock.synchronize { true } } }
     eventually { server.waiters("stock") == 20 }
+    eventually { server.connections("crowd") >= 2 } # the second one opens when the first waiter is queued
     assert_equal 2, server.connections("crowd")
     held.release
     assert threads.all?(&:value)

@@ -47,6 +47,13 @@ class RailsTest < Minitest::Test
     RUNS.clear
   end
 
+  # What is still queued ends with its test, and so do the threads that would run it.
+  def teardown
+    ActiveJob::Base.queue_adapter.shutdown if defined?(RUNS)
+    ActiveJob::Base.queue_adapter = :async if defined?(RUNS)
+    super
+  end
+
   def runs(count)
     Array.new(count) { Timeout.timeout(60) { RUNS.pop } }
   end
