@@ -22,7 +22,7 @@ const BLOCKED: usize = 150;
 const NOW: Instant = Instant::from_millis(1_000);
 
 #[derive(Default)]
-struct Crowd {
+pub(super) struct Crowd {
     queues: Queues,
     locks: HashMap<KeyId, Lock>,
     tokens: TokenClock,
@@ -33,14 +33,14 @@ struct Crowd {
     total: std::time::Duration,
 }
 
-fn key(number: usize) -> KeyId {
+pub(super) fn key(number: usize) -> KeyId {
     KeyId {
         db: Db(0),
         name: Rc::from(format!("key-{number}").into_bytes()),
     }
 }
 
-fn owner(name: &str, number: usize) -> Owner {
+pub(super) fn owner(name: &str, number: usize) -> Owner {
     let name = format!("{name}-{number}");
     OwnerRef::new(name.as_bytes())
         .expect("1 to 255 bytes")
@@ -48,7 +48,7 @@ fn owner(name: &str, number: usize) -> Owner {
 }
 
 impl Crowd {
-    fn hold(&mut self, key: KeyId, owner: &Owner, mode: Mode) {
+    pub(super) fn hold(&mut self, key: KeyId, owner: &Owner, mode: Mode) {
         let request = Request {
             owner: owner.as_ref(),
             terms: terms(mode),
@@ -64,7 +64,7 @@ impl Crowd {
     }
 
     /// Whether the wait would close a cycle.
-    fn closes(&mut self, wait: &Wait) -> bool {
+    pub(super) fn closes(&mut self, wait: &Wait) -> bool {
         let held = self.held(&wait.key);
         let began = std::time::Instant::now();
         let (cycle, steps) = self.queues.find_cycle_and_cost(wait, &held, NOW);
@@ -85,7 +85,7 @@ impl Crowd {
     }
 
     /// A wait begins, and nobody asks whether it closes a cycle.
-    fn push(&mut self, wait: Wait) {
+    pub(super) fn push(&mut self, wait: Wait) {
         let waiter = Waiter {
             id: self.queues.next_id(),
             owner: wait.owner,
@@ -112,7 +112,7 @@ impl Crowd {
     }
 }
 
-fn wait(key: KeyId, owner: Owner, mode: Mode) -> Wait {
+pub(super) fn wait(key: KeyId, owner: Owner, mode: Mode) -> Wait {
     Wait {
         key,
         owner,

@@ -9,6 +9,7 @@ mod no_alarm;
 mod state;
 mod story;
 mod tasks;
+mod thousand;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
@@ -39,15 +40,15 @@ proptest! {
     }
 }
 
-/// One of a crowd costs as much as fifty others.
-fn few() -> ProptestConfig {
+/// For states of which each costs as much as `times` others.
+fn config_of(times: u32) -> ProptestConfig {
     let config = config();
-    let cases = config.cases.div_ceil(50);
+    let cases = config.cases.div_ceil(times);
     ProptestConfig { cases, ..config }
 }
 
 proptest! {
-    #![proptest_config(few())]
+    #![proptest_config(config_of(50))]
 
     #[test]
     fn a_crowd_that_is_in_no_cycle_hides_none(state in state::states()) {
