@@ -317,7 +317,7 @@ pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
 
 /// Sees to the next piece of the boxes that have gone, and before that of what else went when they all did. False if there is none.
 pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
-    if readers::send_one_away(ctx) || undelivered::drop_one_forgotten(state::get(ctx)) {
+    if undelivered::drop_one_forgotten(state::get(ctx)) {
         return true;
     }
     let leaving = state::get(ctx).post.mail.borrow_mut().next_leaving();
@@ -330,9 +330,8 @@ pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
     true
 }
 
-/// This server is no primary any more: its boxes go.
+/// This server is no primary any more: its boxes go. Whoever waited for one was answered by the server.
 pub(crate) fn close_all(ctx: &Context<'_>) {
-    readers::send_all_away(state::get(ctx));
     state::get(ctx).post.mail.borrow_mut().close_all();
     alarms::at_end_of_turn(ctx);
 }

@@ -167,9 +167,7 @@ pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
     };
     readers.limits.remove(&(limit, id));
     readers.with_letters.remove(&id);
-    let away = (readers.sent_away >= Some(id)).then_some(NO_PRIMARY);
     drop(readers);
-    let refusal = away.or(refusal);
     state::get(ctx)
         .clients
         .borrow_mut()
@@ -206,26 +204,4 @@ pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters)
     if waits {
         let_go(ctx, wanted.id, None);
     }
-}
-
-const NO_PRIMARY: Error = Error::Unblocked("this server is no longer the primary, ask again");
-
-/// This server is no longer a primary: every waiting LOCK.MAIL gets that error, see
-/// [`send_one_away`].
-pub(super) fn send_all_away(waiting: &Waiting) {
-    let mut readers = waiting.readers.borrow_mut();
-    let last = readers.waiting.last_key_value().map(|(id, _)| *id);
-    readers.sent_away = readers.sent_away.max(last);
-}
-
-/// Answers one of those. False if there is none.
-pub(super) fn send_one_away(ctx: &Context<'_>) -> bool {
-    let readers = state::get(ctx).readers.borrow();
-    let first = readers.waiting.first_key_value().map(|(id, _)| *id);
-    let first = first.filter(|id| readers.sent_away >= Some(*id));
-    drop(readers);
-    if let Some(id) = first {
-        let_go(ctx, id, None);
-    }
-    first.is_some()
 }

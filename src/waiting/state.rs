@@ -83,9 +83,6 @@ pub(super) struct Readers {
     pub(super) limits: BTreeSet<(Instant, BoxId)>,
     /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
     pub(super) with_letters: BTreeSet<BoxId>,
-    /// Waiting LOCK.MAILs of boxes up to this one get the error that this server is no longer a
-    /// primary.
-    pub(super) sent_away: Option<BoxId>,
 }
 
 /// Which keys.

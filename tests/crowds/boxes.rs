@@ -1,6 +1,8 @@
 //! Boxes by the hundred thousand, and letters of one owner.
 
-use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, mail, request, text};
+use mortise_harness::{
+    Conn, Server, cmd, command, eventually_within, int, mail, request, send, text,
+};
 
 use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 
@@ -33,6 +35,34 @@ fn a_primary_with_many_boxes_becomes_a_replica_and_goes_on() {
     cmd!(conn, "REPLICAOF", "NO", "ONE");
     mail!(conn, "box:0");
     assert_eq!(server.gauge("boxes"), 1);
+    assert_never_long(&server);
+}
+
+#[test]
+fn a_primary_where_many_wait_for_letters_becomes_a_replica_and_each_is_answered() {
+    const READERS: usize = 3_000;
+    let _turn = alone();
+    let server = server().start();
+    let mut conn = server.connect();
+    let mut readers: Vec<Conn> = (0..READERS).map(|_| server.connect()).collect();
+    for (n, reader) in readers.iter_mut().enumerate() {
+        send!(reader, "LOCK.MAIL", format!("box:{n}"), "WAIT", 0);
+    }
+    eventually_within(PATIENCE, "all wait", || {
+        let waiting = server.gauge("blocked_clients");
+        if waiting == READERS as i64 {
+            Ok(())
+        } else {
+            Err(waiting)
+        }
+    });
+    cmd!(conn, "REPLICAOF", "127.0.0.1", 1);
+    for reader in &mut readers {
+        let error = reader.try_recv().expect_err("a replica has no boxes");
+        assert!(error.starts_with("UNBLOCKED "), "{error}");
+    }
+    all_go(&server);
+    assert_eq!(server.gauge("blocked_clients"), 0);
     assert_never_long(&server);
 }
 
