@@ -103,7 +103,7 @@ impl Observed {
             } => {
                 let holder = holder.as_ref();
                 let counts = *deadline > now && except != Some(holder);
-                counts && *holder.task() == *owner.task()
+                counts && holder.task_owner() == owner.task_owner()
             }
             Self::Many(readers) => readers.holds_for_task(owner, except, now),
         }

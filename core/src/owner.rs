@@ -74,10 +74,16 @@ impl<'a> OwnerRef<'a> {
         Text(text)
     }
 
-    /// The owner that is named like its task: the same for all owners of the task.
-    pub(crate) fn task_owner(self) -> Owner {
-        // A task's name is part of an owner's, and not empty.
-        OwnerRef::new(&self.task()).map_or_else(|| self.to_owner(), OwnerRef::to_owner)
+    /// The owner that is named like its task: the same for all owners of the task. Cheaper to compare and to hash than the
+    /// task's text.
+    pub(crate) fn task_owner(self) -> Self {
+        match self.0 {
+            Ref::Uuid(tagged) => Self(Ref::Uuid(tagged.task())),
+            // A task's name is part of an owner's, and not empty. It may have the other form.
+            Ref::Text(bytes) => end_of_mark(bytes)
+                .and_then(|end| Self::new(&bytes[..end]))
+                .unwrap_or(self),
+        }
     }
 
     /// A copy of its own.
@@ -200,7 +206,13 @@ impl Ord for Owner {
 
 impl Hash for Owner {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match self.as_ref().0 {
+        self.as_ref().hash(state);
+    }
+}
+
+impl Hash for OwnerRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.0 {
             Ref::Uuid(tagged) => tagged.hash(state),
             Ref::Text(bytes) => bytes.hash(state),
         }
@@ -267,6 +279,18 @@ impl Tagged {
             uuid: Uuid::read(uuid)?,
             suffix: u64::from_be_bytes(bytes),
         })
+    }
+
+    /// The same up to the last `##`.
+    fn task(self) -> Self {
+        let mut bytes = self.suffix.to_be_bytes();
+        let Some(end) = end_of_mark(&bytes[..usize::from(bytes[SUFFIX])]) else {
+            return self;
+        };
+        bytes[end..].fill(0);
+        bytes[SUFFIX] = end as u8;
+        let suffix = u64::from_be_bytes(bytes);
+        Self { suffix, ..self }
     }
 
     fn write(self) -> ([u8; Uuid::TEXT + SUFFIX], usize) {
@@ -361,9 +385,18 @@ mod tests {
             (&format!("{UUID}##1"), &format!("{UUID}##")),
             (&format!("{UUID}##1234"), &format!("{UUID}##")),
             (&format!("{UUID}##12345"), &format!("{UUID}##")),
+            (&format!("{UUID}####"), &format!("{UUID}####")),
+            (&format!("{UUID}##12##"), &format!("{UUID}##12##")),
+            (&format!("{UUID}##12##3"), &format!("{UUID}##12##")),
+            (&format!("{UUID}12345##6"), &format!("{UUID}12345##")),
             (&format!("{UUID}#1"), &format!("{UUID}#1")),
         ] {
             assert_eq!(task(owner), expected.as_bytes(), "{owner}");
+            assert_eq!(
+                kept(owner).as_ref().task_owner(),
+                kept(expected).as_ref(),
+                "{owner}"
+            );
         }
     }
 

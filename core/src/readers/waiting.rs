@@ -36,7 +36,7 @@ impl Waiting {
     /// The task of `owner` reads and waits.
     pub(super) fn add(&mut self, owner: OwnerRef<'_>) {
         if let Some(tasks) = &mut self.0 {
-            tasks.insert(owner.task_owner());
+            tasks.insert(owner.task_owner().to_owner());
         }
     }
 
@@ -50,7 +50,7 @@ impl Waiting {
     /// The task of `owner` no longer reads or waits.
     pub(crate) fn remove(&mut self, owner: OwnerRef<'_>) {
         if let Some(tasks) = &mut self.0 {
-            tasks.remove(&owner.task_owner());
+            tasks.remove(&owner.task_owner().to_owner());
         }
     }
 }

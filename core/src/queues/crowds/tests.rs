@@ -165,7 +165,7 @@ impl World {
         let waiting = all
             .iter()
             .filter(waits)
-            .map(|owner| owner.as_ref().task_owner());
+            .map(|owner| owner.as_ref().task_owner().to_owner());
         assert_eq!(known, waiting.collect());
         true
     }

@@ -103,7 +103,7 @@ impl<'a> Asking<'a> {
 
     pub(super) fn is_own_task(&self, owner: OwnerRef<'_>) -> bool {
         let own = self.wait.owner.as_ref();
-        owner == own || *owner.task() == *own.task()
+        owner == own || owner.task_owner() == own.task_owner()
     }
 
     /// A waiter may wait for it: it holds where others wait, or stands ahead of them.

@@ -144,7 +144,7 @@ impl Nodes {
     }
 
     pub(crate) fn hash_task(&self, owner: OwnerRef<'_>) -> u64 {
-        self.hasher.hash_one(&*owner.task())
+        self.hasher.hash_one(owner.task_owner())
     }
 
     /// The one of two that stands further ahead; one of them may be none.

@@ -15,11 +15,11 @@ impl Waiters {
         if self.len() == 0 {
             return NIL;
         }
-        let task = owner.task();
+        let task = owner.task_owner();
         let hash = self.nodes.hash_task(owner);
         let found = self.tasks.find::<Task>(&self.nodes, hash, |root| {
             let waiting = self.node(root).waiter.owner.as_ref();
-            waiting == owner || *waiting.task() == *task
+            waiting == owner || waiting.task_owner() == task
         });
         found.unwrap_or(NIL)
     }
