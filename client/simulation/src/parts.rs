@@ -65,15 +65,28 @@ pub(crate) enum Event {
     Down(NodeId),
     Up {
         node: NodeId,
-        keeps_data: bool,
+        data: Data,
         grace: u64,
     },
+    /// The replica of a server has all that it has by now; it gets what follows too late for the next failover.
+    Replicate(NodeId),
     Stop(ProcessId),
     GoOn(ProcessId),
     Kill(ProcessId),
     /// Nothing gets through between the two, and nobody is told.
     Part(ProcessId, NodeId),
     Join(ProcessId, NodeId),
+}
+
+/// What a server has that comes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// Its own, as one that writes every change to its disk.
+    Own,
+    /// None.
+    Nothing,
+    /// What its replica had: that one takes its place.
+    OfReplica,
 }
 
 /// What may happen to a message, in so many of a thousand.

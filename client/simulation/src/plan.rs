@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::dice::Dice;
-use crate::parts::{Clock, Event, Fates, Micros, ms};
+use crate::parts::{Clock, Data, Event, Fates, Micros, ms};
 use crate::server::Server;
 use crate::world::World;
 
@@ -12,6 +12,8 @@ use crate::world::World;
 pub enum Kind {
     /// A [`Client`](crate::lock::client::Client).
     One,
+    /// The same, and locks are shared by permits, passed on and revoked.
+    Sharing,
     /// Redlock over so many.
     Quorum(usize),
 }
@@ -33,8 +35,12 @@ pub(crate) struct Plan {
     pub(crate) answer: Duration,
     pub(crate) leases: Vec<u64>,
     pub(crate) fates: Fates,
-    /// Servers lose what they have granted.
-    pub(crate) loses_data: bool,
+    /// What servers have after a restart.
+    data: Data,
+    /// Locks stay taken for a while after their guards.
+    pub(crate) keeps_taken: bool,
+    /// How many permits a pool has.
+    pub(crate) permits: u32,
     /// In which processes are stopped or killed.
     stops: usize,
     kills: usize,
@@ -46,11 +52,11 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn of(kind: Kind, dice: &mut Dice) -> Plan {
         let answer = match kind {
-            Kind::One => dice.pick(&[100, 300, 1_000]),
+            Kind::One | Kind::Sharing => dice.pick(&[100, 300, 1_000]),
             Kind::Quorum(_) => dice.pick(&[20, 50, 100]),
         };
         let leases = match kind {
-            Kind::One => vec![150, 400, 1_000, 3_000],
+            Kind::One | Kind::Sharing => vec![150, 400, 1_000, 3_000],
             Kind::Quorum(_) => vec![4 * answer, 8 * answer, 20 * answer, 3_000],
         };
         // Some runs are calm, most have a little of everything.
@@ -81,7 +87,16 @@ impl Plan {
             answer: Duration::from_millis(answer),
             leases,
             fates,
-            loses_data: restarts > 0 && dice.percent(60),
+            data: match restarts > 0 && dice.percent(60) {
+                false => Data::Own,
+                true if kind == Kind::Sharing && dice.percent(70) => Data::OfReplica,
+                true => Data::Nothing,
+            },
+            keeps_taken: kind == Kind::Sharing && dice.percent(30),
+            permits: match kind {
+                Kind::Sharing => dice.within(1..=4) as u32,
+                _ => 0,
+            },
             stops,
             kills,
             restarts,
@@ -92,9 +107,19 @@ impl Plan {
 
     pub(crate) fn nodes(&self) -> usize {
         match self.kind {
-            Kind::One => 1,
+            Kind::One | Kind::Sharing => 1,
             Kind::Quorum(count) => count,
         }
+    }
+
+    /// Servers lose what they have granted.
+    pub(crate) fn loses_data(&self) -> bool {
+        self.data != Data::Own
+    }
+
+    /// Holds may be changed, and not only given back.
+    pub(crate) fn is_on_one_server(&self) -> bool {
+        matches!(self.kind, Kind::One | Kind::Sharing)
     }
 
     pub(crate) fn longest_lease(&self) -> u64 {
@@ -106,9 +131,9 @@ impl Plan {
         self.longest_lease() + self.longest_lease() / 50 + 10
     }
 
-    /// Whether every process closes its client, and every server knows all that it was told.
+    /// Whether every process closes its client, every server knows all that it was told, and nothing is kept for others.
     pub(crate) fn ends_clean(&self) -> bool {
-        self.kills == 0 && self.restarts == 0
+        self.kills == 0 && self.restarts == 0 && !self.keeps_taken
     }
 
     fn clock(dice: &mut Dice) -> Clock {
@@ -170,10 +195,14 @@ impl Plan {
                 dice.within(1..=self.nodes() as u64) as usize - 1,
                 moment(dice),
             );
+            if self.data == Data::OfReplica {
+                let lag = ms(dice.within(0..=200));
+                world.at(from.saturating_sub(lag), Event::Replicate(node));
+            }
             world.at(from, Event::Down(node));
             let up = Event::Up {
                 node,
-                keeps_data: !self.loses_data,
+                data: self.data,
                 grace: self.grace(),
             };
             world.at(within(dice, from, 500), up);

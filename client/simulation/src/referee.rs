@@ -6,12 +6,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use crate::dice::Dice;
 use crate::lock::Held;
-use crate::parts::{Micros, ProcessId};
+use crate::parts::{Micros, ProcessId, ms};
 use crate::value::clock::BootInstant;
 use crate::value::mode::Mode;
-use crate::world::{self, micros, with};
+use crate::world::{self, Node, micros, with};
 
 #[derive(Debug)]
 struct Belief {
@@ -20,9 +22,27 @@ struct Belief {
     key: Vec<u8>,
     owner: Vec<u8>,
     mode: Mode,
+    permits: Option<Permits>,
+    /// It was revoked, so that it ends by then.
+    revoked: Option<Micros>,
     held: Held,
     /// As its process sees it, and when that truly is.
     deadline: BootInstant,
+    until: Micros,
+}
+
+/// A share of a key that so many have at most, together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Permits {
+    pub(crate) count: u32,
+    pub(crate) limit: u32,
+}
+
+/// A lock that was given back, and stays taken.
+#[derive(Debug)]
+struct Taken {
+    key: Vec<u8>,
+    mode: Mode,
     until: Micros,
 }
 
@@ -39,6 +59,8 @@ struct Tokens {
 pub(crate) struct Referee {
     beliefs: Vec<Belief>,
     tokens: BTreeMap<Vec<u8>, Tokens>,
+    /// Locks that nobody else has before these moments.
+    taken: Vec<Taken>,
     tickets: u64,
     /// A belief without servers that bear it out is wrong: none of them loses what it has granted.
     servers_keep_all: bool,
@@ -67,7 +89,7 @@ pub(crate) fn end() -> Referee {
 }
 
 /// A guard was handed out, or has changed its mode.
-pub(crate) fn enter(held: Held, mode: Mode) -> Ticket {
+pub(crate) fn enter(held: Held, mode: Mode, permits: Option<Permits>) -> Ticket {
     let process = world::this_process();
     let deadline = held.deadline();
     let belief = Belief {
@@ -76,6 +98,8 @@ pub(crate) fn enter(held: Held, mode: Mode) -> Ticket {
         key: held.key().to_vec(),
         owner: held.owner().to_vec(),
         mode,
+        permits: permits.filter(|_| mode == Mode::Read),
+        revoked: None,
         deadline,
         until: moment_of(process, deadline),
         held,
@@ -88,6 +112,41 @@ pub(crate) fn leave(ticket: &Ticket) {
     REFEREE.with_borrow_mut(|referee| referee.beliefs.retain(|it| it.ticket != ticket.0));
 }
 
+/// Somebody who is inside now, by key and name.
+pub(crate) fn pick(dice: &mut Dice) -> Option<(Vec<u8>, Vec<u8>)> {
+    REFEREE.with_borrow(|referee| {
+        let most = referee.beliefs.len().checked_sub(1)? as u64;
+        let belief = &referee.beliefs[dice.within(0..=most) as usize];
+        Some((belief.key.clone(), belief.owner.clone()))
+    })
+}
+
+/// The guard was given back, and its lock stays taken.
+pub(crate) fn keep_taken(held: &Held, mode: Mode, until: Micros) {
+    let key = held.key().to_vec();
+    REFEREE.with_borrow_mut(|referee| {
+        if referee.servers_keep_all {
+            referee.taken.push(Taken { key, mode, until });
+        }
+    });
+}
+
+/// A server has said just now that this hold ends in `left`: it is revoked.
+pub(crate) fn revoked(key: &[u8], owner: &[u8], left: Duration) {
+    // Clocks differ by less than that.
+    let until = with(|world| world.now()) + micros(left + left / 100) + ms(2);
+    REFEREE.with_borrow_mut(|referee| {
+        if !referee.servers_keep_all {
+            // It may know of a shorter lease than was granted.
+            return;
+        }
+        let revoked = referee.beliefs.iter_mut();
+        for belief in revoked.filter(|it| it.key == key && it.owner == owner) {
+            belief.revoked = Some(belief.revoked.map_or(until, |before| before.min(until)));
+        }
+    });
+}
+
 /// A task of that process has run.
 pub(crate) fn look(process: ProcessId) {
     REFEREE.with_borrow_mut(|referee| referee.look(process));
@@ -96,6 +155,20 @@ pub(crate) fn look(process: ProcessId) {
 /// Something has happened at a server.
 pub(crate) fn look_at_servers() {
     REFEREE.with_borrow(Referee::look_at_servers);
+}
+
+impl Belief {
+    fn judge_revoked(&self) {
+        if let Some(until) = self.revoked
+            && self.until > until
+        {
+            let (key, owner) = (text(&self.key), text(&self.owner));
+            world::fail(format!(
+                "{owner} believes in {key} until {} µs, and was revoked: it ends by {until}",
+                self.until
+            ));
+        }
+    }
 }
 
 fn moment_of(process: ProcessId, shown: BootInstant) -> Micros {
@@ -120,6 +193,8 @@ impl Referee {
             format!("process {process}: {owner} is inside {key} ({mode}) by {token} until {until}")
         });
         self.judge_others(&belief);
+        self.judge_limit(&belief);
+        self.judge_taken(&belief);
         self.judge_token(&belief, token);
         self.beliefs.push(belief);
         ticket
@@ -140,6 +215,40 @@ impl Referee {
                 "two are inside {}: {one} of process {first} until {} µs, and {two} of process {second}",
                 text(&new.key),
                 other.until
+            ));
+        }
+    }
+
+    /// By permits no more are inside than there are.
+    fn judge_limit(&self, new: &Belief) {
+        let Some(Permits { limit, .. }) = new.permits else {
+            return;
+        };
+        let now = with(|world| world.now());
+        let others = self.beliefs.iter();
+        let others = others.filter(|it| it.key == new.key && it.until > now);
+        let inside = others.chain([new]).filter_map(|it| it.permits);
+        let inside: u32 = inside.map(|permits| permits.count).sum();
+        if inside > limit {
+            world::fail(format!(
+                "{inside} permits of {limit} are out at {}",
+                text(&new.key)
+            ));
+        }
+    }
+
+    fn judge_taken(&self, new: &Belief) {
+        let now = with(|world| world.now());
+        let conflicts = |it: &&Taken| {
+            it.key == new.key
+                && it.until > now
+                && (it.mode == Mode::Write || new.mode == Mode::Write)
+        };
+        if let Some(taken) = self.taken.iter().find(conflicts) {
+            let (key, owner) = (text(&new.key), text(&new.owner));
+            world::fail(format!(
+                "{owner} is inside {key}, which stays taken until {} µs",
+                taken.until
             ));
         }
     }
@@ -182,6 +291,7 @@ impl Referee {
             }
             belief.deadline = belief.held.deadline();
             belief.until = moment_of(process, belief.deadline);
+            belief.judge_revoked();
             true
         });
         self.beliefs = beliefs;
@@ -199,6 +309,12 @@ impl Referee {
                     server.is_held_by(&belief.key, &belief.owner, server.clock.at(now))
                 });
                 let (count, all) = (holds.count(), world.nodes.len());
+                let permits = belief.permits.map_or(0, |permits| permits.count);
+                let has = |it: &Node| it.server.reads_of(&belief.key, &belief.owner) >= permits;
+                if permits > 0 && count > 0 && !world.nodes.iter().any(has) {
+                    let owner = text(&belief.owner);
+                    return world.fail(format!("{owner} has fewer permits than {permits}"));
+                }
                 if count < all / 2 + 1 {
                     let (key, owner) = (text(&belief.key), text(&belief.owner));
                     let until = belief.until;

@@ -53,7 +53,7 @@ async fn live(kind: Kind, seed: u64, is_traced: bool) -> (Micros, Option<String>
     let mut dice = Dice::new(seed);
     let plan = Plan::of(kind, &mut dice);
     World::begin(dice.branch(), plan.fates, is_traced);
-    referee::begin(!plan.loses_data);
+    referee::begin(!plan.loses_data());
     world::note(|| format!("seed {seed}: {plan:?}"));
     with(|world| plan.lay_out(world, &mut dice));
     play(&plan, &mut dice).await;
@@ -94,11 +94,12 @@ async fn judge_last(plan: &Plan) {
     let client_plan = plan.clone();
     let done = spawn(last, async move {
         let client = Any::new(&client_plan);
-        for key in (1..=keys as u64).map(script::key) {
+        let pool = (client_plan.permits > 0).then(|| script::POOL.to_owned());
+        for key in (1..=keys as u64).map(script::key).chain(pool) {
             let lock = client.lock(&key).wait(Duration::from_millis(50));
             match lock.acquire().await {
                 Ok(guard) => {
-                    let ticket = referee::enter(guard.held(), guard.mode());
+                    let ticket = referee::enter(guard.held(), guard.mode(), None);
                     referee::leave(&ticket);
                     let _ = guard.release().await;
                 }
@@ -157,7 +158,7 @@ fn judge_leftovers(when: &str, with_mail: bool) {
         for number in 0..world.nodes.len() {
             let server = &mut world.nodes[number].server;
             let local = server.clock.at(now);
-            let found = server.leftovers(local, with_mail);
+            let found = server.leftovers(local, with_mail, &world.jobs_ever);
             if !found.is_empty() {
                 return world.fail(format!(
                     "{when} something is left at node {number}: {found}"

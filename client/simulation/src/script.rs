@@ -8,12 +8,12 @@ use crate::lock::{Guard, Lock, Owner};
 use crate::parts::{Micros, ms};
 use crate::plan::{Kind, Plan};
 use crate::quorum::quorum::Quorum;
-use crate::referee::{self, Ticket};
+use crate::referee::{self, Permits, Ticket};
 use crate::simulated::OfProcess;
 use crate::value::clock::BootInstant;
 use crate::value::error::Error;
 use crate::value::mode::Mode;
-use crate::world::{self, this_process, with};
+use crate::world::{self, Job, this_process, with};
 
 /// How much later than its moment something may be noticed, with clocks that differ and timers of a millisecond.
 const LATE: Duration = Duration::from_millis(30);
@@ -29,7 +29,7 @@ impl Any {
     pub(crate) fn new(plan: &Plan) -> Any {
         let connecting = Duration::from_millis(500);
         match plan.kind {
-            Kind::One => {
+            Kind::One | Kind::Sharing => {
                 let builder = Client::builder("redis://node0/").expect("an address");
                 let builder = builder.connect_timeout(connecting);
                 let builder = builder.response_timeout(plan.answer);
@@ -60,6 +60,9 @@ impl Any {
     }
 }
 
+/// A key that is shared by permits.
+pub(crate) const POOL: &str = "pool";
+
 pub(crate) fn key(number: u64) -> String {
     format!("key{number}")
 }
@@ -82,6 +85,7 @@ pub(crate) async fn live(plan: Plan, mut dice: Dice) {
                 client: client.clone(),
                 plan: plan.clone(),
                 owner: dice.percent(30).then(|| owner.clone()),
+                at_least: None,
                 dice: dice.branch(),
             };
             tokio::spawn(OfProcess::new(this_process(), task.run()))
@@ -109,10 +113,28 @@ async fn close(client: &Any) {
     world::note(|| format!("process {}: has closed its client", this_process()));
 }
 
+/// For how long a lock is to be taken at least, and until when it is then by every clock, had it been granted at once.
+struct Staying {
+    least: Duration,
+    until: Micros,
+}
+
+impl Staying {
+    fn from_now(millis: u64) -> Staying {
+        let kept = ms(millis) - ms(millis) / 50;
+        Staying {
+            least: Duration::from_millis(millis),
+            until: (now() + kept).saturating_sub(ms(2)),
+        }
+    }
+}
+
 struct Task {
     client: Any,
     plan: Plan,
     owner: Option<Owner>,
+    /// How long the lock taken last stays taken.
+    at_least: Option<Staying>,
     dice: Dice,
 }
 
@@ -135,6 +157,14 @@ impl Task {
 
     /// Takes a lock, holds it and gives it back.
     async fn round(&mut self) -> Result<(), Error> {
+        if self.plan.kind == Kind::Sharing {
+            match self.dice.within(0..=9) {
+                0..=2 => return self.use_pool().await,
+                3..=4 => return self.run_job().await,
+                5 => return self.revoke().await,
+                _ => {}
+            }
+        }
         let mode = if self.dice.percent(70) {
             Mode::Write
         } else {
@@ -143,22 +173,109 @@ impl Task {
         let Some(guard) = self.take(mode).await? else {
             return Ok(());
         };
-        let ticket = referee::enter(guard.held(), guard.mode());
+        let ticket = referee::enter(guard.held(), guard.mode(), None);
         if self.owner.is_some() && self.dice.percent(40) {
             // Once more, by the same name.
             if let Ok(Some(inner)) = self.take_again(&guard).await {
-                let inner_ticket = referee::enter(inner.held(), inner.mode());
+                let inner_ticket = referee::enter(inner.held(), inner.mode(), None);
                 sleep(self.dice.within(0..=20)).await;
                 self.give_back(inner, inner_ticket).await?;
             }
         }
-        self.hold(guard, ticket).await
+        self.hold(guard, ticket, None).await
+    }
+
+    /// Takes some permits of a pool.
+    async fn use_pool(&mut self) -> Result<(), Error> {
+        self.at_least = None;
+        let dice = &mut self.dice;
+        let limit = self.plan.permits;
+        let count = dice.within(1..=limit.into()) as u32;
+        let lock = self.client.lock(POOL).auto_renew(dice.percent(75));
+        let lock = lock.lease(Duration::from_millis(dice.pick(&self.plan.leases)));
+        let lock = lock.wait(Duration::from_millis(dice.within(0..=1_500)));
+        let patience = dice.percent(25).then(|| dice.within(0..=400));
+        let pool = lock.limit(limit);
+        let guard = match within(patience, pool.acquire(count)).await {
+            None | Some(Err(Error::Busy { .. })) => return Ok(()),
+            Some(taken) => taken?,
+        };
+        let permits = Some(Permits { count, limit });
+        let ticket = referee::enter(guard.held(), guard.mode(), permits);
+        self.hold(guard, ticket, permits).await
+    }
+
+    /// Does what somebody has left to others, who may do it twice.
+    async fn run_job(&mut self) -> Result<(), Error> {
+        self.at_least = None;
+        let dice = &mut self.dice;
+        let is_delivered_again = dice.percent(60);
+        let Some(job) = with(|world| {
+            let last = world.jobs.len().checked_sub(1)?;
+            let at = dice.within(0..=last as u64) as usize;
+            Some(match is_delivered_again {
+                true => world.jobs[at].clone(),
+                false => world.jobs.swap_remove(at),
+            })
+        }) else {
+            return Ok(());
+        };
+        let lock = self.client.lock(&job.key).auto_renew(dice.percent(75));
+        let lock = lock.lease(Duration::from_millis(dice.pick(&self.plan.leases)));
+        let lock = lock.wait(Duration::from_millis(dice.within(0..=1_500)));
+        let patience = dice.percent(25).then(|| dice.within(0..=100));
+        let taken = within(patience, lock.take_over(&job.owner, job.token)).await;
+        let guard = match taken {
+            None | Some(Err(Error::NotHeld)) => return Ok(()),
+            Some(taken) => taken?,
+        };
+        let ticket = referee::enter(guard.held(), guard.mode(), job.permits);
+        self.hold(guard, ticket, job.permits).await
+    }
+
+    /// Has the hold of somebody end who is inside.
+    async fn revoke(&mut self) -> Result<(), Error> {
+        let Some((key, owner)) = referee::pick(&mut self.dice) else {
+            return Ok(());
+        };
+        if let Any::One(client) = &self.client
+            && let Some(left) = client.revoke(&key, &owner).await?
+        {
+            referee::revoked(&key, &owner, left);
+        }
+        Ok(())
+    }
+
+    /// Leaves the lock to whoever does the job. The guard, where it is held as before.
+    async fn pass_on(&mut self, guard: Guard, permits: Option<Permits>) -> Option<Guard> {
+        let lease = Duration::from_millis(self.dice.pick(&self.plan.leases));
+        let patience = self.dice.percent(25).then(|| self.dice.within(0..=20));
+        let owner = format!("job{}", with(|world| world.names.next()));
+        let passed = within(patience, guard.pass_to(&owner, lease)).await;
+        if let Some(Ok(token)) = passed {
+            let key = String::from_utf8_lossy(guard.key()).into_owned();
+            let job = Job {
+                key,
+                owner,
+                token,
+                permits: permits.filter(|_| guard.mode() == Mode::Read),
+            };
+            with(|world| {
+                world.jobs_ever.insert(job.owner.clone().into_bytes());
+                world.jobs.push(job);
+            });
+        }
+        guard.is_valid().then_some(guard)
     }
 
     /// `None` where it was given up.
     async fn take(&mut self, mode: Mode) -> Result<Option<Guard>, Error> {
         let dice = &mut self.dice;
-        let key = key(dice.within(1..=self.plan.keys as u64));
+        let mut key = key(dice.within(1..=self.plan.keys as u64));
+        if self.plan.kind == Kind::Sharing && mode == Mode::Write && dice.percent(15) {
+            // Alone in the pool.
+            POOL.clone_into(&mut key);
+        }
         let (lease, renews) = (dice.pick(&self.plan.leases), dice.percent(75));
         let limit = match dice.within(0..=9) {
             0..=1 => Some(0),
@@ -173,7 +290,7 @@ impl Task {
         };
         if dice.percent(10) {
             let least = match self.plan.kind {
-                Kind::One => 1,
+                Kind::One | Kind::Sharing => 1,
                 // A lease has to be worth the servers' answers.
                 Kind::Quorum(_) => 5 * self.plan.answer.as_millis() as u64,
             };
@@ -181,6 +298,11 @@ impl Task {
         }
         if let Some(owner) = &self.owner {
             lock = lock.owner(owner).reentrant();
+        }
+        self.at_least = (self.plan.keeps_taken && self.owner.is_none() && dice.percent(50))
+            .then(|| Staying::from_now(dice.within(1..=1_000)));
+        if let Some(staying) = &self.at_least {
+            lock = lock.at_least(staying.least);
         }
         let patience = dice.percent(25).then(|| dice.within(0..=400));
         let began = now();
@@ -213,8 +335,21 @@ impl Task {
         }
     }
 
-    async fn hold(&mut self, mut guard: Guard, mut ticket: Ticket) -> Result<(), Error> {
+    async fn hold(
+        &mut self,
+        mut guard: Guard,
+        mut ticket: Ticket,
+        permits: Option<Permits>,
+    ) -> Result<(), Error> {
         for _ in 0..self.dice.within(0..=3) {
+            if self.plan.kind == Kind::Sharing && self.owner.is_none() && self.dice.percent(20) {
+                // Whether it is believed in meanwhile is for the client to say.
+                guard = match self.pass_on(guard, permits).await {
+                    Some(guard) => guard,
+                    None => return Ok(()),
+                };
+                ticket = again(&guard, &ticket, permits);
+            }
             match self.dice.within(0..=9) {
                 0..=3 => sleep(self.dice.pick(&[0, 1, 10, 100, 700, 2_000])).await,
                 4 => {
@@ -231,24 +366,24 @@ impl Task {
                         world::fail("a guard whose time is over is fine".to_owned());
                     }
                 }
-                8 if guard.mode() == Mode::Read && self.plan.kind == Kind::One => {
+                8 if guard.mode() == Mode::Read && self.plan.is_on_one_server() => {
                     let limit = Duration::from_millis(self.dice.within(0..=300));
                     let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));
                     let changed = within(patience, guard.upgrade_within(limit)).await;
                     if changed.is_some_and(|it| it.is_ok()) {
-                        ticket = again(&guard, &ticket);
+                        ticket = again(&guard, &ticket, permits);
                     }
                 }
                 9 if guard.mode() == Mode::Write
                     && self.owner.is_none()
-                    && self.plan.kind == Kind::One =>
+                    && self.plan.is_on_one_server() =>
                 {
                     referee::leave(&ticket);
-                    ticket = referee::enter(guard.held(), Mode::Read);
+                    ticket = referee::enter(guard.held(), Mode::Read, None);
                     let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));
                     let changed = within(patience, guard.downgrade()).await;
                     if changed.is_some_and(|it| it.is_err()) && guard.mode() == Mode::Write {
-                        ticket = again(&guard, &ticket);
+                        ticket = again(&guard, &ticket, permits);
                     }
                 }
                 _ => {}
@@ -267,7 +402,11 @@ impl Task {
         match self.dice.within(0..=9) {
             0..=4 => {
                 referee::leave(&ticket);
+                let (held, mode) = (guard.held(), guard.mode());
                 let released = guard.release().await;
+                if let (Ok(()), Some(staying)) = (&released, &self.at_least) {
+                    referee::keep_taken(&held, mode, staying.until);
+                }
                 world::note(|| format!("process {}: released: {released:?}", this_process()));
             }
             5 => {
@@ -286,9 +425,9 @@ impl Task {
 }
 
 /// A guard whose mode is another now.
-fn again(guard: &Guard, ticket: &Ticket) -> Ticket {
+fn again(guard: &Guard, ticket: &Ticket, permits: Option<Permits>) -> Ticket {
     referee::leave(ticket);
-    referee::enter(guard.held(), guard.mode())
+    referee::enter(guard.held(), guard.mode(), permits)
 }
 
 /// Waits a while for the loss of a lock, which must be told of in time.

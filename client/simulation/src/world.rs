@@ -13,8 +13,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::dice::Dice;
-use crate::parts::{Clock, Conn, Event, Fates, Life, Micros, NodeId, ProcessId, ms};
+use crate::parts::{Clock, Conn, Data, Event, Fates, Life, Micros, NodeId, ProcessId, ms};
+use crate::referee::Permits;
 use crate::server::Server;
+use crate::value::token::Token;
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -30,6 +32,16 @@ pub(crate) struct Process {
     parked: Vec<Waker>,
     /// When it went on last.
     pub(crate) went_on: Micros,
+}
+
+/// A lock that was passed on to whoever does this.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) key: String,
+    /// Who holds it meanwhile, and by which token.
+    pub(crate) owner: String,
+    pub(crate) token: Token,
+    pub(crate) permits: Option<Permits>,
 }
 
 #[derive(Debug)]
@@ -56,6 +68,9 @@ pub(crate) struct World {
     pub(crate) conns: Vec<Conn>,
     pub(crate) parted: BTreeSet<(ProcessId, NodeId)>,
     pub(crate) fates: Fates,
+    /// What is to be done, and the names of all that ever was.
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) jobs_ever: BTreeSet<Vec<u8>>,
     trace: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
 }
@@ -76,6 +91,8 @@ impl World {
             conns: Vec::new(),
             parted: BTreeSet::new(),
             fates,
+            jobs: Vec::new(),
+            jobs_ever: BTreeSet::new(),
             trace: is_traced.then(Vec::new),
             failure: None,
         };
@@ -178,11 +195,7 @@ impl World {
                 self.nodes[node].is_down = true;
                 self.cut_all_of(node);
             }
-            Event::Up {
-                node,
-                keeps_data,
-                grace,
-            } => self.come_up(node, keeps_data, grace, now),
+            Event::Up { node, data, grace } => self.come_up(node, data, grace, now),
             Event::Stop(process) if self.processes[process].life == Life::Runs => {
                 self.note(|| format!("process {process} is stopped"));
                 self.processes[process].life = Life::Stopped;
@@ -197,6 +210,7 @@ impl World {
                     .for_each(Waker::wake);
             }
             Event::Stop(_) | Event::GoOn(_) => {}
+            Event::Replicate(node) => self.nodes[node].server.replicate(),
             Event::Kill(process) => {
                 self.note(|| format!("process {process} is killed"));
                 self.processes[process].life = Life::Dead;
@@ -210,12 +224,12 @@ impl World {
         }
     }
 
-    fn come_up(&mut self, number: NodeId, keeps_data: bool, grace: u64, now: Micros) {
-        self.note(|| format!("node {number} comes up, keeps its data: {keeps_data}"));
+    fn come_up(&mut self, number: NodeId, data: Data, grace: u64, now: Micros) {
+        self.note(|| format!("node {number} comes up with data: {data:?}"));
         let run_id = self.names.next();
         let node = &mut self.nodes[number];
         let local = node.server.clock.at(now);
-        node.server.restart(keeps_data, grace, run_id, local);
+        node.server.restart(data, grace, run_id, local);
         (node.is_down, node.due, node.stalled_until) = (false, None, now);
         node.unread.clear();
         self.look_again(number, now);

@@ -71,6 +71,12 @@ fn one_server_keeps_its_promises_to_clients_whatever_happens_to_messages() {
 }
 
 #[test]
+fn one_server_keeps_limits_passes_and_revocations_too() {
+    let test = "limits_passes";
+    play(Kind::Sharing, test, 2_000);
+}
+
+#[test]
 fn three_servers_keep_them_too() {
     let test = "three_servers";
     play(Kind::Quorum(3), test, 1_000);
@@ -84,7 +90,7 @@ fn five_servers_keep_them_as_well() {
 
 #[test]
 fn a_seed_is_the_same_story_each_time() {
-    for kind in [Kind::One, Kind::Quorum(3)] {
+    for kind in [Kind::One, Kind::Sharing, Kind::Quorum(3)] {
         for seed in 0..25 {
             let (first, second) = (simulate(kind, seed, true), simulate(kind, seed, true));
             let differs = first

@@ -1,14 +1,20 @@
 //! The commands that the client sends: parse, ask the core, reply.
 
+use mortise_core::mail::Outcome;
 use mortise_core::{
-    AcquireError, Busy, Count, Grant, How, Instant, Lease, Mode, OwnerRef, Release, Request, Terms,
-    Token, Turn, Wait, Waiter,
+    AcquireError, Busy, Count, Grant, How, Instant, Lease, Mode, OwnerRef, Pass, PassError,
+    Release, Request, Sharing, Terms, Token, Turn, Wait, Waiter,
 };
 
 use super::letters::Call;
 use super::resp::Out;
 use super::{Server, key_id, key_ref};
 use crate::parts::ConnId;
+
+const LEFT: &str = "LEFT the owner has left this key for good";
+const REVOKED: &str = "REVOKED the owner's hold on this key was revoked";
+const NOT_GRANTING: &str = "TRYAGAIN nothing is granted";
+const NOT_RENEWING: &str = "TRYAGAIN nothing is renewed";
 
 /// A command, word by word.
 struct Words<'a> {
@@ -60,6 +66,8 @@ impl Server {
             b"LOCK.RENEW" => self.renew(&mut words),
             b"LOCK.FENCE" => self.fence(&mut words),
             b"LOCK.GUARD" => self.guard(&mut words),
+            b"LOCK.PASS" => self.pass(&mut words),
+            b"LOCK.REVOKE" => self.revoke(&mut words),
             b"LOCK.INFO" => Some(Out::null()),
             b"LOCK.MAIL" => {
                 let name = words.next()?;
@@ -80,18 +88,20 @@ impl Server {
         let lease = Lease::from_millis(words.number()?)?;
         let (mut wait, mut mailbox, mut holds, mut fence, mut token) =
             (None, None, None, None, None);
+        let mut sharing = mode.into();
         while let Some(option) = words.next() {
             match option {
                 b"WAIT" => wait = Some(words.number()?),
                 b"MAIL" => mailbox = Some(words.next()?),
                 b"HOLDS" => holds = Count::new(words.number()? as u32),
+                b"LIMIT" => sharing = Sharing::within(Count::new(words.number()? as u32)?),
                 b"FENCE" => fence = Some(Token::new(words.number()?)?),
                 b"TOKEN" => token = Some(Token::new(words.number()?)?),
                 _ => return None,
             }
         }
         let terms = Terms {
-            sharing: mode.into(),
+            sharing,
             lease,
             holds,
             fence,
@@ -100,7 +110,7 @@ impl Server {
         };
         let request = Request { owner, terms };
         if self.left.has_left(key_ref(key), owner, self.instant()) {
-            return Some(Out::error("LEFT the owner has left this key for good"));
+            return Some(Out::error(LEFT));
         }
         let wall = self.wall();
         if let Some(fence) = fence
@@ -119,10 +129,11 @@ impl Server {
                 (Some(wait), Some(mailbox)) => self.queue(key, &request, busy, wait, mailbox),
                 _ => Out::null(),
             },
-            Err(AcquireError::NotHeldByToken) => {
+            Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
                 self.accepted(key, &request, mailbox);
                 Out::null()
             }
+            Err(AcquireError::Revoked) => Out::error(REVOKED),
             Err(error) => Out::error(&format!("ERR {error:?}")),
         };
         self.settle(key);
@@ -291,9 +302,80 @@ impl Server {
             return Some(Out::null());
         }
         self.settle(key);
+        if self.forbids_grants() && self.with_live(key, |_, live| live.hold(owner)).is_some() {
+            return Some(Out::error(NOT_RENEWING));
+        }
         let renewed = self.with_live(key, |_, live| live.renew(owner, lease, token));
         self.settle(key);
         Some(Out::number_or_null(renewed.map(|it| it.token.get())))
+    }
+
+    /// Transfers the whole hold to another name.
+    fn pass(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        let new_owner = OwnerRef::new(words.next()?)?;
+        let lease = Lease::from_millis(words.number()?)?;
+        let token = match words.next() {
+            None => None,
+            Some(b"TOKEN") => Some(Token::new(words.number()?)?),
+            Some(_) => return None,
+        };
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
+            return Some(Out::null());
+        }
+        self.settle(key);
+        let held = self.with_live(key, |_, live| live.passable(owner, token).is_some());
+        if !held {
+            return Some(Out::null());
+        }
+        if self.forbids_grants() {
+            return Some(Out::error(NOT_GRANTING));
+        }
+        let now = self.instant();
+        if self.left.has_left(key_ref(key), new_owner, now) {
+            return Some(Out::error(LEFT));
+        }
+        let pass = Pass {
+            owner,
+            new_owner,
+            lease,
+            token,
+            client: 0,
+        };
+        let wall = self.wall();
+        let passed = self.with_live(key, |server, live| {
+            live.pass(&pass, &mut server.tokens, wall)
+        });
+        let reply = match passed {
+            Ok(passed) => {
+                self.queues.came_to_hold(key_ref(key), new_owner);
+                Out::number(passed.token.get())
+            }
+            Err(PassError::NotHeld) => Out::null(),
+            Err(error) => Out::error(&format!("ERR {error:?}")),
+        };
+        self.settle(key);
+        Some(reply)
+    }
+
+    /// Lets a hold end with its lease.
+    fn revoke(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        if words.next().is_some() {
+            return None;
+        }
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
+            return Some(Out::null());
+        }
+        self.settle(key);
+        let revoked = self.with_live(key, |_, live| live.revoke(owner, None));
+        if revoked.is_some_and(|revoked| revoked.changed) {
+            for id in self.queues.requests_of(key_ref(key), owner) {
+                self.end_waiting(id, Outcome::Refused(REVOKED.into()));
+            }
+        }
+        self.settle(key);
+        Some(Out::number_or_null(revoked.map(|it| it.left)))
     }
 
     fn fence(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
@@ -307,6 +389,9 @@ impl Server {
             return Some(Out::null());
         }
         self.settle(key);
+        if self.forbids_grants() && self.with_live(key, |_, live| live.hold(owner)).is_some() {
+            return Some(Out::error(NOT_RENEWING));
+        }
         let fenced = self.with_live(key, |server, live| {
             live.fence(owner, token, &mut server.tokens, wall)
         });
@@ -324,7 +409,7 @@ impl Server {
         }
         self.settle(key);
         let hold = self.with_live(key, |_, live| live.hold(owner));
-        if hold.is_none_or(|hold| hold.token != token) {
+        if self.forbids_grants() || hold.is_none_or(|hold| hold.token != token) {
             return Some(Out::error("NOTHELD the owner does not hold the lock"));
         }
         if words.next().is_some() && hold.is_some_and(|hold| hold.write > 0) {

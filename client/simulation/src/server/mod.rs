@@ -1,11 +1,11 @@
 //! A server in memory: RESP in, `mortise-core` decides, RESP out. What the module does around the core, in the fewest
-//! words: one key space, no replicas, no files, no limits on how many may wait.
+//! words: one key space, a replica that only has copies, no files, no limits on how many may wait.
 
 mod commands;
 mod letters;
 mod resp;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::mail::{BoxId, Letter, Outcome, UndeliveredLetter};
 use mortise_core::{
@@ -13,7 +13,7 @@ use mortise_core::{
     Removed, Token, TokenClock, Wait, WaiterId,
 };
 
-use crate::parts::{Clock, ConnId};
+use crate::parts::{Clock, ConnId, Data};
 
 /// How long a box lives that nobody asks for: the server's default.
 pub(crate) const MAIL_TIMEOUT: u64 = 5_000;
@@ -43,6 +43,8 @@ pub(crate) struct Server {
     /// What its wall clock shows more than the others', in microseconds.
     pub(crate) wall_ahead: u64,
     locks: BTreeMap<Vec<u8>, Lock>,
+    /// What its replica has of these, and of the tokens.
+    replica: (BTreeMap<Vec<u8>, Lock>, TokenClock),
     queues: Queues,
     tokens: TokenClock,
     numbers: TokenClock,
@@ -70,6 +72,7 @@ impl Server {
             clock,
             wall_ahead,
             locks: BTreeMap::new(),
+            replica: Default::default(),
             queues: Queues::new(),
             tokens: TokenClock::new(),
             numbers: TokenClock::new(),
@@ -86,20 +89,28 @@ impl Server {
         }
     }
 
-    /// The process ends and starts again: with its data, as a server that writes every change to its disk, or without,
-    /// and then nothing is granted for `grace` milliseconds.
-    pub(crate) fn restart(&mut self, keeps_data: bool, grace: u64, run_id: u64, now: u64) {
+    /// The process ends and starts again. Without all of its data it grants nothing for `grace` milliseconds, and renews
+    /// nothing: others may have been granted what it does not know.
+    pub(crate) fn restart(&mut self, data: Data, grace: u64, run_id: u64, now: u64) {
         let old = std::mem::replace(self, Server::new(run_id, self.clock, self.wall_ahead));
         self.now = now;
         self.written = old.written;
-        if keeps_data {
-            (self.locks, self.tokens) = (old.locks, old.tokens);
-            let wall = self.wall();
-            self.tokens.resume(wall);
-        } else {
+        (self.locks, self.tokens) = match data {
+            Data::Own => (old.locks, old.tokens),
+            Data::Nothing => Default::default(),
+            Data::OfReplica => old.replica,
+        };
+        let wall = self.wall();
+        self.tokens.resume(wall);
+        if data != Data::Own {
             self.grace_until = self.instant().after(grace);
             self.graced = grace > 0;
         }
+    }
+
+    /// Its replica has everything now.
+    pub(crate) fn replicate(&mut self) {
+        self.replica = (self.locks.clone(), self.tokens.clone());
     }
 
     /// It was stopped for so long, and has read nothing meanwhile.
@@ -263,6 +274,13 @@ impl Server {
         due.map(Instant::as_millis).chain(tick).min()
     }
 
+    /// How many permits that owner has of the key now.
+    pub(crate) fn reads_of(&self, key: &[u8], owner: &[u8]) -> u32 {
+        let hold = self.locks.get(key).zip(OwnerRef::new(owner));
+        let hold = hold.and_then(|(lock, owner)| lock.hold(owner));
+        hold.map_or(0, |stake| stake.read)
+    }
+
     /// Whether that owner holds the key now.
     pub(crate) fn is_held_by(&self, key: &[u8], owner: &[u8], now: u64) -> bool {
         let at = Instant::from_millis(now / 1_000);
@@ -271,14 +289,22 @@ impl Server {
         hold.is_some_and(|stake| !stake.is_over(at))
     }
 
-    /// What is left of clients, in words; empty if nothing is.
-    pub(crate) fn leftovers(&mut self, now: u64, with_mail: bool) -> String {
+    /// What is left of clients, in words; empty if nothing is but holds of the names in `jobs`.
+    pub(crate) fn leftovers(
+        &mut self,
+        now: u64,
+        with_mail: bool,
+        jobs: &BTreeSet<Vec<u8>>,
+    ) -> String {
         self.now = now;
         let at = self.instant();
         let mut found = String::new();
         for (key, lock) in &self.locks {
             for (owner, stake) in lock.live_holds(at, 100) {
                 let (key, owner) = (String::from_utf8_lossy(key), owner.text().to_vec());
+                if jobs.contains(&owner) {
+                    continue;
+                }
                 let owner = String::from_utf8_lossy(&owner).into_owned();
                 let left = stake.deadline.millis_since(at);
                 found += &format!("{key} is held by {owner} for {left} ms more; ");
