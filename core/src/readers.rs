@@ -226,6 +226,9 @@ impl Readers {
     /// The slot of the hold whose lease ends first of those that are not over at `now`, or [`NIL`].
     fn first_live(&self, now: Instant) -> u32 {
         let is_live = |slot: u32| !self.holds[slot].stake.is_over(now);
+        if self.first == NIL || is_live(self.first) {
+            return self.first;
+        }
         tree::first_from(&self.holds, self.root, is_live)
     }
 
