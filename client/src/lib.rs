@@ -40,6 +40,7 @@
 //! | take it over several independent servers | [`Quorum`], with the same [`Lock`] and [`Guard`] |
 //! | write code for either | [`Locks`] |
 //! | share it between readers | [`Lock::read`], [`Lock::write`]; on one server [`Guard::upgrade`], [`Guard::downgrade`] |
+//! | take several at once, all or none | [`Client::locks`] |
 //! | share it up to a number of permits | [`Client::semaphore`], [`Lock::limit`] |
 //! | make another's hold end | [`Client::revoke`] |
 //! | give it to another process | [`Guard::pass_to`], [`Lock::take_over`] |
@@ -198,6 +199,7 @@ pub use lock::client::{Answers, Client, Guarded, Locks};
 pub use lock::guard::Guard;
 pub use lock::held::Held;
 pub use lock::lock::Lock;
+pub use lock::multi::{MultiGuard, MultiLock};
 pub use lock::owner::Owner;
 pub use lock::semaphore::Semaphore;
 pub use quorum::builder::QuorumBuilder;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::lock::attempt::Granted;
 use crate::lock::pass::take_over;
 use crate::lock::retry::{Next, Retries, WaitLimit};
 use crate::lock::server_hold::on_one_server;
@@ -139,14 +140,29 @@ impl Source for Core {
         terms: &'a Terms,
         mode: Mode,
     ) -> BoxFuture<'a, Result<Guard, Error>> {
-        async move { take(&self, names, terms, mode).await }.boxed()
+        async move { take_one(&self, names, terms, mode).await }.boxed()
     }
 }
 
-async fn take(core: &Arc<Core>, names: &Names, terms: &Terms, mode: Mode) -> Result<Guard, Error> {
-    if let Some(passed) = &terms.passed {
-        return take_over(core, names, terms, passed).await;
+async fn take_one(
+    core: &Arc<Core>,
+    names: &Names,
+    terms: &Terms,
+    mode: Mode,
+) -> Result<Guard, Error> {
+    match &terms.passed {
+        Some(passed) => take_over(core, names, terms, passed).await,
+        None => take(core, names, terms, mode).await,
     }
+}
+
+/// Asks again and again, each time under a new name, until it is granted or the wait is over.
+pub(super) async fn take<T: Granted>(
+    core: &Arc<Core>,
+    names: &Names,
+    terms: &Terms,
+    mode: Mode,
+) -> Result<T, Error> {
     let limit = WaitLimit::new(terms.wait, BootInstant::now());
     let lease = terms.limited_lease()?;
     let mut retries = Retries::new(limit, core.endpoint.fails_over());
@@ -156,6 +172,7 @@ async fn take(core: &Arc<Core>, names: &Names, terms: &Terms, mode: Mode) -> Res
         let name = Name {
             key: terms.key.clone(),
             owner: names.next(),
+            keys: terms.keys.clone(),
         };
         let ask = Ask {
             wait: limit.to_queue(BootInstant::now()),
@@ -167,8 +184,8 @@ async fn take(core: &Arc<Core>, names: &Names, terms: &Terms, mode: Mode) -> Res
             trace::waited();
         }
         let failed = match attempted.result {
-            Ok(guard) => match confirm(&guard, lease).await {
-                Ok(()) => return Ok(guard),
+            Ok(granted) => match confirm(&granted, lease).await {
+                Ok(()) => return Ok(granted),
                 Err(error) => Failed::Unknown(error),
             },
             Err(failed) => failed,
@@ -181,14 +198,17 @@ async fn take(core: &Arc<Core>, names: &Names, terms: &Terms, mode: Mode) -> Res
 }
 
 /// The letter may arrive late. If more than half of the lease is gone, the server has to confirm that the hold is still there.
-async fn confirm(guard: &Guard, lease: Lease) -> Result<(), Error> {
-    let hold = guard.on_one_server()?;
-    if hold.confirmed().elapsed() <= lease.duration() / 2 {
-        return Ok(());
+async fn confirm(granted: &impl Granted, lease: Lease) -> Result<(), Error> {
+    for guard in granted.guards() {
+        let hold = guard.on_one_server()?;
+        if hold.confirmed().elapsed() <= lease.duration() / 2 {
+            continue;
+        }
+        match hold.renew(None).await {
+            // It has gone, and may be asked for again.
+            Err(Error::NotHeld | Error::Lost(_)) => return Err(Error::Lost(Loss::Expired)),
+            confirmed => confirmed?,
+        }
     }
-    match hold.renew(None).await {
-        // It has gone, and may be asked for again.
-        Err(Error::NotHeld | Error::Lost(_)) => Err(Error::Lost(Loss::Expired)),
-        confirmed => confirmed,
-    }
+    Ok(())
 }

@@ -5,14 +5,34 @@ use std::time::Duration;
 
 use crate::lock::{Ask, Core, Guard, Outcome, Request, ServerHold, Share};
 use crate::value::Error;
-use crate::wire::{Name, Verb};
+use crate::wire::{Grant, Name, Verb};
 
 /// What has become of it.
 #[derive(Debug)]
-pub(crate) struct Attempted {
-    pub(crate) result: Result<Guard, Failed>,
+pub(crate) struct Attempted<T> {
+    pub(crate) result: Result<T, Failed>,
     /// It waited in a queue.
     pub(crate) was_queued: bool,
+}
+
+/// What a grant becomes.
+pub(crate) trait Granted: Sized {
+    /// What was granted by what was asked for under this name. An error if that is over already.
+    fn new(core: &Arc<Core>, name: &Name, grant: Grant, ask: &Ask) -> Result<Self, Error>;
+
+    fn guards(&self) -> &[Guard];
+}
+
+impl Granted for Guard {
+    fn new(core: &Arc<Core>, name: &Name, grant: Grant, ask: &Ask) -> Result<Guard, Error> {
+        let (mode, renews) = (ask.acquire.mode, ask.renews);
+        let hold = ServerHold::new(core, name, grant, ask)?;
+        Guard::of(hold, Share { mode, renews }, None)
+    }
+
+    fn guards(&self) -> &[Guard] {
+        std::slice::from_ref(self)
+    }
 }
 
 /// Why there is no guard. Whatever may be left of the name is left.
@@ -68,7 +88,7 @@ impl Drop for Armed<'_> {
 }
 
 /// Asks for a lock under this name. Dropped, the name is left.
-pub(crate) async fn attempt(core: &Arc<Core>, name: &Name, ask: Ask) -> Attempted {
+pub(crate) async fn attempt<T: Granted>(core: &Arc<Core>, name: &Name, ask: Ask) -> Attempted<T> {
     let mut armed = Armed::new(core, name, ask.acquire.lease.duration());
     let request = match armed.send(Verb::Acquire(ask.acquire), ask.wait) {
         Ok(request) => request,
@@ -82,15 +102,7 @@ pub(crate) async fn attempt(core: &Arc<Core>, name: &Name, ask: Ask) -> Attempte
     let outcome = request.settled().await;
     let (was_queued, was_repeated) = (request.was_queued(), request.was_repeated());
     let result = match outcome {
-        Outcome::Granted(grant) => {
-            let hold = ServerHold::new(core, name, grant, &ask);
-            let share = Share {
-                mode: ask.acquire.mode,
-                renews: ask.renews,
-            };
-            hold.and_then(|hold| Guard::of(hold, share, None))
-                .map_err(Failed::Unknown)
-        }
+        Outcome::Granted(grant) => T::new(core, name, grant, &ask).map_err(Failed::Unknown),
         Outcome::Denied => Err(Failed::Busy),
         Outcome::Refused(error) => Err(Failed::Refused(error)),
         Outcome::Unknown(error) => Err(Failed::Unknown(error)),

@@ -262,7 +262,7 @@ impl Client {
     ) -> Result<Option<Duration>, Error> {
         self.0.check_open()?;
         let (key, owner) = (key.as_ref().into(), owner.as_ref().into());
-        let name = Name { key, owner };
+        let name = Name::new(key, owner);
         self.0.endpoint.prepare().await;
         match Request::new(&self.0, &name, Verb::Revoke).reply().await? {
             Reply::Nil => Ok(None),

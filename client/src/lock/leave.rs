@@ -17,7 +17,9 @@ const LATEST: Duration = Duration::from_secs(5);
 impl Core {
     /// Leaves a name whose requests may arrive late, in the background. A hold of it may have this lease.
     pub(super) fn leave(self: &Arc<Self>, name: &Name, lease: Duration) {
-        self.repeat(name, Verb::LeaveForGood, Verb::LeaveForGood, lease);
+        for name in name.each() {
+            self.repeat(&name, Verb::LeaveForGood, Verb::LeaveForGood, lease);
+        }
     }
 
     /// Leaves a name of which nothing can arrive late.

@@ -62,7 +62,7 @@ async fn collect(core: Arc<Core>, mut end: End) {
             (delivered, mailbox.failures)
         };
         delivered.wakers.into_iter().for_each(Waker::wake);
-        for name in delivered.unwanted {
+        for name in delivered.unwanted.iter().flat_map(Name::each) {
             // Whoever has given it up repeats that until it is answered.
             let command = Command::Lock {
                 name: &name,

@@ -18,6 +18,7 @@ mod leave;
 pub(crate) mod lock;
 mod mail;
 mod mailboxes;
+pub(crate) mod multi;
 pub(crate) mod owner;
 mod pass;
 pub(crate) mod request;

@@ -40,10 +40,7 @@ impl ServerHold {
         self.with(|state| state.belief.set_change(Some(Change::Pass)));
         let mut passing = Passing {
             hold: self,
-            new_name: Name {
-                key: self.name.key.clone(),
-                owner: new_owner.into(),
-            },
+            new_name: Name::new(self.name.key.clone(), new_owner.into()),
             lease,
             is_decided: false,
         };
@@ -223,10 +220,7 @@ pub(super) async fn take_over(
     let limit = WaitLimit::new(terms.wait, BootInstant::now());
     let lease = terms.limited_lease()?;
     let mut retries = Retries::new(limit, core.endpoint.fails_over());
-    let name = Name {
-        key: terms.key.clone(),
-        owner: names.next(),
-    };
+    let name = Name::new(terms.key.clone(), names.next());
     let mut taking = TakingOver {
         core,
         name: &name,

@@ -31,6 +31,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub(crate) key: Arc<[u8]>,
+    /// All keys, if they are several: `key` is the first.
+    pub(crate) keys: Option<Arc<[Arc<[u8]>]>>,
     pub(crate) lease: Duration,
     /// How long to wait for others to leave: zero is not at all, and nothing without limit.
     pub(crate) wait: Option<Duration>,
@@ -53,6 +55,7 @@ impl Terms {
     pub(crate) fn new(key: &[u8]) -> Terms {
         Terms {
             key: key.into(),
+            keys: None,
             lease: Lease::DEFAULT,
             wait: None,
             renews: true,

@@ -71,10 +71,7 @@ async fn acquire(
     loop {
         servers.check_open()?;
         let began = BootInstant::now();
-        let name = Name {
-            key: terms.key.clone(),
-            owner: names.next(),
-        };
+        let name = Name::new(terms.key.clone(), names.next());
         let mut ballot = Ballot::new(servers, name, terms.ask(mode, lease));
         let won = match rounds.queues_on {
             None => ballot.ask_all().await,

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use crate::lock::retry::WaitLimit;
-use crate::lock::{Ask, Attempted, Failed, Terms, attempt};
+use crate::lock::{Ask, Attempted, Failed, Guard, Terms, attempt};
 use crate::net::{sleep_until, task};
 use crate::quorum::votes::{Outcome, Tally};
 use crate::quorum::{Member, QuorumHold, Servers};
@@ -300,7 +300,7 @@ impl<'a> Ballot<'a> {
     }
 }
 
-fn vote(attempted: Attempted) -> Vote {
+fn vote(attempted: Attempted<Guard>) -> Vote {
     match attempted.result {
         Ok(guard) => match Member::of(guard) {
             Ok(member) => Vote::Held(member),

@@ -7,18 +7,32 @@ use crate::value::{BootInstant, Error, Lease, Mode, Token};
 /// How long a name that may still be used by something late is barred, in milliseconds.
 pub(crate) const STAY_AWAY: u64 = 60_000;
 
-/// A key, and the name of one acquisition of it.
+/// A key, or several, and the name of one acquisition.
 #[derive(Debug, Clone)]
 pub(crate) struct Name {
     pub(crate) key: Arc<[u8]>,
     pub(crate) owner: Arc<[u8]>,
+    /// All keys, if they are several: `key` is the first.
+    pub(crate) keys: Option<Arc<[Arc<[u8]>]>>,
 }
 
 impl Name {
+    pub(crate) fn new(key: Arc<[u8]>, owner: Arc<[u8]>) -> Name {
+        let keys = None;
+        Name { key, owner, keys }
+    }
+
+    /// The same name at each of its keys.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Name> + '_ {
+        let keys = self.keys.as_deref();
+        let keys = keys.unwrap_or(std::slice::from_ref(&self.key));
+        keys.iter()
+            .map(|key| Name::new(key.clone(), self.owner.clone()))
+    }
+
     /// A key, for commands that concern no owner.
     pub(crate) fn of_key(key: &[u8]) -> Name {
-        let (key, owner) = (key.into(), Arc::default());
-        Name { key, owner }
+        Name::new(key.into(), Arc::default())
     }
 }
 
@@ -225,6 +239,11 @@ impl Args<'_> {
     }
 
     fn acquire(&mut self, name: &Name, acquire: &Acquire) {
+        if let Some(keys) = &name.keys {
+            self.text("LOCK.MACQUIRE").bytes(&name.owner);
+            self.number(acquire.lease.as_millis());
+            return self.number(keys.len() as u64).all(keys);
+        }
         let holds = acquire.permits.map_or(1, |permits| permits.count);
         self.text(acquire.mode.command()).name(name);
         self.number(acquire.lease.as_millis());
@@ -328,10 +347,7 @@ mod tests {
 
     #[test]
     fn every_command_says_what_it_means_so_that_sending_it_twice_changes_nothing() {
-        let name = Name {
-            key: b"k".as_slice().into(),
-            owner: b"o".as_slice().into(),
-        };
+        let name = Name::new(b"k".as_slice().into(), b"o".as_slice().into());
         let lease = Lease::new(Duration::from_secs(1)).unwrap();
         let token = Token::new(7);
         let some = Some(token);
@@ -351,6 +367,22 @@ mod tests {
         };
         let of = |verb| sent(&verb, None);
         assert_eq!(of(Verb::Acquire(plain)), "LOCK.ACQUIRE k o 1000 HOLDS 1");
+        let keys = [b"k".as_slice().into(), b"l".as_slice().into()];
+        let several = Name {
+            keys: Some(keys.into()),
+            ..name.clone()
+        };
+        let wait = Some(WaitByMail {
+            limit: 5,
+            mailbox: b"box",
+        });
+        let all = Command::Lock {
+            name: &several,
+            verb: &Verb::Acquire(plain),
+            wait,
+        };
+        let wanted = "LOCK.MACQUIRE o 1000 2 k l WAIT 5 MAIL box";
+        assert_eq!(text(all), wanted);
         let queued = Acquire {
             mode: Mode::Read,
             fence: some,

@@ -28,7 +28,7 @@ const MOST_FAILURES: u32 = 2;
 
 #[derive(Debug)]
 struct Waiting {
-    key: Arc<[u8]>,
+    name: Name,
     /// The box that its request was put in, once it waits there.
     since: Option<u64>,
     decision: Option<Decision>,
@@ -66,7 +66,7 @@ impl Mailbox {
             return Err(Error::Closed);
         }
         let waiting = Waiting {
-            key: name.key.clone(),
+            name: name.clone(),
             since: None,
             decision: None,
             waker: None,
@@ -97,11 +97,7 @@ impl Mailbox {
     /// Ends everything that is under way, and refuses what comes.
     pub(crate) fn close(&mut self) -> Delivered {
         self.is_closed = true;
-        let name = |(owner, waiting): (&Arc<[u8]>, &Waiting)| Name {
-            key: waiting.key.clone(),
-            owner: owner.clone(),
-        };
-        let unwanted = self.waiting.iter().map(name).collect();
+        let unwanted = self.waiting.values().map(|it| it.name.clone()).collect();
         let wakers = self.fail(&Err(Failure::Closed));
         Delivered { wakers, unwanted }
     }
@@ -178,11 +174,14 @@ impl Mailbox {
             self.read = number;
             let mut bytes = |name| letter.get::<Vec<u8>>(name).map(Arc::from);
             let (key, owner) = (bytes("key")?, bytes("owner")?);
+            let keys: Vec<Vec<u8>> = letter.get("keys").unwrap_or_default();
             let decision = decision(&mut letter, told)?;
             match self.waiting.get_mut(&owner) {
                 Some(waiting) => decide(waiting, decision, &mut wakers),
                 None if matches!(decision.0, Ok(Reply::Int(_))) => {
-                    unwanted.push(Name { key, owner });
+                    let keys = keys.into_iter().map(Arc::from).collect::<Arc<[_]>>();
+                    let keys = (!keys.is_empty()).then_some(keys);
+                    unwanted.push(Name { key, owner, keys });
                 }
                 None => {}
             }
@@ -283,8 +282,7 @@ mod tests {
     }
 
     fn name(owner: &str) -> Name {
-        let (key, owner) = (b"k".as_slice().into(), owner.as_bytes().into());
-        Name { key, owner }
+        Name::new(b"k".as_slice().into(), owner.as_bytes().into())
     }
 
     fn mailbox(owners: &[&str]) -> Mailbox {
@@ -335,6 +333,24 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(read, Some((1, 6)));
+    }
+
+    #[test]
+    fn an_unwanted_grant_of_several_keys_is_returned_at_each() {
+        let (mut mailbox, now) = (mailbox(&[]), BootInstant::now());
+        let keys = Reply::Array(vec![text("k"), text("l")]);
+        let rest = [
+            ("token", Reply::Int(7)),
+            ("age", Reply::Int(0)),
+            ("keys", keys),
+        ];
+        let letters = [letter(1, "a", "granted", &rest)];
+        let unwanted = mailbox.on_mail(mail(1, 0, &letters), now).unwrap().unwanted;
+        let keys: Vec<_> = unwanted[0].each().map(|name| name.key).collect();
+        assert_eq!(
+            keys.iter().map(|it| &**it).collect::<Vec<_>>(),
+            [b"k", b"l"]
+        );
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod one_server;
 mod passing;
 mod permits;
 mod rights;
+mod several;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod upgrades;

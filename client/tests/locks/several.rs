@@ -1,0 +1,128 @@
+//! Several locks at once, all or none.
+
+use mortise_client::{Client, Error, Loss};
+use mortise_harness::{Server, cmd};
+
+use crate::support::dropping::{drop_at, points};
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::{await_free, await_waiters, client, client_of, eventually, ms};
+
+const KEYS: [&str; 3] = ["a", "b", "c"];
+
+async fn all_free(client: &Client) {
+    for key in KEYS {
+        await_free(client, key).await;
+    }
+}
+
+#[tokio::test]
+async fn several_locks_are_taken_by_one_token_and_given_back_together() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let all = client.locks(KEYS).acquire().await.unwrap();
+    for (guard, key) in all.guards().iter().zip(KEYS) {
+        assert_eq!((guard.key(), guard.token()), (key.as_bytes(), all.token()));
+        assert!(client.lock(key).try_acquire().await.unwrap().is_none());
+    }
+    assert_eq!(all.check().unwrap(), all.token());
+    all.release().await.unwrap();
+    for key in KEYS {
+        assert!(client.info(key).await.unwrap().is_none(), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_several_locks_holds_none_and_gets_all_once_the_last_is_free() {
+    let server = Server::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let taken = other.lock("b").lease(ms(60_000)).acquire().await.unwrap();
+    let lock = client.locks(["c", "b", "a"]);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    await_waiters(&other, "b", 1).await;
+    let info = other.info("a").await.unwrap().unwrap();
+    assert_eq!((info.holders, info.waiters), (0, 1));
+    let busy = client.locks(KEYS).wait(ms(20)).acquire().await;
+    assert!(busy.unwrap_err().is_busy());
+    let token = taken.token();
+    taken.release().await.unwrap();
+    let all = waiting.await.unwrap().unwrap();
+    assert!(all.token() > token);
+    assert_eq!(all.guards()[0].key(), b"c");
+}
+
+#[tokio::test]
+async fn an_acquisition_of_several_locks_that_is_dropped_leaves_nothing_at_any_key() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.locks(KEYS).lease(ms(60_000));
+    for point in points() {
+        drop_at(lock.acquire(), point).await;
+        all_free(&client).await;
+    }
+    // In the queues, and while it is granted.
+    for point in points() {
+        let taken = client.lock("c").acquire().await.unwrap();
+        let mut acquiring = Box::pin(lock.acquire());
+        drop_at(&mut acquiring, point).await;
+        drop(taken);
+        drop_at(acquiring, point).await;
+        all_free(&client).await;
+    }
+}
+
+#[tokio::test]
+async fn where_the_reply_is_lost_none_of_several_locks_stays_taken() {
+    let server = Server::start();
+    let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
+    let mine = client_of(&proxy.url()).await;
+    let lock = mine.locks(KEYS).lease(ms(60_000));
+    proxy.set(Traffic::LosesReplies);
+    lock.acquire().await.unwrap_err();
+    proxy.set(Traffic::Cut);
+    proxy.set(Traffic::Flows);
+    all_free(&direct).await;
+}
+
+#[tokio::test]
+async fn each_of_several_locks_is_renewed_and_the_loss_of_one_is_told() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.locks(KEYS).lease(ms(1_500));
+    let all = lock.acquire().await.unwrap();
+    let first = all.guards().iter().map(|it| it.deadline()).max().unwrap();
+    eventually("each is renewed", || async {
+        all.guards().iter().all(|guard| guard.deadline() > first)
+    })
+    .await;
+    cmd!(server.connect(), "DEL", "b");
+    assert_eq!(all.lost().await, Loss::Denied);
+    assert!(matches!(all.check(), Err(Error::Lost(Loss::Denied))));
+    let released = all.release().await;
+    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+    all_free(&client).await;
+}
+
+#[tokio::test]
+async fn closing_the_client_ends_a_wait_for_several_locks_at_every_key() {
+    let server = Server::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let taken = other.lock("b").lease(ms(60_000)).acquire().await.unwrap();
+    let lock = client.locks(KEYS);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    await_waiters(&other, "b", 1).await;
+    client.close().await;
+    let closed = waiting.await.unwrap();
+    assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
+    taken.release().await.unwrap();
+    all_free(&other).await;
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_taken_together_are_refused() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let none = client.locks([""; 0]).acquire().await;
+    assert!(matches!(none, Err(Error::Invalid(_))), "{none:?}");
+    let twice = client.locks(["a", "a"]).acquire().await;
+    assert!(matches!(twice, Err(Error::Refused { .. })), "{twice:?}");
+}
