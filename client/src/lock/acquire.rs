@@ -114,12 +114,19 @@ impl Lock {
 /// Enters a hold again: that is counted here, the servers see one hold.
 async fn enter(hold: Arc<dyn Hold>, terms: &Terms, mode: Mode) -> Result<Guard, Error> {
     let lease = Lease::of_a_hold(terms.lease)?;
-    if mode == Mode::Write && hold.mode() == Mode::Read {
-        on_one_server(&hold)?.upgrade(terms.wait).await?;
+    let renews = terms.renews;
+    let share = Share { mode, renews };
+    // Before anything is awaited: no downgrade begins while somebody is to write.
+    let entering = Guard::of(hold.clone(), share, None)?;
+    match on_one_server(&hold) {
+        // Waits for a downgrade that has begun.
+        Ok(hold) if mode == Mode::Write => hold.upgrade(terms.wait).await?,
+        Err(error) if mode == Mode::Write && hold.mode() == Mode::Read => return Err(error),
+        _ => {}
     }
     let cap = terms.max_hold.map(|max| BootInstant::now() + max);
-    let renews = terms.renews;
-    let guard = Guard::of(hold.clone(), Share { mode, renews }, cap)?;
+    let guard = Guard::of(hold.clone(), share, cap)?;
+    drop(entering);
     // The servers have to say that it is still there, and for as long as is asked for.
     hold.renew(Some(lease)).await?;
     Ok(guard)

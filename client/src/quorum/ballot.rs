@@ -124,7 +124,8 @@ impl<'a> Ballot<'a> {
             let raising = async move {
                 let vote = match member.hold.fence(token).await {
                     Ok(()) => Vote::Held(member),
-                    Err(error) => Vote::Failed(error),
+                    // It is given back, or left: the name is not used again.
+                    Err(error) => Vote::Unknown(error),
                 };
                 Voted { server, vote }
             };
