@@ -322,4 +322,6 @@ async fn join_late(hold: Arc<QuorumHold>, mut late: Asking) {
         }
         hold.set_late(late.len());
     }
+    // Lost: nobody waits for the others.
+    hold.set_late(0);
 }
