@@ -6,5 +6,6 @@ mod late;
 mod load;
 mod partition;
 mod routing;
+mod several;
 mod slots;
 mod waiting;

@@ -10,5 +10,6 @@ mod migrate;
 mod mixed;
 mod payloads;
 mod restart;
+mod several;
 mod token_clock;
 mod way;

@@ -5,6 +5,7 @@ mod links;
 mod passing;
 mod passive;
 mod roles;
+mod several;
 
 use mortise_harness::{Conn, Server, Snapshot, assert_same_data, cmd, int, wait_for_sync};
 

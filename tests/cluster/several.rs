@@ -1,0 +1,127 @@
+//! Cluster: LOCK.MACQUIRE takes keys of one slot, and not while that moves key by key.
+
+use std::time::Duration;
+
+use mortise_harness::{
+    Cluster, Server, asking, begin_migration, cmd, command, end_migration, eventually, granted,
+    hold_of, int, lock_info, mail, migrate, queued,
+};
+
+const A: &str = "{k}a";
+const B: &str = "{k}b";
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(reply: Result<T, String>, start: &str) {
+    let error = reply.unwrap_err();
+    assert!(error.starts_with(start), "{error}");
+}
+
+#[test]
+fn keys_of_two_slots_are_refused() {
+    let cluster = Cluster::start(1, Server::builder);
+    let mut conn = cluster.primaries[0].connect();
+    for more in [&[][..], &["WAIT", "0"]] {
+        let ask = command!("LOCK.MACQUIRE", "m", 1_000, 2, A, "elsewhere", more);
+        refused(conn.try_run(&ask), "CROSSSLOT ");
+        let inside = command!(
+            "LOCK.GUARD",
+            A,
+            "x",
+            1,
+            "LOCK.MACQUIRE",
+            "m",
+            1_000,
+            1,
+            "elsewhere"
+        );
+        refused(conn.try_run(&inside), "CROSSSLOT ");
+    }
+    assert_eq!(int(&cmd!(conn, "DBSIZE")), 0);
+}
+
+#[test]
+fn while_its_slot_moves_it_is_told_to_try_again_and_so_are_those_that_wait() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of(A);
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of(A);
+    // LOCK.MAIL is routed by the slot of its box, so that is another one of the same node.
+    let boxes = (0..).map(|n| format!("box{n}"));
+    let mut boxes = boxes.filter(|name| cluster.home_of(name) == home);
+    let mailbox = boxes.next().expect("every node has a box");
+    let mut conn = from.connect();
+    let mut there = to.connect();
+    let ask = |owner: &str| command!("LOCK.MACQUIRE", owner, 60_000, 2, A, B, "WAIT", 0);
+    let token = int(&cmd!(conn, "LOCK.MACQUIRE", "h", 60_000, 2, A, B));
+    let mut blocked = from.waiter(&ask("m"));
+    let by_mail = command!(
+        "LOCK.MACQUIRE",
+        "n",
+        60_000,
+        2,
+        B,
+        A,
+        "WAIT",
+        0,
+        "MAIL",
+        &mailbox
+    );
+    queued(&conn.run(&by_mail));
+    begin_migration(slot, from, to);
+    refused(blocked.try_recv(), "TRYAGAIN ");
+    let letters = mail!(conn, &mailbox, "WAIT", 2_000);
+    refused::<()>(Err(letters.only().error.clone().unwrap()), "TRYAGAIN ");
+    eventually("nobody waits", || from.gauge("waiters") == 0);
+    refused(conn.try_run(&ask("m")), "TRYAGAIN ");
+    refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
+    // Key by key: each hold moves by itself.
+    migrate(A, from, to);
+    refused(conn.try_run(&ask("m")), "TRYAGAIN ");
+    refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
+    assert!(lock_info(&mut conn, B).is_some());
+    migrate(B, from, to);
+    refused(conn.try_run(&ask("m")), "ASK ");
+    refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
+    end_migration(slot, from, to);
+    for key in [A, B] {
+        assert_eq!(hold_of(&mut there, key, "h").unwrap().token, token);
+    }
+    refused(conn.try_run(&ask("m")), "MOVED ");
+    // The module asks the server for its slots every few milliseconds at most.
+    let at_once = command!("LOCK.MACQUIRE", "m", 60_000, 2, A, B);
+    eventually("the slot has come", || there.try_run(&at_once).map(|_| ()));
+    let mut waiter = to.waiter(&ask("m"));
+    for key in [A, B] {
+        cmd!(there, "LOCK.RELEASE", key, "h");
+    }
+    granted(&mut waiter);
+    assert_eq!((from.gauge("locks"), from.gauge("waiters")), (0, 0));
+}
+
+#[test]
+fn a_slot_that_leaves_at_once_takes_it_out_of_every_queue() {
+    let cluster = Cluster::start(2, Server::builder);
+    let home = cluster.home_of(A);
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
+    let slot = cluster.slot_of(A);
+    let mut conn = from.connect();
+    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
+    let ask = command!("LOCK.MACQUIRE", "m", 60_000, 2, A, B, "WAIT", 0);
+    let mut blocked = from.waiter(&ask);
+    // No SETSLOT MIGRATING before: the keys are gone with the slot.
+    cmd!(conn, "DEL", B);
+    for server in [to, from] {
+        let mut conn = server.connect();
+        let node = mortise_harness::node_id(to);
+        let _ = mortise_harness::try_cmd!(conn, "CLUSTER", "SETSLOT", slot, "NODE", node);
+    }
+    let reply = blocked.recv_within(Duration::from_secs(1));
+    if reply.is_none() {
+        // The server keeps a slot while it has keys of it.
+        cmd!(conn, "LOCK.RELEASE", A, "h");
+        granted(&mut blocked);
+        return;
+    }
+    refused(reply.unwrap(), "UNBLOCKED ");
+    eventually("nobody waits", || from.gauge("waiters") == 0);
+}
