@@ -1,11 +1,16 @@
 //! Futures and guards that are dropped, at any point, anywhere.
 
+use std::time::Duration;
+
 use mortise_client::{Client, Error, Loss, Owner};
 use mortise_harness::{Server, cmd};
 
 use crate::support::dropping::{Point, drop_at, points, poll_once};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{self, await_free, await_waiters, client, client_of, ms};
+
+/// A hold that is not left is there for longer than the tests wait.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Waits until every task of the client that is not there to stay has ended.
 async fn assert_nothing_left(client: &Client, key: &str, point: Point) {
@@ -22,7 +27,7 @@ async fn an_acquire_of_a_free_lock_dropped_at_any_point_leaves_nothing() {
     let server = Server::start();
     let client = client(&server).await;
     for point in points() {
-        drop_at(client.lock("k").acquire(), point).await;
+        drop_at(client.lock("k").lease(LONG).acquire(), point).await;
         assert_nothing_left(&client, "k", point).await;
     }
 }
@@ -34,7 +39,7 @@ async fn an_acquire_that_waits_dropped_at_any_point_leaves_no_waiter() {
     for point in points() {
         let holder = client.lock("k").acquire().await.unwrap();
         assert!(
-            !drop_at(client.lock("k").acquire(), point).await,
+            !drop_at(client.lock("k").lease(LONG).acquire(), point).await,
             "{point:?}"
         );
         await_waiters(&client, "k", 0).await;
@@ -49,7 +54,7 @@ async fn an_acquire_dropped_while_it_is_handed_the_lock_leaves_nothing() {
     let client = client(&server).await;
     for point in points() {
         let holder = client.lock("k").acquire().await.unwrap();
-        let lock = client.lock("k");
+        let lock = client.lock("k").lease(LONG);
         let mut waiting = Box::pin(lock.acquire());
         assert!(poll_once(&mut waiting).await.is_pending());
         await_waiters(&client, "k", 1).await;
@@ -64,10 +69,23 @@ async fn a_release_dropped_at_any_point_releases_all_the_same() {
     let server = Server::start();
     let client = client(&server).await;
     for point in points() {
-        let guard = client.lock("k").acquire().await.unwrap();
+        let guard = client.lock("k").lease(LONG).acquire().await.unwrap();
         drop_at(guard.release(), point).await;
         assert_nothing_left(&client, "k", point).await;
     }
+}
+
+#[tokio::test]
+async fn a_release_dropped_before_its_connection_breaks_is_sent_again() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let mine = client_of(&proxy.url()).await;
+    let guard = mine.lock("k").lease(LONG).acquire().await.unwrap();
+    proxy.set(Traffic::Stalls);
+    assert!(!drop_at(guard.release(), Point::Polls(3)).await);
+    proxy.set(Traffic::Cut);
+    proxy.set(Traffic::Flows);
+    await_free(&client(&server).await, "k").await;
 }
 
 #[tokio::test]

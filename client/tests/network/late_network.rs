@@ -6,7 +6,7 @@ use mortise_harness::Server;
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
-use crate::support::{assert_holds, await_waiters, client_of, eventually, ms};
+use crate::support::{assert_holds, await_waiters, client, client_of, eventually, ms};
 
 #[tokio::test]
 async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it() {
@@ -19,6 +19,31 @@ async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it()
     let guard = lock.acquire().await.unwrap();
     proxy.set(Traffic::Flows);
     assert_holds(guard, &server, "k").await;
+}
+
+#[tokio::test]
+async fn an_acquire_that_comes_after_it_was_given_up_takes_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let mine = client_of(&proxy.url()).await;
+    proxy.set(Traffic::StallsOld);
+    let lock = mine.lock("k").lease(ms(600_000));
+    lock.acquire().await.unwrap_err();
+    await_calls(&server, "LOCK.LEAVE").await;
+    proxy.set(Traffic::Flows);
+    await_calls(&server, "LOCK.ACQUIRE").await;
+    let direct = client(&server).await;
+    let other = direct.lock("k").try_acquire().await.unwrap();
+    assert!(other.is_some(), "{:?}", direct.info("k").await);
+}
+
+/// Waits until the server has been asked for the command.
+async fn await_calls(server: &Server, command: &str) {
+    eventually(command, || async {
+        let stats = server.info("commandstats");
+        stats.contains_key(&format!("cmdstat_{command}"))
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -365,6 +365,25 @@ async fn requirement_14_extending_has_a_limit() {
 }
 
 #[tokio::test]
+async fn requirement_14_a_renewal_that_a_minority_confirms_is_an_error() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(200)).await;
+    let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    for silent in &servers.0[..2] {
+        silent.stop_signal();
+    }
+    let renewed = guard.renew().await;
+    for silent in &servers.0[..2] {
+        silent.cont_signal();
+    }
+    assert!(
+        matches!(renewed, Err(Error::NoQuorum { .. })),
+        "{renewed:?}"
+    );
+    assert!(guard.is_valid(), "it lasts as long as it did");
+}
+
+#[tokio::test]
 async fn requirement_14_a_majority_that_denies_is_a_loss_and_a_minority_is_not() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(5_000)).await;

@@ -6,7 +6,7 @@ mod cost;
 mod cycles;
 pub(crate) mod graph;
 mod no_alarm;
-mod state;
+pub(crate) mod state;
 mod story;
 mod tasks;
 mod thousand;

@@ -2,10 +2,10 @@
 //! and every state is compared after every step. `PROPTEST_CASES` sets how many programs.
 
 mod perform;
-mod program;
+pub(crate) mod program;
 mod reference;
 mod replica;
-mod run;
+pub(crate) mod run;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
@@ -69,6 +69,7 @@ fn acquire(owner: usize, mode: Mode, holds: Option<u32>) -> Step {
         holds,
         limit: None,
         fence: Fence::None,
+        token: Ownership::Unnamed,
         client: 7,
     })
 }

@@ -83,6 +83,7 @@ pub(crate) fn perform(
             holds,
             limit,
             fence,
+            token: named,
             client,
         } => {
             let count = |count: u32| Count::new(count).expect("a count");
@@ -93,7 +94,7 @@ pub(crate) fn perform(
                     lease: lease(*ms),
                     holds: holds.map(count),
                     fence: fence.map(token),
-                    token: None,
+                    token: named.map(token),
                     client: *client,
                 },
             };

@@ -104,6 +104,7 @@ pub(crate) enum Deed {
         /// Of a reader; raised to `holds` where it is less.
         limit: Option<u32>,
         fence: Fence,
+        token: Ownership,
         client: u64,
     },
     Release {
@@ -201,6 +202,7 @@ impl Deed {
                 holds,
                 limit,
                 fence,
+                token,
                 client,
             } => Call::Acquire {
                 owner: name(who),
@@ -211,6 +213,7 @@ impl Deed {
                     .filter(|_| mode == Mode::Read)
                     .map(|limit| limit.max(holds.unwrap_or(1))),
                 fence: fence.token(model, wall),
+                token: token.token(held(who), granted),
                 client,
             },
             Self::Release {
@@ -305,14 +308,17 @@ fn pauses() -> impl Strategy<Value = Pause> {
 
 fn deeds() -> impl Strategy<Value = Deed> {
     let terms = (modes(), leases(), holds(), limits(), fences());
-    let acquire = (owners(), terms, clients()).prop_map(
-        |(owner, (mode, lease, holds, limit, fence), client)| Deed::Acquire {
+    // Mostly there is nothing to add to.
+    let adds_to = prop_oneof![3 => Just(Ownership::Unnamed), 1 => ownerships()];
+    let acquire = (owners(), terms, adds_to, clients()).prop_map(
+        |(owner, (mode, lease, holds, limit, fence), token, client)| Deed::Acquire {
             owner,
             mode,
             lease,
             holds,
             limit,
             fence,
+            token,
             client,
         },
     );

@@ -74,6 +74,8 @@ pub(crate) enum Call {
         /// Of a reader, no less than `holds`.
         limit: Option<u32>,
         fence: Option<u64>,
+        /// Of the hold that it wants to add to.
+        token: Option<u64>,
         client: u64,
     },
     Release {
@@ -209,6 +211,7 @@ impl Reference {
             holds,
             limit,
             fence,
+            token,
             client,
         } = call
         else {
@@ -221,6 +224,11 @@ impl Reference {
         let mine = self.find(key, owner).cloned();
         if mine.as_ref().is_some_and(|mine| mine.revoked) {
             return Reply::Revoked;
+        }
+        // "only adds to a hold that this owner has, with that token or a higher one"
+        let mine_is_older = |token| mine.as_ref().is_none_or(|mine| mine.token < token);
+        if token.is_some_and(mine_is_older) {
+            return Reply::Null;
         }
         let others_forbid = self.holds.iter().any(|other| {
             let both_read_only = *mode == Mode::Read && other.write == 0;

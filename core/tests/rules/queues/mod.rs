@@ -5,10 +5,10 @@ mod compare;
 mod cost;
 mod exhaustive;
 mod memory;
-mod program;
+pub(crate) mod program;
 mod reference;
 mod rules;
-mod run;
+pub(crate) mod run;
 pub(crate) mod server;
 
 use proptest::prelude::*;
