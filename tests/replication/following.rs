@@ -1,8 +1,8 @@
 //! A replica has every hold, however it came to know of it, and its own files have them, too.
 
 use mortise_harness::{
-    Server, Shutdown, Snapshot, assert_same_data, cmd, eventually, hold_of, int, is_nil, lock_info,
-    wait_for_sync, wall_micros,
+    Server, Shutdown, Snapshot, assert_same_data, cmd, eventually, hold_of, holders_of, int,
+    is_nil, lock_info, wait_for_sync, waiter, wall_micros,
 };
 
 use super::{assert_same_holds, make_history, replica_of, stat};
@@ -29,6 +29,22 @@ fn a_replica_that_is_attached_follows_every_change() {
     for (name, value) in [("locks", 22), ("last_token", primary.gauge("last_token"))] {
         assert_eq!(replica.gauge(name), value, "{name}");
     }
+}
+
+#[test]
+fn readers_who_are_let_in_together_are_all_on_a_replica() {
+    let primary = Server::start();
+    let replica = replica_of(&primary);
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE", "key", "writer", 600_000);
+    let mut readers = ["a", "b", "c"]
+        .map(|owner| waiter!(primary, "LOCK.RLOCK", "key", owner, 600_000, "WAIT", 0));
+    cmd!(conn, "LOCK.RELEASE", "key", "writer");
+    for reader in &mut readers {
+        assert!(int(&reader.recv()) > 0);
+    }
+    assert_same_holds(&primary, &replica);
+    assert_eq!(holders_of(&mut replica.connect(), "key"), ["a", "b", "c"]);
 }
 
 #[test]

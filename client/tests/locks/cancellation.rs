@@ -84,6 +84,10 @@ async fn a_release_dropped_before_its_connection_breaks_is_sent_again() {
     proxy.set(Traffic::Stalls);
     assert!(!drop_at(guard.release(), Point::Polls(3)).await);
     proxy.set(Traffic::Cut);
+    support::eventually("no connection is left but the one that asks", || async {
+        server.info("clients")["connected_clients"] == "1"
+    })
+    .await;
     proxy.set(Traffic::Flows);
     await_free(&client(&server).await, "k").await;
 }

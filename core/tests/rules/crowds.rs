@@ -2,8 +2,8 @@
 
 use allocation_counter::measure;
 use mortise_core::{
-    AcquireError, Busy, Grant, How, Instant, Lease, Lock, Micros, Mode, OwnerRef, Release,
-    ReleaseError, Request, Terms, TokenClock, Turn,
+    AcquireError, Busy, Count, Grant, How, Instant, Lease, Lock, Micros, Mode, OwnerRef, Release,
+    ReleaseError, Request, Sharing, Terms, TokenClock, Turn,
 };
 
 const NOW: Instant = Instant::from_millis(1_000_000);
@@ -117,6 +117,20 @@ fn a_few_are_dropped_at_a_time_while_several_others_hold() {
     }
     assert!(looks > 10);
     assert_eq!((crowd.lock.len(), crowd.ended), (2, CROWD));
+}
+
+#[test]
+fn permits_of_a_crowd_that_has_ended_are_free_before_they_are_dropped() {
+    let mut crowd = Crowd::new(CROWD, &[b"left", b"too"]);
+    let mut request = request(b"new", Mode::Read, 1_000);
+    request.terms.sharing = Sharing::within(Count::new(3).expect("a count"));
+    let mut live = crowd.lock.at(NOW.after(10), |_, _| {});
+    let granted = live.acquire(&request, Turn::First, &mut crowd.tokens, WALL);
+    assert!(matches!(granted, Ok(Grant::New(_))), "{granted:?}");
+    request.owner = owner(b"one too many");
+    let busy = live.acquire(&request, Turn::First, &mut crowd.tokens, WALL);
+    assert_eq!(busy, Err(AcquireError::Busy(Busy::Held)));
+    assert!(live.lock().len() > 3, "some have ended and are there");
 }
 
 #[test]
