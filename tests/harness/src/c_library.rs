@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::OnceLock;
 
 use crate::module::target_dir;
 
@@ -31,4 +32,10 @@ pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     // Another test program may load it at this moment.
     fs::rename(&draft, &library).expect("the target folder can be written");
     library
+}
+
+/// The module of `actor.c`.
+pub(crate) fn actor() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| compile("actor", &["-pthread"]))
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Parser, RedisError, Value};
 
+use crate::valgrind;
 use crate::value::{error_line, int};
 
 /// How long a reply may take before a test counts as hung.
@@ -131,7 +132,7 @@ impl Conn {
     /// If nothing comes within 20 seconds.
     #[track_caller]
     pub fn try_recv(&mut self) -> Result<Value, String> {
-        match self.recv_within(REPLY_LIMIT) {
+        match self.recv_within(valgrind::patience(REPLY_LIMIT)) {
             Some(reply) => reply,
             None => panic!("{}: no reply within {REPLY_LIMIT:?}", self.last),
         }

@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::valgrind;
+
 /// How long [`eventually`] tries.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The first pause; each next one is twice as long, up to [`LONGEST_PAUSE`].
@@ -70,6 +72,7 @@ pub fn eventually_within<A: Attempt>(
     what: &str,
     look: impl FnMut() -> A,
 ) -> A::Value {
+    let patience = valgrind::patience(patience);
     match within(patience, look) {
         Ok(value) => value,
         Err(seen) => panic!("waited {patience:?} in vain until {what}; the last look: {seen}"),

@@ -246,7 +246,7 @@ impl Server {
     #[track_caller]
     fn await_end(&mut self) {
         let process = self.process.as_mut().expect("the server runs");
-        match process.await_end(LIFE_LIMIT) {
+        match process.await_end(valgrind::patience(LIFE_LIMIT)) {
             Some(status) => assert!(status.success(), "the server ended with {status}"),
             None => panic!("the server did not shut down within {LIFE_LIMIT:?}"),
         }
@@ -307,6 +307,17 @@ impl Server {
             .expect("a running server can be signalled");
     }
 
+    /// Valgrind looks for what is lost when a process ends.
+    fn ask_to_end(&mut self) {
+        if let Some(process) = &mut self.process {
+            for signal in [Signal::CONT, Signal::TERM] {
+                // It may have ended.
+                let _ = process.signal(signal);
+            }
+            process.await_end(valgrind::patience(LIFE_LIMIT));
+        }
+    }
+
     #[track_caller]
     fn running(&self) -> &Process {
         self.process.as_ref().expect("the server runs")
@@ -316,6 +327,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let ended = self.process.as_mut().and_then(Process::ended);
+        if self.setup.ends_by_itself() && !thread::panicking() {
+            self.ask_to_end();
+        }
         self.process = None;
         let log = self.log();
         let misuse = valgrind::findings(self.dir());

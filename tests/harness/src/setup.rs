@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use crate::c_library;
 use crate::clock_shim::{self, ClockStep};
 use crate::entropy;
 use crate::module::module_path;
@@ -64,7 +65,7 @@ impl Setup {
             Some(program) => program.to_string_lossy().into_owned(),
             None => server_program(),
         };
-        match self.valgrind {
+        match self.valgrind || self.ends_by_itself() {
             true => valgrind::command(dir, &program),
             false => vec![program],
         }
@@ -106,6 +107,12 @@ impl Setup {
         on_cluster_nodes() && self.module && !self.sentinel && !self.alone && !is_special
     }
 
+    /// valgrind watches it as it does all servers, and is to see it end.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        let is_special = self.sentinel || self.machine || self.entropy_ends || self.clock.is_some();
+        self.module && self.program.is_none() && !is_special && valgrind::watches_all()
+    }
+
     /// The text of `redis.conf`. A line of the test's stands after ours, so it prevails.
     pub(crate) fn conf(&self, dir: &Path, port: u16, logfile: &Path) -> String {
         let mut conf = Conf(String::new());
@@ -120,6 +127,12 @@ impl Setup {
         conf.line("enable-module-command", "yes");
         // A replica's first sync would wait five seconds for more replicas to come.
         conf.line("repl-diskless-sync-delay", "0");
+        if self.ends_by_itself() {
+            for (name, value) in WATCHED {
+                conf.line(name, value);
+            }
+            conf.line("loadmodule", &quoted(&c_library::actor().to_string_lossy()));
+        }
         if self.unix_socket {
             conf.line("unixsocket", &quoted(&socket_path(dir)));
         }
@@ -148,6 +161,18 @@ impl Conf {
         self.0 += &format!("{name} {value}\n");
     }
 }
+
+/// What valgrind is to see at work.
+const WATCHED: [(&str, &str); 8] = [
+    ("io-threads", "3"),
+    ("io-threads-do-reads", "yes"),
+    ("lazyfree-lazy-eviction", "yes"),
+    ("lazyfree-lazy-expire", "yes"),
+    ("lazyfree-lazy-server-del", "yes"),
+    ("lazyfree-lazy-user-del", "yes"),
+    ("lazyfree-lazy-user-flush", "yes"),
+    ("shutdown-timeout", "0"),
+];
 
 /// One word of `redis.conf`.
 fn quoted(word: &str) -> String {

@@ -1,8 +1,13 @@
 //! A server whose memory valgrind watches: what it reads or writes wrongly becomes a fault of the test.
 
+//!
+//! `MORTISE_VALGRIND` has valgrind watch every server that it can, and look for what the module loses: such a server ends by
+//! itself. It has threads for its clients and frees lazily, and another module (`actor.c`) hears of every event.
+
 use std::env;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// The beginning of the names of valgrind's logs in a server's folder. There is one for each process.
 const LOG: &str = "valgrind-";
@@ -12,6 +17,16 @@ const LOG: &str = "valgrind-";
 pub fn valgrind_can_watch() -> bool {
     let program = env::var("MORTISE_SERVER");
     !program.is_ok_and(|program| program.contains("target/servers"))
+}
+
+/// All servers are watched that can be.
+pub(crate) fn watches_all() -> bool {
+    env::var_os("MORTISE_VALGRIND").is_some_and(|value| !value.is_empty()) && valgrind_can_watch()
+}
+
+/// How long to wait for what takes up to `usual` where nobody watches.
+pub(crate) fn patience(usual: Duration) -> Duration {
+    if watches_all() { usual * 6 } else { usual }
 }
 
 /// The command that runs `program` so. Its allocator is a library of its own, which valgrind has to
@@ -25,6 +40,8 @@ pub(crate) fn command(dir: &Path, program: &str) -> Vec<String> {
         // An optimised build compares the unused part of an enum and then ignores the outcome.
         "--undef-value-errors=no",
         "--trace-children=yes",
+        "--leak-check=full",
+        "--show-leak-kinds=definite",
         "--soname-synonyms=somalloc=*jemalloc*",
         &format!("--log-file={}", log.display()),
         program,
@@ -33,14 +50,18 @@ pub(crate) fn command(dir: &Path, program: &str) -> Vec<String> {
     .to_vec()
 }
 
-/// What valgrind has found so far.
+/// What valgrind has found so far: every misuse, and what the module has lost. What the server has lost is its own affair.
 pub(crate) fn findings(dir: &Path) -> Option<String> {
     let entries = dir.read_dir().ok()?;
     let logs = entries
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(LOG));
-    let text: String = logs
-        .filter_map(|entry| fs::read_to_string(entry.path()).ok())
-        .collect();
-    (!text.is_empty()).then_some(text)
+    let mut found = String::new();
+    for log in logs.filter_map(|entry| fs::read_to_string(entry.path()).ok()) {
+        // Behind each finding there is a line of the process's number alone.
+        let blocks = log.split_inclusive("== \n");
+        let lost = |block: &&str| block.contains(" in loss record ");
+        found.extend(blocks.filter(|block| !lost(block) || block.contains("mortise")));
+    }
+    (!found.is_empty()).then_some(found)
 }

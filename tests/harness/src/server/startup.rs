@@ -9,6 +9,7 @@ use crate::conn::Conn;
 use crate::eventually::within;
 use crate::process::Process;
 use crate::start_error::StartError;
+use crate::valgrind;
 use crate::value::info;
 
 impl Server {
@@ -30,7 +31,7 @@ impl Server {
         let envs = self.setup.envs(self.dir());
         let mut process = Process::start(&command, &conf, self.setup.args(), &envs, stdout, stderr)
             .map_err(|error| self.start_error(format!("{program} cannot be run: {error}")))?;
-        let outcome = within(LIFE_LIMIT, || match process.ended() {
+        let outcome = within(valgrind::patience(LIFE_LIMIT), || match process.ended() {
             Some(status) => Ok(Err(format!("{program} ended at once with {status}"))),
             None => self.answers().map(Ok),
         });
