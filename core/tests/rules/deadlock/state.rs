@@ -25,12 +25,12 @@ const NOW: Instant = Instant::from_millis(1_000);
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     /// Owners wait for what they hold already.
-    in_grace: bool,
-    keys: Vec<KeyState>,
+    pub(crate) in_grace: bool,
+    pub(crate) keys: Vec<KeyState>,
 }
 
 #[derive(Clone, Debug)]
-struct KeyState {
+pub(crate) struct KeyState {
     /// One writer, or readers.
     holders: Vec<Holder>,
     write: bool,
@@ -84,7 +84,7 @@ pub(crate) fn states() -> impl Strategy<Value = State> {
     (prop::bool::weighted(0.2), keys).prop_map(|(in_grace, keys)| State { in_grace, keys })
 }
 
-fn key() -> impl Strategy<Value = KeyState> {
+pub(crate) fn key() -> impl Strategy<Value = KeyState> {
     let holder = (any_owner(), 1..=3_u32, prop::bool::weighted(0.15));
     let holder = holder.prop_map(|(owner, count, is_over)| Holder {
         owner,

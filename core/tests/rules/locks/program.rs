@@ -279,7 +279,7 @@ pub(crate) fn programs() -> impl Strategy<Value = Program> {
     )
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+pub(crate) fn steps() -> impl Strategy<Value = Step> {
     let wall = prop_oneof![
         8 => Just(0_i64),
         1 => -5_000_000..5_000_000_i64,

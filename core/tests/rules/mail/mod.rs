@@ -81,7 +81,11 @@ pub(crate) struct Kind {
     pub(crate) result: u8,
 }
 
-pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    proptest::collection::vec(op(), 1..60)
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     let kind =
         (0..2_u8, 0..OWNERS, any::<bool>(), 0..3_u8).prop_map(|(key, owner, write, result)| Kind {
             key,
@@ -89,7 +93,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
             write,
             result,
         });
-    let op = prop_oneof![
+    prop_oneof![
         5 => (0..WAITERS, 0..BOXES).prop_map(|(waiter, mailbox)| Op::Queue { waiter, mailbox }),
         1 => (0..WAITERS).prop_map(|waiter| Op::Forget { waiter }),
         6 => (0..WAITERS, kind).prop_map(|(waiter, letter)| Op::Post { waiter, letter }),
@@ -103,8 +107,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (1..6_u8).prop_map(|pieces| Op::LetLeave { pieces }),
         2 => (1..50_u64).prop_map(|ms| Op::Pass { ms }),
         2 => (0..80_u64, 0..80_u64).prop_map(|(asked, delivered)| Op::Overdue { asked, delivered }),
-    ];
-    proptest::collection::vec(op, 1..60)
+    ]
 }
 
 #[derive(Default)]

@@ -83,7 +83,7 @@ pub(crate) fn programs() -> impl Strategy<Value = Program> {
     })
 }
 
-fn op(keys: usize) -> impl Strategy<Value = Op> {
+pub(crate) fn op(keys: usize) -> impl Strategy<Value = Op> {
     prop_oneof![
         30 => (0..keys, asked(), patience())
             .prop_map(|(key, asked, patience)| Op::Ask { key, asked, patience }),

@@ -1,0 +1,131 @@
+//! The arguments of commands: each is taken as it stands, or refused in one short line that can be shown.
+
+use mortise_core::{Count, Lease, OwnerRef, Token};
+
+use crate::error::Error;
+use crate::ffi::{Args, Context};
+use crate::parse::Parse;
+
+/// What the options may be in one command.
+#[derive(Default)]
+struct Taken<'c> {
+    wait: Option<u64>,
+    holds: Option<Count>,
+    limit: Option<Count>,
+    left: Option<u32>,
+    fence: Option<Token>,
+    token: Option<Token>,
+    count: Option<usize>,
+    mailbox: Option<&'c [u8]>,
+    stay: Option<u64>,
+    after: Option<(u64, u64)>,
+    owner: Option<OwnerRef<'c>>,
+}
+
+/// A command whose arguments the bytes are, with a line feed between them.
+pub fn arguments(bytes: &[u8]) {
+    let words: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    match take(&words) {
+        Ok(taken) => assert_given(&taken, &words),
+        Err(error) => {
+            let line = error.to_string();
+            assert!(line.len() < 1_000, "{line}");
+            assert!(
+                line.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
+                "{line}"
+            );
+            assert!(
+                line.starts_with(|first: char| first.is_ascii_uppercase()),
+                "{line}"
+            );
+        }
+    }
+}
+
+fn take<'c>(words: &'c [&'c [u8]]) -> Result<Taken<'c>, Error> {
+    let mut parse = Parse::new(&Context::default(), Args(words));
+    let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
+    assert_eq!(key.bytes(), words[1]);
+    assert_eq!(&*owner.text(), words[2]);
+    assert_spelled(lease.as_millis(), words[3]);
+    assert!(Lease::from_millis(lease.as_millis()).is_some());
+    let mut taken = Taken::default();
+    while let Some(option) = parse.option() {
+        if option.is("WAIT") {
+            parse.wait_into(&mut taken.wait)?;
+        } else if option.is("HOLDS") {
+            parse.count_of_holds_into("HOLDS", &mut taken.holds)?;
+        } else if option.is("LIMIT") {
+            parse.count_of_holds_into("LIMIT", &mut taken.limit)?;
+        } else if option.is("LEFT") {
+            parse.holds_left_into(&mut taken.left)?;
+        } else if option.is("FENCE") {
+            parse.token_into("FENCE", &mut taken.fence)?;
+        } else if option.is("TOKEN") {
+            parse.token_into("TOKEN", &mut taken.token)?;
+        } else if option.is("COUNT") {
+            parse.count_into(&mut taken.count)?;
+        } else if option.is("MAIL") {
+            parse.mailbox_into(&mut taken.mailbox)?;
+        } else if option.is("FOR") {
+            parse.stay_away_into(&mut taken.stay)?;
+        } else if option.is("AFTER") {
+            parse.after_into(&mut taken.after)?;
+        } else if option.is("OWNER") {
+            parse.owner_into(&mut taken.owner)?;
+        } else {
+            return Err(option.unknown());
+        }
+    }
+    Ok(taken)
+}
+
+/// Every option was given once, with the value that was taken, and nothing else was.
+fn assert_given(taken: &Taken<'_>, words: &[&[u8]]) {
+    let mut given = 4;
+    let mut number = |name: &str, value: Option<u64>| {
+        if let Some(value) = value {
+            assert_spelled(value, value_of(name, words, 1));
+            given += 2;
+        }
+    };
+    number("WAIT", taken.wait);
+    number("HOLDS", taken.holds.map(|count| u64::from(count.get())));
+    number("LIMIT", taken.limit.map(|count| u64::from(count.get())));
+    number("LEFT", taken.left.map(u64::from));
+    number("FENCE", taken.fence.map(Token::get));
+    number("TOKEN", taken.token.map(Token::get));
+    number("COUNT", taken.count.map(|count| count as u64));
+    number("FOR", taken.stay);
+    if let Some((since, number)) = taken.after {
+        assert_spelled(since, value_of("AFTER", words, 1));
+        assert_spelled(number, value_of("AFTER", words, 2));
+        given += 3;
+    }
+    if let Some(mailbox) = taken.mailbox {
+        assert_eq!(mailbox, value_of("MAIL", words, 1));
+        given += 2;
+    }
+    if let Some(owner) = taken.owner {
+        assert_eq!(&*owner.text(), value_of("OWNER", words, 1));
+        given += 2;
+    }
+    assert_eq!(given, words.len());
+}
+
+/// The word so many behind the option's name, which stands where options stand.
+fn value_of<'c>(name: &str, words: &[&'c [u8]], behind: usize) -> &'c [u8] {
+    let mut at = 4;
+    while !words[at].eq_ignore_ascii_case(name.as_bytes()) {
+        at += match words[at].eq_ignore_ascii_case(b"AFTER") {
+            true => 3,
+            false => 2,
+        };
+    }
+    words[at + behind]
+}
+
+/// A number is taken by its one spelling.
+fn assert_spelled(number: u64, word: &[u8]) {
+    assert_eq!(number.to_string().as_bytes(), word);
+}

@@ -1,0 +1,5 @@
+//! What the module reads.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mortise_fuzz::arguments(bytes));

@@ -1,0 +1,7 @@
+//! In place of the module's settings: their defaults.
+
+use crate::ffi::Context;
+
+pub(crate) fn max_lease(_ctx: &Context<'_>) -> u64 {
+    86_400_000
+}

@@ -1,0 +1,111 @@
+//! What is fuzzed, a function a target: `src/bin` has a program for each, and `scripts/fuzz` runs them.
+//!
+//! Every function takes any bytes and panics where something is wrong. The whole programs are those of `core/tests/rules`, whose
+//! steps the bytes choose one by one instead of chance, and which are compared with the same naive models.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bytes;
+mod replies;
+
+// The tests' own code: most of it is the tests.
+#[allow(dead_code, unused_imports)]
+#[path = "../../core/tests/rules/deadlock/mod.rs"]
+mod deadlock;
+#[allow(dead_code, unused_imports)]
+#[path = "../../core/tests/rules/locks/mod.rs"]
+mod locks;
+#[allow(dead_code, unused_imports)]
+#[path = "../../core/tests/rules/mail/mod.rs"]
+mod mail;
+#[allow(dead_code, unused_imports)]
+#[path = "../../core/tests/rules/queues/mod.rs"]
+mod queues;
+
+// The module's own code.
+#[allow(dead_code)]
+mod config;
+#[allow(dead_code)]
+#[path = "../../src/decimal.rs"]
+mod decimal;
+#[allow(dead_code)]
+#[path = "../../src/error.rs"]
+mod error;
+#[allow(dead_code)]
+mod ffi;
+#[allow(dead_code)]
+#[path = "../../src/command/parse.rs"]
+mod parse;
+
+// The client's own code.
+#[allow(dead_code, unreachable_pub, unused_imports)]
+#[path = "../../client/src/value/mod.rs"]
+mod value;
+#[allow(dead_code, unreachable_pub, unused_imports)]
+#[path = "../../client/src/wire/mod.rs"]
+mod wire;
+
+pub use arguments::arguments;
+pub use bytes::{effects, locks as saved_locks};
+pub use replies::replies;
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// Holds on locks, their replicas among them.
+pub fn programs(bytes: &[u8]) {
+    let (shape, steps) = split(bytes);
+    let mut program = one(&locks::program::programs(), shape);
+    program.steps = each(&locks::program::steps(), steps);
+    locks::run::run(&program);
+}
+
+/// Waiters.
+pub fn waiters(bytes: &[u8]) {
+    let (shape, ops) = split(bytes);
+    let mut program = one(&queues::program::programs(), shape);
+    program.ops = each(&queues::program::op(queues::server::KEYS), ops);
+    queues::run::run(&program);
+}
+
+/// Boxes and letters.
+pub fn letters(bytes: &[u8]) {
+    mail::run(each(&mail::op(), bytes));
+}
+
+/// A state in which some wait for others: who closes a circle.
+pub fn circles(bytes: &[u8]) {
+    let (shape, keys) = split(bytes);
+    let mut state = one(&deadlock::state::states(), shape);
+    let all = queues::server::KEYS;
+    state.keys = each(&deadlock::state::key(), keys);
+    state.keys.truncate(all);
+    if !state.keys.is_empty() {
+        deadlock::state::check_every_wait(&state);
+    }
+}
+
+/// So many bytes say what a step is. What the fuzzer puts in, takes out or changes is a step, and leaves the others alone.
+const STEP: usize = 3;
+/// No program is longer.
+const MOST: usize = 200;
+
+fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
+    bytes.split_at(bytes.len().min(STEP))
+}
+
+fn each<S: Strategy>(strategy: &S, bytes: &[u8]) -> Vec<S::Value> {
+    let steps = bytes.chunks(STEP).take(MOST);
+    steps.map(|step| one(strategy, step)).collect()
+}
+
+/// What the strategy makes of chance that depends on these bytes alone.
+fn one<S: Strategy>(strategy: &S, bytes: &[u8]) -> S::Value {
+    let mut seed = [1; 16];
+    seed[..bytes.len().min(STEP)].copy_from_slice(&bytes[..bytes.len().min(STEP)]);
+    let chance = TestRng::from_seed(RngAlgorithm::XorShift, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), chance);
+    let tree = strategy.new_tree(&mut runner);
+    tree.expect("nothing is refused").current()
+}
