@@ -27,7 +27,7 @@ setup: ## Install what building and running need, if missing
 	@scripts/setup $(SETUP)
 
 # The tests need more than the module.
-test test-servers: SETUP := tests
+test test-servers valgrind mutants fuzz: SETUP := tests
 
 .PHONY: build
 build: setup ## Build the module: target/release/libmortise.so (the default)
@@ -57,8 +57,21 @@ port-is-free:
 # Side by side, because the last step of the module's build keeps only one core busy, for half a minute.
 .PHONY: test
 test: setup ## Run all tests
+	@scripts/mutants --check
 	@$(MAKE) --no-print-directory --jobs 2 build test-programs
 	scripts/test
+
+.PHONY: mutants
+mutants: setup ## Take protections out of a copy, one at a time, and see their tests fail: make mutants [ARGS="NAME …"] [ARGS=--check]
+	@scripts/mutants $(ARGS)
+
+.PHONY: valgrind
+valgrind: build ## Run tests with servers whose memory valgrind watches: make valgrind [PROGRAMS="mail guard"]
+	@scripts/valgrind $(PROGRAMS)
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz decoders, arguments and whole programs, guided by coverage: make fuzz [MINUTES=60] [TARGETS="replies"]
+	@scripts/fuzz $$(($(or $(MINUTES),1) * 60)) $(TARGETS)
 
 .PHONY: test-programs
 test-programs: setup
