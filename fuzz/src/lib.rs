@@ -39,10 +39,10 @@ mod ffi;
 mod parse;
 
 // The client's own code.
-#[allow(dead_code, unreachable_pub, unused_imports)]
+#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
 #[path = "../../client/src/value/mod.rs"]
 mod value;
-#[allow(dead_code, unreachable_pub, unused_imports)]
+#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
 #[path = "../../client/src/wire/mod.rs"]
 mod wire;
 
