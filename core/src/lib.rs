@@ -61,7 +61,7 @@ pub use map::Map;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
-    Decided, Member, Queue, Queues, Rank, Removed, Settled, Verdict, Wait, Waiter, WaiterId,
+    Decided, Ended, Member, Queue, Queues, Rank, Removed, Settled, Verdict, Wait, Waiter, WaiterId,
     WaitingKeys,
 };
 pub use remains::Remains;

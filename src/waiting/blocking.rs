@@ -3,7 +3,7 @@
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
-    Instant, KeyId, KeyRef, Observed, Queue, Queues, Rank, Request, Wait, Waiter, WaiterId,
+    Ended, Instant, KeyId, KeyRef, Observed, Queue, Queues, Rank, Request, Wait, Waiter, WaiterId,
 };
 
 use crate::config;
@@ -167,20 +167,18 @@ fn end_cycles(
     settle_moved(ctx, ended, |ctx| ctx.viewer())
 }
 
-/// Marks the keys where others were moved to the head; or refuses a wait that closes a cycle.
+/// Marks the keys where others were moved to the head, and refuses a wait that closes a cycle.
 pub(crate) fn settle_moved(
     ctx: &Context<'_>,
-    ended: Result<Vec<KeyId>, Vec<KeyId>>,
+    ended: Ended,
     viewer: impl FnOnce(&Context<'_>) -> Viewer,
 ) -> Result<(), Error> {
-    match ended {
-        Ok(moved) => {
-            for key in moved {
-                dirty::mark_queue(ctx, key.as_ref());
-            }
-            Ok(())
-        }
-        Err(cycle) => Err(deadlock(ctx, &cycle, &viewer(ctx))),
+    for key in ended.moved {
+        dirty::mark_queue(ctx, key.as_ref());
+    }
+    match ended.deadlock {
+        None => Ok(()),
+        Some(cycle) => Err(deadlock(ctx, &cycle, &viewer(ctx))),
     }
 }
 

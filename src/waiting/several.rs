@@ -3,7 +3,7 @@
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
-    Instant, KeyId, KeyList, Member, Observed, OwnerRef, Rank, Request, Wait, Waiter, WaiterId,
+    Instant, KeyId, KeyList, Member, Observed, OwnerRef, Request, Waiter, WaiterId,
 };
 
 use crate::config;
@@ -52,22 +52,11 @@ pub(crate) fn enqueue(
         })
         .collect();
     queues.push_several(&members, &waiter);
-    let mut moved = Vec::new();
-    let mut ended = Ok(());
     for Place { key, held, .. } in places {
-        queues.observe(key.as_ref(), held.clone());
-        let mut wait = Wait {
-            key,
-            owner: waiter.owner.clone(),
-            terms: waiter.terms,
-            rank: Rank::Line,
-        };
-        if ended.is_ok() {
-            ended = (queues.end_cycles(&mut wait, &held, now)).map(|keys| moved.extend(keys));
-        }
+        queues.observe(key.as_ref(), held);
     }
+    let ended = queues.end_cycles_of_several(id, now);
     drop(queues);
-    let ended = ended.map(|()| moved);
     let ended = blocking::settle_moved(ctx, ended, |ctx| ctx.viewer());
     if ended.is_err() {
         withdraw(ctx, id);

@@ -38,6 +38,7 @@ mod by_slot;
 mod search;
 
 pub use asking::Wait;
+pub use behind::Ended;
 
 use asking::Asking;
 use blocked::Blocked;
@@ -76,17 +77,33 @@ impl Queues {
         (found.map(|found| found.keys), steps)
     }
 
+    /// The same, through no place behind a request for several keys.
+    fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
+        let asking = Asking::new(self, wait, held, now);
+        if !asking.is_waited_for() {
+            return None;
+        }
+        let real = Outcome::of(&asking, None, Follow::OnlyReal);
+        real.cycle.map(|cycle| cycle.keys)
+    }
+
     fn search(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
             return (None, 0);
         }
-        let from_here = Outcome::of(&asking, None);
+        if !self.bundles.is_empty() {
+            let real = Outcome::of(&asking, None, Follow::OnlyReal);
+            if real.cycle.is_some() {
+                return (real.cycle, real.steps);
+            }
+        }
+        let from_here = Outcome::of(&asking, None, Follow::All);
         if !from_here.gave_up {
             return (from_here.cycle, from_here.steps);
         }
         let blocked = Blocked::by(&asking);
-        let among = Outcome::of(&asking, Some(&blocked));
+        let among = Outcome::of(&asking, Some(&blocked), Follow::All);
         let steps = from_here.steps + blocked.steps() + among.steps;
         (among.cycle, steps)
     }
@@ -116,6 +133,14 @@ impl Cycle {
     }
 }
 
+/// Which waits a search follows.
+#[derive(Clone, Copy)]
+enum Follow {
+    All,
+    /// Not those at a place behind a request for several keys: a cycle without them is a deadlock.
+    OnlyReal,
+}
+
 /// What a search has come to.
 struct Outcome {
     cycle: Option<Cycle>,
@@ -126,9 +151,13 @@ struct Outcome {
 
 impl Outcome {
     /// Of a search that reaches nobody but `among`.
-    fn of(asking: &Asking<'_>, among: Option<&Blocked<'_>>) -> Self {
+    fn of(asking: &Asking<'_>, among: Option<&Blocked<'_>>, follow: Follow) -> Self {
         let (wait, now) = (asking.wait, asking.now);
-        let mut search = Search::new(asking, Target::Task, among);
+        let begin = |target: Target| match follow {
+            Follow::All => Search::new(asking, target, among),
+            Follow::OnlyReal => Search::new(asking, target, among).only_real(),
+        };
+        let mut search = begin(Target::Task);
         // Re-entry only waits for the end of a grace.
         if wait.is_upgrade() || !asking.held.holds(wait.owner.as_ref(), now) {
             let walker = Walker {
@@ -141,7 +170,7 @@ impl Outcome {
         }
         let (mut steps, mut gave_up) = (search.cost(), search.gave_up());
         if search.closed.is_none() && asking.stands {
-            search = Search::new(asking, Target::Owner, among);
+            search = begin(Target::Owner);
             search.walk_from(START, asking.task, Exits::Except(asking.key));
             search.run();
             steps += search.cost();

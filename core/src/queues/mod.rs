@@ -19,7 +19,7 @@ mod several;
 mod waiter;
 mod waiters;
 
-pub use deadlock::Wait;
+pub use deadlock::{Ended, Wait};
 pub use keys::WaitingKeys;
 pub use several::Member;
 pub use waiter::{Decided, Removed, Settled, Verdict, Waiter, WaiterId};

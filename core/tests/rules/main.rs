@@ -11,5 +11,6 @@ mod locks;
 mod mail;
 mod observed;
 mod queues;
+mod several;
 mod steps;
 mod strays;

@@ -112,7 +112,10 @@ impl<'a> Asking<'a> {
         let owner = self.wait.owner.as_ref();
         if self.key != NIL {
             let first = waiters.standing(self.task, self.key, owner);
-            let is_ahead = first != NIL && waiters.next_in_line(first) != NIL;
+            let is_ahead = match first {
+                NIL => waiters.line_from(self.line(self.key), self.position) != NIL,
+                first => waiters.next_in_line(first) != NIL,
+            };
             if is_ahead || self.held.holds(owner, self.now) {
                 return true;
             }

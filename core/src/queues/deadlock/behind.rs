@@ -4,8 +4,6 @@
 //! another one. So a cycle through such a place is no deadlock: the request in that place moves to the head of its queue, or of
 //! all its queues, and the search starts again.
 
-use std::collections::BTreeSet;
-
 use super::super::waiters::{EXCLUSIVE, MEMBER, Position, Rank, WRITES};
 use super::super::{Queues, WaiterId};
 use super::asking::{Asking, Wait};
@@ -104,59 +102,133 @@ impl Asking<'_> {
     }
 }
 
+/// What became of the cycles that a wait closes.
+#[derive(Debug)]
+#[must_use = "the keys where requests were moved have to be settled"]
+pub struct Ended {
+    /// Where requests were moved to the head. The caller settles these keys, also after a deadlock.
+    pub moved: Vec<KeyId>,
+    /// The keys of a cycle that is a deadlock, as [`Queues::find_cycle`] returns them: the wait may not begin.
+    pub deadlock: Option<Vec<KeyId>>,
+}
+
+/// The requests that were moved to end the cycles of one wait.
+#[derive(Default)]
+struct Moves {
+    /// Moved, and not searched from since: whoever they overtook waits for them now.
+    pending: Vec<WaiterId>,
+    /// Where they wait.
+    keys: Vec<KeyId>,
+    count: usize,
+}
+
 impl Queues {
     /// Looks for a cycle that `wait` closes. Ends those that are no deadlock: moves whoever stands there behind a request for
     /// several keys to the head of its queues. `wait` itself gets another rank if it does not stand in its queue yet.
-    ///
-    /// Returns the keys where others were moved, which the caller settles.
-    ///
-    /// # Errors
-    /// The keys of a cycle that is a deadlock, as [`Self::find_cycle`] returns them.
-    pub fn end_cycles(
+    pub fn end_cycles(&mut self, wait: &mut Wait, held: &Observed, now: Instant) -> Ended {
+        let mut moves = Moves::default();
+        let ended = self.end_cycles_of_wait(wait, held, now, &mut moves);
+        while let Some(id) = moves.pending.pop() {
+            // A move cannot be taken back.
+            let _ = self.end_cycles_of_request(id, now, &mut moves);
+        }
+        Ended {
+            moved: moves.keys,
+            deadlock: ended.err(),
+        }
+    }
+
+    /// The same for the request `id`, which waits for several keys and stands in all of its queues.
+    pub fn end_cycles_of_several(&mut self, id: WaiterId, now: Instant) -> Ended {
+        let (mut moves, mut deadlock) = (Moves::default(), None);
+        moves.pending.push(id);
+        while let Some(moved) = moves.pending.pop() {
+            let ended = self.end_cycles_of_request(moved, now, &mut moves);
+            if moved == id {
+                deadlock = deadlock.or(ended.err());
+            }
+        }
+        Ended {
+            moved: moves.keys,
+            deadlock,
+        }
+    }
+
+    fn end_cycles_of_request(
+        &mut self,
+        id: WaiterId,
+        now: Instant,
+        moves: &mut Moves,
+    ) -> Result<(), Vec<KeyId>> {
+        let wait_in = |slot: u32| {
+            let (node, key) = (self.waiters.node(slot), self.waiters.node(slot).key);
+            let wait = Wait {
+                key: self.keys.node(key).id.clone(),
+                owner: node.waiter.owner.clone(),
+                terms: node.waiter.terms,
+                // It stands there already.
+                rank: Rank::Line,
+            };
+            (wait, self.keys.held(key).clone())
+        };
+        let waits: Vec<_> = self.slots_of(id).into_iter().map(wait_in).collect();
+        // No move ends a deadlock, so it must not be taken for what others hide of it.
+        for (wait, held) in &waits {
+            if let Some(deadlock) = self.find_deadlock(wait, held, now) {
+                return Err(deadlock);
+            }
+        }
+        for (mut wait, held) in waits {
+            self.end_cycles_of_wait(&mut wait, &held, now, moves)?;
+        }
+        Ok(())
+    }
+
+    fn end_cycles_of_wait(
         &mut self,
         wait: &mut Wait,
         held: &Observed,
         now: Instant,
-    ) -> Result<Vec<KeyId>, Vec<KeyId>> {
-        let mut moved = Vec::new();
-        let mut foremost = BTreeSet::new();
-        for _ in 0..MOST_MOVES {
+        moves: &mut Moves,
+    ) -> Result<(), Vec<KeyId>> {
+        while moves.count < MOST_MOVES {
             let (found, _) = self.search(wait, held, now);
             let Some(found) = found else { break };
-            let was_moved = match found.behind {
-                None => false,
-                Some(NIL) => wait.move_ahead(),
-                Some(slot) => self.move_ahead(slot, &mut foremost, &mut moved),
-            };
-            if !was_moved {
-                return Err(found.keys);
+            moves.count += 1;
+            match found.behind {
+                None => return Err(found.keys),
+                Some(NIL) if !wait.move_ahead() => return Err(found.keys),
+                Some(NIL) => {}
+                Some(slot) => self.move_ahead(slot, moves),
             }
         }
-        Ok(moved)
+        Ok(())
     }
 
     /// The request in `slot` moves to the head of its queues; if it is there already, ahead of all that were moved there.
-    /// False if that has been done before.
-    fn move_ahead(
-        &mut self,
-        slot: u32,
-        foremost: &mut BTreeSet<WaiterId>,
-        moved: &mut Vec<KeyId>,
-    ) -> bool {
+    fn move_ahead(&mut self, slot: u32, moves: &mut Moves) {
         let id = self.waiters.node(slot).waiter.id;
         let rank = match self.waiters.position(slot) < Position::REGULAR {
             false => Rank::Head,
-            true if foremost.insert(id) => Rank::Foremost,
-            true => return false,
+            true => Rank::Foremost,
         };
         let slots = match self.waiters.node(slot).is_member() {
-            true => self.bundles.members(id).to_vec(),
+            true => self.slots_of(id),
             false => vec![slot],
         };
         self.set_rank(id, &slots, rank);
+        moves.pending.push(id);
         let keys = slots.iter().map(|slot| self.waiters.node(*slot).key);
-        moved.extend(keys.map(|key| self.keys.node(key).id.clone()));
-        true
+        let keys = keys.map(|key| self.keys.node(key).id.clone());
+        moves.keys.extend(keys);
+    }
+
+    /// Where the request `id` waits.
+    fn slots_of(&self, id: WaiterId) -> Vec<u32> {
+        match self.bundles.members(id) {
+            [] => self.waiters.find(id).into_iter().collect(),
+            members => members.to_vec(),
+        }
     }
 }
 

@@ -76,6 +76,8 @@ pub(super) struct Search<'a> {
     target: Target,
     /// No other tasks are reached.
     among: Option<&'a Blocked<'a>>,
+    /// Places behind requests for several keys do not count.
+    only_real: bool,
     /// Every task that is waited for, by its root.
     reached: BySlot<Reached>,
     pending: VecDeque<(u32, Exits)>,
@@ -117,6 +119,7 @@ impl<'a> Search<'a> {
             asking,
             target,
             among,
+            only_real: false,
             reached: BySlot::default(),
             pending: VecDeque::new(),
             walked: BySlot::default(),
@@ -128,6 +131,12 @@ impl<'a> Search<'a> {
             passed_by: false,
             closed: None,
         }
+    }
+
+    /// Follows no step that begins at a place behind a request for several keys.
+    pub(super) fn only_real(mut self) -> Self {
+        self.only_real = true;
+        self
     }
 
     pub(super) fn run(&mut self) {
@@ -204,7 +213,10 @@ impl<'a> Search<'a> {
                 None => Holders::Writer,
             },
         };
-        let walked = self.walked.get(&key).copied().unwrap_or(Walked {
+        let walked = self.walked.get(&key).copied();
+        // From one place a step may count that does not from another.
+        let walked = walked.filter(|_| !self.only_real);
+        let walked = walked.unwrap_or(Walked {
             ahead_of: Position::FIRST,
             holders: Holders::None,
         });
@@ -239,6 +251,19 @@ impl<'a> Search<'a> {
         asking.waits_for_only_reader(key, position, own, &mut self.budget)
     }
 
+    /// The step leads to the asking task. True if that closes a cycle.
+    fn close(&mut self, step: Step) -> bool {
+        let closes = self.is_followed(step, START);
+        if closes {
+            self.closed = Some(step);
+        }
+        closes
+    }
+
+    fn is_followed(&self, step: Step, to: u32) -> bool {
+        !self.only_real || !self.asking.is_behind_several(step, to)
+    }
+
     /// It is news that `task` is waited for by `step`.
     fn would_reach(&self, task: u32, step: Step) -> bool {
         let is_among = self.among.is_none_or(|among| among.contains(task));
@@ -250,7 +275,7 @@ impl<'a> Search<'a> {
     }
 
     fn reach(&mut self, task: u32, step: Step) {
-        if !self.would_reach(task, step) {
+        if !self.would_reach(task, step) || !self.is_followed(step, task) {
             return;
         }
         if let Some(known) = self.reached.get_mut(&task) {

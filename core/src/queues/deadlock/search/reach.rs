@@ -31,8 +31,7 @@ impl Search<'_> {
             let first = waiters.foremost(self.asking.task, step.key);
             (first != NIL && self.target == Target::Task).then(|| waiters.position(first))
         };
-        if first.is_some_and(|position| (from..to).contains(&position)) {
-            self.closed = Some(step);
+        if first.is_some_and(|position| (from..to).contains(&position)) && self.close(step) {
             return;
         }
         match self.among {
@@ -112,7 +111,7 @@ impl Search<'_> {
         if !is_own {
             self.reach_task_of(holder, task, step);
         } else if self.counts(step, holder) {
-            self.closed = Some(step);
+            self.close(step);
         }
     }
 
@@ -147,8 +146,7 @@ impl Search<'_> {
             true => readers.holds(owner, asking.now),
             false => asking.is_held(key),
         };
-        if is_held && self.counts(step, owner) {
-            self.closed = Some(step);
+        if is_held && self.counts(step, owner) && self.close(step) {
             return;
         }
         let waiting = readers.waiting_len();

@@ -1,0 +1,178 @@
+//! Requests for several keys at once, beside requests for one: random programs on the queues, compared with a naive model
+//! ([`reference`]), and checked against a graph of all waits that is built by walking everything ([`waits`]).
+
+mod reference;
+mod server;
+mod waits;
+
+use proptest::prelude::*;
+
+use crate::queues::config;
+use reference::Reference;
+use server::{Answer, KEYS, OWNERS, Server};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Ask {
+        owner: usize,
+        key: usize,
+        write: bool,
+    },
+    Several {
+        owner: usize,
+        keys: u8,
+    },
+    Release {
+        owner: usize,
+        key: usize,
+    },
+    /// The owner's request leaves.
+    Leave {
+        owner: usize,
+    },
+    Pass {
+        owner: usize,
+        new_owner: usize,
+        key: usize,
+    },
+    /// The key is deleted.
+    Del {
+        key: usize,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (owner, key) = (0..OWNERS, 0..KEYS);
+    let ask = (owner.clone(), key.clone(), any::<bool>());
+    let several = (owner.clone(), 1..1_u8 << KEYS);
+    prop_oneof![
+        4 => ask.prop_map(|(owner, key, write)| Op::Ask { owner, key, write }),
+        4 => several.prop_map(|(owner, keys)| Op::Several { owner, keys }),
+        6 => (owner.clone(), key.clone()).prop_map(|(owner, key)| Op::Release { owner, key }),
+        1 => owner.clone().prop_map(|owner| Op::Leave { owner }),
+        1 => (owner.clone(), owner, key.clone())
+            .prop_map(|(owner, new_owner, key)| Op::Pass { owner, new_owner, key }),
+        1 => key.prop_map(|key| Op::Del { key }),
+    ]
+}
+
+/// The numbers of the keys in the mask.
+pub(crate) fn keys_of(mask: u8) -> Vec<usize> {
+    (0..KEYS).filter(|key| mask & 1 << key != 0).collect()
+}
+
+/// Nobody waits for itself, a deadlock is one, and all who wait are served when others give back.
+fn check_waits(ops: Vec<Op>) {
+    let mut server = Server::default();
+    // A cycle that a pass closes is not looked for.
+    for op in ops.into_iter().filter(|op| !matches!(op, Op::Pass { .. })) {
+        let answer = server.run(op);
+        let real = server.last_wait.take();
+        if answer == Answer::Deadlock {
+            let wait = real.expect("somebody was to wait");
+            assert!(
+                waits::closes_cycle(&server, &wait),
+                "{op:?}: no deadlock: {wait:?}"
+            );
+        }
+        waits::assert_no_cycle(&server, op);
+        server.assert_settled(op);
+    }
+    // Whoever holds gives back, and all who wait are served.
+    for _ in 0..OWNERS * KEYS * OWNERS {
+        for key in 0..KEYS {
+            for (owner, _) in server.holders(key) {
+                server.run(Op::Release { owner, key });
+            }
+        }
+    }
+    assert!(server.queues.is_empty(), "somebody waits for ever");
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_program_grants_what_the_model_grants(ops in prop::collection::vec(op(), 1..40)) {
+        let mut server = Server::default();
+        server.ignore_cycles = true;
+        let mut model = Reference::default();
+        for op in ops {
+            let expected = model.run(op);
+            assert_eq!(server.run(op), expected, "{op:?}");
+            for key in 0..KEYS {
+                assert_eq!(server.holders(key), model.holders(key), "{op:?}: who holds {key}");
+                assert_eq!(server.queue(key), model.queue(key), "{op:?}: who waits at {key}");
+            }
+            assert_eq!(server.queues.len(), model.waiting());
+        }
+    }
+
+    #[test]
+    fn no_owner_ever_waits_for_itself_and_a_deadlock_is_one(
+        ops in prop::collection::vec(op(), 1..60)
+    ) {
+        check_waits(ops);
+    }
+}
+
+/// Programs that have found faults.
+#[test]
+fn programs_that_found_faults_pass() {
+    let read = |owner, key| Op::Ask {
+        owner,
+        key,
+        write: false,
+    };
+    let write = |owner, key| Op::Ask {
+        owner,
+        key,
+        write: true,
+    };
+    let several = |owner, keys| Op::Several { owner, keys };
+    let programs = [
+        // A move at one key closes a cycle through another one.
+        vec![
+            read(3, 2),
+            read(1, 1),
+            read(2, 0),
+            write(1, 2),
+            several(0, 0b1001),
+            read(3, 1),
+            several(2, 0b1110),
+        ],
+        // A request moves, and then the wait is refused all the same: its keys have to be settled.
+        vec![
+            read(3, 0),
+            several(0, 0b0100),
+            several(1, 0b1011),
+            several(0, 0b1001),
+            several(3, 0b0110),
+        ],
+        // A request has to move twice.
+        vec![
+            read(3, 1),
+            read(1, 0),
+            several(0, 0b1001),
+            read(2, 0),
+            several(1, 0b1010),
+            several(4, 0b0100),
+            read(4, 3),
+            Op::Release { owner: 1, key: 0 },
+            several(3, 0b1100),
+        ],
+        // A deadlock that cycles through places behind others hide.
+        vec![
+            several(0, 0b1000),
+            read(0, 0),
+            read(3, 3),
+            Op::Del { key: 3 },
+            read(2, 0),
+            several(3, 0b0111),
+            several(2, 0b1110),
+        ],
+    ];
+    for program in programs {
+        check_waits(program);
+    }
+}

@@ -1,0 +1,373 @@
+//! What a server does around the queues for requests of one key and of several, in the fewest words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::{
+    AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Member, Micros, Mode, Owner,
+    OwnerRef, Pass, Queues, Rank, Release, Request, Sharing, Terms, TokenClock, Turn, Wait, Waiter,
+    WaiterId,
+};
+
+use super::{Op, keys_of};
+
+pub(super) const KEYS: usize = 4;
+pub(super) const OWNERS: usize = 5;
+const NOW: Instant = Instant::from_millis(1_000);
+const MOST: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Of what asks for nothing.
+    Done,
+    /// The owner waits already, or holds one of the keys.
+    Skipped,
+    Granted,
+    Waits,
+    Deadlock,
+}
+
+/// A request that was about to wait.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) owner: usize,
+    pub(super) keys: Vec<usize>,
+    pub(super) write: bool,
+    pub(super) several: bool,
+    pub(super) rank: Rank,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    pub(super) queues: Queues,
+    pub(super) ignore_cycles: bool,
+    pub(super) last_wait: Option<Waiting>,
+    locks: BTreeMap<usize, Lock>,
+    tokens: TokenClock,
+    dirty: BTreeSet<KeyId>,
+    /// By owner, its only request.
+    waiting: BTreeMap<usize, WaiterId>,
+}
+
+pub(super) fn key_id(key: usize) -> KeyId {
+    KeyId {
+        db: Db(0),
+        name: format!("key-{key}").into_bytes().into(),
+    }
+}
+
+fn number(key: &KeyId) -> usize {
+    (0..KEYS)
+        .find(|number| key_id(*number) == *key)
+        .expect("a key of the tests")
+}
+
+fn owner_of(number: usize) -> Owner {
+    let name = format!("owner-{number}");
+    OwnerRef::new(name.as_bytes()).expect("short").to_owner()
+}
+
+pub(super) fn owner_number(owner: &Owner) -> usize {
+    (0..OWNERS)
+        .find(|number| owner_of(*number) == *owner)
+        .expect("an owner of the tests")
+}
+
+fn terms(sharing: Sharing) -> Terms {
+    Terms {
+        sharing,
+        lease: Lease::from_millis(60_000).expect("more than 0"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 0,
+    }
+}
+
+impl Server {
+    pub(super) fn run(&mut self, op: Op) -> Answer {
+        let answer = match op {
+            Op::Ask { owner, key, write } => self.ask(owner, key, write),
+            Op::Several { owner, keys } => self.ask_several(owner, &keys_of(keys)),
+            Op::Release { owner, key } => {
+                let owner = owner_of(owner);
+                let release = Release {
+                    owner: owner.as_ref(),
+                    how: How::All,
+                    token: None,
+                };
+                let _ = self.with(key, |live| live.release(&release));
+                self.dirty.insert(key_id(key));
+                Answer::Done
+            }
+            Op::Leave { owner } => {
+                if let Some(id) = self.waiting.remove(&owner) {
+                    let removed = self.queues.remove(id).expect("it waits");
+                    self.dirty.extend(removed.keys().iter().cloned());
+                }
+                Answer::Done
+            }
+            Op::Pass {
+                owner,
+                new_owner,
+                key,
+            } => {
+                self.pass(owner, new_owner, key);
+                Answer::Done
+            }
+            Op::Del { key } => {
+                self.locks.remove(&key);
+                self.queues.forget_holders(key_id(key).as_ref());
+                self.dirty.insert(key_id(key));
+                Answer::Done
+            }
+        };
+        self.end_turn();
+        answer
+    }
+
+    fn with<T>(&mut self, key: usize, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
+        act(&mut self.locks.entry(key).or_default().at(NOW, |_, _| {}))
+    }
+
+    fn holds(&self, owner: usize, key: usize) -> bool {
+        let lock = self.locks.get(&key);
+        lock.is_some_and(|lock| lock.hold(owner_of(owner).as_ref()).is_some())
+    }
+
+    fn ask(&mut self, number: usize, key: usize, write: bool) -> Answer {
+        if self.waiting.contains_key(&number) || self.holds(number, key) {
+            return Answer::Skipped;
+        }
+        let (owner, id) = (owner_of(number), key_id(key));
+        let terms = terms(if write { Mode::Write } else { Mode::Read }.into());
+        let request = Request {
+            owner: owner.as_ref(),
+            terms,
+        };
+        let turn = match self.queues.get(id.as_ref()) {
+            None => Turn::First,
+            Some(_) => Turn::Behind,
+        };
+        if self.acquire(key, &request, turn).is_ok() {
+            return Answer::Granted;
+        }
+        let held = self.with(key, |live| live.lock().observe());
+        let mut wait = Wait {
+            key: id.clone(),
+            owner: owner.clone(),
+            terms,
+            rank: Rank::Line,
+        };
+        if !self.ignore_cycles {
+            let ended = self.queues.end_cycles(&mut wait, &held, NOW);
+            self.last_wait = Some(Waiting {
+                owner: number,
+                keys: vec![key],
+                write,
+                several: false,
+                rank: wait.rank,
+            });
+            self.dirty.extend(ended.moved);
+            if ended.deadlock.is_some() {
+                return Answer::Deadlock;
+            }
+            let queue = self.queues.get(id.as_ref());
+            if wait.rank != Rank::Line
+                && !queue.is_some_and(|queue| queue.is_any_ahead_of(wait.rank))
+                && self.acquire(key, &request, Turn::First).is_ok()
+            {
+                // As a command does before it closes the key.
+                self.dirty.insert(id);
+                return Answer::Granted;
+            }
+        }
+        let waiter = self.waiter(&owner, terms);
+        self.waiting.insert(number, waiter.id);
+        self.queues.push(id.as_ref(), waiter, wait.rank);
+        self.queues.observe(id.as_ref(), held);
+        Answer::Waits
+    }
+
+    fn acquire(
+        &mut self,
+        key: usize,
+        request: &Request<'_>,
+        turn: Turn,
+    ) -> Result<(), AcquireError> {
+        let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
+        let granted = live.acquire(request, turn, &mut self.tokens, Micros(1));
+        granted.map(|_| ())
+    }
+
+    fn waiter(&mut self, owner: &Owner, terms: Terms) -> Waiter {
+        Waiter {
+            id: self.queues.next_id(),
+            owner: owner.clone(),
+            terms,
+            since: NOW,
+            until: Instant::NEVER,
+        }
+    }
+
+    fn ask_several(&mut self, number: usize, keys: &[usize]) -> Answer {
+        let holds = keys.iter().any(|key| self.holds(number, *key));
+        if self.waiting.contains_key(&number) || holds {
+            return Answer::Skipped;
+        }
+        let owner = owner_of(number);
+        let terms = terms(Sharing::several(keys.len() as u8));
+        let request = Request {
+            owner: owner.as_ref(),
+            terms,
+        };
+        let ids: Vec<_> = keys.iter().map(|key| key_id(*key)).collect();
+        let ready = |server: &mut Self, key: usize| {
+            let is_empty = server.queues.get(key_id(key).as_ref()).is_none();
+            is_empty && server.with(key, |live| live.admits(&request))
+        };
+        let ready: Vec<_> = keys.iter().map(|key| ready(self, *key)).collect();
+        if ready.iter().all(|ready| *ready) {
+            let token = self.tokens.next(Micros(1), None).expect("a token");
+            for key in keys {
+                self.with(*key, |live| live.take(&request, token)).unwrap();
+            }
+            return Answer::Granted;
+        }
+        let members: Vec<_> = ids
+            .iter()
+            .zip(&ready)
+            .map(|(id, ready)| Member {
+                key: id.as_ref(),
+                ready: *ready,
+            })
+            .collect();
+        let waiter = self.waiter(&owner, terms);
+        self.waiting.insert(number, waiter.id);
+        self.queues.push_several(&members, &waiter);
+        for (key, id) in keys.iter().zip(&ids) {
+            let held = self.with(*key, |live| live.lock().observe());
+            self.queues.observe(id.as_ref(), held);
+        }
+        if self.ignore_cycles {
+            return Answer::Waits;
+        }
+        let ended = self.queues.end_cycles_of_several(waiter.id, NOW);
+        self.dirty.extend(ended.moved);
+        if ended.deadlock.is_some() {
+            self.waiting.remove(&number);
+            let removed = self.queues.remove(waiter.id).expect("it waits");
+            self.dirty.extend(removed.keys().iter().cloned());
+            self.last_wait = Some(Waiting {
+                owner: number,
+                keys: keys.to_vec(),
+                write: true,
+                several: true,
+                rank: Rank::Line,
+            });
+            return Answer::Deadlock;
+        }
+        Answer::Waits
+    }
+
+    fn pass(&mut self, owner: usize, new_owner: usize, key: usize) {
+        let id = key_id(key);
+        let (old, new) = (owner_of(owner), owner_of(new_owner));
+        let waits_for_one = self.queues.several_of(id.as_ref(), new.as_ref()).is_none()
+            && !(self.queues.requests_of(id.as_ref(), new.as_ref())).is_empty();
+        if waits_for_one {
+            return;
+        }
+        let pass = Pass {
+            owner: old.as_ref(),
+            new_owner: new.as_ref(),
+            lease: Lease::from_millis(60_000).expect("more than 0"),
+            token: None,
+            client: 0,
+        };
+        let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
+        if live.pass(&pass, &mut self.tokens, Micros(1)).is_ok() {
+            self.queues.came_to_hold(id.as_ref(), pass.new_owner);
+            self.dirty.insert(id);
+        }
+    }
+
+    /// Settles what was marked, and grants what is due.
+    fn end_turn(&mut self) {
+        loop {
+            if let Some(key) = self.dirty.pop_first() {
+                self.settle(&key);
+            } else if let Some(id) = self.queues.next_due() {
+                self.grant_several(id);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn settle(&mut self, id: &KeyId) {
+        let lock = self.locks.entry(number(id)).or_default();
+        let mut live = lock.at(NOW, |_, _| {});
+        let (queues, tokens) = (&mut self.queues, &mut self.tokens);
+        let settled = queues.settle(id.as_ref(), &mut live, tokens, Micros(1), false, MOST);
+        assert!(!settled.more);
+        self.dirty.extend(settled.left);
+        for decided in settled.decided {
+            self.waiting.remove(&owner_number(&decided.waiter.owner));
+        }
+    }
+
+    fn grant_several(&mut self, id: WaiterId) {
+        let keys = self.queues.keys_of(id).expect("it waits");
+        let token = self.tokens.next(Micros(1), None).expect("a token");
+        let owner = owner_number(&self.queues.waiter(id).expect("it waits").1.owner);
+        for key in keys.as_slice() {
+            let live = self.locks.entry(number(key)).or_default();
+            let live = live.at(NOW, |_, _| {});
+            if !self.queues.recheck_member(key.as_ref(), id, &live) {
+                return;
+            }
+        }
+        for key in keys.as_slice().iter().rev() {
+            let lock = self.locks.entry(number(key)).or_default();
+            let mut live = lock.at(NOW, |_, _| {});
+            let granted = (self.queues).grant_last_member(key.as_ref(), id, &mut live, token);
+            assert_eq!(granted.expect("all are ready").token, token);
+            self.dirty.insert(key.clone());
+        }
+        self.waiting.remove(&owner);
+    }
+
+    pub(super) fn holders(&self, key: usize) -> Vec<(usize, bool)> {
+        let holds = self.locks.get(&key).into_iter().flat_map(Lock::holds);
+        let mut found: Vec<_> = holds
+            .map(|(owner, stake)| (owner_number(&owner), stake.write > 0))
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    pub(super) fn queue(&self, key: usize) -> Vec<usize> {
+        let id = key_id(key);
+        let queue = self.queues.get(id.as_ref()).into_iter();
+        let waiters = queue.flat_map(|queue| queue.iter());
+        waiters.map(|waiter| owner_number(&waiter.owner)).collect()
+    }
+
+    /// No request that is the first in all its queues could be granted.
+    pub(super) fn assert_settled(&self, op: Op) {
+        for (owner, id) in &self.waiting {
+            let waiter = self.queues.waiter(*id).expect("it waits").1;
+            let keys = match self.queues.keys_of(*id) {
+                Some(keys) => keys.as_slice().to_vec(),
+                None => vec![self.queues.waiter(*id).expect("it waits").0.clone()],
+            };
+            let may_have = keys.iter().map(number).all(|key| {
+                let is_first = self.queue(key).first() == Some(owner);
+                let write = waiter.terms.mode() == Mode::Write;
+                let holders = self.holders(key);
+                is_first && holders.iter().all(|(_, writes)| !writes && !write)
+            });
+            assert!(!may_have, "{op:?}: owner {owner} could be granted {keys:?}");
+        }
+    }
+}
