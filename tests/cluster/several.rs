@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mortise_harness::{
     Cluster, Server, asking, begin_migration, cmd, command, end_migration, eventually, granted,
-    hold_of, int, lock_info, mail, migrate, queued,
+    hold_of, int, lock_info, mail, migrate, queued, try_cmd,
 };
 
 const A: &str = "{k}a";
@@ -37,6 +37,23 @@ fn keys_of_two_slots_are_refused() {
         refused(conn.try_run(&inside), "CROSSSLOT ");
     }
     assert_eq!(int(&cmd!(conn, "DBSIZE")), 0);
+}
+
+#[test]
+fn a_node_that_does_not_serve_the_slot_sends_it_on() {
+    let cluster = Cluster::start(2, Server::builder);
+    let elsewhere = &cluster.primaries[1 - cluster.home_of(A)];
+    let mut conn = elsewhere.connect();
+    for more in [&[][..], &["WAIT", "0"]] {
+        let ask = command!("LOCK.MACQUIRE", "m", 1_000, 2, A, B, more);
+        refused(conn.try_run(&ask), "MOVED ");
+    }
+    cmd!(conn, "MULTI");
+    refused(
+        try_cmd!(conn, "LOCK.MACQUIRE", "m", 1_000, 2, A, B),
+        "MOVED ",
+    );
+    assert_eq!(int(&cmd!(elsewhere.connect(), "DBSIZE")), 0);
 }
 
 #[test]
