@@ -64,7 +64,7 @@ impl Side {
             Place::Cluster(ports) => one(Client::builder(Server::cluster(urls(ports))?)?),
             Place::Sentinels(ports) => {
                 let role = SentinelServerType::Master;
-                let client = SentinelClient::build(urls(ports), PRIMARY.to_owned(), None, role);
+                let client = SentinelClient::build(urls(ports), PRIMARY, None, role);
                 let client = client.map_err(|error| Error::Invalid(error.to_string()))?;
                 one(Client::builder(client)?)
             }
