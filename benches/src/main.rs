@@ -33,6 +33,7 @@ mod rivals;
 mod samples;
 mod scale;
 mod schemes;
+mod several;
 mod uncontended;
 mod wire;
 
@@ -58,6 +59,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("mail", mail::run),
     ("crowds", crowds::run),
     ("deadlocks", deadlocks::run),
+    ("several", several::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
 ];
