@@ -348,7 +348,7 @@ fn clients_that_track_a_key_are_told_when_its_lock_changes() {
         &["LOCK.PASS", "key", "a", "b", "70000"],
         &["LOCK.REVOKE", "key", "b"],
         &["LOCK.RELEASE", "key", "b"],
-        &["LOCK.MACQUIRE", "a", "60000", "2", "other", "key"],
+        &["LOCK.MACQUIRE", "a", "60000", "2", "{key}2", "key"],
     ] {
         cmd!(tracker, "LOCK.INFO", "key");
         conn.cmd(change);

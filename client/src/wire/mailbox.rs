@@ -361,7 +361,7 @@ mod tests {
             mailbox.queued(owner.as_bytes(), &reply);
         }
         mailbox.on_mail(mail(2, 0, &[]), now).unwrap();
-        assert!(decided(&mut mailbox, "old").contains("forgotten"));
+        assert!(decided(&mut mailbox, "old").contains("has closed the box"));
         assert_eq!(decided(&mut mailbox, "new"), "pending");
         assert_eq!(decided(&mut mailbox, "asking"), "pending");
     }

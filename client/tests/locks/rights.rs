@@ -51,8 +51,9 @@ async fn the_locker_of_the_guide_has_all_that_the_client_asks_for() {
         .iter()
         .map(|entry| {
             let fields = array(entry);
-            let object = fields.iter().position(|it| text(it) == "object").unwrap();
-            text(&fields[object + 1])
+            let mut pairs = fields.chunks(2);
+            let object = pairs.find(|pair| text(&pair[0]) == "object").unwrap();
+            text(&object[1])
         })
         .collect();
     // The key, and what a client goes on without: a look at a lock, and CLIENT SETINFO where the server has it.

@@ -128,7 +128,7 @@ async fn a_loss_is_a_warning_with_its_reason() {
     let denied = lock.acquire().await.unwrap();
     cmd!(server.connect(), "DEL", "k");
     let _ = denied.lost().await;
-    events.expect(&["WARN lock lost", "key=k", "does not hold it"]);
+    events.expect(&["WARN lock lost", "key=k", "no longer holds it"]);
 }
 
 #[tokio::test]
