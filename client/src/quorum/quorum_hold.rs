@@ -45,9 +45,6 @@ struct State {
     watchers: Watchers,
     /// Why it is over, and the last deadline.
     ended: Option<(Loss, BootInstant)>,
-    /// Members of a hold that was lost before the deadline that its guard has shown: nobody else may have them until then, or
-    /// until the guard is gone.
-    kept: Vec<Member>,
 }
 
 impl QuorumHold {
@@ -74,7 +71,6 @@ impl QuorumHold {
                 is_renewed: terms.renews,
                 watchers: Watchers::default(),
                 ended: None,
-                kept: Vec::new(),
             }),
             answered_late: Notify::new(),
         });
@@ -151,17 +147,9 @@ impl QuorumHold {
         }
     }
 
-    /// It is over, and whoever watches is woken. Servers that still have it are left; before the deadline they are only renewed
-    /// no more, because whoever has looked at the deadline may still be at work.
+    /// It is over: servers that still have it are left, and whoever watches is woken.
     fn end(&self, loss: Loss, deadline: BootInstant) -> (Loss, BootInstant) {
-        if let Some(members) = self.finish(loss, deadline)
-            && BootInstant::now() < deadline
-        {
-            for member in &members {
-                member.hold.want_renewal(false);
-            }
-            lock(&self.state).kept = members;
-        }
+        drop(self.finish(loss, deadline));
         lock(&self.state).ended.unwrap_or((loss, deadline))
     }
 
@@ -190,8 +178,6 @@ impl QuorumHold {
             Err(_) => None,
         };
         let Some(members) = released else {
-            let kept = mem::take(&mut lock(&self.state).kept);
-            drop(kept);
             let loss = self.is_over().unwrap_or(Loss::Released);
             return ready(Err(Error::Lost(loss))).boxed();
         };
