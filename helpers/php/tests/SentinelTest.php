@@ -36,7 +36,7 @@ final class SentinelTest extends \PHPUnit\Framework\TestCase
         $waiting = new Child(fn () => (new Locks($this->client($library, $sentinel)))->lock('stock')->acquire(120)->held());
         eventually(fn () => $primary->waiters() === 1);
         $primary->kill();
-        eventually(fn () => $replica->admin->info('replication')['role'] === 'master');
+        eventually(fn () => $replica->isPrimary());
         eventually(fn () => $replica->waiters() === 1);
         $replica->vacate('stock');
         $this->assertTrue($waiting->result(120));

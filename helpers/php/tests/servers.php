@@ -116,6 +116,16 @@ final class Server
         return (int) ($found[1] ?? 0);
     }
 
+    /** Whether it is a primary. Sentinel ends the connections of a server that it promotes, this one's too. */
+    public function isPrimary(): bool
+    {
+        try {
+            return $this->admin->info('replication')['role'] === 'master';
+        } catch (\RedisException) {
+            return false;
+        }
+    }
+
     public function waiters(): int
     {
         return $this->lockInfo('waiters');

@@ -70,6 +70,13 @@ class Server:
         except redis.RedisError:
             return False
 
+    def is_primary(self):
+        """Sentinel ends the connections of a server that it promotes, this one's too."""
+        try:
+            return self.admin.info("replication")["role"] == "master"
+        except redis.RedisError:
+            return False
+
     def info(self, field):
         return self.admin.info("lock")[f"lock_{field}"]
 
