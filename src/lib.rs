@@ -1,6 +1,6 @@
 //! Mortise: locks as a native part of Redis and Valkey.
 //!
-//! Here is only what the module registers. The rules of locking are in `mortise-core`. The rooms, each of which uses
+//! Here is only what the module registers. The rules of locking are in `mortise-core`. The layers, each of which uses
 //! those below it alone:
 //!
 //! * `command`: one file a command: parse, ask the core, reply.
@@ -10,7 +10,7 @@
 //! * `time`: clocks, timers, the grace, failover.
 //! * `ffi`: the way in and out, and all that is unsafe.
 //!
-//! Callbacks from a lower room to a higher one are handed down here: see [`ffi::Handlers`] and
+//! Callbacks from a lower layer to a higher one are handed down here: see [`ffi::Handlers`] and
 //! [`ffi::DataType`].
 
 #![cfg(feature = "module")]

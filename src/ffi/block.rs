@@ -1,6 +1,6 @@
 //! Blocked clients.
 //!
-//! The server knows only the handle. The room above (see [`ClientHandlers`]) knows who waits for
+//! The server knows only the handle. The layer above (see [`ClientHandlers`]) knows who waits for
 //! what and what the reply is, and keeps the two rules of the platform: `unblock` is called exactly
 //! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
 //! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's

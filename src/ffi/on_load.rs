@@ -1,4 +1,4 @@
-//! The one symbol that the server looks up. It uses all rooms of the module.
+//! The one symbol that the server looks up. It uses all layers of the module.
 
 use std::os::raw::c_int;
 

@@ -3,7 +3,7 @@
 //! Used by `waiting`, `turn` and `command`; uses `time` and `ffi`. It decides nothing about who may hold: that is the
 //! core's.
 //!
-//! What the room knows is in `state`, and nowhere else but for the list of locks that other threads
+//! What the layer knows is in `state`, and nowhere else but for the list of locks that other threads
 //! free (`strays`). A function borrows one part of it while it uses it, and drops the borrow before
 //! it calls the server.
 

@@ -1,4 +1,4 @@
-//! The state of this room, except for the locks that were freed on other threads (`strays`).
+//! The state of this layer, except for the locks that were freed on other threads (`strays`).
 //!
 //! Each field has a cell of its own, so that a borrow of one part blocks no other. A borrower
 //! copies out what it needs, drops the borrow, and only then calls the server or another part,

@@ -1,4 +1,4 @@
-//! Timers: armed here by every room that has work for later, answered in `turn::timers`.
+//! Timers: armed here by every layer that has work for later, answered in `turn::timers`.
 //!
 //! The server's timers compare wall-clock time, so a step of that clock fires them early or late. The answer
 //! re-checks on the boot-time clock, and the cron event starts them anew where they are late, see [`back_up`].

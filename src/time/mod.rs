@@ -1,8 +1,8 @@
 //! Clocks and timers, and when this server may not grant or renew because another one may have.
 //!
-//! Used by every room above; uses `ffi` alone. It touches no key and answers no client.
+//! Used by every layer above; uses `ffi` alone. It touches no key and answers no client.
 //!
-//! What the room knows is in `state`. A part (`grace`, `lateness`) gets what it needs of the others as arguments.
+//! What the layer knows is in `state`. A part (`grace`, `lateness`) gets what it needs of the others as arguments.
 
 pub(crate) mod alarms;
 pub(crate) mod clock;

@@ -1,4 +1,4 @@
-//! What this room knows, on the boot-time clock.
+//! What this layer knows, on the boot-time clock.
 //!
 //! Each field has cells of its own, so that a borrow of one part is in nobody's way.
 

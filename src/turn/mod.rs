@@ -1,10 +1,10 @@
 //! The turn of the event loop: the timers, and the one place that settles.
 //!
-//! Used by `command`, and called by the server's events and timers; uses all rooms but `command`.
+//! Used by `command`, and called by the server's events and timers; uses all layers but `command`.
 //! Callbacks only mark keys as dirty; the timer at the end of the turn settles them. Work of low
 //! priority follows, a slice at a time.
 //!
-//! What the room has to remember from one turn to the next is in `state`, and nowhere else.
+//! What the layer has to remember from one turn to the next is in `state`, and nowhere else.
 
 mod aside;
 mod dirty_keys;

@@ -1,4 +1,4 @@
-//! What this room knows, from one turn of the event loop to the next.
+//! What this layer knows, from one turn of the event loop to the next.
 //!
 //! Each field has a cell of its own, so that a borrow of one part blocks no other. A borrower
 //! copies out what it needs, drops the borrow, and only then calls the server or another part,

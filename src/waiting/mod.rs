@@ -2,7 +2,7 @@
 //!
 //! Used by `turn` and `command`; uses `keys`, `time` and `ffi`. It grants nothing: only `turn::settle` does.
 //!
-//! What the room knows is in `state`, and nowhere else. A function borrows one part of it while it
+//! What the layer knows is in `state`, and nowhere else. A function borrows one part of it while it
 //! uses it, and drops the borrow before it calls the server or another part: either may come back
 //! here.
 
