@@ -1,4 +1,4 @@
-//! What the world is made of: time, clocks, what may happen, and connections.
+//! What the world is made of: time, clocks, permits, what may happen, and connections.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -129,4 +129,11 @@ pub(crate) struct Conn {
     /// When the last message of each way arrives.
     pub(crate) last_arrival: Micros,
     pub(crate) last_delivery: Micros,
+}
+
+/// A share of a key that so many have at most, together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Permits {
+    pub(crate) count: u32,
+    pub(crate) limit: u32,
 }

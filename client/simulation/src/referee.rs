@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::dice::Dice;
 use crate::lock::Held;
-use crate::parts::{Micros, ProcessId, ms};
+use crate::parts::{Micros, Permits, ProcessId, ms};
 use crate::value::clock::BootInstant;
 use crate::value::mode::Mode;
 use crate::world::{self, Node, micros, with};
@@ -29,13 +29,6 @@ struct Belief {
     /// As its process sees it, and when that truly is.
     deadline: BootInstant,
     until: Micros,
-}
-
-/// A share of a key that so many have at most, together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Permits {
-    pub(crate) count: u32,
-    pub(crate) limit: u32,
 }
 
 /// A lock that was given back, and stays taken.

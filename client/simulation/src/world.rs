@@ -13,8 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::dice::Dice;
-use crate::parts::{Clock, Conn, Data, Event, Fates, Life, Micros, NodeId, ProcessId, ms};
-use crate::referee::Permits;
+use crate::parts::{Clock, Conn, Data, Event, Fates, Life, Micros, NodeId, Permits, ProcessId, ms};
 use crate::server::Server;
 use crate::value::token::Token;
 
