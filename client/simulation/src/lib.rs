@@ -25,7 +25,8 @@
 //!
 //! # What is judged
 //!
-//! - Never are two inside together, by what clients believe, in true time; also not while one of them is stopped.
+//! - Never are two inside together, by what clients believe, in true time; also not while one of them is stopped, nor before the
+//!   deadline that a guard has shown, though it is lost since.
 //! - By permits never more are inside than there are, and each has as many on the server as it believes in.
 //! - Nobody believes in a hold for longer than its lease lasted when it was revoked, and nobody is inside a lock that is to stay taken.
 //! - Whoever believes in a lock holds it on a majority of servers, unless servers lose their data.
@@ -44,6 +45,7 @@
 //! | a name whose request was not answered is not left (`Drop for Armed`) | after 1 seed of three servers, 12 of one: something is left |
 //! | a grant counts from its reply instead of its request (`Request::outcome`) | after 158 seeds of one server: two are inside, a belief that no server bears out |
 //! | the token of a majority is its smallest (`Tally::outcome`) | after 2 seeds of three servers: a token after a larger one |
+//! | what servers have of a lost hold is left at once (`QuorumHold::finish`) | after 10 seeds of three servers: two are inside |
 //! | too few servers are known to hold it, and it is believed in all the same (`believed_until`) | after 7 seeds of three servers: two are inside |
 //! | no `LIMIT` is sent (`Args::acquire`) | after 1 seed of shared locks: more permits are out than there are |
 //! | the giver believes on while it passes (`Belief::doubt`) | after 1 seed: a belief that no server bears out |

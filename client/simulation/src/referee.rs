@@ -1,8 +1,9 @@
 //! Judges what clients believe, by the one true time that none of them knows.
 //!
 //! A guard is a belief from the moment it is handed out to its deadline, as the clock of its process shows it, whether that
-//! process runs or is stopped; it ends before that where the client says so. Deadlines move when a task of the process
-//! has run, so they are read then, and only then: what is asked of a guard must not help it to notice something.
+//! process runs or is stopped. Where the client says that it is lost, it ends before that, on one server: over a quorum whoever has
+//! seen a deadline may rely on it until the guard is given back. Deadlines move when a task of the process has run, so they are
+//! read then, and only then: what is asked of a guard must not help it to notice something.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +12,9 @@ use std::time::Duration;
 use crate::dice::Dice;
 use crate::lock::Held;
 use crate::parts::{Micros, Permits, ProcessId, ms};
+use crate::plan::{Kind, Plan};
 use crate::value::clock::BootInstant;
+use crate::value::error::Loss;
 use crate::value::mode::Mode;
 use crate::world::{self, Node, micros, with};
 
@@ -26,7 +29,9 @@ struct Belief {
     /// It was revoked, so that it ends by then.
     revoked: Option<Micros>,
     held: Held,
-    /// As its process sees it, and when that truly is.
+    /// It was lost before the deadline that its process has seen.
+    is_lost: bool,
+    /// The last that its process has seen, and when that truly is.
     deadline: BootInstant,
     until: Micros,
 }
@@ -57,6 +62,8 @@ pub(crate) struct Referee {
     tickets: u64,
     /// A belief without servers that bear it out is wrong: none of them loses what it has granted.
     servers_keep_all: bool,
+    /// A deadline that was shown stands, though the guard is lost.
+    deadlines_stand: bool,
     pub(crate) granted: u64,
 }
 
@@ -68,9 +75,10 @@ thread_local! {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
-pub(crate) fn begin(servers_keep_all: bool) {
+pub(crate) fn begin(plan: &Plan) {
     let referee = Referee {
-        servers_keep_all,
+        servers_keep_all: !plan.loses_data(),
+        deadlines_stand: matches!(plan.kind, Kind::Quorum(_)),
         ..Referee::default()
     };
     // What is left of the last run belongs to a world that is over.
@@ -93,6 +101,7 @@ pub(crate) fn enter(held: Held, mode: Mode, permits: Option<Permits>) -> Ticket 
         mode,
         permits: permits.filter(|_| mode == Mode::Read),
         revoked: None,
+        is_lost: false,
         deadline,
         until: moment_of(process, deadline),
         held,
@@ -103,6 +112,14 @@ pub(crate) fn enter(held: Held, mode: Mode, permits: Option<Permits>) -> Ticket 
 /// The guard is given back now, or about to be changed.
 pub(crate) fn leave(ticket: &Ticket) {
     REFEREE.with_borrow_mut(|referee| referee.beliefs.retain(|it| it.ticket != ticket.0));
+}
+
+/// A process closes its client, which gives all back.
+pub(crate) fn closes(process: ProcessId) {
+    REFEREE.with_borrow_mut(|referee| {
+        let beliefs = &mut referee.beliefs;
+        beliefs.retain(|it| it.process != process || !it.is_lost);
+    });
 }
 
 /// Somebody who is inside now, by key and name.
@@ -273,19 +290,29 @@ impl Referee {
             return;
         }
         let now = BootInstant::now();
+        let deadlines_stand = self.deadlines_stand;
         let mut beliefs = std::mem::take(&mut self.beliefs);
         beliefs.retain_mut(|belief| {
             if belief.process != process {
                 return true;
             }
             // From then on a guard is lost for good; whether its client says so is for the scripts to see.
-            if now >= belief.deadline || !belief.held.is_valid() {
+            if now >= belief.deadline {
                 return false;
             }
-            belief.deadline = belief.held.deadline();
-            belief.until = moment_of(process, belief.deadline);
-            belief.judge_revoked();
-            true
+            match belief.held.loss() {
+                None => {
+                    belief.deadline = belief.held.deadline();
+                    belief.until = moment_of(process, belief.deadline);
+                    belief.judge_revoked();
+                    true
+                }
+                Some(Loss::Released | Loss::Passed) => false,
+                Some(_) => {
+                    belief.is_lost = true;
+                    deadlines_stand
+                }
+            }
         });
         self.beliefs = beliefs;
     }

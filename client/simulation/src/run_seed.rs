@@ -53,7 +53,7 @@ async fn live(kind: Kind, seed: u64, is_traced: bool) -> (Micros, Option<String>
     let mut dice = Dice::new(seed);
     let plan = Plan::of(kind, &mut dice);
     World::begin(dice.branch(), plan.fates, is_traced);
-    referee::begin(!plan.loses_data());
+    referee::begin(&plan);
     world::note(|| format!("seed {seed}: {plan:?}"));
     with(|world| plan.lay_out(world, &mut dice));
     play(&plan, &mut dice).await;

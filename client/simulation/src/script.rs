@@ -108,6 +108,7 @@ pub(crate) async fn live(plan: Plan, mut dice: Dice) {
 
 /// However bad the network, that ends: a lease is over some time.
 async fn close(client: &Any) {
+    referee::closes(this_process());
     world::note(|| format!("process {}: closes its client", this_process()));
     client.close().await;
     world::note(|| format!("process {}: has closed its client", this_process()));
@@ -414,7 +415,10 @@ impl Task {
                 let patience = Some(self.dice.within(0..=20));
                 let _ = within(patience, guard.release()).await;
             }
-            6 if self.owner.is_none() => await_loss(&guard).await,
+            6 if self.owner.is_none() => {
+                await_loss(&guard).await;
+                referee::leave(&ticket);
+            }
             _ => {
                 referee::leave(&ticket);
                 drop(guard);

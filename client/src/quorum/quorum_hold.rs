@@ -37,6 +37,7 @@ pub(crate) struct QuorumHold {
 }
 
 struct State {
+    /// The servers that have it; once it is lost, those that keep it for as long as a guard may rely on its deadline.
     members: Vec<Member>,
     /// How many servers have not answered yet.
     late: usize,
@@ -74,7 +75,9 @@ impl QuorumHold {
             }),
             answered_late: Notify::new(),
         });
-        holds.iter().for_each(|member| hold.attach(member));
+        for member in &holds {
+            hold.attach(member, terms.renews);
+        }
         hold
     }
 
@@ -88,14 +91,16 @@ impl QuorumHold {
             return drop(member);
         }
         state.members.push(member);
+        // From here on it is renewed or not as the others are.
+        let is_renewed = state.is_renewed;
         drop(state);
-        self.attach(&hold);
+        self.attach(&hold, is_renewed);
     }
 
     /// Has a member do what the hold is to do, and reports its loss here.
-    fn attach(self: &Arc<Self>, member: &Arc<ServerHold>) {
+    fn attach(self: &Arc<Self>, member: &Arc<ServerHold>, is_renewed: bool) {
         member.keep_at_least(self.at_least);
-        if !lock(&self.state).is_renewed {
+        if !is_renewed {
             member.want_renewal(false);
         }
         let is_lost = member.watch(&mut None, &Waker::from(self.clone()));
@@ -147,20 +152,28 @@ impl QuorumHold {
         }
     }
 
-    /// It is over: servers that still have it are left, and whoever watches is woken.
+    /// It is lost. Servers that keep it for a guard are renewed no more.
     fn end(&self, loss: Loss, deadline: BootInstant) -> (Loss, BootInstant) {
         drop(self.finish(loss, deadline));
+        for kept in self.members() {
+            kept.limit(deadline.min(kept.deadline()));
+        }
         lock(&self.state).ended.unwrap_or((loss, deadline))
     }
 
-    /// It is over: its members. `None` if it was over before.
+    /// It is over: the members to give back now; `None` if it was over before. Before the deadline that a guard has shown they are
+    /// kept: one server may have lost its data, and the others would grant the lock to somebody else.
     fn finish(&self, loss: Loss, deadline: BootInstant) -> Option<Vec<Member>> {
         let mut state = lock(&self.state);
         if state.ended.is_some() {
             return None;
         }
         state.ended = Some((loss, deadline));
-        let (members, watchers) = (mem::take(&mut state.members), state.watchers.take());
+        let members = match state.shares.guards > 0 && BootInstant::now() < deadline {
+            true => Vec::new(),
+            false => mem::take(&mut state.members),
+        };
+        let watchers = state.watchers.take();
         drop(state);
         trace::ended(&self.name.key, self.token, loss);
         watchers.for_each(Waker::wake);
@@ -178,6 +191,9 @@ impl QuorumHold {
             Err(_) => None,
         };
         let Some(members) = released else {
+            // Not under the lock: each reports its end here.
+            let kept = mem::take(&mut lock(&self.state).members);
+            drop(kept);
             let loss = self.is_over().unwrap_or(Loss::Released);
             return ready(Err(Error::Lost(loss))).boxed();
         };

@@ -274,13 +274,7 @@ impl Task<'_> {
         let end = now() + stay * 1_000_000;
         self.write(guard, grant).await;
         let mut until = grant.until;
-        let mut looked = grant.from;
-        while now() < end {
-            let look = now();
-            if !guard.is_valid() {
-                break;
-            }
-            looked = look;
+        while now() < end && guard.is_valid() {
             let believed = until_of(guard);
             if guard.is_valid() && believed > until {
                 until = believed;
@@ -294,14 +288,11 @@ impl Task<'_> {
             sleep(LOOK.min(Duration::from_nanos(end.saturating_sub(now())))).await;
         }
         self.write(guard, grant).await;
-        // Over a quorum the client itself gives up what too few servers have, before its deadline, and tells of that.
-        let left = now();
-        let gave_up = matches!(*self.side, Side::Several(_)) && !guard.is_valid();
         self.log.write(&Record::Left {
             owner: grant.owner.clone(),
             key: grant.key.clone(),
             token: grant.token,
-            at: if gave_up { looked } else { left },
+            at: now(),
         });
     }
 
