@@ -16,7 +16,7 @@ pub(crate) enum Error {
         bounds: String,
         got: Vec<u8>,
     },
-    /// An option nobody knows.
+    /// An unknown option.
     UnknownOption(Vec<u8>),
     /// An option that was given already.
     Twice(&'static str),
@@ -27,26 +27,26 @@ pub(crate) enum Error {
     ModeNotNamed,
     CountTooHigh,
     OutOfTokens,
-    /// The wait would close a cycle through these keys, and so many others that are not to be named.
+    /// The wait would close a cycle through these keys, and through so many others that the user may not read.
     Deadlock {
         keys: Vec<Vec<u8>>,
         hidden: usize,
     },
-    /// So many requests wait already.
+    /// This many requests wait already, which is the limit.
     MaxWaiters(u64),
-    /// So many requests and letters are there already.
+    /// This many requests, letters and boxes exist already, which is the limit.
     MaxQueued(u64),
-    /// So many of them are of this box already.
+    /// This box has so many of them already, which is its limit.
     BoxFull(u64),
-    /// An option that needs others beside it.
+    /// An option without the others that it needs.
     Needs(&'static str, &'static str),
     /// The box belongs to another user.
     NotYourBox,
-    /// The owner's hold on the key is revoked, so it gets nothing more there.
+    /// The owner's hold on the key is revoked, so the owner is granted nothing more there.
     Revoked,
     /// The owner has left the key, and that time is not over.
     Left,
-    /// Not for so many milliseconds: another primary may still be granting.
+    /// For so many milliseconds nothing is renewed: another primary may still be granting.
     TryAgain(u64),
     /// Nothing is granted for so many milliseconds.
     NotGranting(u64),
@@ -64,11 +64,11 @@ pub(crate) enum Error {
     SlotMoves,
     /// Another module changed a key while several were granted.
     KeysChanged,
-    /// The owner does not hold the lock by the token it named.
+    /// The owner does not hold the lock by the token that it names.
     NotHeld,
-    /// A command that may not be inside LOCK.GUARD.
+    /// A command that LOCK.GUARD may not run.
     NotInside(&'static str),
-    /// No command has such a name.
+    /// There is no command of this name.
     UnknownCommand(Vec<u8>),
     /// The wait ended without an answer.
     Unblocked(&'static str),

@@ -22,7 +22,7 @@ pub(crate) fn hold_times(ctx: &Context<'_>) -> &'static RefCell<Histogram> {
     &get(ctx).hold_times
 }
 
-/// How often things happened since the module was loaded.
+/// How often each event happened since the module was loaded.
 pub(crate) struct Totals {
     pub(crate) grants: Total,
     pub(crate) reentries: Total,

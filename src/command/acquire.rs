@@ -125,7 +125,7 @@ enum Answer {
     Queued(BoxId),
     /// It waits, and its client is blocked.
     Blocked,
-    /// It is let past the requests for several keys that stand ahead of it.
+    /// It may overtake the requests for several keys that stand ahead of it.
     LetPast,
 }
 

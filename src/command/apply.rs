@@ -123,7 +123,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         }
         Fact::Free | Fact::Clock | Fact::Heartbeat(_) => {}
     }
-    // Nothing is dropped later while a file is read, and nobody waits for the server then.
+    // While the server reads a file, no timer drops anything later, and nobody waits for the server.
     if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
         remains::keep_dropped(keys::state(ctx), ctx.key(name), remains);
     }

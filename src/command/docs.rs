@@ -1,4 +1,4 @@
-//! What `COMMAND DOCS` says of each command. redis-cli shows it as a hint while one types.
+//! What `COMMAND DOCS` shows about each command. redis-cli shows it as a hint while the user types.
 
 use std::ffi::CStr;
 

@@ -1,6 +1,6 @@
 //! `LOCK.GUARD key owner token [command [arg …]]`
 //!
-//! For data on the same server a lease is a fence: nothing comes between the look at the hold and the command.
+//! For data on the same server a lease is a fence: nothing comes between the check of the hold and the command.
 
 use super::docs;
 use super::parse::Parse;

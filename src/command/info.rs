@@ -1,6 +1,6 @@
 //! `LOCK.INFO key [OWNER owner] [COUNT n]`
 //!
-//! It changes nothing that anybody sees, not even a hold whose lease is over: such a hold is left out.
+//! It changes nothing that a client could see. It leaves out a hold whose lease is over, and does not drop it.
 
 use std::ffi::CStr;
 

@@ -1,4 +1,4 @@
-//! `LOCK.LEAVE key owner [FOR ms]`: the owner wants nothing here any more.
+//! `LOCK.LEAVE key owner [FOR ms]`: ends all that the owner has at this key.
 
 use mortise_core::How;
 
@@ -36,14 +36,14 @@ impl Command for Leave {
             let mut left = left::all(ctx).borrow_mut();
             left.leave(named, owner, until);
         }
-        // The queue first: opening the key may let a waiter in, and that must not be this owner.
+        // The queue first: opening the key may grant a waiter, and that must not be this owner.
         let waited = waiting::leave(ctx, named, owner);
         let everything = mortise_core::Release {
             owner,
             how: How::All,
             token: None,
         };
-        // If something else is at the key, nobody holds a lock there.
+        // If the key holds another type, nobody holds a lock there.
         let released = OpenLock::with(ctx, key, |lock| lock.release(&everything));
         let held = matches!(released, Ok(Ok(_)));
         ctx.reply_integer(i64::from(waited || held));

@@ -247,7 +247,7 @@ fn repeat<'c>(ctx: &'c Context<'c>, call: &Call<'c>, found: &[Found]) -> Result<
                 .live()
                 .and_then(|mut live| live.renew(owner, terms.lease, Some(token)));
             if renewed.is_none() {
-                // Its lease has ended since it was looked at.
+                // Its lease has ended since the check.
                 return Err(Error::HoldsOne);
             }
             let deadline = lock.now.after(terms.lease.as_millis());

@@ -81,7 +81,7 @@ impl Command for Mail {
             readers::reply(ctx, id, call);
             return Ok(());
         };
-        // An older call that waits for this box makes room.
+        // An older call that waits for this box ends.
         let others = blocking::blocked(waiting::state(ctx))
             - u64::from(found.is_some_and(|id| readers::is_read(waiting::state(ctx), id)));
         let max = config::max_waiters(ctx);

@@ -40,8 +40,7 @@ impl<'c> Parse<'c> {
         Some(arg)
     }
 
-    /// The next argument, which has to be there. (`ok_or` would make the error first, and drop it
-    /// when all is well.)
+    /// The next argument, which has to be there. (`ok_or` would build the error even when there is an argument.)
     fn required(&mut self) -> Result<Arg<'c>, Error> {
         match self.take() {
             Some(arg) => Ok(arg),

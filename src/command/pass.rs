@@ -1,4 +1,4 @@
-//! `LOCK.PASS key owner newowner lease [TOKEN t]`: the hold goes to another owner.
+//! `LOCK.PASS key owner newowner lease [TOKEN t]`: passes the hold to another owner.
 
 use mortise_core::{PassError, Token};
 

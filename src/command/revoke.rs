@@ -1,7 +1,6 @@
 //! `LOCK.REVOKE key owner [TOKEN t]`
 //!
-//! It changes nothing that a holder relies on. So it works wherever a release does: in the grace,
-//! too, and while nothing is renewed.
+//! It changes nothing that a holder relies on. So it works whenever a release does, also in the grace and while nothing is renewed.
 
 use super::docs;
 use super::parse::Parse;

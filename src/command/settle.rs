@@ -1,4 +1,4 @@
-//! `LOCK.SETTLE key [key …]`, internal: drops the holds whose lease is over and lets waiters in; or grants several keys at once.
+//! `LOCK.SETTLE key [key …]`, internal: drops the holds whose lease is over and grants waiters; or grants several keys at once.
 
 use super::docs;
 use crate::error::Error;

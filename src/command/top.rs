@@ -1,7 +1,7 @@
 //! `LOCK.TOP [COUNT n]`: the locks with the most waiters.
 //!
-//! It visits every queue of the server: a command for people and dashboards. It shows of the locks
-//! what the queues know, because in a cluster a command can open only its own key.
+//! It visits every queue of the server: a command for people and dashboards. It shows what the queues know about the locks, because in a
+//! cluster a command can open only its own key.
 //!
 //! It names no key that the caller may not read. The server cannot check that by itself, because
 //! the caller names no key.
@@ -22,8 +22,7 @@ use crate::waiting::queue;
 /// How many locks are shown unless COUNT says otherwise.
 const SHOWN: usize = 10;
 
-/// How many locks are passed over because the caller may not read them: some milliseconds of asking. Behind these
-/// nothing is shown.
+/// How many locks it skips because the caller may not read them, which takes some milliseconds. After that many it stops.
 const PASSED_OVER: usize = 10_000;
 
 pub(crate) struct Top;

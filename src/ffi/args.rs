@@ -44,7 +44,7 @@ impl<'c> Args<'c> {
     /// SAFETY: `argv` points to `argc` strings that live for `'c`.
     pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Self {
         let argc = usize::try_from(argc).unwrap_or(0);
-        // SAFETY: promised by the caller; of no strings the pointer may be null.
+        // SAFETY: promised by the caller; without strings the pointer may be null.
         let strings = if argc == 0 {
             &[]
         } else {

@@ -14,23 +14,23 @@ use redis_module::raw;
 use super::catch::catch;
 use super::context::Context;
 
-/// What answers the server's questions about blocked clients, see [`answer_with`].
+/// The handlers of the server's callbacks for blocked clients, see [`answer_with`].
 static ANSWERS: OnceLock<ClientHandlers> = OnceLock::new();
 
 /// The handlers of blocked clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientHandlers {
-    /// The server asks for the reply of a client that was let go.
+    /// The server asks for the reply to a client that was unblocked.
     pub(crate) on_reply: fn(&Context<'_>, Blocked),
     /// CLIENT UNBLOCK: a reply has to be written.
     pub(crate) on_unblock: fn(&Context<'_>, Blocked),
     /// The client is gone.
     pub(crate) on_disconnect: fn(&Context<'_>, Blocked),
-    /// The server has done with the handle.
+    /// The server no longer needs the handle.
     pub(crate) on_freed: fn(&Context<'_>, Blocked),
 }
 
-/// At load time: all that happens to blocked clients is answered by these.
+/// At load time: sets the handlers for all that happens to blocked clients.
 pub(super) fn answer_with(answers: ClientHandlers) {
     ANSWERS.get_or_init(|| answers);
 }

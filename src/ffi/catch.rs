@@ -6,7 +6,7 @@ use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use super::log;
 
 thread_local! {
-    /// What this thread does for the server, as the log names it.
+    /// What this thread is doing for the server, as the log names it.
     static DOING: Cell<&'static str> = const { Cell::new("loading") };
 }
 

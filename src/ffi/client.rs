@@ -26,12 +26,12 @@ impl Connections {
         Self([const { Cell::new(0) }; Self::ROOM])
     }
 
-    /// `id` is one of them; 0 never is.
+    /// True if `id` is one of them; 0 never is.
     fn knows(&self, id: u64) -> bool {
         id != 0 && self.place(id).get() == id
     }
 
-    /// `id` is one of them. Forgets another in its place.
+    /// Adds `id`, and forgets another one that has the same place.
     fn learn(&self, id: u64) {
         self.place(id).set(id);
     }
@@ -57,7 +57,7 @@ impl Context<'_> {
 
     /// The connection that sent the command; 0 if there is none, or a script stands between.
     pub(crate) fn client_id(&self) -> u64 {
-        // What a command carries, the server runs for a client of its own.
+        // The server runs a carried command for a client of its own.
         if let Some(id) = CARRIED_FOR.get(self).get() {
             return id;
         }
@@ -74,7 +74,7 @@ impl Context<'_> {
         id
     }
 
-    /// The ACL user that runs the command, a script's caller in a script; empty where a module runs it for nobody.
+    /// The ACL user that runs the command, a script's caller in a script; empty if a module runs it for no user.
     pub(crate) fn user_name(&self) -> Vec<u8> {
         // SAFETY: see the module's head.
         let id = unsafe { api!(RedisModule_GetClientId, self.as_ptr()) };
@@ -86,13 +86,13 @@ impl Context<'_> {
         unsafe { self.taken(api!(RedisModule_GetCurrentUserName, self.as_ptr())) }
     }
 
-    /// The ACL user of a connection; empty where there is none of this id.
+    /// The ACL user of a connection; empty if no connection has this id.
     pub(crate) fn user_of_client(&self, id: u64) -> Vec<u8> {
         // SAFETY: see the module's head.
         unsafe { self.taken(api!(RedisModule_GetClientUserNameById, self.as_ptr(), id)) }
     }
 
-    /// The bytes of a string, which is freed; none where it is null.
+    /// The bytes of a string, which this frees; none if it is null.
     ///
     /// SAFETY: `string` is null or ours to free.
     unsafe fn taken(&self, string: *mut raw::RedisModuleString) -> Vec<u8> {
@@ -107,8 +107,8 @@ impl Context<'_> {
         }
     }
 
-    /// The command runs for an ACL user. A call for that user fails early where there is none, and no command has the
-    /// name that it is tried with.
+    /// True if the command runs for an ACL user. To find out, it calls a command that does not exist: without a user that call fails
+    /// earlier.
     fn has_user(&self) -> bool {
         // SAFETY: the format takes no arguments. Without `E` what fails is null, but a reply would be ours to free.
         unsafe {

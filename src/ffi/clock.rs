@@ -41,7 +41,7 @@ pub(crate) fn command_wall_micros() -> u64 {
     }
 }
 
-/// What this thread has used of the processor, in microseconds.
+/// The processor time that this thread has used, in microseconds.
 pub(crate) fn cpu_micros() -> u64 {
     let time = read(libc::CLOCK_THREAD_CPUTIME_ID);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000

@@ -1,4 +1,4 @@
-//! What `COMMAND DOCS`, cluster clients and ACLs learn of a command.
+//! What `COMMAND DOCS`, cluster clients and ACLs learn about a command.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
@@ -16,7 +16,7 @@ static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfo
     sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
 };
 
-/// Registers what `docs` say of `command`, whose minimum number of arguments, with its name, is
+/// Registers what `docs` say about `command`, whose minimum number of arguments, with its name, is
 /// `min_args`. False if the server refuses.
 ///
 /// SAFETY: `command` is a command of this module.

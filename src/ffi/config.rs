@@ -12,7 +12,7 @@ use super::context::Context;
 /// A whole number that can be configured.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// Without the `lock.` in front.
+    /// Without the prefix `lock.`.
     pub(crate) name: &'static CStr,
     pub(crate) default: i64,
     pub(crate) min: i64,

@@ -18,7 +18,7 @@ pub(crate) struct Context<'c> {
     call: PhantomData<&'c ()>,
 }
 
-/// A write called inside the server did not happen.
+/// The server refused a write that the module called.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) kind: Refusal,
@@ -26,14 +26,14 @@ pub(crate) struct Refused {
     pub(crate) why: String,
 }
 
-/// Why it did not happen.
+/// Why the server refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It refuses writes now: too few replicas, a failed save, a cluster that is down.
     Gate,
     /// The key's slot is not this server's.
     SlotElsewhere,
-    /// Anything else: as far as is known it concerns this key alone.
+    /// Any other reason: as far as the module knows it concerns this key alone.
     Failed,
 }
 
@@ -47,7 +47,7 @@ impl Context<'_> {
     }
 
     /// The context that is kept from load time on, for callbacks that get none. Only for a thread that holds the server's
-    /// lock, as every callback but `free` does. Its database is whatever was selected last.
+    /// lock, as every callback but `free` does. Its database is the one that was selected last.
     ///
     /// # Panics
     /// Before the module has been loaded.
@@ -60,7 +60,7 @@ impl Context<'_> {
         }
     }
 
-    /// Calls `act` with the context that callbacks use which get none.
+    /// Calls `act` with the context for callbacks that get none.
     pub(crate) fn with_detached<T>(act: impl FnOnce(&Context<'_>) -> T) -> T {
         act(&Self::detached())
     }
@@ -296,7 +296,7 @@ impl Context<'_> {
         unsafe { log::write(self.ctx, log::WARNING, line) };
     }
 
-    /// Writes a line to the server's log that is no cause for worry.
+    /// Writes a notice to the server's log.
     pub(crate) fn notice(&self, line: &str) {
         // SAFETY: as above.
         unsafe { log::write(self.ctx, log::NOTICE, line) };
@@ -308,7 +308,7 @@ pub(super) fn db_of(number: c_int) -> Db {
     Db(number.unsigned_abs())
 }
 
-/// What the server calls the database.
+/// The number by which the server knows the database.
 pub(super) fn number_of(db: Db) -> c_int {
     c_int::try_from(db.0).unwrap_or(c_int::MAX)
 }
@@ -322,7 +322,7 @@ fn refusal() -> Refusal {
     }
 }
 
-/// What came of a call, whose reply is freed.
+/// The result of a call, whose reply this frees.
 ///
 /// SAFETY: `reply` is what the server has just returned: null where it did not even make a reply.
 unsafe fn outcome(reply: *mut raw::RedisModuleCallReply) -> Result<(), Refused> {

@@ -1,4 +1,4 @@
-//! What a command is described by: for `COMMAND DOCS`, cluster clients and ACLs.
+//! The description of a command, for `COMMAND DOCS`, cluster clients and ACLs.
 
 use std::ffi::CStr;
 
@@ -8,7 +8,7 @@ pub(crate) struct Docs {
     pub(crate) summary: &'static CStr,
     pub(crate) complexity: &'static CStr,
     pub(crate) key: KeyAccess,
-    /// Arguments may follow those it takes at least.
+    /// More arguments than the minimum may follow.
     pub(crate) open_ended: bool,
     pub(crate) args: &'static [ArgDoc],
     /// ACL categories beside `lock`.

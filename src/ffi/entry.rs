@@ -1,4 +1,4 @@
-//! The way in for commands.
+//! How the server calls commands.
 
 use std::os::raw::c_int;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 
 /// A command of the module.
 pub(crate) trait Command {
-    /// As it is called.
+    /// Its name.
     const NAME: &'static str;
     /// How many arguments it takes at least, its name included.
     const MIN_ARGS: usize;
@@ -32,7 +32,7 @@ pub(crate) trait Command {
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error>;
 }
 
-/// What the server calls for the command `C`.
+/// The function that the server calls for the command `C`.
 pub(super) unsafe extern "C" fn command<C: Command>(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,

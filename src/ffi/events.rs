@@ -50,7 +50,7 @@ pub(crate) enum Event {
     Closed { client: u64 },
 }
 
-/// What answers events and evictions, see [`answer_with`].
+/// The handlers of events and evictions, see [`answer_with`].
 static ANSWERS: OnceLock<EventHandlers> = OnceLock::new();
 
 /// The handlers of server events.
@@ -61,18 +61,18 @@ pub(crate) struct EventHandlers {
     pub(crate) on_evicted: fn(&Context<'_>, &[u8]),
 }
 
-/// At load time: every event is answered by these.
+/// At load time: sets the handlers of all events.
 pub(super) fn answer_with(answers: EventHandlers) {
     ANSWERS.get_or_init(|| answers);
 }
 
-/// What has to be known of from the start: becoming a primary, the end of a load, time.
+/// Events that are needed from the start: a change of role, the end of a load, the cron.
 const FROM_THE_START: [u64; 3] = [
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
     raw::REDISMODULE_EVENT_LOADING,
     raw::REDISMODULE_EVENT_CRON_LOOP,
 ];
-/// What matters only where there are locks.
+/// Events that matter only if there are locks.
 const FOR_LOCKS: [u64; 4] = [
     raw::REDISMODULE_EVENT_FLUSHDB,
     raw::REDISMODULE_EVENT_SWAPDB,
@@ -86,13 +86,13 @@ const FOR_CLIENTS: [u64; 2] = [
     raw::REDISMODULE_EVENT_EVENTLOOP,
 ];
 
-/// Subscribes to what matters from the start; false if the server refuses.
+/// Subscribes to the events that are needed from the start; false if the server refuses.
 pub(super) fn subscribe(ctx: &Context<'_>) -> bool {
     ctx.subscribe_to(&FROM_THE_START)
 }
 
 impl Context<'_> {
-    /// Subscribes to what matters where there are locks; false if the server refuses.
+    /// Subscribes to the events that matter if there are locks; false if the server refuses.
     pub(crate) fn subscribe_for_locks(&self) -> bool {
         self.subscribe_to(&FOR_LOCKS)
     }

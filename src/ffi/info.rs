@@ -9,12 +9,12 @@ use super::catch::catch;
 use super::context::Context;
 use super::log::c_string;
 
-/// What writes the module's part, see [`write_with`].
+/// The function that writes the module's part, see [`write_with`].
 static WRITE: OnceLock<Write> = OnceLock::new();
 
 pub(super) type Write = fn(&Context<'_>, &InfoWriter);
 
-/// At load time: the module's part is written by `write`.
+/// At load time: lets `write` write the module's part.
 pub(super) fn write_with(write: Write) {
     WRITE.get_or_init(|| write);
 }

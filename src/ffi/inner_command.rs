@@ -186,7 +186,7 @@ impl Context<'_> {
     }
 }
 
-/// What follows [`ACL_REFUSAL`], if the reply begins with it.
+/// The text after [`ACL_REFUSAL`], if the reply begins with it.
 ///
 /// SAFETY: `reply` lives for the call.
 unsafe fn refused_by_acl(reply: *mut raw::RedisModuleCallReply) -> Option<String> {

@@ -128,7 +128,7 @@ impl<'c> Key<'c> {
         }
     }
 
-    /// Takes away the time to live that a client gave the key. True if there was one.
+    /// Removes the TTL that a client gave the key. True if there was one.
     pub(crate) fn persist(&mut self) -> bool {
         let none = i64::from(raw::REDISMODULE_NO_EXPIRE);
         // SAFETY: the key is open for writing.

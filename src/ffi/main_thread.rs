@@ -1,4 +1,4 @@
-//! State of the module, beside the code that uses it.
+//! State of the module, kept beside the code that uses it.
 //!
 //! Every caller of the module holds the server's lock: the event loop, or a thread of another
 //! module that has taken it (`RM_ThreadSafeContextLock`). So one call runs at a time, whatever its

@@ -1,6 +1,6 @@
 //! Everything `unsafe` and every `extern "C"`: the rest of the module is safe Rust.
 //!
-//! What is true of every block below, and not repeated at each:
+//! What holds for every block below, and is not repeated at each:
 //!
 //! * The server calls the module on its main thread, one call at a time, except `free`, which may
 //!   come on a background thread and touches nothing but the value it is given.

@@ -20,7 +20,7 @@ use super::value::Value;
 ///
 /// A trait, not a table: the server frees, saves and unlinks locks by the million.
 pub(crate) trait DataType: 'static {
-    /// The command that carries the effects which a lock is rewritten as.
+    /// The command that carries the effects of a lock in a rewritten AOF.
     const EFFECT: &'static CStr;
 
     /// For RDB and DUMP.

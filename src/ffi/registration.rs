@@ -24,7 +24,7 @@ use crate::decimal;
 #[global_allocator]
 static ALLOCATOR: RedisAlloc = RedisAlloc;
 
-/// What the module consists of, as `lib.rs` lists it.
+/// The parts of the module, as `lib.rs` lists them.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// Prefix of its settings and of its INFO fields.
@@ -36,7 +36,7 @@ pub(crate) struct Module {
     pub(crate) handlers: Handlers,
 }
 
-/// The handlers of callbacks, registered here once, so that nothing below has to know them.
+/// The handlers of callbacks, registered here once, so that lower layers need not know them.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     /// The module has been registered.
@@ -82,7 +82,7 @@ pub(crate) const fn command<C: Command>(flags: &'static str, key: i32) -> Entry 
 
 macro_rules! required {
     ($($name:ident),* $(,)?) => {
-        /// Names of the functions without which the module cannot work and that are not there.
+        /// Names of functions that the server lacks and without which the module cannot work.
         fn missing() -> Vec<&'static str> {
             // SAFETY: filled in by the server before this is called.
             unsafe {

@@ -12,7 +12,7 @@ use crate::decimal;
 /// A replica as INFO shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replica {
-    /// It has all data and follows the stream.
+    /// It has finished its sync and follows the stream.
     pub(crate) online: bool,
     /// Up to where it has acknowledged the stream.
     pub(crate) acknowledged: u64,
@@ -51,7 +51,7 @@ impl Context<'_> {
         }
     }
 
-    /// The server is a replica that takes no writes but its primary's.
+    /// The server is a replica that accepts writes only from its primary.
     pub(crate) fn is_read_only_replica(&self) -> bool {
         self.server_info(c"replication", [c"slave_read_only"]) == [Some(1)]
     }

@@ -3,8 +3,8 @@
 //!
 //! None is started while one fires. The server fires in one loop all that are due by the time at
 //! which it began: if the wall clock has stepped back since, a timer that is started meanwhile is
-//! due at once, and again, and the server does nothing else until the clock has caught up. It is
-//! started a moment later, from the event loop.
+//! due at once, and again, and the server does nothing else until the clock has caught up. So a timer that is wanted meanwhile starts a
+//! moment later, from the event loop.
 
 use std::cell::Cell;
 use std::os::raw::c_void;
@@ -17,7 +17,7 @@ use super::catch::catch;
 use super::context::Context;
 use super::main_thread::MainThread;
 
-/// What a timer wakes. Passed as a number, so that no pointer has to be kept alive.
+/// What a timer is for. Passed as a number, so that no pointer has to be kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
     /// Every 100 ms: leases that are over.
@@ -33,7 +33,7 @@ pub(crate) enum Alarm {
 #[derive(Clone, Copy, Debug)]
 enum Timer {
     None,
-    /// To be started for so many milliseconds, once no other is being answered.
+    /// Start it for so many milliseconds, once no other timer is firing.
     Asked(u64),
     Started(raw::RedisModuleTimerID),
 }
@@ -41,12 +41,12 @@ enum Timer {
 struct Timers {
     /// By alarm.
     timers: [Cell<Timer>; 4],
-    /// One is being answered.
+    /// A timer is firing.
     answering: Cell<bool>,
 }
 
 thread_local! {
-    /// This is the event loop's thread.
+    /// True on the event loop's thread.
     static IS_EVENT_LOOP: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -55,10 +55,10 @@ static TIMERS: MainThread<Timers> = MainThread::new(Timers {
     answering: Cell::new(false),
 });
 
-/// What answers alarms, see [`answer_with`].
+/// The handler of alarms, see [`answer_with`].
 static ANSWER: OnceLock<fn(&Context<'_>, Alarm)> = OnceLock::new();
 
-/// At load time: every alarm is answered by `answer`.
+/// At load time: sets the handler of all alarms.
 pub(super) fn answer_with(answer: fn(&Context<'_>, Alarm)) {
     ANSWER.get_or_init(|| answer);
     IS_EVENT_LOOP.set(true);
@@ -69,7 +69,7 @@ impl Context<'_> {
         &TIMERS.get(self).timers[alarm as usize]
     }
 
-    /// Wakes `alarm` once, `ms` from now, and not when it was to be woken before.
+    /// Fires `alarm` once, `ms` from now, instead of when it was to fire before.
     pub(crate) fn start_timer(&self, ms: u64, alarm: Alarm) {
         self.stop_timer(alarm);
         let timer = if TIMERS.get(self).answering.get() {

@@ -14,7 +14,7 @@ pub(crate) struct Value {
 // There are a million of them.
 const _: () = assert!(size_of::<Value>() == 64);
 
-/// Where it is counted.
+/// Which table counts it.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// In its database's table.
@@ -39,12 +39,12 @@ impl Value {
         }
     }
 
-    /// Its database's table knows it so.
+    /// Records the id by which its database's table knows it.
     pub(crate) fn set_listed(&self, listed: Listed) {
         self.place.set(Place::Table(listed));
     }
 
-    /// Which of the strays it is.
+    /// Its id among the strays.
     pub(crate) fn stray(&self) -> Option<StrayId> {
         match self.place.get() {
             Place::NoTable(stray) => stray,

@@ -1,4 +1,4 @@
-//! What an ACL user may be shown: names of keys that it did not name itself.
+//! Which names of keys may be shown to an ACL user that did not name them itself.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -21,10 +21,10 @@ pub(crate) struct Viewer {
 
 #[derive(Debug)]
 enum Rights {
-    /// Nobody in particular, a link to the primary or the module itself: nothing is kept from it.
+    /// No user: a link to the primary, or the module itself. It may see everything.
     All,
     Of(NonNull<raw::RedisModuleUser>),
-    /// A user that is not there any more.
+    /// A user that no longer exists.
     None,
 }
 
@@ -53,7 +53,7 @@ impl Viewer {
         }
     }
 
-    /// A command that reads the key would not be refused to the user for the key's sake.
+    /// True if the key would be no reason to refuse the user a command that reads it.
     pub(crate) fn may_read(&self, key: KeyRef<'_>) -> bool {
         self.allows(key, raw::REDISMODULE_CMD_KEY_ACCESS as c_int)
     }
@@ -88,7 +88,7 @@ impl Viewer {
                 let mut command = [name];
                 // SAFETY: the user lives for as long as this does, the command for the call.
                 let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
-                // The refusal may be of the command: that says nothing of the database.
+                // If the command was refused, that says nothing about the database.
                 checked == raw::REDISMODULE_OK as c_int || reason != FOR_DATABASE
             })
         });
@@ -109,7 +109,7 @@ impl Drop for Viewer {
 /// A command without a key, to check the rights to a database alone.
 const LISTING: &CStr = c"LOCK.TOP";
 
-/// Why a command is not allowed: because no rule that allows anything in that database is the user's.
+/// Why a command is not allowed: the user has no rule that allows anything in that database.
 const FOR_DATABASE: c_int = 4;
 
 /// May a user run a command in a database, and if not, why.
@@ -121,7 +121,7 @@ type CheckPermissions = unsafe extern "C" fn(
     *mut c_int,
 ) -> c_int;
 
-/// The server's own answer, where it has one. Not in the crate's header.
+/// The server's own function, if it has one. Not in the crate's header.
 fn check_database() -> Option<CheckPermissions> {
     static FOUND: OnceLock<Option<CheckPermissions>> = OnceLock::new();
     *FOUND.get_or_init(|| {

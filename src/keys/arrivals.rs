@@ -64,7 +64,7 @@ pub(crate) fn on_loaded(keys: &Keys) {
     keys.loaded.set(true);
 }
 
-/// The event loop turns: after a load, does the AOF need the leases of what came?
+/// The event loop turns: checks after a load whether the AOF needs the leases of the loaded locks.
 pub(crate) fn check_load(ctx: &Context<'_>) {
     if state::get(ctx).loaded.take() {
         state::get(ctx)
@@ -124,7 +124,7 @@ pub(crate) fn replicate_again_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &
     ctx.select(selected);
 }
 
-/// What has become of the first lock that came.
+/// What became of the first arrival.
 #[derive(Debug)]
 pub(crate) enum Entered {
     /// There is no lock to enter now.

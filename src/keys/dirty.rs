@@ -1,4 +1,4 @@
-//! Keys that have to be settled: callbacks saw them change, a waiter left, a lease is over.
+//! Keys that have to be settled because a callback saw them change, a waiter left, or a lease is over.
 //!
 //! Callbacks must not write, replicate or wake: they mark keys here, and a timer settles the marked
 //! keys before the event loop turns (`turn::dirty_keys`).
@@ -65,14 +65,14 @@ pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<DirtyKey> {
     })
 }
 
-/// The server takes no writes to the key now.
+/// The server accepts no writes to the key now.
 pub(crate) fn hold_back(keys: &Keys, key: DirtyKey) {
     let mut dirty = keys.dirty.borrow_mut();
     let recheck_holders = dirty.held_back.entry(key.key).or_default();
     *recheck_holders |= key.recheck_holders;
 }
 
-/// The server has refused a write that a timer tried, or may be tried again.
+/// Records that the server has refused a write by a timer, or that it may be tried again.
 pub(crate) fn set_gate_closed(keys: &Keys, closed: bool) {
     keys.dirty.borrow_mut().gate_closed = closed;
 }

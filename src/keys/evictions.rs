@@ -1,10 +1,9 @@
 //! Locks that the server evicts: an evicted lock is free although it is held, so it is counted and
 //! logged.
 //!
-//! Locks carry no TTL, so only the `allkeys-*` policies can take them. A subscription to evictions
-//! makes every key-space event of the server a little dearer, so there is none until such a policy
-//! is in force. The event comes after the value has gone, and right after the type's `unlink`,
-//! which shows what it was.
+//! Locks carry no TTL, so only the `allkeys-*` policies can take them. A subscription to evictions makes every key-space event of the
+//! server a little more expensive, so there is none until such a policy is in force. The event comes after the value has gone, and right
+//! after the type's `unlink`, which shows what it was.
 
 use mortise_core::{KeyRef, Lock};
 

@@ -1,6 +1,5 @@
-//! Which lock of each database loses its first hold next, and how many hold: kept in step with the
-//! locks by whatever changes them. Primaries act on it; replicas keep it so that promotion costs
-//! nothing.
+//! Which lock of each database loses its first hold next, and how many hold: all code that changes a lock keeps this up to date. Primaries
+//! act on it; replicas keep it so that promotion costs nothing.
 
 use mortise_core::{Db, Instant, KeyId, KeyRef, LeaseId, LeaseOrder, ShortBytes};
 
@@ -25,14 +24,14 @@ pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
     }
 }
 
-/// Holds of the lock at the key are still to be dropped whose lease is over.
+/// The lock at the key still has holds to drop whose lease is over.
 pub(crate) fn mark_crowded(keys: &Keys, key: KeyRef<'_>) {
     let mut crowded = keys.crowded.borrow_mut();
     let key = crowded.homes.home_key(key);
     crowded.keys.insert(key);
 }
 
-/// One of the locks of which holds are still to be dropped.
+/// One of the locks that still have holds to drop.
 pub(crate) fn take_crowded(keys: &Keys) -> Option<KeyId> {
     let mut crowded = keys.crowded.borrow_mut();
     let first = crowded.keys.pop_first()?;
@@ -58,7 +57,7 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
         && role::is_primary(time::state(ctx))
         && let Some(live) = value.lock.next_live_deadline(now)
     {
-        // The rest of a crowd that has ended is dropped a few at a time, and others are not to wait for it.
+        // The rest of a crowd that has ended is dropped a few at a time, so that nobody waits for it.
         mark_crowded(state::get(ctx), key);
         deadline = live;
     }

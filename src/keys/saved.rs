@@ -31,7 +31,7 @@ pub(crate) fn to_effects(keys: &Keys, value: &Value, mut emit: impl FnMut(&[u8])
 #[derive(Debug)]
 pub(crate) enum LoadError {
     Decode(DecodeError),
-    /// A client brought a token that nobody could have been given here.
+    /// A client's payload has a token that this server cannot have granted.
     TokenTooHigh(Token),
 }
 
@@ -50,8 +50,8 @@ impl std::fmt::Display for LoadError {
     }
 }
 
-/// From RDB, RESTORE or a full sync. The token clock learns of its tokens. What the primary took is never refused for a
-/// token: a replica whose clock is behind would lack a lock.
+/// From RDB, RESTORE or a full sync. The token clock learns of its tokens. A replica never refuses a token that its primary has accepted:
+/// with a clock that is behind it would lack a lock.
 pub(crate) fn from_bytes(
     ctx: &Context<'_>,
     bytes: &[u8],
@@ -64,7 +64,7 @@ pub(crate) fn from_bytes(
     let highest = lock.holds().map(|(_, stake)| stake.token).max();
     let mut last = Token::new(last).max(highest);
     if matches!(source, Source::Client | Source::Either) {
-        // A client that may RESTORE must not use the number space up.
+        // A client that may RESTORE must not use up the numbers.
         let wall = clock::wall();
         if let (Source::Client, Some(highest)) = (source, highest) {
             tokens

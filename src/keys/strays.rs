@@ -15,9 +15,9 @@ use crate::keys::state::Keys;
 /// Strays that were freed, on whatever thread, and are still counted.
 static FREED: Mutex<Deque<StrayId>> = Mutex::new(Deque::new());
 
-/// So many of those are taken out whenever a key loses its lock: what one thread frees never piles up.
+/// How many of those are taken out whenever a key loses its lock, so that they do not pile up.
 const FEW: usize = 4;
-/// And so many before they are counted: some hundred microseconds of work.
+/// How many are taken out before they are counted: some hundred microseconds of work.
 const MANY: usize = 2_000;
 
 /// Nobody panics while the list is half changed.

@@ -1,10 +1,10 @@
-//! Hearing of all that matters to locks, once there are any.
+//! Subscribes to all events that matter to locks, once there is a lock.
 
 use crate::ffi::Context;
 use crate::keys::evictions;
 use crate::keys::state::{self, Keys};
 
-/// A lock comes to this server, or a wait, or word of the token clock: from now on it has to know of more.
+/// A lock, a waiter or a value of the token clock has come to this server: from now on it needs more events.
 pub(crate) fn subscribe_once(ctx: &Context<'_>) {
     if state::get(ctx).subscribed.replace(true) {
         return;

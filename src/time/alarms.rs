@@ -1,7 +1,7 @@
 //! Timers: armed here by every layer that has work for later, answered in `turn::timers`.
 //!
-//! The server's timers compare wall-clock time, so a step of that clock fires them early or late. The answer
-//! re-checks on the boot-time clock, and the cron event starts them anew where they are late, see [`back_up`].
+//! The server's timers compare wall-clock time, so a step of that clock fires them early or late. The handler re-checks on the boot-time
+//! clock, and the cron event starts them anew if they are late, see [`back_up`].
 
 use mortise_core::Instant;
 
@@ -40,7 +40,7 @@ pub(crate) fn sweep_in(ctx: &Context<'_>, ms: u64) {
     ctx.start_timer(ms, Alarm::Sweep);
 }
 
-/// Something is due at `next`, unless something is due before.
+/// Arms the timer for `next`, unless it fires before that.
 pub(crate) fn due_at(ctx: &Context<'_>, next: Instant) {
     let due = &state::get(ctx).due;
     if due.get().is_some_and(|at| at <= next) {

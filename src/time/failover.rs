@@ -1,4 +1,4 @@
-//! Do the settings in force keep mutual exclusion over a failover?
+//! Checks whether the settings in force keep mutual exclusion over a failover.
 //!
 //! Every hold that replication lost must have run out before a promoted server grants anything,
 //! and by then the old primary must have stopped. `INFO lock` answers, and names what is missing.

@@ -1,4 +1,4 @@
-//! When this server may not grant, because an owner that it does not know of may hold.
+//! When this server may not grant, because an owner that it does not know may hold.
 //!
 //! * *The grace*, `lock.grace` long, after a start and after a promotion: leases that were lost
 //!   with the old data, or with the tail of the replication stream, run out meanwhile.
@@ -104,23 +104,23 @@ impl Grace {
         self.pending.get().then(|| self.ends())
     }
 
-    /// True once, when it is over and waiters may be granted.
+    /// True once, when the pause is over and waiters may be granted.
     pub(crate) fn is_newly_over(&self, now: Instant) -> bool {
         self.ends() <= now && self.pending.replace(false)
     }
 
-    /// The sweep timer has come, or time in which it could not come is no stall.
+    /// The sweep timer has fired, or could not fire for a reason that is no stall.
     pub(crate) fn on_tick(&self, now: Instant) {
         self.ticked.set(now);
         self.offset.set(offset(now));
     }
 
-    /// When the sweep timer came last.
+    /// When the sweep timer fired last.
     pub(crate) fn ticked(&self) -> Instant {
         self.ticked.get()
     }
 
-    /// At the entry of every command: has the event loop been away?
+    /// At the entry of every command: notices that the event loop was away.
     pub(crate) fn detect_stall(&self, ctx: &Context<'_>, now: Instant) {
         let away = now.millis_since(self.ticked.get());
         if away > STALL {

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A replica that has been promoted acknowledges no later heartbeat, so from its promotion on the primary grants for no
-//! longer than that, whatever the network delays or for how long. As many replicas have to acknowledge as
-//! `min-replicas-to-write` says; where it is 0, nothing is asked for.
+//! longer than that, whatever the network delays or for how long. As many replicas have to acknowledge as `min-replicas-to-write` says; if
+//! that is 0, none.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -92,12 +92,12 @@ pub(crate) struct Found {
     pub(crate) caught_up: bool,
 }
 
-/// The heartbeats of this server, and what came back.
+/// The heartbeats of this server, and their acknowledgements.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats {
     /// In the order of the stream.
     sent: RefCell<VecDeque<Sent>>,
-    /// Sent at the last check: only the next one shows where it ends.
+    /// Sent at the last check; only the next check shows its offset in the stream.
     unplaced: Cell<Option<Instant>>,
     last_sent: Cell<Instant>,
     /// A new replica gets one at once.
@@ -128,8 +128,7 @@ impl Heartbeats {
         self.urgent.set(true);
     }
 
-    /// A replica may be about to get all data, or the AOF to begin anew: the next heartbeat shows
-    /// how late they are.
+    /// A replica may be about to get a full sync, or the AOF may begin anew: sends the next heartbeat soon, which shows how late they are.
     pub(crate) fn on_fork(&self) {
         self.urgent.set(true);
     }

@@ -11,16 +11,15 @@
 //!                                            ├─────────── suspect: not brought back ──────┤
 //! ```
 //!
-//! *How late* is what its stamp says: the clock here, less the clock of the primary when it wrote. The difference of the
-//! two clocks is in that, too, so of all data that came in the last while the latest is compared with the promptest.
-//! Heartbeats come again and again, so that something prompt has been seen if the primary has granted at all: it does not
-//! where its heartbeats are acknowledged late (`heartbeats.rs`). In a cluster it does, and there the heartbeat says how
-//! long ago, at most, the last one that was acknowledged had been written.
+//! *How late* is what its stamp says: the clock here, less the clock of the primary when it wrote. That includes the difference of the two
+//! clocks, so the module compares the latest of all recent data with the promptest. Heartbeats come again and again, so some data was
+//! prompt if the primary has granted at all: a primary does not grant while its heartbeats are acknowledged late (`heartbeats.rs`). In a
+//! cluster it does grant then, and the heartbeat says how long ago, at most, the last acknowledged one was written.
 //!
-//! *The rule*, see [`Lateness::on_promotion`]: a hold whose latest end lies beyond the time of TRYAGAIN by more than its
-//! data may have been late was alive at the old primary when that stopped, so nobody was let in after it. All others are
-//! suspect. One moment per server says it all: leases are no longer than `lock.max-lease`, so what came from the
-//! predecessor has ended when the grace has, and whatever ends later was granted or renewed here.
+//! *The rule*, see [`Lateness::on_promotion`]: if a hold ends after the time of TRYAGAIN by more than its data may have been late, it was
+//! alive on the old primary when that stopped, so nobody was granted after it. All other holds are suspect. One moment per server is enough
+//! to tell them apart: leases are no longer than `lock.max-lease`, so what came from the predecessor has ended when the grace has, and
+//! whatever ends later was granted or renewed here.
 
 use std::cell::Cell;
 
@@ -30,10 +29,10 @@ use mortise_core::{Instant, Stake};
 use crate::config;
 use crate::ffi::Context;
 
-/// So late that everything is suspect.
+/// This late, every hold is suspect.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Of the data that came in a stretch of time.
+/// How prompt and how late the data of a stretch of time was.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     /// The clock here less the primary's, in milliseconds, of the promptest and of the latest.
@@ -60,7 +59,7 @@ impl Window {
     }
 }
 
-/// What a promotion goes by.
+/// What decides which holds are suspect after a promotion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promotion {
     pub(crate) now: Instant,
@@ -128,7 +127,7 @@ impl Lateness {
         }));
     }
 
-    /// A lock came in a full sync, stamped when it was written. Prompt it cannot be. `last_deadline`: the latest end of a
+    /// A lock came in a full sync, stamped when it was written. It does not count as prompt. `last_deadline`: the latest end of a
     /// lease that came here.
     pub(crate) fn on_synced(
         &self,
@@ -173,7 +172,7 @@ impl Lateness {
         self.unmeasured.set(false);
         let first = *self.heard.get().get_or_insert(stamp.boot);
         self.heard.set(Some(first));
-        // Acknowledgements from before this server was a replica say nothing about it.
+        // Acknowledgements from before this server was a replica say nothing about its data.
         let since_first = stamp.boot.millis_since(first);
         let acknowledged = heartbeat.acknowledged_ms.filter(|ms| *ms <= since_first);
         self.note(Window {
@@ -234,8 +233,8 @@ impl Lateness {
         }
     }
 
-    /// The server has become the primary. The old one has stopped when `grace` − `max_lease` have passed. Whoever was still
-    /// holding there then was not followed by anybody; of everybody else that cannot be known.
+    /// The server has become the primary. The old one has stopped when `grace` − `max_lease` have passed. If an owner still held there at
+    /// that time, nobody was granted after it; for all other owners this is unknown.
     pub(crate) fn on_promotion(&self, promotion: &Promotion) {
         let Promotion {
             now,
@@ -253,7 +252,7 @@ impl Lateness {
         let suspect_until = [
             stopped.after(late),
             stopped.after(earlier).min(earlier_until),
-            // Their leases came here, and so late.
+            // Their leases came here so late.
             if passed_on > now {
                 passed_on.after(late)
             } else {
@@ -269,9 +268,9 @@ impl Lateness {
     pub(crate) fn suspect_ms(&self, now: Instant) -> u64 {
         self.suspect_until.get().millis_since(now)
     }
-    /// Whether RENEW, FENCE and GUARD may touch a hold. One from before a promotion that the old primary may have ended, and
-    /// granted on, they take for no hold at all; it keeps others out all the same until its lease is over here. RELEASE may
-    /// always have it. Re-entry need not ask: nothing is granted before the grace is over, and then nothing is suspect.
+    /// Whether RENEW, FENCE and GUARD may use a hold. If the old primary may have ended a hold from before the promotion, and granted the
+    /// lock to another owner, they treat it as no hold; it still blocks others until its lease is over here. RELEASE may always end it.
+    /// Re-entry need not check: nothing is granted before the grace is over, and then nothing is suspect.
     pub(crate) fn may_revive(&self, stake: &Stake, now: Instant) -> bool {
         let suspect_until = self.suspect_until.get();
         suspect_until <= now || stake.deadline > suspect_until

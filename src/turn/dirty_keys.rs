@@ -41,7 +41,7 @@ pub(crate) fn settle_due(ctx: &Context<'_>, now: Instant) -> bool {
     true
 }
 
-/// Settles the key if that can matter to a waiter.
+/// Settles the key if that can change anything for a waiter.
 pub(crate) fn settle(ctx: &Context<'_>, dirty: DirtyKey) {
     let key = dirty.key.as_ref();
     let awaited =
@@ -63,7 +63,7 @@ pub(crate) fn settle(ctx: &Context<'_>, dirty: DirtyKey) {
             }
         }
         Refusal::Gate => {
-            // The other marked keys would be refused as well.
+            // The server would refuse the other marked keys as well.
             dirty::set_gate_closed(keys::state(ctx), true);
             hold_back(ctx, dirty);
         }
@@ -74,7 +74,7 @@ pub(crate) fn settle(ctx: &Context<'_>, dirty: DirtyKey) {
     }
 }
 
-/// The server takes no writes now. An upgrade whose read hold has ended is denied all the same: that changes nothing.
+/// The server accepts no writes now. An upgrade whose read hold has ended is denied all the same, because that is no write.
 fn hold_back(ctx: &Context<'_>, dirty: DirtyKey) {
     let key = &dirty.key;
     ctx.select(key.db);
@@ -94,7 +94,7 @@ fn hold_back(ctx: &Context<'_>, dirty: DirtyKey) {
     dirty::hold_back(keys::state(ctx), dirty);
 }
 
-/// Every 50 ms: the first key that was refused tries again, and the end of the turn sees to the others if it succeeds.
+/// Every 50 ms: retries the first key that was refused. If it succeeds, the end of the turn settles the others.
 pub(crate) fn try_held_back(ctx: &Context<'_>) {
     dirty::set_gate_closed(keys::state(ctx), false);
     let Some(first) = dirty::take_held_back(ctx) else {

@@ -1,6 +1,5 @@
 //! Waiters that all get the same error: at a key that became another type, in a slot that has left,
-//! on a server that is no longer a primary. A few at a time: there may be a hundred thousand of
-//! them.
+//! on a server that is no longer a primary. They are answered a few at a time, because there may be a hundred thousand of them.
 //!
 //! A dismissal does not concern requests that come to wait after it was announced.
 
@@ -60,7 +59,7 @@ fn announce(ctx: &Context<'_>, meant: Meant, error: Error) {
         queues.last_id()
     };
     let mut dismissals = state::get(ctx).dismissals.borrow_mut();
-    // Of a key that is looked at again before all of its waiters have been answered.
+    // Where a key stands that gets its turn again before all of its waiters have been answered.
     if let Some(known) = dismissals.back_mut()
         && matches!(meant, Meant::Key(_))
         && known.meant == meant
@@ -126,7 +125,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     }
     first.key = None;
     drop(dismissals);
-    // A waiter that came later may have waited for one that is gone.
+    // A later waiter may have waited for one that is gone.
     if queue::wait_at(waiting::state(ctx), key.as_ref()) {
         dirty::mark_queue(ctx, key.as_ref());
     }

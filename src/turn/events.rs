@@ -1,6 +1,6 @@
 //! What happens to the server as a whole. Nothing here writes, replicates or wakes: it marks.
 //!
-//! From Redis 7.2 and Valkey 8 on each key that goes is offered to every listener of any event, so a server without locks
+//! From Redis 7.2 and Valkey 8 on the server offers each key that it removes to every listener of any event. So a server without locks
 //! gets only those listeners that it cannot do without.
 
 use crate::config;

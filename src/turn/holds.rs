@@ -46,7 +46,7 @@ impl OpenLock<'_> {
         let (ctx, now) = (self.ctx, self.now);
         let passed =
             self.with_live(|live| live.pass(pass, &mut tokens::clock(ctx).borrow_mut(), wall))?;
-        // The fact that somebody holds alone ends all other holds, too.
+        // The effect "this owner holds alone" ends all other holds on replicas, too.
         if self.value().is_some_and(|value| value.lock.len() > 1) {
             self.replicate_end(pass.owner);
         }
@@ -64,7 +64,7 @@ impl OpenLock<'_> {
         Ok(passed)
     }
 
-    /// Lets a hold end with its current lease, and replicates that. Its owner's requests that wait here are refused.
+    /// Makes a hold end with its current lease, and replicates that. Refuses the requests of its owner that wait here.
     /// `None` if `owner` holds nothing here, or not with `token`.
     pub(crate) fn revoke(&mut self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Revoked> {
         let revoked = self.live()?.revoke(owner, token)?;
@@ -79,7 +79,8 @@ impl OpenLock<'_> {
 
     /// Undoes grants that nobody received.
     pub(crate) fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
-        // One that another one touched since can be undone after that one: those of boxes come in no order.
+        // If a later grant changed the same hold, that one has to be undone first. Grants of boxes come in no order, so try until nothing
+        // changes.
         loop {
             let before = undelivered.len();
             undelivered.retain(|grant| !self.undo(grant));
@@ -93,11 +94,11 @@ impl OpenLock<'_> {
         }
     }
 
-    /// False if the hold was touched since the grant.
+    /// False if another grant changed the hold since.
     fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
         let owner = grant.owner.as_ref();
         let left = self.live().and_then(|mut live| {
-            // A hold that was made anew has another token.
+            // A new hold of the same owner has another token.
             let same = live.hold(owner)?.token == grant.token;
             let undone = same && live.undo(owner, grant.granted, grant.before);
             undone.then(|| live.hold(owner).is_some())

@@ -1,6 +1,6 @@
 //! A key that a command works on: opened, worked on, closed, and only then are others notified.
 //!
-//! Between opening and closing nothing here calls what could come back: no other module, no other command.
+//! Between opening and closing nothing here calls code that could call back: no other module, no other command.
 
 use mortise_core::codec::Effect;
 use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake};
@@ -27,7 +27,7 @@ pub(crate) struct OpenLock<'c> {
     pub(super) key: Key<'c>,
     /// A lock for a key that had none. `close` puts it there: the server notifies others of a new key at once.
     made: Option<Value>,
-    /// There may be more waiters to grant: the next settle does it.
+    /// There may be more waiters to grant: the next settle grants them.
     pub(super) more: bool,
     pub(super) notices: Notices,
 }
@@ -163,8 +163,8 @@ impl<'c> OpenLock<'c> {
                 remains::keep_ended(keys::state(ctx), ctx.key(name), ended);
             }
             if emptied {
-                // Replicas have dropped the key with its last hold, and its time to live with it: the next holder's
-                // lease must not be cut short by what a client meant for the last one's.
+                // Replicas have dropped the key with its last hold, and the key's TTL with it. Drop the TTL here, too: a client set it
+                // during the last hold, and it must not cut the next one short.
                 self.key.persist();
             }
             return outcome;
@@ -194,7 +194,7 @@ impl<'c> OpenLock<'c> {
 
     /// There are waiters here.
     pub(crate) fn has_waiters(&self) -> bool {
-        // Mostly nobody waits anywhere, and then the server need not be asked what key this is.
+        // Mostly nobody waits anywhere. Then there is no need to ask the server for the key's name.
         !queue::all(self.ctx).borrow().is_empty()
             && queue::wait_at(waiting::state(self.ctx), self.key_ref())
     }
@@ -205,7 +205,7 @@ impl<'c> OpenLock<'c> {
             .map_or(Observed::Free, |value| value.lock.observe())
     }
 
-    /// `owner` has come to hold, and it may be one of very many.
+    /// `owner` holds from now on, perhaps as one of very many readers.
     pub(crate) fn note_holder(&mut self, owner: OwnerRef<'_>) {
         let ctx = self.ctx;
         if let Some(value) = self.value()

@@ -24,7 +24,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
 
 /// While nothing is granted: one key of a walk that never ends. False at the end of each round.
 ///
-/// Where nobody holds there is no lock that could be lost, so a key of another type comes unnoticed.
+/// If nobody holds, no event shows that the key became another type, because the key loses no lock.
 pub(crate) fn patrol(ctx: &Context<'_>) -> bool {
     let step = state::get(ctx)
         .patrol

@@ -1,8 +1,8 @@
 //! The one place that grants waiters.
 //!
 //! A command settles the key it works on, before its step (a callback may have marked the key)
-//! and after it. Everything else comes from timers, and what they change they change through
-//! `LOCK.SETTLE` (`settle_call.rs`), so that the server can refuse it like a client's write.
+//! and after it. Everything else comes from timers. They change locks through `LOCK.SETTLE` (`settle_call.rs`), so that the server can
+//! refuse the change like a client's write.
 
 use mortise_core::{Decided, Rank, Settled, Verdict, Wait, WaiterId};
 

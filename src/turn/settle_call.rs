@@ -1,4 +1,4 @@
-//! `LOCK.SETTLE`, called inside the server: what timers change passes every gate that a client's write has to pass.
+//! `LOCK.SETTLE`, called inside the server: a change by a timer passes the same gates as a client's write.
 
 use std::ffi::CStr;
 
@@ -52,7 +52,7 @@ fn run(
     let was_refused = state::get(ctx).settle_call.take().is_some();
     outcome.map_err(|refused| match was_refused {
         true => refused,
-        // No gate: the command ran, and failed by itself.
+        // No gate refused it: the command ran, and failed.
         false => Refused {
             kind: Refusal::Failed,
             ..refused
@@ -60,7 +60,7 @@ fn run(
     })
 }
 
-/// The call for which the command runs now; `None` for a client's. Once for each call.
+/// The call for which the command runs now; `None` if a client sent the command. Each call is returned once.
 pub(crate) fn take(turn: &Turn) -> Option<SettleCall> {
     turn.settle_call.take()
 }

@@ -45,7 +45,7 @@ pub(crate) fn grant_next(ctx: &Context<'_>) -> bool {
 fn call(ctx: &Context<'_>, id: WaiterId, keys: &KeyList) {
     let keys = keys.as_slice();
     let Some(first) = keys.first() else { return };
-    // When one of its keys is settled again, the request is due again.
+    // The request becomes due again when one of its keys is settled.
     let first = DirtyKey {
         key: first.clone(),
         recheck_holders: false,
@@ -106,7 +106,7 @@ pub(crate) fn grant_waiting<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: Wai
     granted.notify(ctx, names);
 }
 
-/// The same for a request that cannot wait, and that was enqueued only to find out whether it may pass others.
+/// The same for a request that cannot wait, and was enqueued only to find out whether it may overtake others.
 pub(crate) fn grant_moved<'c>(
     ctx: &'c Context<'c>,
     names: &[Arg<'c>],
@@ -227,8 +227,8 @@ impl Granted {
     }
 }
 
-/// Grants each key, from the last to the first, or none if one of them is not to be had: a callback of another module, which
-/// the server calls for a new key, may have changed another one.
+/// Grants each key, from the last to the first, or none if one of them cannot be granted: the server calls other modules for each new key,
+/// and a callback of theirs may have changed another of the keys.
 fn grant_all<'c>(
     ctx: &'c Context<'c>,
     names: &[Arg<'c>],

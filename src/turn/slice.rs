@@ -1,4 +1,4 @@
-//! Work in stretches that end before others notice, and how long they were.
+//! Slices of work, short enough that other clients notice no delay, and how long they took.
 
 use mortise_core::Micros;
 
@@ -11,7 +11,7 @@ const SLICE: u64 = 1_000;
 /// A slice reads the clock once every so many steps.
 const STEPS_PER_CHECK: usize = 4;
 
-/// A stretch of work that ends before others notice.
+/// A slice of work that ends before other clients notice a delay.
 pub(crate) struct Slice {
     began: Micros,
     done: usize,
@@ -28,12 +28,12 @@ impl Slice {
     /// One more step is done. True if the slice is over.
     pub(crate) fn is_over(&mut self) -> bool {
         self.done += 1;
-        // A wall clock that steps, in either direction, ends the slice, too.
+        // A step of the wall clock, in either direction, ends the slice, too.
         self.done.is_multiple_of(STEPS_PER_CHECK) && clock::wall().0.abs_diff(self.began.0) > SLICE
     }
 }
 
-/// Does `work` and notes how much of the processor's time it took, which does not count what others on the machine take.
+/// Does `work` and records the processor time that it took, which other programs on the machine do not lengthen.
 pub(crate) fn measured(ctx: &Context<'_>, work: impl FnOnce()) {
     let began = ffi::cpu_micros();
     work();

@@ -1,4 +1,4 @@
-//! Which slots of the cluster are here: a waiter whose slot has left is sent away.
+//! Which slots of the cluster this server has: a waiter whose slot has left gets an error.
 //!
 //! Not all servers have an event for that. So while anybody waits, the module asks the server for
 //! its own line of CLUSTER NODES: once for all slots, however many keys have waiters.
@@ -15,7 +15,7 @@ use crate::waiting::walk::{self, Scope};
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;
 
-/// From the sweep: sends the waiters away whose slot is not here any more.
+/// From the sweep: dismisses the waiters whose slot has left.
 pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     if queue::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
         return;
@@ -29,7 +29,7 @@ pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// False if the server does not say.
+/// False if the server does not tell which slots it has.
 fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(mut slots) = ctx.cluster_nodes().as_deref().and_then(Slots::read) else {
         return false;
@@ -50,7 +50,7 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
         .iter()
         .filter(|slot| !after.importing.contains(slot));
     for slot in leaving.chain(settled) {
-        // What was held back there may be decided now.
+        // Keys that were held back there may be settled now.
         walk::begin(ctx, Scope::Slot(*slot));
     }
     true
@@ -86,7 +86,7 @@ pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     slots.importing.contains(&slot) || slots.migrating.contains(&slot)
 }
 
-/// Whether the head of the queue could be granted. A yes may be wrong, a no never is.
+/// Whether the head of the queue might be granted: true may be wrong, false never is.
 fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
     ctx.select(key.db);
     let mut opened = ctx.open_named(key.name, Access::Read);

@@ -43,22 +43,22 @@ pub(crate) struct Turn {
     pub(super) longest_stretch: Cell<u64>,
     /// The walk of a time in which nothing is granted.
     pub(super) patrol: RefCell<Walk>,
-    /// When the module last polled what has no event.
+    /// When the module last polled the state for which there is no event.
     pub(super) looked_around: Cell<Instant>,
-    /// How often the sweep timer has come.
+    /// How often the sweep timer has fired.
     pub(super) ticks: Cell<u64>,
-    /// The call that is under way. The command takes it, so that whatever else calls the command is refused.
+    /// The call that is under way. The command takes it from here, so any other caller of the command is refused.
     pub(super) settle_call: Cell<Option<SettleCall>>,
 }
 
 /// The slots of this server.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    /// Those that a request is served in: the server's own, and those that come to it.
+    /// Slots whose requests this server serves: its own, and those that are moving to it.
     pub(super) here: SlotSet,
-    /// Those that come to it: it serves who was sent by ASK.
+    /// Slots that are moving to it: it serves clients that follow an ASK.
     pub(super) importing: Vec<u16>,
-    /// Those that leave it: it serves the keys that are still here.
+    /// Slots that are leaving it: it serves the keys that are still here.
     pub(super) migrating: Vec<u16>,
     pub(super) asked: Instant,
 }
@@ -81,11 +81,11 @@ pub(super) enum Meant {
 pub(super) struct Dismissal {
     /// The key whose waiters are being answered.
     pub(super) key: Option<KeyId>,
-    /// Where the keys behind it come from.
+    /// The walk that supplies the keys after it.
     pub(super) walk: Option<Walk>,
-    /// Whom it is for.
+    /// Which waiters it dismisses.
     pub(super) meant: Meant,
-    /// The last waiter that it is for.
+    /// The last waiter that it dismisses.
     pub(super) last: WaiterId,
     pub(super) error: Error,
 }
@@ -94,7 +94,7 @@ pub(super) struct Dismissal {
 pub(super) struct Aside {
     /// By key, the pause after its last failure, in milliseconds.
     pub(super) pauses: BTreeMap<KeyId, u64>,
-    /// When which of them is tried again: those with waiters. The sweep tries the others.
+    /// When to retry those that have waiters. The sweep retries the others.
     pub(super) due: BTreeSet<(Instant, KeyId)>,
 }
 

@@ -40,7 +40,7 @@ const WATCHED_TICKS: u64 = 100;
 /// After how many milliseconds a key in another server's slot is retried.
 const PUT_OFF: u64 = 1_000;
 
-/// A timer has come.
+/// A timer has fired.
 pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
     match alarm {
         Alarm::EndOfTurn => on_end_of_turn(ctx),
@@ -67,7 +67,7 @@ fn turn(ctx: &Context<'_>) {
     work_off(ctx);
 }
 
-/// What has been marked, decided or owed since the last time.
+/// Handles what was marked and decided since the last turn, and what is due.
 fn work_off(ctx: &Context<'_>) {
     effect::send_token_clock_if_due(ctx);
     arrivals::check_load(ctx);
@@ -92,14 +92,14 @@ fn work_off(ctx: &Context<'_>) {
 struct Job {
     /// Does one step. False if there is nothing to do now.
     step: fn(&Context<'_>, Instant) -> bool,
-    /// Steps are left, though perhaps not to be done now.
+    /// There are steps left, though perhaps none to do now.
     is_pending: fn(&Context<'_>) -> bool,
 }
 
-/// Always by `due`, which has a timer of its own.
+/// `due` does this, with a timer of its own.
 const BY_TIME: fn(&Context<'_>) -> bool = |_| false;
 
-/// What a client or a waiter waits for, the most urgent first.
+/// Work for which a client or a waiter waits, the most urgent first.
 const URGENT: [Job; 7] = [
     // Wakes a client that was answered. Another timer would come a millisecond later.
     Job {
@@ -140,12 +140,12 @@ const URGENT: [Job; 7] = [
 
 /// Work of low priority, the most important first. Urgent work comes before each step.
 const BACKGROUND: [Job; 6] = [
-    // Closes boxes that nobody asks for, and empties them.
+    // Closes boxes without a LOCK.MAIL, and empties them.
     Job {
         step: |ctx, _| mail::close_one_overdue(ctx) || mail::let_one_leave(ctx),
         is_pending: |ctx| mail::boxes(ctx).boxes_leave(),
     },
-    // Answers waiters that have to ask elsewhere, or never get what they ask for.
+    // Answers waiters that have to ask another server, or can never be granted.
     Job {
         step: |ctx, _| dismissals::step(ctx),
         is_pending: |ctx| !dismissals::none(state::get(ctx)),
@@ -165,7 +165,7 @@ const BACKGROUND: [Job; 6] = [
         step: |ctx, _| drop_of_a_crowd(ctx),
         is_pending: |ctx| !leases::none_crowded(keys::state(ctx)),
     },
-    // Frees what they took, and notifies subscribers.
+    // Frees their memory, and notifies subscribers.
     Job {
         step: |ctx, _| remains::step(ctx),
         is_pending: |ctx| !remains::is_empty(keys::state(ctx)),
@@ -189,7 +189,7 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
     let Some(key) = leases::take_crowded(keys::state(ctx)) else {
         return false;
     };
-    // It comes again by itself while there are more. A slot that has left takes its locks along.
+    // The key comes up again by itself while there are more. A slot that has left takes its locks along.
     if role::is_primary(time::state(ctx))
         && let Err(refused) = settle_call::call(ctx, key.as_ref(), false)
     {
@@ -200,7 +200,7 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
                 return false;
             }
             Refusal::SlotElsewhere => {}
-            // The sweep comes back to it.
+            // The sweep retries it.
             Refusal::Failed => {
                 aside::pause(ctx, key.as_ref(), &refused.why);
             }
@@ -231,7 +231,7 @@ fn tick(ctx: &Context<'_>) {
     time::grace(ctx).on_tick(now);
     time::log_grace_end(ctx, now);
     failover::warn_of_short_grace(ctx);
-    // A timer that was to come at once waits for the wall clock if that has stepped back meanwhile.
+    // A timer that should fire at once waits for the wall clock if that clock has stepped back meanwhile.
     if alarms::any_at_once(ctx) {
         turn(ctx);
     }
@@ -248,7 +248,7 @@ fn tick(ctx: &Context<'_>) {
     let mut more = false;
     if role::is_primary(time::state(ctx)) {
         check_replicas(ctx, now);
-        // More often than that, it is the leases that the timer comes for.
+        // If the timer fires more often than that, it is because of leases.
         if now.millis_since(state::get(ctx).looked_around.get()) >= POLL_EVERY {
             state::get(ctx).looked_around.set(now);
             poll(ctx, now);
@@ -269,7 +269,7 @@ fn tick(ctx: &Context<'_>) {
     alarms::sweep_in(ctx, pause);
 }
 
-/// Polls what has no event.
+/// Polls the state for which there is no event.
 fn poll(ctx: &Context<'_>, now: Instant) {
     if ctx.is_cluster() {
         slots::check(ctx, now);
@@ -310,7 +310,7 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
     while let Some((db, id)) = leases::due(keys::state(ctx), now, &mut name) {
         let key = KeyRef { db, name: &name };
         match settle_call::call(ctx, key, false) {
-            // Settled, it is gone or has a later deadline, unless no key belongs to it.
+            // After the settle the entry is gone or has a later deadline, unless no key belongs to it.
             Ok(()) => {
                 aside::forget(state::get(ctx), key);
                 leases::drop_stale(keys::state(ctx), db, id, now);

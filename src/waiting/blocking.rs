@@ -1,5 +1,4 @@
-//! A request that cannot be granted at once: whether it may wait, and where its result goes: to a
-//! blocked client, or to a box.
+//! A request that cannot be granted at once: decides whether it may wait, and whether its result goes to a blocked client or to a box.
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
@@ -27,7 +26,7 @@ pub(crate) fn blocked(waiting: &Waiting) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) rank: Rank,
-    /// The lock would admit it, if nobody stood ahead of it.
+    /// The lock would admit it if nobody stood ahead of it.
     pub(crate) is_free: bool,
     /// Who holds the lock.
     pub(crate) held: Observed,
@@ -44,7 +43,7 @@ pub(crate) enum Waits {
     Blocked,
     /// The server does not let its client be blocked.
     No,
-    /// It does not wait: it may have the lock now, ahead of the requests for several keys that stand there.
+    /// It need not wait: it may have the lock now, ahead of the requests for several keys that stand there.
     LetPast,
 }
 
@@ -98,7 +97,7 @@ pub(crate) fn queue(
             let changed = queues.take_over(waiter, request.terms, until);
             drop(queues);
             if changed {
-                // What it requests now may be free.
+                // The lock may be free for what it requests now.
                 dirty::mark_queue(ctx, key);
             }
             waiter

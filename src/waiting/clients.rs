@@ -30,7 +30,7 @@ pub(super) struct WantedLock {
 pub(super) struct WantedLetters {
     pub(super) id: BoxId,
     pub(super) call: MailCall,
-    /// It is answered with letters, or with this.
+    /// It gets letters, or this refusal.
     pub(super) refusal: Option<Error>,
 }
 
@@ -95,21 +95,21 @@ impl Clients {
         Some(blocked)
     }
 
-    /// A LOCK.MAIL is answered with letters, or with `refusal`.
+    /// Answers a LOCK.MAIL with letters, or with `refusal`.
     pub(super) fn answer_reader(&mut self, blocked: Blocked, refusal: Option<Error>) {
         if let Some(Wanted::Letters(wanted)) = self.wanted.get_mut(&blocked) {
             wanted.refusal = refusal;
         }
     }
 
-    /// The answer of a request for a lock is being written.
+    /// The server writes the answer to a request for a lock now.
     pub(super) fn set_delivered(&mut self, blocked: Blocked) {
         if let Some(Wanted::Lock(wanted)) = self.wanted.get_mut(&blocked) {
             wanted.delivered = true;
         }
     }
 
-    /// The server has done with the client.
+    /// The server no longer needs the client's handle.
     pub(super) fn remove(&mut self, blocked: Blocked) -> Option<Wanted> {
         self.wanted.remove(&blocked)
     }

@@ -1,8 +1,7 @@
 //! Letters that were delivered to clients in this turn of the event loop, and may never be read.
 //!
-//! A client that the server is about to close is replied to like any other, and the reply is thrown
-//! away (see `undelivered`, which has the same question for blocked requests). Its letters count as
-//! undelivered, unless another client got them.
+//! The module replies to a client that the server is about to close as to any other, and the server throws the reply away (`undelivered`
+//! solves the same problem for blocked requests). Its letters count as undelivered, unless another client got them.
 
 use mortise_core::mail::{BoxId, Delivered, Mail};
 

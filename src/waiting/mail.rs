@@ -1,8 +1,7 @@
 //! Requests whose answer is a letter.
 //!
-//! What a box is, and what a letter, is known to `mortise_core::mail`. Here a decided request
-//! becomes a letter, a waiting LOCK.MAIL gets its reply when there is one, and boxes without a
-//! LOCK.MAIL are closed: their requests leave, and grants that were not delivered are taken back.
+//! `mortise_core::mail` knows boxes and letters. Here a decided request becomes a letter, a waiting LOCK.MAIL gets its reply when there is
+//! one, and boxes without a LOCK.MAIL are closed: their requests leave, and grants that were not delivered are taken back.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo};
 use mortise_core::{
@@ -21,8 +20,7 @@ use crate::waiting::readers;
 use crate::waiting::state::{self, Waiting};
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 
-/// Letters that are delivered for so many times `lock.mail-timeout` and not deleted: their box is
-/// closed.
+/// The module closes a box whose delivered letters nobody has deleted for this many times `lock.mail-timeout`.
 const UNFORGOTTEN: u64 = 10;
 
 /// A box that the user who runs the command may use, whether it is there or not.
@@ -38,7 +36,7 @@ pub(crate) fn boxes(ctx: &Context<'_>) -> &'static Post {
     &state::get(ctx).post
 }
 
-/// The box `name`. It is not made yet: what the command is refused for must not leave one.
+/// The box `name`. It is not created yet, because a refused command must not leave one.
 ///
 /// # Errors
 /// [`Error::NotYourBox`].
@@ -60,7 +58,7 @@ impl Mailbox<'_> {
         })
     }
 
-    /// There is room for the box and for `requests` more.
+    /// Checks that there is room for the box and for `requests` more.
     ///
     /// # Errors
     /// [`Error::MaxQueued`].
@@ -76,7 +74,7 @@ impl Mailbox<'_> {
         Ok(())
     }
 
-    /// There is room in the box for so many more requests.
+    /// Checks that the box has room for so many more requests.
     ///
     /// # Errors
     /// [`Error::BoxFull`].
@@ -92,7 +90,7 @@ impl Mailbox<'_> {
     }
 }
 
-/// A request of that owner for that mode waits at the key by mail: it is made again.
+/// A request of that owner for that mode waits at the key by mail, so this one repeats it.
 pub(crate) fn queued_already(
     waiting: &Waiting,
     key: KeyRef<'_>,
@@ -108,7 +106,7 @@ pub(crate) fn queued_already(
     })
 }
 
-/// There is room for so many more requests in the box. One for several keys counts once for each.
+/// Checks that there is room for so many more requests in the box. A request for several keys counts once for each.
 ///
 /// # Errors
 /// [`Error::MaxQueued`], [`Error::BoxFull`].
@@ -121,8 +119,8 @@ pub(crate) fn check_room(
     mailbox.check_share(ctx, requests)
 }
 
-/// There is room in the box for a request that waits already, perhaps with another box. It counts on the server. `requests`: as
-/// so many.
+/// Checks that the box has room for a request that waits already, perhaps with another box. The server's total includes it already.
+/// `requests`: as so many.
 ///
 /// # Errors
 /// [`Error::MaxQueued`], [`Error::BoxFull`].
@@ -145,7 +143,7 @@ pub(crate) fn expect(waiting: &Waiting, waiter: WaiterId, id: BoxId) {
     waiting.post.mail.borrow_mut().expect(waiter, id);
 }
 
-/// The same for a waiter that asks for so many keys.
+/// The same for a waiter that requests so many keys.
 pub(crate) fn expect_several(waiting: &Waiting, waiter: WaiterId, id: BoxId, keys: usize) {
     let mut mail = waiting.post.mail.borrow_mut();
     mail.expect_several(waiter, id, keys);
@@ -259,8 +257,7 @@ fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
     }
 }
 
-/// A grant stands because another one has touched its hold since. If that one was not delivered
-/// either, undoing it has to undo both.
+/// A grant stands because another one has changed its hold since. If that one was not delivered either, undoing it has to undo both.
 pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
     let undo = Undo {
         granted: grant.granted,
@@ -277,7 +274,7 @@ pub(crate) fn swap(waiting: &Waiting, Swap(one, other): Swap) {
     mail.swap(one, other);
 }
 
-/// Every 100 ms: boxes that nobody asks for go, and owners that left long ago are forgotten. `paused`: the server may
+/// Every 100 ms: closes boxes without a LOCK.MAIL, and forgets owners that left long ago. `paused`: the server may
 /// have held commands back.
 pub(crate) fn on_tick(ctx: &Context<'_>, now: Instant, paused: bool) {
     let post = &state::get(ctx).post;
@@ -288,7 +285,7 @@ pub(crate) fn on_tick(ctx: &Context<'_>, now: Instant, paused: bool) {
         .forget_over(now, FORGOTTEN_A_TICK);
 }
 
-/// How many owners that have left are forgotten in one tick: a tenth of a millisecond's work.
+/// How many owners that have left one tick forgets, in a tenth of a millisecond.
 const FORGOTTEN_A_TICK: usize = 1_000;
 
 /// A box without a LOCK.MAIL in time, or whose delivered letters were not deleted.
@@ -315,7 +312,8 @@ pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
     overdue.is_some()
 }
 
-/// Sees to the next piece of the boxes that have gone, and before that of what else went when they all did. False if there is none.
+/// Empties the next piece of the boxes that were closed, and before that of what else was dropped when all of them were closed. False if
+/// there is none.
 pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
     if undelivered::drop_one_forgotten(state::get(ctx)) {
         return true;
@@ -330,7 +328,7 @@ pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
     true
 }
 
-/// This server is no primary any more: its boxes go. Whoever waited for one was answered by the server.
+/// This server is no longer a primary: drops its boxes. The server itself has answered the clients that waited for letters.
 pub(crate) fn close_all(ctx: &Context<'_>) {
     state::get(ctx).post.mail.borrow_mut().close_all();
     alarms::at_end_of_turn(ctx);

@@ -1,4 +1,4 @@
-//! Who waits, and how a waiter is answered.
+//! Waiters, and how each gets its answer.
 //!
 //! Used by `turn` and `command`; uses `keys`, `time` and `ffi`. It grants nothing: only `turn::settle` does.
 //!
@@ -64,7 +64,7 @@ pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
     }
 }
 
-/// The server has done with the handle.
+/// The server no longer needs the handle.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
     let wanted = state::get(ctx).clients.borrow_mut().remove(blocked);
     if let Some(Wanted::Lock(wanted)) = wanted {
@@ -85,8 +85,7 @@ pub(crate) fn refuse_all_of(
     }
 }
 
-/// Removes `owner` from the queue of the key, with its undelivered results. True if there was
-/// anything.
+/// Removes `owner` from the queue of the key, with its undelivered results. True if there were any.
 pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
     let requests = queue::all(ctx).borrow().requests_of(key, owner);
     let waited = !requests.is_empty();

@@ -38,7 +38,7 @@ impl Post {
         [mail.boxes(), mail.letters(), mail.requests()].map(|count| count as u64)
     }
 
-    /// Boxes have gone, and not all of what was in them has left.
+    /// Boxes were closed, and are not empty yet.
     pub(crate) fn boxes_leave(&self) -> bool {
         self.overdue.get() || self.mail.borrow().has_leaving()
     }

@@ -12,13 +12,13 @@ pub(crate) fn all(ctx: &Context<'_>) -> &'static RefCell<Queues> {
     &state::get(ctx).queues
 }
 
-/// Some wait at the key.
+/// At least one request waits at the key.
 pub(crate) fn wait_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
     let queues = waiting.queues.borrow();
     !queues.is_empty() && queues.get(key).is_some()
 }
 
-/// Some wait for several keys at once, anywhere.
+/// At least one request waits for several keys at once, anywhere.
 pub(crate) fn any_several(waiting: &Waiting) -> bool {
     waiting.queues.borrow().any_several()
 }
@@ -36,7 +36,7 @@ pub(super) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
     }
 }
 
-/// A request leaves its queue. Of one for several keys, the others are marked; the caller settles the one that it works on.
+/// A request leaves its queue. If it was for several keys, this marks the other ones; the caller settles the key that it works on.
 pub(super) fn remove(ctx: &Context<'_>, id: WaiterId) -> Option<Removed> {
     let removed = all(ctx).borrow_mut().remove(id)?;
     if removed.keys.is_some() {
@@ -47,7 +47,7 @@ pub(super) fn remove(ctx: &Context<'_>, id: WaiterId) -> Option<Removed> {
     Some(removed)
 }
 
-/// A waiter has left the queue: those that it blocked may be granted.
+/// A waiter has left the queue: the waiters that it blocked may be granted.
 pub(super) fn mark_if_waited_at(ctx: &Context<'_>, key: &KeyId) {
     if wait_at(state::get(ctx), key.as_ref()) {
         dirty::mark_queue(ctx, key.as_ref());

@@ -12,7 +12,7 @@ use crate::waiting::state::{self, Waiting};
 use crate::waiting::wake;
 use crate::waiting::watched;
 
-/// A LOCK.MAIL has come for the box, whose letters up to `after` are forgotten. One that waits for it ends.
+/// A LOCK.MAIL has arrived for the box: forgets its letters up to `after`, and ends the LOCK.MAIL that waits for it.
 pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant) {
     let newer = Error::Unblocked("a newer LOCK.MAIL waits for this box");
     let_go(ctx, id, Some(newer));
@@ -26,7 +26,7 @@ pub(crate) fn len(waiting: &Waiting) -> usize {
     waiting.readers.borrow().waiting.len()
 }
 
-/// When the first LOCK.MAIL that waits is answered, whatever there is.
+/// When the first waiting LOCK.MAIL is answered at the latest, with letters or without.
 pub(super) fn next_limit(waiting: &Waiting) -> Option<Instant> {
     let readers = waiting.readers.borrow();
     readers.limits.first().map(|(limit, _)| *limit)
@@ -42,7 +42,7 @@ pub(crate) fn is_read(waiting: &Waiting, id: BoxId) -> bool {
     waiting.readers.borrow().waiting.contains_key(&id)
 }
 
-/// Blocks the client until the box has letters, but no longer than to `limit`: the caller arms what is due.
+/// Blocks the client until the box has letters, but not beyond `limit`: the caller arms the timer.
 pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: MailCall, limit: Instant) {
     let Some(blocked) = ctx.block() else {
         return reply(ctx, id, call);
@@ -72,7 +72,7 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     for letter in letters {
         reply_letter(ctx, letter, now);
     }
-    // Whatever runs in a script or a transaction has another client's id, or none.
+    // In a script or a transaction the command runs under another client's id, or none.
     if is_delivered && !ctx.denies_blocking() && watched::watch(ctx) {
         deliveries::add(state::get(ctx), &mail, ctx.client_id(), id, before);
     }

@@ -1,4 +1,4 @@
-//! A request for several keys that cannot be granted at once: whether it may wait. It enters all its queues in one instant, or
+//! A request for several keys that cannot be granted at once: decides whether it may wait. It enters all its queues in one instant, or
 //! none.
 
 use mortise_core::mail::BoxId;
@@ -64,7 +64,7 @@ pub(crate) fn enqueue(
     ended.map(|()| id)
 }
 
-/// The answer goes to the box.
+/// Sends the answer to the box.
 ///
 /// # Errors
 /// [`Error::MaxQueued`] or [`Error::BoxFull`] if too many wait. The request is in no queue then.

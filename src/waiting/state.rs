@@ -41,7 +41,7 @@ pub(crate) struct Waiting {
     pub(super) post: LazyCell<Post>,
     /// The server notifies this module of clients that close.
     pub(super) watches_clients: Cell<bool>,
-    /// A client was sent something since `stop_watching` last checked, so that those notices were of use.
+    /// A client was sent a grant or a letter since `stop_watching` last checked, so those notices were of use.
     pub(super) watching_was_of_use: Cell<bool>,
     /// The queue of each key.
     pub(super) queues: LazyCell<RefCell<Queues>>,
@@ -113,7 +113,7 @@ pub(crate) struct UndeliveredGrant {
     /// The hold's token then: one that is made anew has another.
     pub(crate) token: Token,
     pub(crate) before: Option<Stake>,
-    /// Its client was replied to. If that was closed for the memory that it took, the reply was written.
+    /// Its client got a reply. If the server closed that client for the memory that it took, the reply was still written.
     pub(crate) delivered: bool,
 }
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A client that the server is about to close (its user deleted, its output limit passed) is asked
-//! for its reply like any other, and what is replied is thrown away. Nothing tells so but that it is
-//! closed before the event loop sleeps, for until then nobody's reply has been read. Not so if it
-//! closes by itself behind a reply that was written (QUIT in the same pipeline).
+//! for its reply like any other, and what is replied is thrown away. The only sign of this is that the server closes it before the event
+//! loop sleeps, because until then no client has read its reply. A client that closes its connection itself after a written reply (QUIT in
+//! the same pipeline) keeps its grant.
 
 use std::rc::Rc;
 
@@ -109,7 +109,7 @@ impl UndeliveredGrant {
         keys.iter().map(|key| &key.name)
     }
 
-    /// The grant at each of its keys by itself.
+    /// The grant, split into one for each of its keys.
     fn at_each_key(&self) -> impl Iterator<Item = Self> {
         self.names().map(|name| Self {
             key: KeyId {
@@ -189,7 +189,7 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
     dirty::mark_queue(ctx, key.as_ref());
 }
 
-/// A grant at the key has to be undone.
+/// Marks that a grant at the key has to be undone.
 pub(crate) fn any_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
     let undelivered = waiting.undelivered.borrow();
     !undelivered.to_undo.is_empty()
@@ -229,21 +229,21 @@ pub(crate) fn not_received(
     ctx: &Context<'_>,
     mut grants: Vec<UndeliveredGrant>,
 ) -> Vec<UndeliveredGrant> {
-    // A server that closes clients for the memory that they take does so behind their last reply.
+    // A server that closes clients for the memory that they take does so after their last reply.
     if grants.iter().any(|grant| grant.delivered) && ctx.setting(c"maxmemory-clients") != Some(0) {
         grants.retain(|grant| !grant.delivered);
     }
     grants
 }
 
-/// The grants at the key need not be undone.
+/// Marks that the grants at the key need not be undone.
 pub(crate) fn forget_at(waiting: &Waiting, key: KeyRef<'_>) {
     let mut undelivered = waiting.undelivered.borrow_mut();
     let place = undelivered.homes.home_key(key);
     undelivered.to_undo.remove(&place);
 }
 
-/// Nothing is undone on a server that is no primary any more.
+/// A server that is no longer a primary undoes nothing.
 pub(crate) fn forget_all(waiting: &Waiting) {
     let mut undelivered = waiting.undelivered.borrow_mut();
     let forgotten = std::mem::take(&mut undelivered.to_undo);
@@ -262,8 +262,7 @@ pub(super) fn drop_one_forgotten(waiting: &Waiting) -> bool {
     true
 }
 
-/// The grant stands because its hold has been touched since. If that was another undelivered grant,
-/// undoing that one undoes both.
+/// The grant stands because another one has changed its hold since. If that one is undelivered, too, undoing it undoes both.
 pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
     let mut undelivered = waiting.undelivered.borrow_mut();
     let ids: Vec<WaiterId> = undelivered.in_flight_of(&grant.owner).collect();

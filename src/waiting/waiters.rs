@@ -7,9 +7,8 @@
 //!                                                     granted and gone: given back ◄┘
 //! ```
 //!
-//! A waiter is decided once, here, on the module's own state. A decided one goes onto the wake
-//! list, which a timer drains: nothing else unblocks a client, and so nothing can come between the
-//! decision and its delivery but the client's going away. A grant that nobody could be told of is
+//! A waiter is decided once, here, on the module's own state. A decided one goes onto the wake list, which a timer drains. Nothing else
+//! unblocks a client, so between the decision and its delivery the client can only disappear. A grant that could not be delivered is
 //! undone, see `undelivered`.
 
 use mortise_core::{Decided, Instant, KeyId, Verdict, WaiterId};
@@ -81,7 +80,7 @@ pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: Error) {
     end(ctx, id, Answer::Error(error));
 }
 
-/// A waiter leaves its queue with an answer. Its key, if it still waited; of several, all are marked.
+/// A waiter leaves its queue with an answer. Returns its key if it still waited; if it waited for several keys, all of them are marked.
 fn end(ctx: &Context<'_>, id: WaiterId, answer: Answer) -> Option<KeyId> {
     let removed = queue::remove(ctx, id);
     if let Some(removed) = &removed
@@ -93,7 +92,7 @@ fn end(ctx: &Context<'_>, id: WaiterId, answer: Answer) -> Option<KeyId> {
     removed.map(|removed| removed.key)
 }
 
-/// Its owner has left the key.
+/// The owner of a waiter has left the key.
 pub(crate) fn answer_null(ctx: &Context<'_>, id: WaiterId) {
     end(ctx, id, Answer::Null);
 }
@@ -133,7 +132,7 @@ pub(super) fn leave(ctx: &Context<'_>, wanted: &WantedLock) {
 pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) {
     state::get(ctx).clients.borrow_mut().set_delivered(blocked);
     match &wanted.answer {
-        // Not if its owner has left the key meanwhile.
+        // Except if its owner has left the key meanwhile.
         Some(Answer::Token(token))
             if undelivered::delivered(ctx, wanted.waiter, ctx.client_id()) =>
         {

@@ -1,19 +1,17 @@
-//! The wake list: blocked clients that have been answered, to be let go by a timer.
-//!
-//! Nothing else unblocks a client, and so nothing can come between the decision and its delivery but the client's going
-//! away.
+//! The wake list: blocked clients that have an answer, for a timer to unblock. Nothing else unblocks a client, so between the decision and
+//! its delivery the client can only disappear.
 
 use crate::ffi::{Blocked, Context};
 use crate::time::alarms;
 use crate::waiting::state::{self, Waiting};
 
-/// Lets a client go before the event loop turns.
+/// Unblocks a client before the event loop turns.
 pub(super) fn wake(ctx: &Context<'_>, blocked: Blocked) {
     state::get(ctx).wake_list.borrow_mut().push_back(blocked);
     alarms::at_end_of_turn(ctx);
 }
 
-/// Lets the next client go. False if there is none.
+/// Unblocks the next client. False if there is none.
 pub(crate) fn wake_next(ctx: &Context<'_>) -> bool {
     let next = state::get(ctx).wake_list.borrow_mut().pop_front();
     match next {

@@ -1,5 +1,5 @@
-//! Clients are watched while any gets a reply that it may never read: by the server's events of
-//! closing clients, and of the event loop's sleep.
+//! Watches clients while one of them may never read a reply that it was sent: by the server's events for closing clients and for the event
+//! loop's sleep.
 
 use crate::ffi::Context;
 use crate::waiting::state;
