@@ -1,7 +1,7 @@
 //! The one rule of locking: who may hold beside whom, and whether a request is admitted.
 //!
-//! The live lock, a replica that applies effects, the decoder, code that guesses whether a hand-off is possible, and the
-//! search for deadlocks ask here.
+//! All that need this rule use it from here: the live lock, a replica that applies effects, the decoder, code that guesses whether a
+//! hand-off is possible, and the search for deadlocks.
 //!
 //! A limit belongs to the request. The lock stores none.
 
@@ -14,7 +14,7 @@ pub const fn compatible(one: Mode, other: Mode) -> bool {
     matches!((one, other), (Mode::Read, Mode::Read))
 }
 
-/// All holders of a lock, as a request meets them.
+/// All holders of a lock, as the rule sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holders {
     /// The mode in which they hold; `None` if nobody does. A writer holds alone.
@@ -26,7 +26,7 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    /// What is left of `limit` beside holds whose read counts add up to `reads`. Where they are past it, nothing is.
+    /// What is left of `limit` beside holds whose read counts add up to `reads`: nothing if they exceed it.
     pub(crate) fn room_beside(reads: u64, limit: Count) -> u32 {
         // It is less than the limit.
         u64::from(limit.get()).saturating_sub(reads) as u32
@@ -45,7 +45,7 @@ const fn permits(terms: &Terms) -> Count {
     }
 }
 
-/// The request of an owner that holds nothing here waits for its limit, beside others whose read counts add up to `reads`.
+/// True if the request of an owner that holds nothing here waits for its limit, beside others whose read counts add up to `reads`.
 pub(crate) fn waits_for_limit(terms: &Terms, reads: u64) -> bool {
     let holders = Holders {
         mode: Some(Mode::Read),
@@ -58,7 +58,7 @@ pub(crate) fn waits_for_limit(terms: &Terms, reads: u64) -> bool {
 /// How a request stands to the lock's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Others wait, and it has come after them.
+    /// Others wait, and it came after them.
     Behind,
     /// Nobody waits, or it is the first in the queue.
     First,
@@ -88,8 +88,8 @@ pub(crate) struct Growth {
     pub(crate) upgrade: bool,
 }
 
-/// Admits the request of an owner that holds `stake`. Waiters are not ahead of it, and it never waits for a limit. A revoked
-/// hold grows no more, whatever else would keep the request waiting.
+/// Admits the request of an owner that holds `stake`. It does not stand behind waiters, and never waits for a limit. A revoked hold never
+/// grows, whatever else the request would wait for.
 ///
 /// # Errors
 /// Why it has to wait, or can never be granted.
@@ -110,7 +110,7 @@ pub(crate) fn admit_more(
         Some(count) => count,
         None => Count::new(before + 1).ok_or(AcquireError::CountTooHigh)?,
     };
-    // What it holds already is not taken away, though it may be past the limit.
+    // The owner keeps what it holds already, even if that exceeds the limit.
     if !holders.have_room(count.get().saturating_sub(before)) {
         return Err(AcquireError::NoRoom);
     }

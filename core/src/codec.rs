@@ -61,7 +61,7 @@ pub fn decode_lock(
     let mut previous: Option<(OwnerRef<'_>, Mode)> = None;
     for _ in 0..len {
         let (owner, stake) = input.hold(arrival, &written, here)?;
-        // Owners are written in ascending order: what does not ascend stands twice or was made up.
+        // The encoder writes owners in ascending order: if they do not ascend, one stands twice or the bytes are forged.
         let fits =
             previous.is_none_or(|(before, mode)| before < owner && compatible(mode, stake.mode()));
         if !fits {

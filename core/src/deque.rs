@@ -1,14 +1,14 @@
-//! A queue that grows and shrinks by chunks: no step copies it because it is long.
+//! A queue that grows and shrinks by chunks, so that no step copies a long queue.
 
 use std::collections::VecDeque;
 
-/// Things in a chunk.
+/// Elements in a chunk.
 const CHUNK: usize = 256;
 
-/// A double-ended queue that no client can make so long that one push stalls the server.
+/// A double-ended queue in which no push stalls the server, however many elements clients have put there.
 #[derive(Debug)]
 pub struct Deque<T> {
-    /// None but the only one is empty.
+    /// A chunk is empty only if it is the only one.
     chunks: VecDeque<VecDeque<T>>,
     len: usize,
 }
@@ -20,7 +20,7 @@ impl<T> Default for Deque<T> {
 }
 
 impl<T> Deque<T> {
-    /// Nothing is in it.
+    /// It is empty.
     pub const fn new() -> Self {
         Self {
             chunks: VecDeque::new(),
@@ -28,12 +28,12 @@ impl<T> Deque<T> {
         }
     }
 
-    /// How many things are in it.
+    /// How many elements it has.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Nothing is in it.
+    /// It is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -58,18 +58,18 @@ impl<T> Deque<T> {
         self.chunks.back_mut()?.back_mut()
     }
 
-    /// All of them, from the first to the last.
+    /// All elements, from the first to the last.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
-    /// Puts `thing` behind the last one.
+    /// Appends `thing`.
     pub fn push_back(&mut self, thing: T) {
         self.len += 1;
         match self.chunks.back_mut() {
             Some(last) if last.len() < CHUNK => last.push_back(thing),
             last => {
-                // A short queue takes no more room than it needs.
+                // A short queue takes no more memory than it needs.
                 let room = if last.is_some() { CHUNK } else { 0 };
                 let mut chunk = VecDeque::with_capacity(room);
                 chunk.push_back(thing);
@@ -78,7 +78,7 @@ impl<T> Deque<T> {
         }
     }
 
-    /// Takes the first one out.
+    /// Removes the first one.
     pub fn pop_front(&mut self) -> Option<T> {
         let first = self.chunks.front_mut()?;
         let thing = first.pop_front()?;
@@ -90,7 +90,7 @@ impl<T> Deque<T> {
         Some(thing)
     }
 
-    /// Takes the last one out.
+    /// Removes the last one.
     pub fn pop_back(&mut self) -> Option<T> {
         let last = self.chunks.back_mut()?;
         let thing = last.pop_back()?;

@@ -1,4 +1,4 @@
-//! How long things took, in percentiles.
+//! Percentiles of durations.
 //!
 //! Buckets grow by a sixteenth of a power of two, so a percentile is at most 1/16 too large. The
 //! idea is that of HdrHistogram (Gil Tene); the size is fixed and recording is O(1).
@@ -30,7 +30,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One more took `ms`.
+    /// Counts one more, of `ms` milliseconds.
     pub fn record(&mut self, ms: u64) {
         self.counts[bucket(ms)] += 1;
         self.total += 1;
@@ -38,12 +38,12 @@ impl Histogram {
         self.max = self.max.max(ms);
     }
 
-    /// How many there were.
+    /// How many were counted.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// What all of them took together, in milliseconds.
+    /// The sum of all, in milliseconds.
     pub fn sum(&self) -> u64 {
         self.sum
     }
@@ -53,7 +53,7 @@ impl Histogram {
         self.max
     }
 
-    /// What `percent` of all took at most, in milliseconds; 0 if there was none.
+    /// The duration that `percent` of all did not exceed, in milliseconds; 0 if there was none.
     pub fn percentile(&self, percent: u64) -> u64 {
         let rank = (self.total * percent).div_ceil(100).max(1);
         let mut seen = 0;

@@ -12,7 +12,7 @@ use crate::remains::Remains;
 use crate::stake::{Packed, Stake};
 use crate::types::Instant;
 
-/// The holds on one key, in no order that means anything but by owner.
+/// The holds on one key. The only order that they have is by owner.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Store {
     #[default]
@@ -58,7 +58,7 @@ impl Store {
         }
     }
 
-    /// Adds a hold of an owner that has none. Beside others it must be a reader's, and so theirs.
+    /// Adds a hold of an owner that has none. If there are others, it and they must be readers'.
     pub(crate) fn insert(&mut self, owner: Owner, stake: Stake) {
         match self {
             Self::Free => *self = Self::One(owner, Packed::of(&stake)),
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// Changes the hold of `owner`, which goes if nothing of it is left. `None` if there is none.
+    /// Changes the hold of `owner`, and removes it if nothing of it is left. `None` if there is none.
     pub(crate) fn alter<T>(
         &mut self,
         owner: OwnerRef<'_>,
@@ -156,8 +156,8 @@ impl Store {
         }
     }
 
-    /// Removes up to `few` of the holds whose lease is over, and passes each to `ended`. But if more are over and at most one
-    /// is left, it keeps that one and returns the others in one piece.
+    /// Removes up to `few` of the holds whose lease is over, and passes each to `ended`. But if more are over and at most one would remain,
+    /// it keeps that one and returns the others in one piece.
     pub(crate) fn drop_over(
         &mut self,
         now: Instant,
@@ -253,7 +253,7 @@ impl Store {
         }
     }
 
-    /// Up to `len` owners behind `last` in byte order, or from the first one on.
+    /// Up to `len` owners after `last` in byte order, or from the first one on.
     pub(crate) fn owners_behind(&self, last: Option<&Owner>, len: usize) -> Vec<Owner> {
         match self {
             Self::Free => Vec::new(),
@@ -276,7 +276,7 @@ impl Store {
         }
     }
 
-    /// One hold at least is revoked, be its lease over or not.
+    /// At least one hold is revoked, whether or not its lease is over.
     pub(crate) fn has_revoked(&self) -> bool {
         match self {
             Self::Free => false,
@@ -297,7 +297,7 @@ impl Store {
     }
 }
 
-/// How many of many holds are copied at once.
+/// How many holds are copied at once.
 const PAGE: usize = 64;
 
 /// The holds on one lock, by owner in byte order.

@@ -17,7 +17,7 @@ pub struct HomeKey {
     name: Rc<[u8]>,
 }
 
-/// Where the databases are now that are not at home, and whose home is where they are.
+/// For each database that is not at home: where it is now, and whose home that place is.
 #[derive(Clone, Debug, Default)]
 pub struct Homes {
     now: BTreeMap<Home, Db>,
@@ -35,7 +35,7 @@ impl Homes {
         self.now.get(&home).copied().unwrap_or(home.0)
     }
 
-    /// The key, wherever its database goes from here on.
+    /// The key, in a form that stays true wherever SWAPDB puts its database.
     pub fn home_key(&self, key: KeyRef<'_>) -> HomeKey {
         HomeKey {
             home: self.home_of(key.db),
@@ -43,7 +43,7 @@ impl Homes {
         }
     }
 
-    /// The key as it is called now.
+    /// The key with the number that its database has now.
     pub fn key_of(&self, key: &HomeKey) -> KeyId {
         KeyId {
             db: self.db_of(key.home),

@@ -23,9 +23,9 @@ pub use tables::{LeaseTables, Listed};
 const TICK_BITS: u32 = 5;
 /// Buckets in the ring: 8192 × 32 ms = 262 s.
 const RING: u64 = 8192;
-/// A sparse order has a ring from so many entries on,
+/// A sparse order gets a ring from this many entries on,
 const RING_FROM: usize = 64;
-/// and until so few are left.
+/// and loses it when only this many are left.
 const RING_UNTIL: usize = 16;
 /// The end of a list.
 const NIL: u32 = u32::MAX;
@@ -115,11 +115,11 @@ impl<K> LeaseOrder<K> {
         self.len() == 0
     }
 
-    /// Adds `key`, to be found by [`Self::due`] within 32 ms of `deadline`.
+    /// Adds `key`, which [`Self::due`] finds within 32 ms of `deadline`.
     pub fn insert(&mut self, now: Instant, deadline: Instant, key: K) -> LeaseId {
         let buckets = &mut self.buckets;
         if self.entries.len() == 0 {
-            // Nothing was waiting, so no bucket up to now has to be passed one by one.
+            // There was no entry, so skip all buckets up to now at once.
             buckets.cursor = tick(now);
         }
         if buckets.ring.is_empty() && (!self.sparse || self.entries.len() >= RING_FROM) {
@@ -166,7 +166,7 @@ impl<K> LeaseOrder<K> {
         self.close_gap(from, prev, next);
     }
 
-    /// Takes the entry out. `None` if there is no such entry.
+    /// Removes the entry. `None` if there is no such entry.
     pub fn remove(&mut self, id: LeaseId) -> Option<K> {
         let Entry {
             tick,
@@ -221,7 +221,7 @@ impl<K> LeaseOrder<K> {
         *self = Self::with(self.sparse);
     }
 
-    /// Drops some of the entries of an order that is not used any more. False if none is left.
+    /// Drops some of the entries of an order that is no longer used. False if none is left.
     pub fn drop_some(&mut self) -> bool {
         self.entries.drop_some()
     }
@@ -259,17 +259,17 @@ impl Buckets {
         self.occupied = 0;
     }
 
-    /// The first bucket behind those that the ring reaches.
+    /// The first bucket after those that the ring reaches.
     fn end(&self) -> u64 {
         self.cursor + self.ring.len() as u64
     }
 
-    /// The bucket of what ends at `deadline`; one that was passed already counts as the current one.
+    /// The bucket for `deadline`; a bucket that was passed already counts as the current one.
     fn bucket_of(&self, deadline: Instant) -> u64 {
         tick(deadline).max(self.cursor)
     }
 
-    /// `id` is first in the bucket from now on. Answers which one was.
+    /// Makes `id` the first in the bucket. Returns which one was first before.
     fn push(&mut self, tick: u64, id: u32) -> u32 {
         let first = if tick < self.end() {
             let first = &mut self.ring[ring_index(tick)];
@@ -281,7 +281,7 @@ impl Buckets {
         std::mem::replace(first, id)
     }
 
-    /// The first one of the bucket has left it, and this one was behind it.
+    /// The first one has left the bucket, and this one was the next.
     fn set_first(&mut self, tick: u64, next: u32) {
         if tick < self.end() {
             self.ring[ring_index(tick)] = next;
@@ -312,9 +312,8 @@ impl Buckets {
         None
     }
 
-    /// Past an empty bucket, and past an empty ring in one stride, but no further than `to`:
-    /// after a long time without calls (the machine was suspended, a replica was promoted) it does not pay to visit each
-    /// bucket between.
+    /// Passes an empty bucket, or an empty ring at once, but goes no further than `to`: after a long time without calls (the machine was
+    /// suspended, a replica was promoted) there is no point in visiting each bucket.
     fn advance(&mut self, to: u64) {
         self.cursor = match self.beyond.first_key_value() {
             _ if self.occupied > 0 => self.cursor + 1,
@@ -324,7 +323,7 @@ impl Buckets {
         self.move_into_ring();
     }
 
-    /// Buckets that have come into the ring's reach move in.
+    /// Moves buckets into the ring that it reaches by now.
     fn move_into_ring(&mut self) {
         while let Some(bucket) = self.beyond.first_entry()
             && *bucket.key() < self.cursor + RING

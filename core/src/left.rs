@@ -1,7 +1,7 @@
-//! Owners that have left a key (`LOCK.LEAVE … FOR`): what arrives from them late changes nothing.
+//! Owners that have left a key (`LOCK.LEAVE … FOR`): their late requests change nothing.
 //!
-//! A name is stored as a hash of 128 bits, so a long key costs no more than a short one. Two names share a hash less often than
-//! memory fails. The table keeps the names that left last, up to [`Left::ROOM`], and forgets the expired ones a few at a time.
+//! A name is stored as a hash of 128 bits, so a long key costs no more than a short one. That two names share a hash is less likely than a
+//! failure of memory. The table keeps the names that left last, up to [`Left::ROOM`], and forgets the expired ones a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -47,7 +47,7 @@ impl Left {
         self.names.len()
     }
 
-    /// None is.
+    /// No name is remembered.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }

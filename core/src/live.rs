@@ -58,8 +58,7 @@ impl Live<'_> {
         self.lock.store.next_live_deadline(self.now).is_none()
     }
 
-    /// One owner holds and nobody else. Where several held and all but one have ended since [`Lock::at`], this is still
-    /// false.
+    /// Exactly one owner holds. If several held and all but one have ended since [`Lock::at`], this is still false.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.lock.store, Store::One(..))
     }
@@ -75,7 +74,7 @@ impl Live<'_> {
         self.lock.live_holds(self.now, 1).pop()
     }
 
-    /// Up to `len` owners that hold behind `last` in byte order, or from the first one on.
+    /// Up to `len` owners that hold, after `last` in byte order, or from the first one on.
     pub(crate) fn holders_behind(&self, last: Option<&Owner>, len: usize) -> Vec<Owner> {
         self.lock.store.owners_behind(last, len)
     }
@@ -85,13 +84,13 @@ impl Live<'_> {
         self.lock.store.next_live_deadline(self.now)
     }
 
-    /// Holds whose lease is over and that no callback has seen. Right after [`Lock::at`] these are all that left in one piece.
-    /// After a grant, it is the old hold of an owner that was granted anew.
+    /// Holds whose lease is over and that were passed to no callback. Right after [`Lock::at`] these are all holds that left in one piece;
+    /// after a grant, the old hold of an owner that was granted anew.
     pub fn take_remains(&mut self) -> Option<Box<Remains>> {
         self.remains.take()
     }
 
-    /// Changes the hold of `owner`, which goes if nothing of it is left.
+    /// Changes the hold of `owner`, and removes it if nothing of it is left.
     fn alter<T>(&mut self, owner: OwnerRef<'_>, act: impl FnOnce(&mut Stake) -> T) -> Option<T> {
         let now = self.now;
         let altered = self
@@ -101,7 +100,7 @@ impl Live<'_> {
         altered.flatten()
     }
 
-    /// The last hold of `owner`, if it is over and still here, gives way to a new one.
+    /// Removes the last hold of `owner`, if it is over and still here, to make way for a new one.
     fn forget_ended(&mut self, owner: OwnerRef<'_>) {
         if self.lock.has_ended_holds(self.now)
             && let Some(stake) = self.lock.store.remove(owner)
@@ -238,7 +237,7 @@ impl Live<'_> {
         renewed.flatten()
     }
 
-    /// Lets the hold end with its current lease: from now on nothing extends it. Nothing else changes, so a grant that
+    /// Makes the hold end with its current lease: from now on nothing extends it. Nothing else changes, so a grant that
     /// was never delivered can still be undone. `None` if the owner holds nothing here, or not with `token`.
     pub fn revoke(&mut self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Revoked> {
         let now = self.now;
@@ -322,9 +321,8 @@ impl Live<'_> {
     }
 
     /// Undoes a grant that could not be delivered: `owner` has again what it had `before`, its lease included, or nothing if
-    /// that lease is over by now. A count that the grant had lowered stays lower, because others may have taken the room. A
-    /// hold that was revoked since stays revoked. Returns false and does nothing if the hold has been touched since it was
-    /// `granted`.
+    /// that lease is over by now. A count that the grant had lowered stays lower, because others may have taken the permits since. A
+    /// hold that was revoked since stays revoked. Returns false and does nothing if the hold has changed since it was `granted`.
     pub fn undo(&mut self, owner: OwnerRef<'_>, granted: Touched, before: Option<Stake>) -> bool {
         let now = self.now;
         let undone = self.alter(owner, |stake| {

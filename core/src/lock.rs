@@ -16,7 +16,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Held by nobody.
+    /// A free lock.
     pub const fn free() -> Self {
         Self { store: Store::Free }
     }
@@ -66,13 +66,13 @@ impl Lock {
         self.store.next_live_deadline(now)
     }
 
-    /// A hold is there whose lease is over at `now`.
+    /// There is a hold whose lease is over at `now`.
     pub fn has_ended_holds(&self, now: Instant) -> bool {
         self.store.next_deadline().is_some_and(|first| first <= now)
     }
 
-    /// Takes over a hold that was decided elsewhere: by the primary, or before a restart. What it
-    /// contradicts goes, because the newer fact is the true one.
+    /// Takes over a hold that was decided elsewhere: by the primary, or before a restart. Removes holds that contradict it, because the
+    /// newer fact is the true one.
     pub fn put(&mut self, owner: OwnerRef<'_>, stake: Stake) {
         let is_only = self.len() == 1 && self.store.get(owner).is_some();
         // Several holders are all readers, so the first shows the mode of all.
@@ -90,7 +90,7 @@ impl Lock {
         self.store.remove(owner)
     }
 
-    /// Lets go of every hold, as decided elsewhere. What several leave is the caller's to drop.
+    /// Removes every hold, as decided elsewhere. Returns the holds of several readers for the caller to drop.
     pub fn clear(&mut self) -> Option<Box<Remains>> {
         self.store.clear()
     }
@@ -110,8 +110,8 @@ impl Lock {
         (self.live_len(now) > 0).then_some(mode)
     }
 
-    /// `request` would be granted at `now` if it were the next one. It may not be, after all, where holds are over that
-    /// were not dropped yet.
+    /// True if `request` would be granted at `now` as the next one. That may be wrong while there are holds that are over and not dropped
+    /// yet.
     pub fn may_admit(&self, request: &Request<'_>, now: Instant) -> bool {
         let holders = Holders {
             mode: self.mode(now),

@@ -42,7 +42,7 @@ pub struct Mail {
     /// Requests for several keys: how many they ask for beyond one.
     more_keys: BTreeMap<WaiterId, usize>,
     more_keys_of_all: usize,
-    /// Closed boxes whose requests and letters have not all left.
+    /// Closed boxes that are not empty yet.
     leaving: BTreeMap<BoxId, Leftover>,
     crowds: Vec<Crowd>,
     /// No grant of a box up to this one is given back: this server stopped being a primary after it.
@@ -52,9 +52,9 @@ pub struct Mail {
     homes: Homes,
     /// Letters by owner and subject, for LEAVE.
     by_owner: BTreeSet<(Owner, Place, BoxId, u64)>,
-    /// Boxes by when LOCK.MAIL last named them,
+    /// Boxes by when LOCK.MAIL last named them.
     by_asked: BTreeSet<(Instant, BoxId)>,
-    /// and by since when delivered letters are not forgotten.
+    /// Boxes by when they first had a delivered letter that is not deleted yet.
     by_delivered: BTreeSet<(Instant, BoxId)>,
 }
 
@@ -84,7 +84,7 @@ impl Mail {
         self.boxes() + self.letters() + self.requests() + self.more_keys_of_all
     }
 
-    /// None of them.
+    /// There are no boxes, letters and requests.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -196,7 +196,7 @@ impl Mail {
         Posted::In(id)
     }
 
-    /// A reader asks for the letters of the box, and has those up to `after`.
+    /// A LOCK.MAIL asks for the letters of the box, and has got those up to `after`.
     pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) {
         let Some(found) = self.boxes.get_mut(&id) else {
             return;
@@ -260,7 +260,7 @@ impl Mail {
         }
     }
 
-    /// No client read what was delivered since `delivered`.
+    /// No client has read the letters that were delivered after `delivered`.
     pub fn undeliver(&mut self, id: BoxId, delivered: Delivered) {
         if let Some(found) = self.boxes.get_mut(&id) {
             found.delivered = delivered.number;
@@ -272,7 +272,7 @@ impl Mail {
         }
     }
 
-    /// The box has letters behind `after`.
+    /// The box has letters after `after`.
     pub fn has_letters_after(&self, id: BoxId, after: Option<u64>) -> bool {
         let first = after.map_or(0, |after| after.saturating_add(1));
         let found = self.boxes.get(&id);
@@ -300,7 +300,7 @@ impl Mail {
         }
     }
 
-    /// So many letters have gone.
+    /// Subtracts the letters that have gone.
     fn count_out(&mut self, letters: usize) {
         self.letters -= letters;
         if self.letters == 0 {

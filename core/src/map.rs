@@ -1,4 +1,4 @@
-//! A hash map that grows and shrinks by one bucket at a time: no step copies it because it is large.
+//! A hash map that grows and shrinks by one bucket at a time, so that no step copies a large map.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use crate::slab::Slab;
 use crate::table::{Chained, Table};
 
-/// A hash map that no client can make so large that one insertion stalls the server.
+/// A hash map in which no insertion stalls the server, however many keys clients have put there.
 #[derive(Debug)]
 pub struct Map<K, V> {
     entries: Entries<K, V>,
@@ -43,14 +43,14 @@ impl<K, V> Map<K, V> {
         self.entries.slab.len()
     }
 
-    /// None is in it.
+    /// It is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<K: Hash + Eq, V> Map<K, V> {
-    /// What `key` stands for.
+    /// The value of `key`.
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -59,7 +59,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
         Some(&self.entries.slab[slot].value)
     }
 
-    /// What `key` stands for, to be changed.
+    /// The value of `key`, to be changed.
     pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -96,7 +96,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
         Some(self.take(slot)?.value)
     }
 
-    /// Takes one key out, whichever it is. `walk` begins at 0, and belongs to a map that nothing is put into any more.
+    /// Removes any one key. `walk` begins at 0, and works only for a map into which nothing is put any more.
     pub fn take_any(&mut self, walk: &mut u32) -> Option<(K, V)> {
         let (slot, _) = self.entries.slab.first_from(*walk)?;
         *walk = slot;

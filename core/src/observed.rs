@@ -33,7 +33,7 @@ impl Shared {
     }
 }
 
-/// No code panics while the readers are half changed, so a poisoned lock is still sound.
+/// No code panics while the readers are half changed, so a poisoned mutex is still sound.
 fn with<T>(readers: &Mutex<Readers>, act: impl FnOnce(&mut Readers) -> T) -> T {
     act(&mut readers.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -86,8 +86,7 @@ impl Observed {
         }
     }
 
-    /// An owner of `owner`'s task other than `except` holds at `now`: an owner that is the same up to
-    /// the last `##`.
+    /// Another owner of `owner`'s task (the same up to the last `##`) than `except` holds at `now`.
     pub fn holds_for_task(
         &self,
         owner: OwnerRef<'_>,
@@ -109,7 +108,7 @@ impl Observed {
         }
     }
 
-    /// The only one that holds at `now`, to read, and its read count.
+    /// The only owner that holds at `now`, if it reads, and its read count.
     pub(crate) fn only_reader(&self, now: Instant) -> Option<(Owner, u32)> {
         match self {
             Self::One {

@@ -1,9 +1,8 @@
 //! Owners, and how they are kept.
 //!
-//! An owner is text that its caller made up, mostly a UUID, alone or with a task's number behind
-//! it. A million locks are kept in memory, so the UUID is kept as its 16 bytes instead of its 36
-//! characters. Nobody outside sees that: what comes out is what went in, and the order is that of
-//! the text.
+//! An owner is text that its caller chose, mostly a UUID, alone or followed by a task's number. A million locks are kept in memory, so the
+//! UUID is kept as its 16 bytes instead of its 36 characters. Nobody outside sees that: the text comes out as it went in, and sorts as
+//! text.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +12,7 @@ use std::ops::Deref;
 use crate::short::ShortBytes;
 use crate::uuid::Uuid;
 
-/// The longest text behind a UUID that is kept beside it.
+/// The longest text after a UUID that is kept together with it.
 const SUFFIX: usize = 6;
 
 /// A borrowed owner: 1 to 255 bytes, any bytes.
@@ -23,7 +22,7 @@ pub struct OwnerRef<'a>(Ref<'a>);
 /// Each owner has one form only, so that two of different forms differ.
 #[derive(Clone, Copy)]
 enum Ref<'a> {
-    /// A UUID in lower case with up to [`SUFFIX`] bytes behind it.
+    /// A UUID in lower case with up to [`SUFFIX`] bytes after it.
     Uuid(Tagged),
     /// Anything else.
     Text(&'a [u8]),
@@ -55,8 +54,8 @@ impl<'a> OwnerRef<'a> {
         })
     }
 
-    /// The task that it belongs to: its bytes up to the last `##` and that, or all of them where
-    /// there is none. An owner without `##` is so in no task with another one.
+    /// The task that it belongs to: its bytes up to and including the last `##`, or all of them if it has none. So an owner without `##`
+    /// shares its task with no other one.
     pub fn task(self) -> Text<'a> {
         let Text(mut text) = self.text();
         match &mut text {
@@ -259,7 +258,7 @@ impl fmt::Debug for Text<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Tagged {
     uuid: Uuid,
-    /// The bytes behind it, zeros up to [`SUFFIX`] of them, and how many there are: from the top.
+    /// The bytes after it, filled up with zeros to [`SUFFIX`] bytes, and then how many they are: from the top.
     suffix: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The holds of several owners on one lock, who can only be readers. No rules here: see `live.rs`.
 //!
 //! A map finds a hold by its owner. A tree has them in the order of their deadlines, and each node knows how many holds are
-//! below it and what their read counts add up to. So everything about one of them stays O(log n), and so do questions about
-//! all whose lease is not over. Nothing depends on the order in which they came.
+//! below it and what their read counts add up to. So each operation on one of them is O(log n), and so is each question about all whose
+//! lease is not over. The order in which they came does not matter.
 //!
 //! A crowd records which of its tasks wait somewhere. The queues add a task when it begins to wait,
 //! or is granted while it waits elsewhere; a task that no longer holds is removed here.
@@ -34,8 +34,7 @@ pub(crate) struct Readers {
     pub(crate) waiting: Waiting,
 }
 
-/// To find out whether an owner of a task reads, so many are checked whose names begin like the
-/// task's.
+/// How many owners whose names begin like the task's are checked to find out whether one of the task reads.
 const MOST_OF_A_TASK: usize = 256;
 
 /// A hold in its slot.
@@ -195,7 +194,7 @@ impl Readers {
         self.take(slot).map(|(_, stake)| stake)
     }
 
-    /// Removes the hold in `slot`, which the map does not know any more.
+    /// Removes the hold in `slot`, which is no longer in the map.
     fn take(&mut self, slot: u32) -> Option<(Owner, Stake)> {
         self.unlink(slot);
         let node = self.holds.remove(slot)?;
@@ -278,7 +277,7 @@ impl Readers {
         self.take(slot)
     }
 
-    /// Removes any of them, and leaves the tree as it was: for holds that no longer count.
+    /// Removes any one of them without updating the tree: for holds that no longer count.
     pub(crate) fn pop_apart(&mut self) -> Option<(Owner, Stake)> {
         self.waiting.pop();
         let (_, slot) = self.by_owner.pop_first()?;
@@ -298,7 +297,7 @@ impl Readers {
             let found = found.filter(|(_, stake)| !stake.is_over(now));
             return found.take(len).collect();
         }
-        // Few are left among many that have ended.
+        // True if few are left among many that have ended.
         let mut found = Vec::new();
         let mut at = self.first_live(now);
         while at != NIL && found.len() < len {
@@ -322,7 +321,7 @@ impl Readers {
         Some(self.holds[*slot].stake.unpack())
     }
 
-    /// Those behind `last`, or from the first one on, up to `len` of them.
+    /// Up to `len` of those after `last`, or from the first one on.
     pub(crate) fn page(&self, last: Option<&Owner>, len: usize) -> Vec<(Owner, Packed)> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.by_owner.range((from, Bound::Unbounded)).take(len);
@@ -360,7 +359,7 @@ impl Readers {
         found.is_some_and(|(reader, slot)| of_task((reader, self.holds[*slot].stake)))
     }
 
-    /// The task of `owner` waits. It may read, or not.
+    /// The task of `owner` waits. The owner may read here, or not.
     pub(crate) fn note_waiting(&mut self, owner: OwnerRef<'_>) {
         if self.waiting.is_known() && self.reads_for_task(owner, None, |_| true) {
             self.waiting.add(owner);
@@ -369,7 +368,7 @@ impl Readers {
 
     /// Bytes allocated, this value itself included.
     pub(crate) fn size(&self) -> usize {
-        // The nodes of a B-tree have room for 11 entries, and are about two thirds full.
+        // A node of a B-tree has 11 entries, and is about two thirds full.
         let entry = size_of::<Owner>() + size_of::<u32>();
         let owners: usize = match self.by_owner.first_key_value() {
             Some((owner, _)) => 2 * owner.heap_size() * self.len(),

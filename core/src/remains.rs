@@ -1,7 +1,7 @@
 //! Many holds that ended together.
 //!
-//! To drop a hundred thousand of them, and to notify of each, takes too long for one turn. So a lock gives them away whole, and
-//! the new owner drops a few at a time.
+//! Dropping a hundred thousand of them, and notifying subscribers of each, takes too long for one turn. So a lock gives them away whole,
+//! and the module drops a few at a time.
 
 use crate::owner::Owner;
 use crate::readers::Readers;
@@ -34,7 +34,7 @@ impl Remains {
         self.len() == 0
     }
 
-    /// Drops one of them, in no order that means anything.
+    /// Drops any one of them.
     pub fn pop(&mut self) -> Option<(Owner, Stake)> {
         self.others.pop().or_else(|| self.crowd.pop_apart())
     }

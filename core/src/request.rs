@@ -12,10 +12,10 @@ pub struct Request<'a> {
     pub terms: Terms,
 }
 
-/// What a request asks for: one value, from the command that parses it to the queue in which it waits.
+/// What a request asks for: the same value from the command that parses it to the queue in which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// To read or to write, and beside how many.
+    /// To read or to write, and up to which limit.
     pub sharing: Sharing,
     /// For how long from the grant on.
     pub lease: Lease,
@@ -37,7 +37,7 @@ impl Terms {
     }
 }
 
-/// What a granted request brought.
+/// What a grant gave the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// A hold where the owner had none.
@@ -71,11 +71,11 @@ pub enum Busy {
 pub enum AcquireError {
     /// It has to wait.
     Busy(Busy),
-    /// It was only to add to a hold, and the owner has none by that token.
+    /// It may only add to a hold, and the owner has none by that token.
     NotHeldByToken,
     /// It asks for several keys at once, and the owner has come to hold one of them in another way.
     HoldsOne,
-    /// The owner's hold is revoked: it gets nothing more, whatever it asks for.
+    /// The owner's hold is revoked: the owner is granted nothing more.
     Revoked,
     /// The owner holds already, and its limit leaves no room for more: a holder does not wait for a limit.
     NoRoom,
@@ -112,7 +112,7 @@ pub struct Release<'a> {
 pub struct Released {
     /// Holds the owner has left, both modes together; 0: it holds nothing any more.
     pub left: u64,
-    /// The release gave something up: leaving the count as it was does not.
+    /// The release changed something: one that leaves the count as it was does not.
     pub changed: bool,
     /// When the hold was first granted.
     pub since: Instant,
@@ -151,7 +151,7 @@ pub struct Pass<'a> {
     pub client: u64,
 }
 
-/// What a pass made of a hold.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The new token.

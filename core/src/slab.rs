@@ -1,21 +1,19 @@
-//! Room for many things of one kind. Each lies in a slot and keeps the slot's number until it is removed.
-//!
-//! A slab grows and shrinks by small chunks. So no insert copies many things, and the memory of a crowd is given back even if a
-//! few of it stay.
+//! Memory for many values of one type. Each lies in a slot and keeps the slot's number until it is removed. A slab grows and shrinks by
+//! small chunks. So no insert copies many values, and the memory of a crowd is freed even if a few of it stay.
 
 use std::ops::{Index, IndexMut};
 
-/// Slots that the first chunk begins with.
+/// How many slots the first chunk begins with.
 const FEW: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
-    /// Chunks that have, or had, free slots: a search for one checks.
+    /// Chunks that have, or had, free slots; a search for a slot checks that.
     roomy: Vec<u32>,
     /// Chunks that were given back, or were once: the same.
     gone: Vec<u32>,
-    /// A chunk that nothing is in. One is kept, because mostly one thing comes after the other.
+    /// An empty chunk. One is kept, because mostly another value comes soon.
     spare: Option<u32>,
     len: usize,
 }
@@ -103,12 +101,12 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops some of the things of a slab that is not used any more. False if none is left.
+    /// Drops some of the values of a slab that is no longer used. False if none is left.
     pub(crate) fn drop_some(&mut self) -> bool {
         self.chunks.pop().is_some()
     }
 
-    /// The first thing in slot `from` or behind it, and its slot.
+    /// The first value in slot `from` or after it, and its slot.
     pub(crate) fn first_from(&self, from: u32) -> Option<(u32, &T)> {
         let mut slot = from;
         while let Some(chunk) = self.chunks.get((slot / Self::CHUNK) as usize) {
@@ -142,7 +140,7 @@ impl<T> Slab<T> {
         chunk.slots.get_mut((slot % Self::CHUNK) as usize)?.as_mut()
     }
 
-    /// Bytes allocated, without what the things have allocated.
+    /// Bytes allocated, without those that the values have allocated.
     pub(crate) fn heap_size(&self) -> usize {
         let slots: usize = self.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
         slots * Self::SLOT_SIZE
@@ -172,7 +170,7 @@ impl<T> Slab<T> {
 
     fn add_chunk(&mut self) {
         let mut slots = Vec::new();
-        // Mostly a few are all that ever come, so the first chunk begins small.
+        // Mostly there are never more than a few values, so the first chunk begins small.
         let len = match self.chunks.is_empty() {
             true => FEW,
             false => Self::CHUNK as usize,
@@ -188,7 +186,7 @@ impl<T> Slab<T> {
                 return;
             }
         }
-        // Four billion things would be 128 GB at least, far past what a server can hold.
+        // Four billion values would be at least 128 GB, far more than a server can hold.
         self.roomy.push(self.chunks.len() as u32);
         self.chunks.push(chunk);
     }

@@ -43,12 +43,12 @@ impl Touched {
         })
     }
 
-    /// Connection that was granted last, 0 if unknown.
+    /// The connection that was granted last, 0 if unknown.
     pub fn client(self) -> u64 {
         self.0 >> Self::SERIAL_BITS
     }
 
-    /// Touched once more, by `client` if it is a grant.
+    /// Counts one more change, by `client` if it is a grant.
     #[must_use]
     pub fn again(self, client: Option<u64>) -> Self {
         let serial = self.0.wrapping_add(1) & Self::SERIAL_MASK;
@@ -72,7 +72,7 @@ impl Stake {
         }
     }
 
-    /// Both counts together, as RELEASE answers them.
+    /// Both counts together, as RELEASE replies them.
     pub fn total(&self) -> u64 {
         u64::from(self.write) + u64::from(self.read)
     }
@@ -104,7 +104,7 @@ impl Stake {
 
 /// A stake as locks keep it: four words instead of five. 31 bits of each count, 53 of the token,
 /// 42 of the deadline, 41 of `since`, 57 of `touched` and one for `revoked` fill them to the last
-/// bit; the counts lie where room is. A moment past the last one that fits becomes that one.
+/// bit; the counts lie where room is. A later moment than the last one that fits becomes that one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed([u64; 4]);
 
@@ -137,7 +137,7 @@ impl Packed {
             // 31 bits.
             write: ((a & 0x7ff) << 20 | (b >> 2 & 0xf_ffff)) as u32,
             read: self.reads(),
-            // It was a token when it was packed.
+            // The number was a token when it was packed.
             token: Token::new(a >> 11).unwrap_or(Token::MAX),
             deadline: self.deadline(),
             since: Instant((c & !Self::REVOKED) >> 22),

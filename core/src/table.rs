@@ -1,20 +1,20 @@
-//! Tables by hash of things that lie in slots.
+//! Hash tables of values that lie in slots.
 //!
 //! Linear hashing (Litwin, 1980): the table grows and shrinks by one bucket at a time, so no step
-//! copies it. A bucket is a chain through the things themselves.
+//! copies it. A bucket is a chain through the values themselves.
 
 /// Buckets in the first segment. Each further segment doubles the table, up to [`SEGMENT`] buckets in one.
 const FIRST: usize = 16;
 const SEGMENT: usize = 1 << 13;
 
-/// Things that can be in a table of one kind, `K`.
+/// Values that can be in a table of one kind, `K`.
 pub(crate) trait Chained<K> {
     /// The link to the next one of a chain, kept for the table.
     fn link(&self, slot: u32) -> u32;
 
     fn set_link(&mut self, slot: u32, link: u32);
 
-    /// Must not change while the thing is in the table.
+    /// Must not change while the value is in the table.
     fn hash(&self, slot: u32) -> u64;
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The thing with that hash that `is` the one wanted.
+    /// The value with that hash for which `is` is true.
     pub(crate) fn find<K>(
         &self,
         things: &impl Chained<K>,
@@ -76,7 +76,7 @@ impl Table {
         self.relink(things, old, new + 1);
     }
 
-    /// Whatever leads to `slot` leads to `link`.
+    /// Redirects the link that leads to `slot` to `link`.
     fn relink<K>(&mut self, things: &mut impl Chained<K>, slot: u32, link: u32) {
         let bucket = self.bucket_of(things.hash(slot));
         let first = self.bucket_mut(bucket);
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    /// One more bucket, which takes its things from the one that had them so far.
+    /// Adds a bucket, which takes its values from the one that had them so far.
     fn grow<K>(&mut self, things: &mut impl Chained<K>) {
         if self.buckets == 0 {
             self.segments.push(vec![0; FIRST].into());
@@ -118,7 +118,7 @@ impl Table {
         }
     }
 
-    /// One bucket less.
+    /// Removes a bucket.
     fn shrink<K>(&mut self, things: &mut impl Chained<K>) {
         if self.buckets <= FIRST {
             return;
@@ -158,7 +158,7 @@ impl Table {
     }
 }
 
-/// The bucket whose things `bucket` shares until there is one of that number.
+/// The bucket that has the values of `bucket` until `bucket` exists.
 fn buddy(bucket: usize) -> usize {
     bucket & !(1 << bucket.ilog2())
 }

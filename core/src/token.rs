@@ -10,7 +10,7 @@ use crate::types::{Micros, Token};
 /// How far ahead of the wall clock a caller may push the tokens: one hour, in microseconds.
 const AHEAD: u64 = 3_600_000_000;
 
-/// How far the clock jumps where it may have lost its tail: 60 seconds, in microseconds.
+/// How far the clock jumps if its last tokens may be lost: 60 seconds, in microseconds.
 const LOST_TAIL: u64 = 60_000_000;
 
 /// Hands out fencing tokens, each larger than every one before it.
@@ -37,8 +37,8 @@ impl TokenClock {
         self.last
     }
 
-    /// The largest token a caller may ask for: max(last token, wall clock + 1 hour). Without it
-    /// one call could use the number space up for everybody.
+    /// The largest token a caller may ask for: max(last token, wall clock + 1 hour). Without this bound one call could use up the numbers
+    /// for everybody.
     pub fn bound(&self, wall: Micros) -> Token {
         let bound = self
             .last
@@ -75,9 +75,8 @@ impl TokenClock {
         self.last = self.last.max(token.get());
     }
 
-    /// A process or a primary begins to hand out tokens with what it has learned of `last`. Where
-    /// that is ahead of the wall clock it is a bare counter whose tail may be lost, so it jumps
-    /// by 60 seconds' worth of microseconds.
+    /// A process or a new primary begins to hand out tokens with the `last` that it knows. If that is ahead of the wall clock, the clock
+    /// was a bare counter whose last tokens may be lost, so it jumps by 60 seconds' worth of microseconds.
     pub fn resume(&mut self, wall: Micros) {
         if self.last > wall.0 {
             self.last = self.last.saturating_add(LOST_TAIL).min(Token::MAX.get());

@@ -1,13 +1,12 @@
-//! Ordered trees through things that lie in slots, without an allocation of their own.
+//! Ordered trees of values that lie in slots, without an allocation of their own.
 //!
 //! A treap (Seidel and Aragon, "Randomized Search Trees", 1996): in order by what the caller
 //! compares, and a heap by the weight of the slots, which is as good as random. The weight depends on a number that each
-//! process draws, so no client can choose names or leases that make a tree deep. In whatever order things come and go, a tree
-//! of n is about 2 ln n deep.
+//! process draws, so no client can choose names or leases that make a tree deep. In whatever order values come and go, a tree of n is about
+//! 2 ln n deep.
 //!
-//! A thing can keep a summary of all things below it. The caller computes it in [`Forest::refresh`], from the bottom up.
-//!
-//! A thing can be in trees of several kinds: each kind is a [`Forest`] with links of its own.
+//! A value can keep a summary of all values below it. The caller computes it in [`Forest::refresh`], from the bottom up. A value can be in
+//! trees of several kinds: each kind is a [`Forest`] with links of its own.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +15,7 @@ use std::sync::LazyLock;
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// What lies around a thing in its tree.
+/// The neighbours of a value in its tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
     pub(crate) parent: u32,
@@ -38,7 +37,7 @@ pub(crate) trait Forest<K> {
 
     fn links_mut(&mut self, slot: u32) -> &mut Links;
 
-    /// How two things of one tree stand to each other. No two are equal.
+    /// The order of two values of one tree. No two are equal.
     fn order(&self, one: u32, other: u32) -> Ordering;
 
     /// Computes the summary of `slot` from those of its two children. True if it changes.
@@ -52,10 +51,10 @@ pub(crate) trait Forest<K> {
         false
     }
 
-    /// `slot` comes in below `above`.
+    /// `slot` is inserted below `above`.
     fn add(&mut self, _above: u32, _slot: u32) {}
 
-    /// `slot` has gone from below `above`.
+    /// `slot` was removed from below `above`.
     fn subtract(&mut self, _above: u32, _slot: u32) {}
 }
 
@@ -69,7 +68,7 @@ fn weight(slot: u32) -> u32 {
     hash ^ (hash >> 16)
 }
 
-/// Takes `slot` into the tree of `root`, which is [`NIL`] for an empty one.
+/// Inserts `slot` into the tree of `root`, which is [`NIL`] for an empty one.
 pub(crate) fn insert<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) {
     *forest.links_mut(slot) = Links::NONE;
     let (mut parent, mut at, mut before) = (NIL, *root, false);
@@ -102,7 +101,7 @@ pub(crate) fn insert<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) 
     }
 }
 
-/// Takes `slot` out of the tree of `root`.
+/// Removes `slot` from the tree of `root`.
 pub(crate) fn remove<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) {
     loop {
         let Links { left, right, .. } = *forest.links(slot);
@@ -131,7 +130,7 @@ pub(crate) fn remove<K>(forest: &mut impl Forest<K>, root: &mut u32, slot: u32) 
     }
 }
 
-/// `slot` has changed, and with it the summaries above it.
+/// Updates the summaries above `slot`, which has changed.
 pub(crate) fn changed<K>(forest: &mut impl Forest<K>, slot: u32) {
     if forest.refresh(slot) {
         refresh_above(forest, slot);
@@ -148,7 +147,7 @@ pub(crate) fn last<K>(forest: &impl Forest<K>, root: u32) -> u32 {
     last_before(forest, root, |_| true)
 }
 
-/// The first for which `is_behind` is true, as it is then for all behind it; or [`NIL`].
+/// The first for which `is_behind` is true, as it then is for all after it; or [`NIL`].
 pub(crate) fn first_from<K>(
     forest: &impl Forest<K>,
     root: u32,
@@ -165,7 +164,7 @@ pub(crate) fn first_from<K>(
     found
 }
 
-/// The last for which `is_ahead` is true, as it is then for all ahead of it; or [`NIL`].
+/// The last for which `is_ahead` is true, as it then is for all before it; or [`NIL`].
 pub(crate) fn last_before<K>(
     forest: &impl Forest<K>,
     root: u32,
@@ -187,8 +186,7 @@ pub(crate) fn next<K>(forest: &impl Forest<K>, slot: u32) -> u32 {
     next_with(forest, slot, |_| true, |_| true)
 }
 
-/// The first one behind `slot` that `is` wanted, or [`NIL`]. `below`: one is among it and those
-/// below it.
+/// The first one after `slot` for which `is` is true, or [`NIL`]. `below`: whether there is one among a slot and those below it.
 pub(crate) fn next_with<K>(
     forest: &impl Forest<K>,
     slot: u32,
@@ -218,7 +216,7 @@ pub(crate) fn next_with<K>(
     }
 }
 
-/// The first one in the tree of `root` that `is` wanted, where there is one.
+/// The first one in the tree of `root` for which `is` is true; there has to be one.
 fn first_with<K>(
     forest: &impl Forest<K>,
     root: u32,
@@ -239,7 +237,7 @@ fn first_with<K>(
     NIL
 }
 
-/// The last one ahead of `slot` that `is` wanted, or [`NIL`].
+/// The last one before `slot` for which `is` is true, or [`NIL`].
 pub(crate) fn previous_with<K>(
     forest: &impl Forest<K>,
     slot: u32,
@@ -317,7 +315,7 @@ fn replace_child<K>(forest: &mut impl Forest<K>, parent: u32, old: u32, new: u32
     }) = new;
 }
 
-/// As far as anything changes.
+/// Goes up as long as a summary changes.
 fn refresh_above<K>(forest: &mut impl Forest<K>, slot: u32) {
     let mut at = forest.links(slot).parent;
     while at != NIL && forest.refresh(at) {

@@ -24,7 +24,7 @@ pub enum DecodeError {
     Newer(u8),
     /// They end too early.
     Short,
-    /// Something follows the end.
+    /// Bytes follow the end.
     Long,
     /// A number or a length is out of its bounds.
     OutOfBounds,

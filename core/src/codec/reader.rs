@@ -1,4 +1,4 @@
-//! Reading bytes that nobody vouches for.
+//! Reads untrusted bytes.
 
 use std::num::NonZeroU64;
 

@@ -1,4 +1,4 @@
-//! When and where bytes were written, and what of it their reader may trust.
+//! When and where bytes were written, and how much of that their reader may trust.
 
 use std::num::NonZeroU64;
 
@@ -35,8 +35,8 @@ pub enum Arrival {
     /// boot, by the wall clock if it is the same machine, else as from a live server; and never
     /// more than remained. A file may have come from a primary on another machine.
     File,
-    /// From a file of what is, or may be, a replica, in which another machine's stamps are to be
-    /// expected: the same, but the wall clock is not trusted at all.
+    /// From a file of a server that is, or may be, a replica, which may have another machine's stamps: the same, but the wall clock is not
+    /// trusted at all.
     ReplicaFile,
 }
 

@@ -14,7 +14,7 @@ pub struct Strays {
     order: LeaseOrder<Stray>,
     locks: u64,
     holders: u64,
-    /// How often all were forgotten.
+    /// How often all strays were forgotten.
     forgotten: u32,
 }
 
@@ -28,7 +28,7 @@ struct Stray {
     holders: u32,
     /// `None` where one held.
     readers: Option<ObservedReaders>,
-    /// How often all had been forgotten when it came.
+    /// How often all strays had been forgotten when this one was added.
     forgotten: u32,
 }
 

@@ -11,8 +11,8 @@ use crate::short::ShortBytes;
 use crate::slab::Slab;
 use crate::types::Instant;
 
-/// So many tables are kept even if they are empty, and are built for many locks from the start:
-/// locks come and go, and most servers use no more databases.
+/// This many tables are kept even if they are empty, and are built for many locks from the start: locks come and go, and most servers use
+/// no more databases.
 const KEPT: usize = 16;
 
 /// The locks of all databases.
@@ -32,11 +32,11 @@ pub struct LeaseTables {
 struct Table {
     order: LeaseOrder<ShortBytes>,
     holders: u64,
-    /// No lease is over before. May be earlier than the first that is, never later.
+    /// No lease ends before this. It may be earlier than the first end, never later.
     visit: Option<Instant>,
 }
 
-/// How the table of its database knows a lock.
+/// A lock's place in the table of its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its entry.
@@ -114,7 +114,7 @@ impl LeaseTables {
         gone
     }
 
-    /// Drops some of the locks of tables that are not used any more. False if none is left.
+    /// Drops some of the locks of tables that are no longer used. False if none is left.
     pub fn drop_some(&mut self) -> bool {
         // There is at most one for each table, and each table takes a call at least.
         self.visits.pop_first();
@@ -239,8 +239,8 @@ impl LeaseTables {
         None
     }
 
-    /// An entry that was due and has been settled is gone, or has another deadline. One that is due
-    /// nevertheless belongs to no key: it goes.
+    /// Removes an entry that is still due although it was settled: it belongs to no key. (After a settle the entry of a key is gone, or has
+    /// another deadline.)
     pub fn drop_stale(&mut self, db: Db, id: LeaseId, now: Instant) {
         self.drop_entry(db, Listed { id, holders: 0 }, |table| {
             table.order.due(now).is_some_and(|(due, _)| due == id)
@@ -260,7 +260,7 @@ impl LeaseTables {
         table.holders -= counted;
         self.holders -= counted;
         if table.order.is_empty() {
-            // Of an entry that no key belonged to nobody knew how many held.
+            // It is unknown how many held the lock of an entry without a key.
             self.holders = self
                 .holders
                 .saturating_sub(std::mem::take(&mut table.holders));

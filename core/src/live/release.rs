@@ -1,4 +1,4 @@
-//! What a release takes from a hold.
+//! How a release changes a hold.
 
 use super::Live;
 use crate::request::{How, Release, ReleaseError, Released};

@@ -54,7 +54,7 @@ impl Mail {
     pub fn next_leaving(&mut self) -> Option<Leaving> {
         while let Some(mut first) = self.leaving.first_entry() {
             let (id, gone) = (*first.key(), first.get_mut());
-            // The last grant first: what it changed was changed by the one before.
+            // The last grant first, because a later grant may have changed the hold of an earlier one.
             if let Some((number, stored)) = gone.letters.pop_last() {
                 let delivered = number <= gone.delivered || self.not_given_back >= Some(id);
                 return Some(self.letter_leaves(id, number, stored, delivered));
@@ -84,7 +84,7 @@ impl Mail {
     }
 
     fn request_leaves(&mut self, id: BoxId, waiter: WaiterId) -> Leaving {
-        // It may have been decided meanwhile, or sent again with another box.
+        // The request may have been decided meanwhile, or sent again with another box.
         if self.requests.get(&waiter) != Some(&id) {
             return Leaving::Letter;
         }

@@ -1,4 +1,4 @@
-//! Letters, and what they are about.
+//! Letters, and the answers in them.
 
 use crate::key::{Db, KeyId, KeyList};
 use crate::owner::Owner;
@@ -7,7 +7,7 @@ use crate::request::AcquireError;
 use crate::stake::{Stake, Touched};
 use crate::types::{Instant, Lease, Mode, Token};
 
-/// A box: the number that it got when it came to be, `since` in the contract.
+/// A box: the number that it got when it was created, `since` in the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BoxId(pub u64);
 
@@ -123,8 +123,8 @@ pub struct Numbered<'a> {
     pub letter: &'a Letter,
 }
 
-/// How old a grant of `at` is, in milliseconds, where the clock shows `now` in microseconds. The lease counts from the
-/// millisecond in which it was granted, so this is never too little.
+/// How old a grant of `at` is, in milliseconds, where the clock shows `now` in microseconds. The lease counts from the millisecond in which
+/// it was granted, so this age is never too small.
 pub fn age(at: Instant, now: u64) -> u64 {
     now.div_ceil(1_000).saturating_sub(at.as_millis())
 }
@@ -140,7 +140,7 @@ pub enum Posted {
     NotByMail(Letter),
 }
 
-/// What LEAVE took out of boxes.
+/// What LEAVE removed from boxes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Withdrawn {
     /// There was a letter.

@@ -33,7 +33,7 @@ impl Mailbox {
     }
 }
 
-/// What has not left yet of a closed box.
+/// What is left of a closed box.
 #[derive(Debug)]
 pub(super) struct Leftover {
     pub(super) delivered: u64,
@@ -41,7 +41,7 @@ pub(super) struct Leftover {
     pub(super) requests: btree_set::IntoIter<WaiterId>,
 }
 
-/// Boxes that were closed together and not handled one by one yet. Their index entries come along, one for each box.
+/// Boxes that were closed together and not handled one by one yet, with their index entries, one for each box.
 #[derive(Debug)]
 pub(super) struct Crowd {
     pub(super) boxes: btree_map::IntoIter<BoxId, Mailbox>,
@@ -52,7 +52,7 @@ pub(super) struct Crowd {
     pub(super) by_delivered: btree_set::IntoIter<(Instant, BoxId)>,
 }
 
-/// What a letter is about. SWAPDB takes a lock along, and with it the grants of it, but no queue.
+/// The subject of a letter. SWAPDB moves a lock, and with it the lock's grants, but no queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Queue(Db, Rc<[u8]>),

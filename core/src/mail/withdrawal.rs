@@ -1,4 +1,4 @@
-//! Takes letters out of their boxes before anybody forgets them: their owner has left the key, or asks again.
+//! Takes letters out of their boxes before a client deletes them, because their owner has left the key or repeats its request.
 
 use std::rc::Rc;
 
@@ -56,8 +56,8 @@ impl Mail {
         }
     }
 
-    /// A grant cannot be undone because another undelivered grant has touched its hold. Undoing that one will undo both.
-    /// True if it was found.
+    /// A grant cannot be undone because another undelivered grant has changed its hold. Merges the two, so that undoing that one undoes
+    /// both. True if it was found.
     pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
         for (id, number) in self.letters_of(self.lock_at(key), owner) {
             let found = self.boxes.get_mut(&id);
@@ -97,7 +97,7 @@ impl Mail {
         same.map(|(_, _, id, number)| (*id, *number)).collect()
     }
 
-    /// Of a box that is open. A closed one loses its letters on its own.
+    /// Only of an open box. A closed one loses its letters anyway.
     fn take_out(&mut self, id: BoxId, number: u64) -> Option<Letter> {
         let found = self.boxes.get_mut(&id)?;
         let letter = found.letters.remove(&number);

@@ -20,7 +20,7 @@ pub(super) struct Bundle {
     pub(super) keys: KeyList,
     /// The slots of its waiters, in the order of the keys. While the bundle is granted, its last ones go first.
     pub(super) members: Vec<u32>,
-    /// By bits: the member is the first in its queue, and its lock admits it, as far as is known.
+    /// A bit for each member: it is the first in its queue, and its lock admits it, as far as is known.
     pub(super) ready: u16,
 }
 

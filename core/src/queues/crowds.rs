@@ -1,22 +1,20 @@
-//! Locks with very many readers, of which it is known whose tasks wait somewhere.
+//! Locks with very many readers, which keep track of the readers whose tasks wait somewhere.
 //!
-//! A search for deadlocks that comes to such a lock goes on with these alone: the others lead
-//! nowhere, however many they are. To find them only then would take a check of each reader or each
-//! waiter. So a crowd is known from its 128th reader on, whether or not anybody waits at its key,
-//! and kept up to date: each task that begins or ceases to wait costs a check of each crowd, each
-//! owner that comes to read beside a crowd one check of the waiters, and what leaves a crowd costs
-//! nothing more. A lock with one holder, or a few, is not affected.
+//! A search for deadlocks that reaches such a lock follows only these: the others lead nowhere, however many they are. To find them during
+//! the search would take a check of each reader or each waiter. So a crowd is tracked from its 128th reader on, whether or not anybody
+//! waits at its key: each task that begins or ceases to wait costs a check of each crowd, each owner that comes to read beside a crowd one
+//! check of the waiters, and an owner that leaves a crowd nothing more. A lock with one holder, or a few, is not affected.
 
 use super::waiters::Waiters;
 use crate::lock::Lock;
 use crate::observed::ObservedReaders;
 use crate::owner::OwnerRef;
 
-/// A crowd begins with so many readers, a power of two.
+/// A crowd begins with this many readers, a power of two.
 const CROWD: usize = 128;
-/// No more crowds are kept. (Each costs one check whenever a task begins to wait.)
+/// At most this many crowds are kept. (Each costs one check whenever a task begins to wait.)
 const MOST_CROWDS: usize = 128;
-/// At most so many checks build a crowd that did not grow reader by reader.
+/// At most this many checks build a crowd that did not grow reader by reader.
 const MOST_STEPS: usize = 1_024;
 
 /// The crowds that are known.
@@ -66,7 +64,7 @@ impl Crowds {
         }
     }
 
-    /// `owner` has come to hold `lock`.
+    /// `owner` holds `lock` from now on.
     pub(super) fn has_holder(&mut self, lock: &Lock, owner: OwnerRef<'_>, waiters: &Waiters) {
         let Some(readers) = lock.several() else {
             return;
@@ -81,7 +79,7 @@ impl Crowds {
         }
     }
 
-    /// `lock` has come with all its holders.
+    /// `lock` has arrived with all its holders.
     pub(super) fn has_holders(&mut self, lock: &Lock, waiters: &Waiters) {
         let Some(readers) = lock.several() else {
             return;

@@ -2,18 +2,18 @@
 //!
 //! A request waits for every other owner that holds incompatibly, and for every other owner that
 //! stands ahead of it with an incompatible request. The owners of one task count as one: what one
-//! of them waits for, the task waits for. But not at one key: a task that waits for another there waits
-//! for what that owner of it waits for, and for what the task waits for elsewhere. The task may have
-//! other names at the key, and a request that waits for those simply waits.
+//! of them waits for, the task waits for. At one key this is different: a task that waits for another one there waits for what that one
+//! owner waits for, and for what its task waits for elsewhere. The task may have other names at the key, and a request that waits for those
+//! simply waits.
 //!
-//! A request that waits for its limit waits for the owner that reads, if there is only one; of several it waits for some, and that
-//! wait is not followed. A request behind it waits for the same owner, but not for what its own owner waits for elsewhere.
+//! A request that waits for its limit waits for the owner that reads, if there is only one; if several read, it waits for some of them, and
+//! the search does not follow that wait. A request behind it waits for the same owner, but not for what its own owner waits for elsewhere.
 //!
 //! Mostly nobody waits for the task at all, which a check of its holds and places shows.
 //! Otherwise the search walks from the request that is about to wait, breadth first, to a shortest
 //! cycle. These observations keep it small.
 //!
-//! * A task that waits in one queue only waits just for its holders and those ahead. So a walk
+//! * A task that waits in a single queue waits only for the holders there and those ahead of it. So a walk
 //!   along a queue needs to stop only at tasks that wait in several: a million waiters of
 //!   one lock cost one check of the lock.
 //! * A reader waits for the last writer ahead of it and, through that writer, for all that a
@@ -24,11 +24,11 @@
 //!   the search checks each reader.
 //!
 //! It gives up when it has reached a thousand tasks, or taken thousands of steps to them and to readers of locks with few.
-//! Then it begins again from the other end: it finds the tasks that the asking one blocks, which are mostly
-//! few, and searches among them alone, whatever else is in the way.
+//! Then it begins again from the other end: it finds the tasks that the asking one blocks, which are mostly few, and searches only among
+//! them, whatever else is in the way.
 //!
-//! An owner's later requests in one queue stand, for this purpose, where its first one does: they
-//! are decided when that is granted, so nobody in between is waited for.
+//! An owner's later requests in one queue stand, for this purpose, where its first one does: they are decided when that is granted, so they
+//! wait for nobody in between.
 
 mod asking;
 mod behind;
@@ -50,13 +50,13 @@ use crate::observed::Observed;
 use crate::types::Instant;
 
 impl Queues {
-    /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes
-    /// none, or one that both ends are too far from.
+    /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes none, or the search gave up at both
+    /// ends.
     ///
-    /// `held` is who holds at the wait's own key; of other keys the queues know themselves.
+    /// `held` is who holds the wait's own key; the queues know the holders of other keys themselves.
     ///
-    /// Where the owner waits for the same key already, `wait` stands ahead of others, who come to
-    /// wait for it: there a cycle counts, too, that comes to it from one of its task's other waits.
+    /// If the owner waits at the same key already, `wait` stands ahead of others, which then wait for it: so a cycle counts, too, that
+    /// reaches it from another wait of its task.
     pub fn find_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
         self.find_cycle_and_cost(wait, held, now).0
     }
@@ -77,7 +77,7 @@ impl Queues {
         (found.map(|found| found.keys), steps)
     }
 
-    /// The same, through no place behind a request for several keys.
+    /// The same, but follows no place behind a request for several keys.
     fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
@@ -141,7 +141,7 @@ enum Follow {
     OnlyReal,
 }
 
-/// What a search has come to.
+/// The result of a search.
 struct Outcome {
     cycle: Option<Cycle>,
     steps: usize,
@@ -150,7 +150,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Of a search that reaches nobody but `among`.
+    /// Of a search that reaches no tasks but `among`.
     fn of(asking: &Asking<'_>, among: Option<&Blocked<'_>>, follow: Follow) -> Self {
         let (wait, now) = (asking.wait, asking.now);
         let begin = |target: Target| match follow {

@@ -17,10 +17,10 @@ use crate::types::Instant;
 /// What a settle has left for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Unsettled {
-    /// Upgrades behind this one have not been checked.
+    /// Upgrades after this one have not been checked.
     pub(crate) upgrades: Option<WaiterId>,
     pub(crate) holders: HoldersToRecheck,
-    /// This owner has come to hold, and not all of its requests have been decided.
+    /// This owner holds now, and not all of its requests have been decided.
     pub(crate) own: Option<Owner>,
 }
 
@@ -159,7 +159,7 @@ impl Keys {
         key
     }
 
-    /// Nobody waits at the key any more.
+    /// Removes a key at which nobody waits any more.
     pub(crate) fn remove(&mut self, key: u32) {
         self.set_free(key);
         self.set_deadline(key, None);
@@ -230,8 +230,7 @@ impl Keys {
         self.set_holder(key, FREE);
     }
 
-    /// The database, or every one, has lost its locks, or has got others. O(1): each key forgets its holders when it is next
-    /// visited.
+    /// The database, or every one, has lost its locks or got others. O(1): each key forgets its holders at the next visit.
     pub(crate) fn forget_holders(&mut self, db: Option<Db>) {
         if self.len() == 0 {
             return;
@@ -262,12 +261,12 @@ impl Keys {
         }
     }
 
-    /// The keys that a single owner holds, or held not long ago, whose task has that hash.
+    /// The keys that a single owner holds, or held recently, whose task has that hash.
     pub(crate) fn held_by(&self, hash: u64) -> impl Iterator<Item = u32> {
         self.with_holder(hash.max(SHARED + 1))
     }
 
-    /// The keys that several hold, or held not long ago.
+    /// The keys that several owners hold, or held recently.
     pub(crate) fn shared(&self) -> impl Iterator<Item = u32> {
         self.with_holder(SHARED)
     }
@@ -284,10 +283,8 @@ impl Keys {
     }
 }
 
-/// The keys with waiters, in an order that can be walked a few keys at a time: by slot. A
-/// walk remembers the last key that it has seen and goes on behind it, whatever came or went
-/// meanwhile.
-#[derive(Clone, Copy, Debug)]
+/// The keys with waiters, in an order that can be walked a few keys at a time: by slot. A walk remembers the last key that it visited and
+/// continues after it, whatever came or went meanwhile. [derive(Clone, Copy, Debug)]
 pub struct WaitingKeys<'a>(pub(super) &'a Keys);
 
 impl<'a> WaitingKeys<'a> {
@@ -296,7 +293,7 @@ impl<'a> WaitingKeys<'a> {
         &self.0.slots
     }
 
-    /// The first one behind `last`, or the first of all.
+    /// The first one after `last`, or the first of all.
     pub fn after(self, last: Option<&SlotKey>) -> Option<SlotKey> {
         let keys = self.0;
         let found = tree::first_from::<Slot>(&keys.nodes, keys.by_slot, |key| {

@@ -38,13 +38,13 @@ use crate::owner::OwnerRef;
 use crate::request::Terms;
 use crate::types::{Instant, Lease};
 
-/// How many waiters that were moved to the head are checked for how long they have waited.
+/// How many of the waiters that were moved to the head are checked for the longest wait.
 const MOVED: usize = 64;
 
 /// Every queue of a server.
 #[derive(Debug, Default)]
 pub struct Queues {
-    /// No key is kept where nobody waits.
+    /// Only keys with waiters are kept.
     keys: Keys,
     waiters: Waiters,
     bundles: Bundles,
@@ -87,7 +87,7 @@ impl Queues {
         WaitingKeys(&self.keys)
     }
 
-    /// The waiter that came last.
+    /// The last waiter that came.
     pub fn last_id(&self) -> WaiterId {
         WaiterId(self.last_id)
     }
@@ -98,7 +98,7 @@ impl Queues {
         WaiterId(self.last_id)
     }
 
-    /// `waiter` begins to wait, where its rank puts it.
+    /// Enqueues `waiter`, where its rank puts it.
     pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, rank: Rank) {
         self.begin_wait(waiter.owner.as_ref());
         let key = self.keys.find_or_insert(key);
@@ -176,7 +176,7 @@ impl Queues {
         Some((&self.keys.node(node.key).id, &node.waiter))
     }
 
-    /// What `owner` waits for at the key, the first one first.
+    /// The requests of `owner` that wait at the key, in their order.
     pub fn requests_of(&self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Vec<WaiterId> {
         let Some(key) = self.keys.find(key) else {
             return Vec::new();
@@ -329,7 +329,7 @@ impl<'a> Queue<'a> {
             moved = waiters.next_in_line(moved);
             Some(found)
         });
-        // Those that were moved do not stand in the order in which they came.
+        // Requests that were moved to the head do not stand in the order in which they came.
         let found = firsts.into_iter().chain(moved.take(MOVED));
         let found = found.filter(|first| *first != NIL);
         found.map(|first| waiters.node(first).waiter.since).min()
@@ -343,7 +343,7 @@ impl<'a> Queue<'a> {
         (found != NIL).then(|| &waiters.node(found).waiter)
     }
 
-    /// Somebody would stand ahead of a request of that rank that came now.
+    /// True if another request would stand ahead of one of that rank that came now.
     pub fn is_any_ahead_of(self, rank: Rank) -> bool {
         let first = self.first_from(Position::FIRST);
         let waiters = &self.queues.waiters;

@@ -29,7 +29,7 @@ use crate::token::TokenClock;
 use crate::tree::NIL;
 use crate::types::{Instant, Micros};
 
-/// To visit so few costs less than to record where the settle stopped.
+/// Visiting this few costs less than recording where the settle stopped.
 const FEW: usize = 64;
 
 /// The steps of a settle stop here: no decision is left.
@@ -289,8 +289,7 @@ impl Settling<'_> {
         }
     }
 
-    /// The head is one of several that a request asks for. It is refused if its owner holds this key, and else waits until it
-    /// can have all.
+    /// The head belongs to a request for several keys. Refuses it if its owner holds this key; otherwise it waits until it can get all.
     fn decide_member(&mut self, slot: u32, live: &Live<'_>) -> Option<Verdict> {
         let waiter = &self.queues.waiters.node(slot).waiter;
         if live.hold(waiter.owner.as_ref()).is_some() {

@@ -29,12 +29,12 @@ use crate::types::{Instant, Token};
 pub struct Member<'a> {
     /// Which.
     pub key: KeyRef<'a>,
-    /// Nobody waits there, and the lock admits it.
+    /// Nobody waits there, and the lock admits the request.
     pub ready: bool,
 }
 
 impl Queues {
-    /// `waiter` begins to wait at all these keys. Its terms say how many they are.
+    /// Enqueues `waiter` at all these keys. Its terms say how many they are.
     pub fn push_several(&mut self, members: &[Member<'_>], waiter: &Waiter) {
         self.begin_wait(waiter.owner.as_ref());
         let mut bundle = Bundle {
@@ -57,8 +57,8 @@ impl Queues {
         self.bundles.insert(waiter.id, bundle);
     }
 
-    /// All members of a bundle leave their queues. The keys that nobody waits at any more go, except the one in slot `but`,
-    /// which a settle still needs.
+    /// Takes all members of a bundle out of their queues. Removes the keys without waiters, except the one in slot `but`, which a settle
+    /// still needs.
     pub(super) fn remove_several(&mut self, id: WaiterId, but: u32) -> Option<Removed> {
         let bundle = self.bundles.take(id)?;
         let mut first = None;
@@ -131,7 +131,7 @@ impl Queues {
         ready
     }
 
-    /// The member of `id` at the key is not to be granted, so the bundle is not due.
+    /// The member of `id` at the key cannot be granted, so the bundle is not due.
     pub fn set_not_ready(&mut self, key: KeyRef<'_>, id: WaiterId) {
         if let Some(slot) = self.member_at(key, id) {
             self.bundles.set_ready(id, slot, false);

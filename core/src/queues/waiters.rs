@@ -1,7 +1,7 @@
 //! All waiters, indexed by queue, task, limit and id. No rules here.
 //!
-//! Each waiter lies in a slot and is linked into these orders from there. So a waiter costs the same however many there are,
-//! and the many tasks that wait once allocate nothing more.
+//! Each waiter lies in a slot and is linked into these orders from there. So a waiter takes the same memory however many there are, and a
+//! task that waits only once allocates nothing more.
 
 mod node;
 mod position;
@@ -30,7 +30,7 @@ pub(crate) struct Waiters {
     /// The roots of the tasks' trees.
     tasks: Table,
     limits: u32,
-    /// How many ask for a lease of which length.
+    /// For each length of lease, how many ask for it.
     leases: BTreeMap<Lease, u32>,
 }
 
@@ -55,7 +55,7 @@ impl Waiters {
         &self.nodes.slab[slot]
     }
 
-    /// In no order that means anything.
+    /// In no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
         self.nodes.slab.iter().map(|(_, node)| &node.waiter)
     }
@@ -177,7 +177,7 @@ impl Waiters {
         }
     }
 
-    /// Whose time is up first, and when.
+    /// The waiter whose time is up first, and when that is.
     pub(crate) fn first_limit(&self) -> Option<(Instant, WaiterId)> {
         let first = tree::first::<Limit>(&self.nodes, self.limits);
         let waiter = (first != NIL).then(|| &self.node(first).waiter)?;

@@ -11,7 +11,7 @@ use crate::request::Terms;
 use crate::tree::NIL;
 use crate::types::{Instant, Mode};
 
-/// How many keys are checked one by one if a guess is enough.
+/// How many keys are checked one by one at most, because a guess is enough.
 const SOME: usize = 16;
 
 /// A wait that is about to begin, or that has just become an upgrade.
@@ -33,7 +33,7 @@ impl Wait {
     }
 }
 
-/// The wait that the search is about.
+/// The wait that the search starts from.
 pub(super) struct Asking<'a> {
     pub(super) queues: &'a Queues,
     pub(super) wait: &'a Wait,
@@ -162,9 +162,8 @@ impl<'a> Asking<'a> {
         queued.max(is_own.then_some(self.position))
     }
 
-    /// How far ahead all are waited for at `key` by a request for `mode` that stands at `position`: it,
-    /// or somebody whom it waits for, waits there for all holders, too. `None` if it stands behind no writer, so that it is
-    /// compatible with all who wait ahead.
+    /// Up to which place a request for `mode` at `position` of `key` waits for all requests ahead: it, or a request that it waits for, also
+    /// waits for all holders there. `None` if it stands behind no writer, so that it is compatible with all who wait ahead.
     pub(super) fn waits_up_to(&self, key: u32, mode: Mode, position: Position) -> Option<Position> {
         if !compatible(mode, Mode::Read) {
             return Some(position);
@@ -197,7 +196,7 @@ impl<'a> Asking<'a> {
         while at != NIL && waiters.position(at) <= position && !budget.is_spent() {
             budget.step(1);
             let waiter = &waiters.node(at).waiter;
-            // The reader itself waits for the end of a grace alone.
+            // The reader itself waits only for the end of a grace.
             if waits(&waiter.terms) && waiter.owner != reader {
                 return true;
             }

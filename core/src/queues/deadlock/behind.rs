@@ -1,8 +1,8 @@
 //! Places behind a request for several keys.
 //!
-//! Such a request holds nothing while it waits. Whoever stands behind it may wait at a free lock, only because it waits for
-//! another one. So a cycle through such a place is no deadlock: the request in that place moves to the head of its queue, or of
-//! all its queues, and the search starts again.
+//! Such a request holds nothing while it waits. A request behind it may wait at a free lock, only because the one ahead also waits for
+//! another lock. So a cycle through such a place is no deadlock: the request in that place moves to the head of its queue, or of all its
+//! queues, and the search starts again.
 
 use super::super::waiters::{EXCLUSIVE, MEMBER, Position, Rank, WRITES};
 use super::super::{Queues, WaiterId};
@@ -16,7 +16,7 @@ use crate::types::{Instant, Mode};
 
 /// After so many moves the search gives up, as it does after a thousand tasks.
 const MOST_MOVES: usize = 64;
-/// So many owners of one task are asked where they stand.
+/// For at most this many owners of one task the search checks where they stand.
 const MOST_OWNERS: usize = 1_000;
 
 /// The wait that a step of a cycle follows.
@@ -115,7 +115,7 @@ pub struct Ended {
 /// The requests that were moved to end the cycles of one wait.
 #[derive(Default)]
 struct Moves {
-    /// Moved, and not searched from since: whoever they overtook waits for them now.
+    /// Requests that were moved, and from which the search has not started again: the ones that they overtook now wait for them.
     pending: Vec<WaiterId>,
     /// Where they wait.
     keys: Vec<KeyId>,
@@ -123,8 +123,8 @@ struct Moves {
 }
 
 impl Queues {
-    /// Looks for a cycle that `wait` closes. Ends those that are no deadlock: moves whoever stands there behind a request for
-    /// several keys to the head of its queues. `wait` itself gets another rank if it does not stand in its queue yet.
+    /// Searches for a cycle that `wait` closes. Ends cycles that are no deadlock: it moves the request that stands there behind a request
+    /// for several keys to the head of its queues. `wait` itself gets another rank if it does not stand in its queue yet.
     pub fn end_cycles(&mut self, wait: &mut Wait, held: &Observed, now: Instant) -> Ended {
         let mut moves = Moves::default();
         let ended = self.end_cycles_of_wait(wait, held, now, &mut moves);
@@ -166,13 +166,13 @@ impl Queues {
                 key: self.keys.node(key).id.clone(),
                 owner: node.waiter.owner.clone(),
                 terms: node.waiter.terms,
-                // It stands there already.
+                // It is in the queue already, so its rank is not used.
                 rank: Rank::Line,
             };
             (wait, self.keys.held(key).clone())
         };
         let waits: Vec<_> = self.slots_of(id).into_iter().map(wait_in).collect();
-        // No move ends a deadlock, so it must not be taken for what others hide of it.
+        // No move ends a deadlock, so look for one first.
         for (wait, held) in &waits {
             if let Some(deadlock) = self.find_deadlock(wait, held, now) {
                 return Err(deadlock);

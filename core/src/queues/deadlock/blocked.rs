@@ -1,8 +1,8 @@
 //! The search from the other end: the tasks that the asking one blocks, directly or through others.
 //!
-//! Every task of a cycle is among them. So where a search from the wait on has too many in its way, a
-//! second one has to reach nobody else. Which of them takes part is for that one to say: here whoever
-//! holds a key, or stands ahead of others there, blocks all whom that may concern.
+//! Every task of a cycle is among them. So if a search from the wait on meets too many tasks, a second search need not reach any others.
+//! Only that second search decides exactly: here an owner that holds a key, or stands ahead of others there, counts as blocking all that it
+//! may block.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(super) struct Blocked<'a> {
     /// By their roots, in the order in which they were found.
     tasks: Vec<u32>,
     known: Slots,
-    /// Of which keys the waiters from a position on are known.
+    /// The keys whose waiters from a position on are known.
     covered: BySlot<Position>,
     /// Blockers whose keys are still to be found.
     pending: VecDeque<(u32, OwnerRef<'a>)>,

@@ -1,22 +1,21 @@
-//! How far a search goes before it gives up: what costs half a millisecond altogether.
+//! How far a search goes before it gives up: half a millisecond altogether.
 
 /// How many tasks are reached at most from the wait on.
 pub(super) const MOST_TASKS: usize = 1_000;
 /// How many steps are taken for that, also to places in queues, readers and known tasks that lead nowhere. Enough to
 /// reach so many tasks, whatever leads to them, and to meet each once more.
 const MOST_STEPS: usize = 6 * MOST_TASKS;
-/// How many tasks are found at most that the asking one blocks. What a task holds has to be
-/// searched for.
+/// How many tasks that the asking one blocks are found at most. To find what a task holds takes a search.
 pub(super) const MOST_BLOCKED: usize = 200;
 /// How many steps are taken for that, and how many for a cycle among those.
 const MOST_STEPS_BACK: usize = 2_000;
 const MOST_STEPS_AMONG: usize = 3_000;
-/// To find out whether the task of an owner waits costs as much as so many steps,
+/// Checking whether the task of an owner waits costs as much as this many steps,
 pub(super) const FIND_TASK: usize = 4;
-/// and whether it is among the readers of a lock.
+/// and checking whether it is among the readers of a lock, this many.
 pub(super) const FIND_READER: usize = 8;
 
-/// What one search has spent.
+/// What one search may still spend.
 #[derive(Debug)]
 pub(super) struct Budget {
     most: usize,
@@ -66,7 +65,7 @@ impl Budget {
         self.steps
     }
 
-    /// For how many more owners there are steps to find out whether their tasks wait, and one more.
+    /// One more than the owners for which there are steps to check whether their tasks wait.
     pub(super) fn tasks_to_find(&self) -> usize {
         self.most.saturating_sub(self.steps) / FIND_TASK + 1
     }

@@ -14,7 +14,7 @@ use crate::owner::OwnerRef;
 use crate::tree::NIL;
 use crate::types::Mode;
 
-/// What closes a cycle.
+/// Which step closes a cycle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     /// The asking task at any other key, or the asking owner at its own.
@@ -35,7 +35,7 @@ pub(super) struct Step {
     pub(super) slot: u32,
 }
 
-/// A task that is waited for.
+/// A task for which others wait.
 struct Reached {
     first: Step,
     /// A task that waits for it at another key waits for what it waits for at the first one, too.
@@ -78,14 +78,14 @@ pub(super) struct Search<'a> {
     among: Option<&'a Blocked<'a>>,
     /// Places behind requests for several keys do not count.
     only_real: bool,
-    /// Every task that is waited for, by its root.
+    /// Every task for which others wait, by its root.
     reached: BySlot<Reached>,
     pending: VecDeque<(u32, Exits)>,
     walked: BySlot<Walked>,
     /// The upgrades that have been walked from, or are about to be.
     upgrades: Slots,
     budget: Budget,
-    /// Some were not reached, because so many had been.
+    /// Some tasks were not reached, because the search had reached too many.
     passed_by: bool,
     /// The last step of a cycle.
     pub(super) closed: Option<Step>,
@@ -94,7 +94,7 @@ pub(super) struct Search<'a> {
 /// Which owners of a key the search has reached already.
 #[derive(Clone, Copy)]
 struct Walked {
-    /// All that stand ahead of this.
+    /// All that stand ahead of this place.
     ahead_of: Position,
     holders: Holders,
 }
@@ -155,7 +155,7 @@ impl<'a> Search<'a> {
         self.budget.is_spent() || self.passed_by
     }
 
-    /// Nobody else is reached. Those who are may close a cycle still.
+    /// The search reaches no further tasks. Those that it has reached may still close a cycle.
     fn is_full(&self) -> bool {
         self.reached.len() == MOST_TASKS
     }
@@ -245,7 +245,7 @@ impl<'a> Search<'a> {
     /// A reader behind no writer waits for its limit, or behind one that does.
     fn waits_for_only_reader(&mut self, walker: Walker<'_>, key: u32, position: Position) -> bool {
         let asking = self.asking;
-        // For a request in the queue, the queue knows.
+        // For a request in the queue, the queue knows the limit.
         let begins = walker.task == START && !asking.stands;
         let own = begins.then_some(&asking.wait.terms);
         asking.waits_for_only_reader(key, position, own, &mut self.budget)
@@ -264,7 +264,7 @@ impl<'a> Search<'a> {
         !self.only_real || !self.asking.is_behind_several(step, to)
     }
 
-    /// It is news that `task` is waited for by `step`.
+    /// True if the search did not know yet that `step` leads to `task`.
     fn would_reach(&self, task: u32, step: Step) -> bool {
         let is_among = self.among.is_none_or(|among| among.contains(task));
         if task == NIL || task == self.asking.task || !is_among {

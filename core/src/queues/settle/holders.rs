@@ -47,7 +47,7 @@ impl Settling<'_> {
         }
     }
 
-    /// Some holders, those behind `last`.
+    /// Some holders, after `last`.
     fn recheck_page(
         &mut self,
         mut last: Option<Owner>,
@@ -59,7 +59,7 @@ impl Settling<'_> {
             unsettled.holders = HoldersToRecheck::behind(last);
             return Progress::Break(BudgetSpent);
         }
-        // A page costs as much as a decision, so that a crowd of holders takes several calls.
+        // A page counts as a decision, so that a crowd of holders takes several calls.
         self.left -= 1;
         let page = live.holders_behind(last.as_ref(), FEW);
         let more = page.len() == FEW;
@@ -76,7 +76,7 @@ impl Settling<'_> {
         progress
     }
 
-    /// The same where few wait: it goes by the waiters, in their order.
+    /// The same if few wait: goes through the waiters, in their order.
     fn recheck_few_waiters(
         &mut self,
         unsettled: &mut Unsettled,
@@ -127,7 +127,7 @@ impl Settling<'_> {
             from = position.behind();
             let outcome = self.decide_request_of_holder(slot, live, decide);
             if matches!(outcome, Outcome::WaitsOn) && position.is_upgrade() {
-                // So do all its upgrades.
+                // All upgrades of this owner wait on, too.
                 from = Position::LINE;
             }
         }

@@ -23,7 +23,7 @@ pub(crate) const SEVERAL_KEYS: Flags = 2;
 pub(crate) const LIMITED: Flags = 4;
 /// A request that takes several keys at once, of which this is one. (Its owner has no other request here.)
 pub(crate) const MEMBER: Flags = 8;
-/// Whatever asks for write.
+/// A request to write.
 pub(crate) const EXCLUSIVE: Flags = WRITES | MEMBER;
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Default for Moved {
 }
 
 pub(super) fn hash_of(id: WaiterId) -> u64 {
-    // Ids are given one after the other, and nobody chooses his.
+    // The server gives ids one after the other, so no client can choose its own.
     id.0
 }
 

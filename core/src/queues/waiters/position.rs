@@ -17,7 +17,7 @@ pub enum Rank {
 }
 
 impl From<Busy> for Rank {
-    /// That of a request that has to wait for this reason.
+    /// The rank of a request that has to wait for this reason.
     fn from(busy: Busy) -> Self {
         match busy {
             Busy::Upgrade => Self::Upgrade,
