@@ -1,4 +1,4 @@
-//! What acquire and release cost where somebody listens: every effect is written to an AOF (`appendfsync no`).
+//! What acquire and release cost when effects have a receiver: every effect is written to an AOF (`appendfsync no`).
 
 use mortise_harness::Server;
 

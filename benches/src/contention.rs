@@ -16,7 +16,7 @@ const HOLD: Duration = Duration::from_millis(1);
 const THINK: Duration = Duration::from_millis(1);
 const CLIENTS: [usize; 4] = [1, 8, 32, 256];
 
-/// What one run of one rival gave.
+/// The result of one run of one rival.
 struct Outcome {
     per_second: f64,
     waits: Samples,
@@ -128,7 +128,7 @@ struct Turns {
     /// Milliseconds; a wait that was not over at the end counts with its length until then;
     /// otherwise clients that are never granted would improve the figure.
     waits: Vec<f64>,
-    /// How often it got in before the end.
+    /// How often it was granted before the end.
     served: f64,
     commands: f64,
 }

@@ -1,4 +1,4 @@
-//! What crowds that do nothing, or end all at once, cost others: keys with waiters in a cluster, and readers of one lock.
+//! What crowds that only wait, or end all at once, cost other clients: keys with waiters in a cluster, and readers of one lock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const LONG_LEASE: u64 = 3_600_000;
 const SHORT_LEASE: u64 = 50;
 /// Commands in one write.
 const BATCH: usize = 500;
-/// One PING every so often.
+/// The time from one PING to the next.
 const PACE: Duration = Duration::from_millis(1);
 
 pub(crate) fn run(scale: &Scale, report: &mut Report) {
@@ -126,7 +126,7 @@ fn readers_that_end(scale: &Scale, report: &mut Report) {
     );
 }
 
-/// Lets `readers` read one lock, all until the moment that is returned.
+/// Lets `readers` owners read one lock, all until the returned moment.
 fn read_until_one_moment(server: &Server, readers: usize) -> Instant {
     let mut conn = server.connect();
     let mut ahead = Duration::from_secs(4);

@@ -1,5 +1,5 @@
-//! What the search for deadlocks costs one more waiter, where a crowd of owners waits at two keys each, and where crowds are at both
-//! ends of it.
+//! What the search for deadlocks costs one more waiter, if a crowd of owners waits at two keys each, and if crowds are at both ends of the
+//! search.
 
 use std::time::Instant;
 
@@ -73,10 +73,10 @@ fn two_keys_each(scale: &Scale, report: &mut Report) {
 
 /// Readers of the requested lock, and as many owners that wait elsewhere.
 const READERS: usize = 20_000;
-/// Of the readers so many wait, too: more than are reached.
+/// How many of the readers wait, too: more than the search reaches.
 const WAITING: usize = 2_000;
 
-/// Everything that the search may do, it does: it reaches as many owners as it may, and then begins at the other end.
+/// The search does all that it may: it reaches as many owners as it may, and then begins at the other end.
 fn both_ends(scale: &Scale, report: &mut Report) {
     let server = Server::builder()
         .module_arg("mail-timeout", "60000")

@@ -13,7 +13,7 @@ use crate::wire::Clients;
 
 /// One PING every so often.
 const PACE: Duration = Duration::from_millis(1);
-/// After so many of them, a look at DBSIZE.
+/// After this many of them, it reads DBSIZE.
 const PINGS_PER_LOOK: u32 = 20;
 
 #[derive(Default)]

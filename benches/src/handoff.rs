@@ -138,7 +138,7 @@ fn queue(server: &Server, scale: &Scale, report: &mut Report) {
     await_waiters(server, 0);
 }
 
-/// Everybody waits; then all are served, timed out or cut off. PING meanwhile.
+/// All clients wait; then all are served, timed out or cut off, while another client sends PINGs.
 fn crowd(server: &Server, scale: &Scale, report: &mut Report) {
     let waiters = scale.waiters - 50;
     for (place, key_of) in [

@@ -1,5 +1,5 @@
-//! Waiting by mail: what a request that waits takes in memory, how long a hand-off takes, how many tasks one process may let
-//! wait, and a million requests on one server, taken, granted in order, and gone.
+//! Waiting by mail: what a request that waits takes in memory, how long a hand-off takes, how many tasks of one process can wait, and a
+//! million requests on one server, queued, granted in order, and released.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ const KEY: &str = "mailed";
 const LEASE: u64 = 600_000;
 /// Requests in one write.
 const BATCH: usize = 500;
-/// How long whatever is measured may take at all.
+/// How long a measurement may take at most.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(scale: &Scale, report: &mut Report) {
@@ -279,7 +279,7 @@ impl Wire {
     }
 }
 
-/// Where the reply ends that begins at `at`, if all of it is there.
+/// The end of the reply that begins at `at`, if it is complete.
 fn end_of_reply(bytes: &[u8], at: usize) -> Option<usize> {
     let line = bytes.get(at..)?.windows(2).position(|two| two == b"\r\n")?;
     let end = at + line + 2;

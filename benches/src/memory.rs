@@ -1,5 +1,5 @@
-//! What a lock takes in memory, against a string of the same key, with the owner as its value and a TTL; and what one
-//! more reader of it takes, and one more who waits for it over a connection. Who waits by mail is in `mail.rs`.
+//! What a lock takes in memory, against a string of the same key, with the owner as its value and a TTL; and what one more reader of it
+//! takes, and one more blocked waiter. Waiters by mail are in `mail.rs`.
 
 use std::thread;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn reader(readers: usize) -> Samples {
     ((used(&server) - before) / readers as f64).into()
 }
 
-/// One more who waits for a lock, its connection counted, as it is some seconds later.
+/// One more waiter for a lock, with its connection, some seconds later.
 fn blocked() -> Samples {
     let server = Server::start();
     let mut conn = server.connect();
@@ -92,7 +92,7 @@ fn blocked() -> Samples {
     taken.into()
 }
 
-/// After so long the buffers of a connection are as small as they get.
+/// By then the buffers of a connection are as small as they get.
 const SHRUNK: Duration = Duration::from_secs(10);
 
 /// As long as a client's names are: a UUID and a counter.

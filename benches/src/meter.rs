@@ -1,4 +1,4 @@
-//! What a load cost the server, by its own account.
+//! What a load cost the server, by the server's own statistics.
 
 use std::time::Duration;
 

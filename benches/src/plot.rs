@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What one way to wait gave in one crowd.
+/// The result of one way to wait in one crowd.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) clients: usize,
@@ -34,7 +34,7 @@ pub(crate) fn write(head: &[String], rows: &[Row]) -> io::Result<()> {
 
 fn json(head: &[String], rows: &[Row]) -> String {
     let rows: Vec<String> = rows.iter().map(row).collect();
-    // What is printed of a string for debugging is its JSON, as long as nothing in it has to be escaped.
+    // A string's `Debug` output is its JSON, as long as nothing in it has to be escaped.
     format!("{{\"head\": {head:?}, \"rows\": [{}]}}", rows.join(", "))
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Report {
     plotted: Vec<plot::Row>,
 }
 
-/// Several who did the same, ourselves first: one line for each, one column for each figure.
+/// Several rivals under the same load, ours first: one line for each, one column for each figure.
 #[derive(Debug)]
 struct Table {
     title: String,
@@ -289,7 +289,7 @@ fn spread(samples: &Samples, unit: &str) -> String {
     }
 }
 
-/// Three digits that count, more where they stand before the point.
+/// Three significant digits, more if they stand before the point.
 fn number(figure: f64) -> String {
     match figure.abs() {
         size if size < 10.0 => format!("{figure:.2}"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mortise_harness::{Conn, Server, array, cmd, int, is_nil, text};
 
-/// The lease of every lock, in milliseconds. Nobody lets it run out.
+/// The lease of every lock, in milliseconds. It never runs out in a run.
 const LEASE: u64 = 30_000;
 /// The list from which waiters are woken, or that holds the only token.
 const SIGNAL: &str = "signal";

@@ -1,12 +1,12 @@
-//! How much of everything.
+//! The sizes of all measurements.
 
 use std::time::Duration;
 
-/// The module leaves effects out once its cron has seen that nobody listens, which takes it up to a second. Until then
-/// an acquire costs more than it does in a server's ordinary life.
+/// The module skips effects once its cron has seen that they have no receiver, which takes up to a second. Until then an acquire costs more
+/// than usual.
 pub(crate) const SETTLING_IN: Duration = Duration::from_millis(1500);
 
-/// How much is done, and how often.
+/// How much each measurement does, and how often.
 #[derive(Debug)]
 pub(crate) struct Scale {
     /// Rounds of a comparison.
@@ -21,7 +21,7 @@ pub(crate) struct Scale {
     /// Readers of one lock that end together, and keys where somebody waits.
     pub(crate) crowd: usize,
     pub(crate) waiting_keys: usize,
-    /// How long nothing happens at those keys.
+    /// For how long nothing happens at those keys.
     pub(crate) idle: Duration,
     /// Leases that end with a waiter.
     pub(crate) late: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Scale {
     /// Rounds of a comparison of client crates, and how long one crate has the servers in each.
     pub(crate) crate_rounds: usize,
     pub(crate) crate_span: Duration,
-    /// After that, a crate which has not answered is taken to be stuck.
+    /// A crate that has not returned by then counts as stuck.
     pub(crate) patience: Duration,
     /// How often a server stalls while a lock is being taken.
     pub(crate) stalls: usize,

@@ -1,6 +1,6 @@
 //! Load on a server: many connections, each with a batch of commands under way.
 //!
-//! The commands are written out before the clock starts, so that little of what is measured is the client's own work.
+//! The commands are written out before the clock starts, so that the measurement contains little of the client's own work.
 //! Every reply is checked against what it must begin with: a load that fails fast would look quick.
 
 use std::io::{Read, Write};
@@ -62,7 +62,7 @@ pub(crate) fn batches(
 
 /// Puts `first` and `then` in turns, so that each connection sends a batch of one and next the same batch of the other.
 pub(crate) fn in_turn(first: Vec<Batch>, then: Vec<Batch>) -> Vec<Batch> {
-    // Else the last turn would go over other connections than it should, and overtake itself.
+    // Otherwise the last turn would use other connections than it should, and overtake itself.
     assert!(
         first.len() == then.len() && first.len().is_multiple_of(CONNECTIONS),
         "{} and {} batches do not fill {CONNECTIONS} connections",
@@ -152,7 +152,7 @@ fn await_replies(stream: &mut TcpStream, buffer: &mut Vec<u8>, batch: &Batch) {
     }
 }
 
-/// The length of the reply that `bytes` begin with, if it is there to its end. Knows lines and bulk strings.
+/// The length of the reply that `bytes` begin with, if it is complete. Knows lines and bulk strings.
 fn reply_len(bytes: &[u8]) -> Option<usize> {
     let line = bytes.iter().position(|byte| *byte == b'\n')? + 1;
     let bulk = match bytes {

@@ -1,4 +1,4 @@
-//! Clients of one rival who want locks for a while, and what became of them.
+//! Clients of one rival that take locks for a while, and the result.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::clients::rivals::{Failure, Rival, Visitor};
 use crate::clients::room::Room;
 use crate::samples::Samples;
 
-/// A lease that nobody lets run out.
+/// A lease that never runs out in a run.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// The load, the same for every rival.
@@ -28,20 +28,19 @@ pub(crate) struct Load {
     pub(crate) patience: Duration,
 }
 
-/// What one round gave.
+/// The result of one round.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Acquired and released, a second.
     pub(crate) per_second: f64,
-    /// Milliseconds until a lock was had, and until it was given back. One that was not had counts with the patience.
+    /// Milliseconds until a lock was granted, and until it was released. A lock that was not granted counts with the patience.
     pub(crate) waits: Samples,
     pub(crate) pairs: Samples,
-    /// Locks taken by the one who got least, and most.
+    /// Locks taken by the client that got the fewest, and by the one that got the most.
     pub(crate) least: f64,
     pub(crate) most: f64,
     pub(crate) commands: f64,
-    /// How often a crate reported that it did not get the lock, and how often it did not answer at
-    /// all.
+    /// How often a crate reported that it did not get the lock, and how often it did not return at all.
     pub(crate) gave_up: f64,
     pub(crate) stuck: f64,
     /// How often two were inside at once.
@@ -51,7 +50,7 @@ pub(crate) struct Outcome {
 /// What one client saw.
 #[derive(Debug, Default)]
 struct Log {
-    /// How many were had in time.
+    /// How many were granted in time.
     had: usize,
     waits: Vec<f64>,
     pairs: Vec<f64>,
@@ -113,11 +112,11 @@ impl Load {
         summary(logs, elapsed, sent, shared)
     }
 
-    /// Wants the lock again and again.
+    /// Takes the lock again and again.
     async fn want(self, visitor: &Visitor, room: &Arc<Room>, over: &AtomicBool) -> Log {
         let mut log = Log::default();
         let patience = self.patience.as_secs_f64() * 1e3;
-        // From the first of several attempts on: who gives up still wants the lock.
+        // Counted from the first of several attempts: a client that gives up still wants the lock.
         let mut wanted = Instant::now();
         while !over.load(Ordering::Relaxed) {
             let before = wanted.elapsed();
@@ -155,7 +154,7 @@ fn summary(logs: Vec<Log>, elapsed: Duration, sent: f64, shared: usize) -> Outco
     let served: Samples = logs.iter().map(had).collect();
     let total: f64 = logs.iter().map(had).sum();
     let sum = |count: fn(&Log) -> usize| logs.iter().map(count).sum::<usize>() as f64;
-    // Where nobody got the lock, all waited for as long as it took.
+    // If nobody got the lock, all waited for the whole time.
     let all = |of: fn(&Log) -> &Vec<f64>| -> Samples {
         let figures: Vec<f64> = logs.iter().flat_map(of).copied().collect();
         match figures.is_empty() {
@@ -181,7 +180,7 @@ pub(crate) async fn within<T>(patience: Duration, work: impl Future<Output = T>)
     tokio::time::timeout(patience, work).await.ok()
 }
 
-/// What must not fail: while all servers are well, and nobody else wants the lock.
+/// An operation that must not fail, because all servers are up and nobody else wants the lock.
 pub(crate) fn expect<T>(rival: Rival, result: Result<T, Failure>) -> T {
     result.unwrap_or_else(|error| panic!("{}: {error}", rival.name()))
 }

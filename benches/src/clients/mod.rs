@@ -140,7 +140,7 @@ fn tell(report: &mut Report, what: &str, all: &[(Rival, Rounds)], latency: Laten
 enum Latency {
     /// Acquire and release: what an uncontended lock costs.
     Pair,
-    /// From asking to having: what matters where many want the lock.
+    /// From the request to the grant: what matters if many want the lock.
     Wait,
 }
 

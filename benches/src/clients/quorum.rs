@@ -35,7 +35,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
         ..alone
     };
     let few = scale.contention_rounds;
-    // Of the crate's own crowds: with all servers up, and with one that hangs.
+    // For crowds of our own crate: with all servers up, and with one that hangs.
     let mut own = Vec::new();
     for (what, load, rounds, hangs) in [
         ("3 servers, one client", alone, scale.crate_rounds, false),
@@ -63,7 +63,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
             }
             // Not always the same one: some crates go through them in order.
             let trouble = || hangs.then(|| Hanging::new(&servers[number % servers.len()]));
-            // A name that no crate that got stuck in an earlier round knows.
+            // A name that no crate used which got stuck in an earlier round.
             let key = format!(
                 "{}-{hangs}-{}-{number}",
                 rival.name().replace(' ', "-"),

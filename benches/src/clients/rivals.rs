@@ -68,7 +68,7 @@ impl Rival {
         }
     }
 
-    /// The same, polling fast; `None` for who does not poll.
+    /// The same, polling fast; `None` if the crate does not poll.
     pub(crate) fn fast(self) -> Option<Rival> {
         (self.of != Crate::Mortise).then_some(Rival {
             pace: Pace::Fast,
@@ -108,7 +108,7 @@ enum By {
     AsyncRedisLock(Box<async_redis_lock::Locker>, async_redis_lock::Options),
 }
 
-/// How long it took from asking for the lock until it was had, and until it had been given back.
+/// How long it took from the request until the grant, and until the release.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visit {
     pub(crate) wait: Duration,
@@ -171,7 +171,7 @@ impl Visitor {
         })
     }
 
-    /// Takes the lock, visits the room, and gives the lock back.
+    /// Takes the lock, enters the critical section, and releases the lock.
     pub(crate) async fn visit(&self, room: &Arc<Room>) -> Result<Visit, Failure> {
         let (key, lease) = (self.key.as_str(), self.lease);
         let asked = Instant::now();
@@ -192,7 +192,7 @@ impl Visitor {
                 let (manager, key, room) = (manager.clone(), self.key.clone(), room.clone());
                 tokio::task::spawn_blocking(move || {
                     let guard = manager.acquire(key.as_bytes(), lease.as_millis() as usize)?;
-                    // As long as everybody else: two clocks' sleeps differ by up to a millisecond.
+                    // Sleeps by the same clock as all others: the sleeps of two clocks differ by up to a millisecond.
                     let came = Handle::current().block_on(room.stay());
                     drop(guard);
                     Ok::<_, Failure>(came)

@@ -1,13 +1,13 @@
-//! What a lock is there for: a room that nobody shares. It counts who is inside, so that a lock which lets two in is seen.
+//! The critical section that the lock protects. It counts who is inside, and so notices a lock that lets two in.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Checks the servers at the moment of a grant.
+/// A check of the servers at the moment of a grant.
 type Probe = Box<dyn Fn() + Send + Sync>;
 
-/// Entered under the lock.
+/// The critical section: clients enter it under the lock.
 #[derive(Default)]
 pub(crate) struct Room {
     hold: Duration,
@@ -17,7 +17,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// A room in which everybody stays for `hold`.
+    /// A critical section in which every client stays for `hold`.
     pub(crate) fn new(hold: Duration) -> Room {
         Room {
             hold,
@@ -25,7 +25,7 @@ impl Room {
         }
     }
 
-    /// A room that is checked whenever somebody enters.
+    /// A critical section with a check of the servers at each entry.
     pub(crate) fn watched(probe: Probe) -> Room {
         Room {
             probe: Some(probe),
@@ -33,7 +33,7 @@ impl Room {
         }
     }
 
-    /// How often somebody came in while another was inside.
+    /// How often a client entered while another one was inside.
     pub(crate) fn shared(&self) -> usize {
         self.shared.load(Ordering::Relaxed)
     }

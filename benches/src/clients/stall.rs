@@ -1,6 +1,5 @@
-//! A server of three stands still for longer than the lease while a lock is being taken. A client
-//! that counts only the answers grants a lock whose lease is over on the servers that answered
-//! first.
+//! One of three servers is frozen for longer than the lease while a lock is being taken. A client that only counts the replies reports a
+//! lock whose lease is over on the servers that replied first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,10 +20,10 @@ use crate::scale::Scale;
 const LEASE: Duration = Duration::from_millis(300);
 const STALL: Duration = Duration::from_millis(700);
 
-/// Counts the servers that know of a lock, of those that run.
+/// Counts the running servers that have the lock.
 struct Witness {
     conns: Vec<Mutex<Conn>>,
-    /// A server that stands still cannot be asked, and has granted nothing since.
+    /// A frozen server cannot be asked, and has granted nothing since.
     still: AtomicBool,
     stopped: usize,
     seen: AtomicUsize,
@@ -95,7 +94,7 @@ async fn stall(
     let witness = Arc::new(Witness {
         conns: servers.iter().map(|it| Mutex::new(it.connect())).collect(),
         still: AtomicBool::new(false),
-        // The last one that a crate which goes through them in order comes to.
+        // The last one, for a crate that goes through them in order.
         stopped: servers.len() - 1,
         seen: AtomicUsize::new(0),
     });

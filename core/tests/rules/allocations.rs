@@ -1,5 +1,4 @@
-//! What locks cost in memory: nothing for the common lock beside the lock itself, little for each
-//! step among many readers, and all of it given back.
+//! The memory of locks: the common lock allocates nothing, each step among many readers little, and all of it is freed.
 
 use allocation_counter::{AllocationInfo, measure};
 use mortise_core::codec::{Arrival, BootId, Effect, Stamp, decode_effect, encode_effect};

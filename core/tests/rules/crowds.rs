@@ -1,4 +1,4 @@
-//! A crowd of readers whose leases end together: for every rule they are gone at once, and dropping them is spread out.
+//! A crowd of readers whose leases end together: every rule ignores them at once, and they are dropped a few at a time.
 
 use allocation_counter::measure;
 use mortise_core::{

@@ -1,5 +1,5 @@
-//! The lease order against a sorted set: nothing is due before its deadline, everything is due
-//! 32 ms after it, and what is removed leaves nothing behind.
+//! The lease order against a sorted set: no entry is due before its deadline, every entry is due 32 ms after it, and a removed entry leaves
+//! nothing behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use mortise_core::{Instant, LeaseId, LeaseOrder};
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
 
-/// The width of a bucket: so late may a deadline be noticed.
+/// The width of a bucket: a deadline may be noticed this late.
 const WIDTH: u64 = 32;
 /// How far the ring reaches.
 const RING: u64 = 8_192 * WIDTH;
@@ -30,9 +30,9 @@ enum Step {
         nth: usize,
         after: i64,
     },
-    /// Time passes; nobody asks what is due.
+    /// Time passes without a call of `due`.
     Pause(u64),
-    /// Takes out what is due, so many at most, and puts every other one off by so much.
+    /// Removes due entries, up to so many, and puts every second one off by so much.
     Sweep {
         most: usize,
         put_off: Option<u64>,

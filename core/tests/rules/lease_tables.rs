@@ -10,7 +10,7 @@ use proptest::prelude::*;
 /// By database and name: how it is listed, and when its first lease ends.
 type Model = BTreeMap<(u32, u8), (Listed, u64)>;
 
-/// So late may a deadline be noticed.
+/// A deadline may be noticed this late.
 const WIDTH: u64 = 32;
 
 fn key(db: u32, name: &[u8]) -> KeyRef<'_> {

@@ -1,4 +1,4 @@
-//! What is seen of a lock without its key at hand.
+//! What an observer sees of a lock without opening its key.
 
 use mortise_core::{
     How, Instant, Lease, Lock, Micros, Mode, Observed, ObservedReaders, OwnerRef, Release, Request,

@@ -1,5 +1,5 @@
-//! What clients can make large grows in steps: no call asks for much memory at once, as one would that
-//! copies a table because it is full. What is allocated for is what takes the time.
+//! Collections that clients can make large grow in steps: no call allocates much memory at once, as a call does that copies a full table.
+//! The size of an allocation stands for the time that it takes.
 
 use allocation_counter::measure;
 use mortise_core::mail::{BoxId, Letter, Outcome};

@@ -1,4 +1,4 @@
-//! Bytes that somebody damaged or made up. Refused, or a lock that can be; never a panic.
+//! Damaged and forged bytes: they are refused, or are a possible lock; there is never a panic.
 
 use mortise_core::codec::{
     Arrival, BootId, DecodeError, Fact, Stamp, decode_effect, decode_lock, encode_lock,
@@ -87,7 +87,7 @@ fn samples_of_effects() -> Vec<Vec<u8>> {
     [of_older_versions(&plain), marked.to_vec()].concat()
 }
 
-/// Reads `bytes` as a lock everywhere. True if they were one, which then can be and comes back.
+/// Reads `bytes` as a lock everywhere. True if they were one; then it must be possible, and survive encoding.
 fn probe_lock(bytes: &[u8]) -> bool {
     let mut valid = false;
     for here in &PLACES {

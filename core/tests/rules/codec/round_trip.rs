@@ -1,4 +1,4 @@
-//! What is written comes back.
+//! Decoding returns what was encoded.
 
 use mortise_core::codec::{
     Arrival, Effect, Fact, Heartbeat, decode_effect, decode_lock, encode_effect, encode_lock,

@@ -35,7 +35,7 @@ pub(crate) struct Spelled<'a> {
     pub(crate) token: u64,
     pub(crate) remaining: u64,
     pub(crate) held: u64,
-    /// Only version 3 has room for it.
+    /// Only version 3 has a byte for it.
     pub(crate) revoked: bool,
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn holds_of(lock: &Lock) -> Vec<(Vec<u8>, Stake)> {
         .collect()
 }
 
-/// Everything that is true of every lock that somebody holds.
+/// Checks everything that holds for every lock with a holder.
 pub(crate) fn assert_possible(lock: &Lock) {
     let holds = holds_of(lock);
     assert!(!lock.is_free() && !holds.is_empty());

@@ -17,7 +17,7 @@ const CROWD: usize = if cfg!(debug_assertions) {
 };
 /// No search checks more.
 const MOST: usize = 15_000;
-/// So many tasks that wait for the asking one are known to the search from the other end, at least.
+/// The search from the other end finds at least this many tasks that wait for the asking one.
 const BLOCKED: usize = 150;
 const NOW: Instant = Instant::from_millis(1_000);
 
@@ -84,7 +84,7 @@ impl Crowd {
         self.push(wait);
     }
 
-    /// A wait begins, and nobody asks whether it closes a cycle.
+    /// A wait begins without a search for a cycle.
     pub(super) fn push(&mut self, wait: Wait) {
         let waiter = Waiter {
             id: self.queues.next_id(),
@@ -97,7 +97,7 @@ impl Crowd {
         self.queues.observe(wait.key.as_ref(), self.held(&wait.key));
     }
 
-    /// The key becomes one where somebody waits, or its holders have changed.
+    /// The key gets its first waiter, or its holders have changed.
     fn push_all(&mut self, key: &KeyId, name: &str, count: usize) {
         for number in 0..count {
             self.push(wait(key.clone(), owner(name, number), Mode::Write));
@@ -255,7 +255,7 @@ fn a_cycle_is_found_where_both_ends_are_crowded() {
     crowd.push_all(&key(1), "other", 10 * CROWD);
     crowd.hold(key(2), &owner("asking", 0), Mode::Write);
     crowd.push_all(&key(2), "waiter", CROWD);
-    // So many of the readers wait, too, but not for it: as many as are looked at, but for those in the cycle.
+    // As many of the readers wait, too, but not for it, as the search checks, less those in the cycle.
     crowd.push_all(&key(1), "reader", 990);
     let closing = wait(key(0), owner("asking", 0), Mode::Write);
     assert!(!crowd.closes(&closing));
@@ -400,7 +400,7 @@ fn a_task_with_a_crowd_of_names_costs_no_more_than_one_with_two() {
     for number in 1..CROWD {
         crowd.wait(key(0), name(number), Mode::Write);
     }
-    // In the same line stands somebody else, who is in no circle with them.
+    // Another owner stands in the same line, and is in no cycle with them.
     crowd.wait(key(0), owner("waiter", 0), Mode::Write);
     crowd.wait(key(0), name(CROWD), Mode::Write);
     crowd.wait(key(1), name(CROWD + 1), Mode::Write);

@@ -1,4 +1,4 @@
-//! Cycles that have a name. Owners are A to D, keys are numbers.
+//! Cycles, each with a test of its own. Owners are A to D, keys are numbers.
 
 use mortise_core::Mode::{Read, Write};
 

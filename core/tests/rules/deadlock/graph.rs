@@ -1,5 +1,4 @@
-//! Who waits for whom, by the letter of the contract, section 2, "Deadlock": a graph of owners
-//! that is built whole and searched by force.
+//! Who waits for whom, by the letter of the contract, section 2, "Deadlock": a graph of all owners that is searched exhaustively.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +37,7 @@ impl Scene {
         self.holds.iter().any(|(holder, _)| *holder == owner)
     }
 
-    /// Re-entry, for which only a grace lets anybody wait: it is decided before anybody else is.
+    /// Re-entry, which waits only in a grace: it is decided before all other requests.
     fn is_reentry(&self, ask: Ask) -> bool {
         !ask.upgrade && self.is_held_by(ask.owner)
     }
@@ -197,8 +196,7 @@ impl Wait {
                 if !reached.insert((key, other, left)) {
                     continue;
                 }
-                // At one key a task is as many as it has names there. And what the asking one
-                // waits for elsewhere is nothing that this wait brings.
+                // At one key each name of a task counts by itself. And the asking task waits elsewhere with or without this wait.
                 let next = asks(scenes).filter(|(at, ask)| {
                     let elsewhere = *at != key && !is_own && task(ask.owner) == task(other);
                     elsewhere || *at == key && ask.owner == other
@@ -236,8 +234,8 @@ pub(crate) fn check_answer(scenes: &[Scene], wait: Wait, keys: Option<&[usize]>)
     assert_eq!(keys[0], wait.key, "{keys:?} for {wait:?}");
 }
 
-/// There is a closed walk through `owner` that comes upon new keys in the order of `keys`, and
-/// upon no others. It may begin anywhere on the cycle.
+/// There is a closed walk through `owner` that meets new keys in the order of `keys`, and no other keys. It may begin anywhere on the
+/// cycle.
 fn is_cycle(edges: &[Edge], owner: usize, keys: &[usize]) -> bool {
     let distinct: BTreeSet<&usize> = keys.iter().collect();
     distinct.len() == keys.len()

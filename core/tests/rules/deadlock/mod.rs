@@ -1,6 +1,5 @@
-//! The search for deadlocks against a graph that is built whole and searched by force, in random
-//! states; what it says in the situations that have a name; and what it costs.
-//! `PROPTEST_CASES` sets how many states.
+//! The search for deadlocks against an exhaustive search of the whole graph, in random states; its answers in situations with a test of
+//! their own; and its cost. `PROPTEST_CASES` sets how many states.
 
 mod cost;
 mod cycles;
@@ -14,7 +13,7 @@ mod thousand;
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
 
-/// States in a plain `cargo test`, which they fill for a few seconds.
+/// How many states a plain `cargo test` tries, in a few seconds.
 const STATES: u32 = 1_000;
 
 fn config() -> ProptestConfig {
@@ -25,7 +24,7 @@ fn config() -> ProptestConfig {
             Err(_) => STATES,
         },
         failure_persistence: None,
-        // Unoptimized, the default spends more time on chance than on the search.
+        // Without optimisation proptest's default would spend more time on random numbers than on the search.
         rng_algorithm: RngAlgorithm::XorShift,
         ..default
     }

@@ -1,4 +1,4 @@
-//! What is no cycle, or is one no longer. Owners are A to D, keys are numbers.
+//! Waits that are no cycle, or no longer one. Owners are A to D, keys are numbers.
 
 use mortise_core::Mode::{Read, Write};
 use mortise_core::{Instant, Lock, Verdict};

@@ -149,7 +149,7 @@ pub(crate) fn check_every_wait(state: &State) {
 }
 
 /// The same where each lock that is read has very many more readers, some of whom wait elsewhere among others, and where
-/// very many wait for each owner. None of these is in a cycle, so the answers stay what they are.
+/// very many wait for each owner. None of these is in a cycle, so the answers stay the same.
 pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
     let mut world = World::of(state);
     world.add_readers(0..READERS / 2);
@@ -236,7 +236,7 @@ const OTHERS: usize = 1_000;
 const BLOCKED: usize = 300;
 /// Others that read.
 const WAITING: usize = 100;
-/// In the graph one stands for them all.
+/// In the graph one of them represents all.
 const READER: usize = 10;
 
 fn crowd(number: usize) -> Owner {

@@ -1,4 +1,4 @@
-//! What a few owners do to a few keys, one step after the other.
+//! What a few owners do with a few keys, one step after the other.
 
 use mortise_core::Mode::{self, Write};
 use mortise_core::{Decided, How, WaiterId};

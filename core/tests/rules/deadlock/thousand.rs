@@ -1,5 +1,5 @@
-//! Among a thousand owners the search misses nothing and invents nothing, whatever leads from one to the next: random graphs
-//! of that size, against one that is built whole and searched by force.
+//! Among a thousand owners the search misses no cycle and invents none, however they wait for each other: random graphs of that size,
+//! against an exhaustive search of the whole graph.
 //!
 //! Each owner reads one lock at most, in crowds of every size, and holds any number alone. How much more an owner may have
 //! before the search gives up is in `docs/waiting.md`.
@@ -26,7 +26,7 @@ struct Place {
 #[derive(Clone, Debug)]
 struct Plan {
     keys: usize,
-    /// Every so manieth key is read, by the owners that want to; the others have one holder each.
+    /// One key in this many is read, by the owners that choose it; the others have one holder each.
     shared: usize,
     owners: Vec<Place>,
     /// The holders of the other keys.
@@ -70,7 +70,7 @@ fn conflict(one: Mode, other: Mode) -> bool {
 }
 
 impl Graph {
-    /// Whom the owner waits for with a request for `mode` that stands behind `ahead` at the key.
+    /// The owners for which a request of the owner for `mode` waits that stands behind `ahead` at the key.
     fn waited_for(
         &self,
         asker: usize,
@@ -85,7 +85,7 @@ impl Graph {
             .collect()
     }
 
-    /// All whom the wait of `asker` at the end of the line leads to.
+    /// All owners that can be reached from the wait of `asker` at the end of the line.
     fn reached(&self, asker: usize, key: usize, mode: Mode) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();
         let mut pending = self.waited_for(asker, key, mode, &self.queues[key]);

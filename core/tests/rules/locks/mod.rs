@@ -15,7 +15,7 @@ use mortise_core::{How, Mode};
 use program::{Deed, Fence, Ownership, Pause, Program, Step, Who};
 use run::run;
 
-/// Programs in a plain `cargo test`, which they fill for a few seconds.
+/// How many programs a plain `cargo test` runs, in a few seconds.
 const PROGRAMS: u32 = 2_000;
 
 fn config() -> ProptestConfig {
@@ -26,7 +26,7 @@ fn config() -> ProptestConfig {
             Err(_) => PROGRAMS,
         },
         failure_persistence: None,
-        // Unoptimized, the default spends more time on chance than on locks.
+        // Without optimisation proptest's default would spend more time on random numbers than on locks.
         rng_algorithm: RngAlgorithm::XorShift,
         ..default
     }

@@ -23,7 +23,7 @@ impl Call {
         }
     }
 
-    /// Whose holds it may change.
+    /// The owners whose holds it may change.
     pub(crate) fn owners(&self) -> Vec<&[u8]> {
         let new_owner = match self {
             Self::Pass { new_owner, .. } => Some(&new_owner[..]),

@@ -1,6 +1,5 @@
-//! Random programs: what few owners do to few keys, and how time passes meanwhile. Tokens and
-//! moments are named by what they are to the state they meet ("the held one", "just past the
-//! bound"), so that a random program comes near every edge.
+//! Random programs: what few owners do to few keys, and how time passes meanwhile. Tokens and moments are relative to the state that they
+//! meet ("the held one", "just past the bound"), so that a random program comes close to every bound.
 
 use mortise_core::{How, Mode};
 use proptest::collection::vec;
@@ -190,7 +189,7 @@ impl Ownership {
 }
 
 impl Deed {
-    /// The deed with its tokens as numbers. `granted` are all tokens granted before.
+    /// The action with its tokens as numbers. `granted` are all tokens granted before.
     pub(crate) fn call(&self, model: &Reference, key: usize, wall: u64, granted: &[u64]) -> Call {
         let name = |who: Who| who.name(model, key);
         let held = |who| model.find(key, &name(who)).map(|hold| hold.token);

@@ -1,5 +1,5 @@
 //! The contract, sections 1, 2 and 4, in the plainest words: every hold on every key in one flat
-//! list, everything found by walking it, numbers as they come. Nothing here is fast.
+//! list, found by walking the list, with plain numbers. Nothing here is fast.
 
 use mortise_core::{How, Mode};
 

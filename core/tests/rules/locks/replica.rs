@@ -43,7 +43,7 @@ impl Replica {
         }
     }
 
-    /// One that misses effects, as a file that was cut or a program that broke its rules would.
+    /// A replica that misses effects, as from a file that was cut or a server that broke the rules.
     pub(crate) fn with_a_bad_line(skew: i64) -> Self {
         Self {
             hears_all: false,
@@ -96,7 +96,7 @@ impl Replica {
             boot_id: BootId([2; 16]),
             machine: None,
             boot: Instant::from_millis(self.boot(written.boot.as_millis())),
-            // As wrong as can be: what arrives live must not be measured by it.
+            // A wall clock that is as wrong as possible: it must not matter for live data.
             wall_ms: u64::MAX,
         }
     }

@@ -1,4 +1,4 @@
-//! Runs a program on the locks and on the model, step by step, and compares all there is to see.
+//! Runs a program on the locks and on the model, step by step, and compares everything visible.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ const BOXES: u8 = 3;
 const OWNERS: u8 = 3;
 const WAITERS: u64 = 6;
 
-/// What happens next.
+/// The next step of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Queue {

@@ -1,5 +1,4 @@
-//! What a queue costs, counted in allocations: little for each step however many wait, and all of
-//! it given back.
+//! What a queue costs, counted in allocations: little for each step however many wait, and all of it is freed.
 
 use allocation_counter::{AllocationInfo, measure};
 
@@ -8,7 +7,7 @@ use mortise_core::{How, Instant, WaiterId};
 use super::server::{Answer, Asked, Patience, Server};
 
 const CROWD: usize = 10_000;
-/// When everybody's time is up.
+/// When the time of all waiters is up.
 const END: Instant = Instant::from_millis(CROWD as u64);
 
 /// The most that a step may allocate: a few nodes and lists, whoever else waits.

@@ -1,6 +1,6 @@
 //! Every program of a few steps, by three owners at one key, on the queues and on the model.
 //!
-//! Chance finds what many steps need. This finds what few need, for certain.
+//! Random programs find faults that need many steps. This finds all that need few.
 
 use super::program::{Op, Program};
 use super::run::run;

@@ -1,4 +1,4 @@
-//! What those who wait take in memory, all tables included.
+//! The memory of waiters, all tables included.
 
 use allocation_counter::measure;
 

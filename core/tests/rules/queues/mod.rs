@@ -16,7 +16,7 @@ use proptest::test_runner::RngAlgorithm;
 
 use run::run;
 
-/// Programs in a plain `cargo test`, which they fill for a few seconds.
+/// How many programs a plain `cargo test` runs, in a few seconds.
 const PROGRAMS: u32 = 1_000;
 
 pub(crate) fn config() -> ProptestConfig {
@@ -27,7 +27,7 @@ pub(crate) fn config() -> ProptestConfig {
             Err(_) => PROGRAMS,
         },
         failure_persistence: None,
-        // Unoptimized, the default spends more time on chance than on the queues.
+        // Without optimisation proptest's default would spend more time on random numbers than on the queues.
         rng_algorithm: RngAlgorithm::XorShift,
         ..default
     }

@@ -1,5 +1,5 @@
-//! The contract, sections 1 to 3, in the plainest words: for every key a list of holds and a list
-//! of waiters, everything found by walking them, numbers as they come. Nothing here is fast.
+//! The contract, sections 1 to 3, in the plainest words: for every key a list of holds and a list of waiters, found by walking them, with
+//! plain numbers. Nothing here is fast.
 
 use super::server::{Asked, KEYS};
 
@@ -83,7 +83,7 @@ pub(crate) struct Decision {
     pub(crate) verdict: Verdict,
 }
 
-/// What settling brought: decisions in their order, and waiters that have become upgrades.
+/// The result of a settle: decisions in their order, and waiters that have become upgrades.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) decided: Vec<Decision>,
@@ -168,7 +168,7 @@ impl Reference {
         if mine.is_some_and(|mine| mine.revoked) {
             return Outcome::Revoked;
         }
-        // Who holds write already has no others beside it to be incompatible with.
+        // An owner that holds write is alone, so it is compatible with all.
         if !self.is_compatible(key, asked) {
             return Outcome::Busy {
                 upgrade: mine.is_some(),
@@ -372,7 +372,7 @@ impl Reference {
         Some(own.map(|waiter| waiter.id).collect())
     }
 
-    /// A grant that nobody could be told of is given back, "unless the same owner has been
+    /// A grant that could not be delivered is given back, "unless the same owner has been
     /// answered on that hold since". That "never raises a count, not even one that the grant itself had lowered, and never
     /// lifts a revocation".
     pub(crate) fn undo(&mut self, key: usize, granted: Hold, before: Option<Hold>) -> bool {

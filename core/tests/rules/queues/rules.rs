@@ -39,7 +39,7 @@ fn releases(server: &mut Server, owner: usize) -> Vec<(usize, Verdict)> {
     settle(server, false)
 }
 
-/// Who was decided, by number, and how.
+/// Which waiters were decided, by number, and how.
 fn settle(server: &mut Server, recheck_holders: bool) -> Vec<(usize, Verdict)> {
     let settled = server.settle(0, recheck_holders);
     let number = |client: u64| client as usize - 1;

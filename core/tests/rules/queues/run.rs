@@ -18,7 +18,7 @@ pub(crate) struct Run {
     pub(crate) model: Reference,
     /// Keys that the key space has changed and nobody has settled yet.
     marked: BTreeSet<usize>,
-    /// Of these those of whose lock the queues know nothing any more.
+    /// Those of them about whose lock the queues know nothing any more.
     forgotten: BTreeSet<usize>,
     /// The last grants to waiters: what the server and the model remember of them.
     handed: Vec<(usize, Handed, Hold, Option<Hold>)>,
@@ -204,7 +204,7 @@ impl Run {
         self.model.keys.iter().enumerate().map(scene).collect()
     }
 
-    /// Settles `key` on both sides and compares what that brought.
+    /// Settles `key` on both sides and compares the results.
     fn settle(&mut self, key: usize) {
         let recheck_holders = self.marked.remove(&key);
         self.forgotten.remove(&key);

@@ -135,14 +135,14 @@ pub(crate) struct Server {
     pub(crate) grace: bool,
     /// Waits that close a cycle are accepted all the same.
     pub(crate) ignore_cycles: bool,
-    /// How many a settle decides at once, if not all.
+    /// How many waiters a settle decides at once, if not all.
     pub(crate) slice: Option<usize>,
 }
 
 impl Server {
     /// A request, once its key has been settled. "It is granted at once only if it is compatible
-    /// with every hold and nobody is queued, or its owner holds the lock already." Else it waits,
-    /// unless it has no patience or closes a cycle.
+    /// with every hold and nobody is queued, or its owner holds the lock already." Otherwise it waits, unless it has no wait limit or
+    /// closes a cycle.
     pub(crate) fn ask(&mut self, key: usize, asked: Asked, patience: Patience) -> Answer {
         let id = key_id(key);
         let asker = owner(asked.owner);

@@ -1,5 +1,5 @@
 //! Requests for several keys at once, beside requests for one: random programs on the queues, compared with a naive model
-//! ([`reference`]), and checked against a graph of all waits that is built by walking everything ([`waits`]).
+//! ([`reference`]), and checked against a graph of all waits that is built by walking all queues ([`waits`]).
 
 mod reference;
 mod server;
@@ -61,10 +61,10 @@ pub(crate) fn keys_of(mask: u8) -> Vec<usize> {
     (0..KEYS).filter(|key| mask & 1 << key != 0).collect()
 }
 
-/// Nobody waits for itself, a deadlock is one, and all who wait are served when others give back.
+/// Checks that no owner waits for itself, that each reported deadlock is one, and that all waiters are served when the holders release.
 fn check_waits(ops: Vec<Op>) {
     let mut server = Server::default();
-    // A cycle that a pass closes is not looked for.
+    // The server does not search for a cycle that a pass closes.
     for op in ops.into_iter().filter(|op| !matches!(op, Op::Pass { .. })) {
         let answer = server.run(op);
         let real = server.last_wait.take();
@@ -78,7 +78,7 @@ fn check_waits(ops: Vec<Op>) {
         waits::assert_no_cycle(&server, op);
         server.assert_settled(op);
     }
-    // Whoever holds gives back, and all who wait are served.
+    // All holders release, and all waiters are served.
     for _ in 0..OWNERS * KEYS * OWNERS {
         for key in 0..KEYS {
             for (owner, _) in server.holders(key) {

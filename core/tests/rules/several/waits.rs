@@ -1,4 +1,4 @@
-//! Who waits for whom, found by walking every queue.
+//! Which owner waits for which, found by walking every queue.
 
 use mortise_core::{Mode, Rank};
 
@@ -13,7 +13,7 @@ struct Place {
     several: bool,
 }
 
-/// By owner, whom it waits for.
+/// By owner, the owners for which it waits.
 type Graph = [[bool; OWNERS]; OWNERS];
 
 fn places(server: &Server, key: usize) -> Vec<Place> {
@@ -58,7 +58,7 @@ fn reaches(graph: &Graph, from: usize, to: usize) -> bool {
     seen[to]
 }
 
-/// Nobody waits for itself, through whomever.
+/// Checks that no owner waits for itself, directly or through others.
 pub(super) fn assert_no_cycle(server: &Server, op: Op) {
     let mut graph = Graph::default();
     for key in 0..KEYS {
