@@ -15,7 +15,7 @@ use crate::options::Actor;
 /// Plays until the process that started it ends.
 pub(crate) fn play(part: &Actor) -> Result<(), String> {
     thread::spawn(|| {
-        // Nothing is ever written there: it ends with the process that holds the other end.
+        // Nobody ever writes there: the pipe ends with the process that holds the other end.
         let _ = io::stdin().read_to_end(&mut Vec::new());
         process::exit(0);
     });
@@ -44,8 +44,8 @@ fn try_play(part: &Actor) -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Reads, thinks, writes. If it was frozen while it thought it does not know, and writes like any other: it is the server
-/// that knows better.
+/// Reads, thinks, writes. A process that was frozen while it thought does not know that, and writes like any other. The server knows
+/// better.
 fn sell(
     part: &Actor,
     guard: &Guard,

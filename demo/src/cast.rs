@@ -1,4 +1,4 @@
-//! The ten processes, from outside: started, frozen, woken, killed, and listened to.
+//! The ten processes, from outside: starts, freezes, wakes and kills them, and reads their lines.
 
 use std::env;
 use std::io::{self, BufRead, BufReader};
@@ -30,13 +30,13 @@ pub(crate) enum What {
     Holds(u64),
     /// Its ticket is in the ledger, by this token.
     Sold(u64, u64),
-    /// Its ticket was kept out of the ledger.
+    /// The server refused to write its ticket into the ledger.
     Refused(u64, u64),
     /// It has ended.
     Ended,
 }
 
-/// The processes. They are killed when this goes.
+/// The processes. Dropping this kills them.
 pub(crate) struct Cast {
     children: Vec<Child>,
     pub(crate) events: Receiver<Event>,
@@ -95,7 +95,7 @@ impl Cast {
 impl Drop for Cast {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // One that has ended already is as good.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -30,8 +30,8 @@ impl Sale {
     }
 }
 
-/// The first sign that two were inside together, if there is one: a ticket sold twice or left out,
-/// or a token that is no larger than the one before.
+/// The first evidence that two were inside together, if there is any: a ticket that was sold twice or left out, or a token that is no
+/// larger than the one before.
 pub(crate) fn fault(sales: &[Sale]) -> Option<String> {
     let mut last = (0, 0);
     for sale in sales {

@@ -14,31 +14,31 @@ mortise-demo: ten processes that want one lock, on a server of their own
   --svg FILE  also write what was shown as an animated picture
 ";
 
-/// What this process is.
+/// The role of this process.
 pub(crate) enum Part {
-    /// It shows the others.
+    /// It shows the ten.
     Show(Settings),
-    /// It is one of the others.
+    /// It is one of the ten.
     Actor(Actor),
-    /// Only the usage.
+    /// It only prints the usage.
     Help,
 }
 
-/// How the show goes.
+/// The settings of the show.
 pub(crate) struct Settings {
     pub(crate) pace: Pace,
-    /// Where the picture goes.
+    /// The file for the picture.
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// How fast the show goes.
+/// The speed of the show.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// How long a lock is held.
     pub(crate) work: Duration,
-    /// For how long it is lent.
+    /// The lease of a lock.
     pub(crate) lease: Duration,
-    /// How long at least a line of the narrator stays.
+    /// The minimum time for which a line of the narrator stays.
     pub(crate) reading: Duration,
     /// How many tickets are sold between one act and the next.
     pub(crate) tickets: u64,

@@ -76,7 +76,7 @@ fn title(scene: &Scene) -> Line<'_> {
     ])
 }
 
-/// Who is inside, and who stands before the door.
+/// The holder, and the waiters.
 fn door(scene: &Scene) -> [Line<'_>; 3] {
     let holder = scene.holder.as_ref().map_or("", |holder| &holder.name);
     let mut middle = vec![
@@ -108,7 +108,7 @@ fn lease(scene: &Scene) -> Line<'_> {
     } else {
         Color::LightGreen
     };
-    // Both are no more than the bar is long.
+    // Neither is longer than the bar.
     let (full, empty) = (full as usize, (BAR - full) as usize);
     Line::from(vec![
         Span::styled("   lease   ", dim()),

@@ -1,4 +1,4 @@
-//! The scene at one moment. Pure: others change it and draw it.
+//! The scene at one moment. Plain data, which other files change and draw.
 
 use crate::cast::{Event, NAMES, What};
 use crate::ledger::Sale;
@@ -7,11 +7,11 @@ use crate::ledger::Sale;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scene {
     pub(crate) actors: Vec<Actor>,
-    /// Who holds the lock, by the server.
+    /// Who holds the lock, as the server reports it.
     pub(crate) holder: Option<Holder>,
     /// Who waits, the next one first.
     pub(crate) queue: Vec<String>,
-    /// All that was sold.
+    /// All tickets that were sold.
     pub(crate) sales: Vec<Sale>,
     /// Whose writes came too late: who, by which token.
     pub(crate) refused: Vec<(usize, u64)>,
@@ -31,7 +31,7 @@ pub(crate) struct Actor {
     pub(crate) sold: u64,
 }
 
-/// How one of the ten is.
+/// The state of one of the ten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Between one ticket and the next.
@@ -39,7 +39,7 @@ pub(crate) enum State {
     Waits,
     /// It holds the lock.
     Sells,
-    /// Stopped, and thinks nothing.
+    /// It is frozen.
     Frozen,
     /// Its write came too late.
     Refused,
@@ -76,12 +76,12 @@ impl Scene {
     /// One of the ten has printed a line.
     pub(crate) fn take(&mut self, event: Event) {
         let actor = &mut self.actors[event.who];
-        // What was on its way when it was killed changes nothing.
+        // Lines that it had sent before it was killed change nothing.
         if actor.state == State::Killed {
             return;
         }
         match event.what {
-            // That it was refused stays to be seen until it is its turn again.
+            // The refusal stays visible until its next turn.
             What::Waits if actor.state == State::Refused => {}
             What::Waits => actor.state = State::Waits,
             What::Holds(_) => actor.state = State::Sells,

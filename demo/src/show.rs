@@ -18,14 +18,14 @@ use crate::options::{Pace, Settings};
 use crate::scene::{Holder, Scene, State};
 use crate::stage::Stage;
 
-/// How often the server is asked.
+/// The time from one question to the server to the next.
 const BEAT: Duration = Duration::from_millis(100);
-/// How long the show may take to end by itself after a signal.
+/// How long the show may take to end after a signal.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// How long anything may take before something is wrong.
+/// How long any step may take before it counts as failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All that takes part.
+/// All participants.
 pub(crate) struct Show {
     // Dropped in this order: the terminal is given back first, and the server ends last.
     stage: Stage,
@@ -88,7 +88,7 @@ impl Show {
         })
     }
 
-    /// Goes on until somebody else than `who` holds the lock.
+    /// Goes on until another one than `who` holds the lock.
     pub(crate) fn until_another_holds(&mut self, who: usize) -> Result<(usize, u64), String> {
         self.until("another one holds the lock", |_, event| match event?.what {
             What::Holds(token) if event?.who != who => Some((event?.who, token)),
@@ -96,7 +96,7 @@ impl Show {
         })
     }
 
-    /// Goes on until `who` has tried to sell by `token`: false if nobody kept it from that.
+    /// Goes on until `who` has tried to sell by `token`: false if the server let it.
     pub(crate) fn until_refused(&mut self, who: usize, token: u64) -> Result<bool, String> {
         self.until("it has tried to write", |_, event| match event? {
             Event { who: by, what } if by == who => match what {
@@ -109,7 +109,7 @@ impl Show {
         })
     }
 
-    /// Freezes somebody who has just been granted the lock, and makes sure that it was in time: it holds, and has not sold.
+    /// Freezes a process that has just been granted the lock, and makes sure that this was in time: it holds, and has not sold.
     pub(crate) fn freeze_a_holder(&mut self) -> Result<(usize, u64), String> {
         loop {
             let (who, token) =
@@ -143,7 +143,7 @@ impl Show {
         self.draw()
     }
 
-    /// Keeps the scene for as long as it takes to read it.
+    /// Shows the scene long enough to read it.
     pub(crate) fn linger(&mut self) -> Result<(), String> {
         while self.said_at.elapsed() < self.pace.reading {
             self.listen()?;
@@ -151,7 +151,7 @@ impl Show {
         Ok(())
     }
 
-    /// Ends the show; what was recorded comes as a picture.
+    /// Ends the show, and returns the recorded picture.
     pub(crate) fn close(self) -> Result<Option<String>, String> {
         let Show { stage, .. } = self;
         stage.close().map_err(in_words)
@@ -172,7 +172,7 @@ impl Show {
         Err(format!("waited {PATIENCE:?} in vain until {what}"))
     }
 
-    /// The next line of one of the ten, if one comes soon.
+    /// The next line of one of the ten, if there is one soon.
     fn listen(&mut self) -> Result<Option<Event>, String> {
         if self.stopped.load(Ordering::Relaxed) || self.stage.wants_to_end().map_err(in_words)? {
             return Err("stopped".to_owned());

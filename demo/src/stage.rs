@@ -1,5 +1,5 @@
-//! Where the show is shown: on a terminal as a picture that moves, elsewhere as lines; and in both cases into a picture for
-//! the documentation, if one is wanted.
+//! Shows the show: on a terminal as a moving picture, elsewhere as lines; and in both cases records a picture for the documentation, if one
+//! is wanted.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::svg::Film;
 
 /// The stage.
 pub(crate) struct Stage {
-    /// None where there is no terminal: lines are printed instead.
+    /// None without a terminal: then it prints lines instead.
     terminal: Option<DefaultTerminal>,
     film: Option<Film>,
     began: Instant,
@@ -59,7 +59,7 @@ impl Stage {
 
     /// Somebody has pressed `q` or Ctrl-C.
     pub(crate) fn wants_to_end(&self) -> io::Result<bool> {
-        // Without any time nothing is read.
+        // A time-out of zero reads nothing.
         let a_moment = Duration::from_millis(1);
         if self.terminal.is_none() || !event::poll(a_moment)? {
             return Ok(false);
@@ -74,7 +74,7 @@ impl Stage {
         ))
     }
 
-    /// Gives the terminal back. What was filmed comes as a picture.
+    /// Restores the terminal, and returns the recorded picture.
     pub(crate) fn close(mut self) -> io::Result<Option<String>> {
         let film = self.film.take();
         self.restore()?;
@@ -91,7 +91,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // After an error that error is reported.
+        // After another error, that one is reported.
         let _ = self.restore();
     }
 }

@@ -10,7 +10,7 @@ use crate::show::Show;
 /// How often a frozen client may turn out to have been quick enough.
 const ATTEMPTS: u32 = 10;
 
-/// Plays it all. An error says what went wrong, somebody inside together included.
+/// Plays all events. An error says what went wrong, which may be that two were inside together.
 pub(crate) fn perform(settings: &Settings) -> Result<(), String> {
     let mut show = Show::open(settings)?;
     let outcome = play_scenes(&mut show);
@@ -41,7 +41,7 @@ fn play_scenes(show: &mut Show) -> Result<(), String> {
 }
 
 fn kill_one(show: &mut Show) -> Result<(), String> {
-    // Frozen first, so that it is certain that it dies with the lock in its hands.
+    // Freezes it first, so that it certainly holds the lock when it dies.
     let (who, _) = show.freeze_a_holder()?;
     let name = NAMES[who];
     show.kill(who)?;
@@ -74,7 +74,7 @@ fn freeze_one(show: &mut Show) -> Result<(), String> {
                 "LOCK.GUARD refused {name}: NOTHELD. It checks the lock and writes in one step, so no late write succeeds."
             ));
         }
-        // Its write had left before it froze, or somebody let it in.
+        // Its write was sent before it froze, or the server wrongly accepted it.
         check_for_faults(show)?;
     }
     Err("nobody could be frozen in time".to_owned())

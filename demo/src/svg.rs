@@ -1,7 +1,5 @@
-//! A picture that moves, for pages: the frames of the show in one SVG, without a script.
-//!
-//! All frames stand in a row, one beside the other, and an animation of CSS moves the row a frame at a time. A piece of text
-//! that is the same in several places is written once.
+//! A moving picture for web pages: the frames of the show in one SVG, without a script. All frames stand in a row, and a CSS animation
+//! moves the row a frame at a time. Equal pieces of text are written once.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -13,7 +11,7 @@ use ratatui::style::{Color, Modifier};
 use crate::picture::{self, SIZE};
 use crate::scene::Scene;
 
-/// Frames that would follow sooner are left out, unless there is a new line.
+/// Frames that follow sooner than this are left out, unless there is a new line.
 const SHORTEST: Duration = Duration::from_millis(1100);
 /// How long the last frame stays.
 const LAST: Duration = Duration::from_secs(4);
@@ -25,7 +23,7 @@ const GAP: u16 = 3;
 const CELL: (f64, f64) = (8.4, 18.0);
 const MARGIN: f64 = 14.0;
 
-/// What was filmed.
+/// The recorded frames.
 pub(crate) struct Film {
     frames: Vec<(Duration, Buffer)>,
     last: Option<Scene>,
@@ -39,7 +37,7 @@ impl Film {
         }
     }
 
-    /// Takes a frame if there is something new to be seen.
+    /// Records a frame if the picture has changed.
     pub(crate) fn shoot(&mut self, at: Duration, scene: &Scene) {
         let spoken = self
             .last

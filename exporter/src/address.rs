@@ -44,7 +44,7 @@ impl Address {
         }
     }
 
-    /// Another one that is called in the same way.
+    /// Another address, with TLS or without like this one.
     pub(crate) fn sibling(&self, host: &str, port: &str) -> Self {
         let name = if host.contains(':') {
             format!("[{host}]:{port}")

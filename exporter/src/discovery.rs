@@ -12,18 +12,17 @@ use redis::{RedisError, Value};
 use crate::address::Address;
 use crate::link::{Access, Link};
 
-/// The first source asked may take this part of a scrape's limit, so that there is time to ask
-/// another one.
+/// The first server asked may take this part of a scrape's limit, so that there is time to ask another one.
 const SHARE: u32 = 3;
 
-/// Where servers are known from.
+/// Where the exporter knows servers from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// It is one itself.
+    /// The server itself.
     Server(Address),
     /// All nodes of a cluster, asked from one of these.
     Cluster(Vec<Address>),
-    /// The primary that Sentinels call so and its replicas, asked from one of these Sentinels.
+    /// The primary of this name and its replicas, asked from one of these Sentinels.
     Sentinels(String, Vec<Address>),
 }
 
@@ -41,7 +40,7 @@ struct Last {
     speaker: Option<Address>,
 }
 
-/// What came of asking.
+/// The result of asking.
 pub(crate) struct Found {
     pub(crate) servers: Vec<Address>,
     /// Why none answered: the servers are those that were known before.
@@ -62,11 +61,11 @@ impl Source {
         }
     }
 
-    /// Whom to ask, in this order.
+    /// The servers to ask, in this order.
     fn speakers(&self, last: &Last) -> Vec<Address> {
         let (seeds, others) = match self {
             Source::Server(_) => (&[][..], &[][..]),
-            // Those that were named may have left the cluster.
+            // The servers that were named may have left the cluster.
             Source::Cluster(seeds) => (&seeds[..], &last.servers[..]),
             Source::Sentinels(_, seeds) => (&seeds[..], &[][..]),
         };
@@ -105,7 +104,7 @@ impl Discovery {
         self.source.name()
     }
 
-    /// Asks who there is.
+    /// Asks for the servers that there are.
     pub(crate) fn find(&self, access: &Access, limit: Duration) -> Found {
         if let Source::Server(address) = &self.source {
             return Found {

@@ -193,7 +193,7 @@ pub(crate) const COUNTERS: [Field; 12] = [
     ),
 ];
 
-/// Percentiles of times, and what they say.
+/// Percentiles of times, with their help texts.
 pub(crate) const TIMES: [(&str, &str, &str); 2] = [
     (
         "wait",

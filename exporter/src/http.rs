@@ -1,7 +1,6 @@
 //! As much of HTTP as Prometheus needs: GET, one request a connection.
 //!
-//! Clients that send nothing, or too much, are cut off. So many are served at a time; others get an
-//! error and have to come again.
+//! Clients that send nothing, or too much, are cut off. A limited number is served at a time; others get an error and have to retry.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,14 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a client may take to say what it wants, and to take its answer.
+/// How long a client may take to send its request, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the head of a request may be, in bytes.
 const HEAD: usize = 8 * 1024;
 /// How many connections are served at a time.
 const AT_A_TIME: usize = 32;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Request {
     pub(crate) path: String,
@@ -42,7 +41,7 @@ impl Request {
         decoded(values.next()?)
     }
 
-    /// The request in a head, up to its empty line. `None` if it is none that is answered.
+    /// The request in a head, up to its empty line. `None` if it is malformed or of another method.
     fn read(head: &str) -> Option<Self> {
         let mut words = head.lines().next()?.split(' ');
         let (method, target, version) = (words.next()?, words.next()?, words.next()?);
@@ -57,7 +56,7 @@ impl Request {
     }
 }
 
-/// A value of a query, as it was before it was encoded. `None` if it is none.
+/// A value of a query, decoded. `None` if it is malformed.
 fn decoded(value: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = value.bytes();
@@ -131,7 +130,7 @@ pub(crate) fn serve(
             let mut stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(why) => {
-                    // Out of descriptors, mostly: those who are being served give theirs back.
+                    // Mostly because no descriptor is left: the requests that are being served will free theirs.
                     eprintln!("mortise-exporter: cannot accept a connection: {why}");
                     thread::sleep(Duration::from_millis(100));
                     continue;
@@ -145,7 +144,7 @@ pub(crate) fn serve(
             }
             let busy = &busy;
             scope.spawn(move || {
-                // A client that has gone is no concern of ours.
+                // The client may have gone, which does not matter.
                 let _ = answer(&mut stream, pages);
                 busy.fetch_sub(1, Ordering::Relaxed);
             });
@@ -163,7 +162,7 @@ fn answer(stream: &mut TcpStream, pages: &dyn Fn(&Request) -> Response) -> io::R
     response.write(stream)
 }
 
-/// What comes up to the first empty line.
+/// Reads up to the first empty line.
 fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     let began = Instant::now();
     let mut head = Vec::new();

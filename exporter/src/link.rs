@@ -7,15 +7,15 @@ use redis::{Client, Connection, RedisError, TlsCertificates, Value};
 
 use crate::address::Address;
 
-/// The user to log in as, and the servers to trust.
+/// The user to log in as, and the certificates to trust.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Access {
     pub(crate) login: Login,
-    /// Our own, and those that are trusted instead of the system's.
+    /// Our own certificate, and those that are trusted instead of the system's.
     pub(crate) certificates: Option<TlsCertificates>,
 }
 
-/// Who the exporter is to the servers.
+/// How the exporter logs in to the servers.
 #[derive(Clone, Default)]
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
@@ -72,7 +72,7 @@ impl Link {
 
     /// Sends a command, and waits for its reply.
     pub(crate) fn ask(&mut self, words: &[&str]) -> Result<Value, RedisError> {
-        // A read may not wait for ever, and a limit of zero would be none.
+        // A read must not wait for ever, and a limit of zero would mean no limit.
         let left = self.limit.saturating_sub(self.began.elapsed());
         let left = left.max(Duration::from_millis(1));
         self.connection.set_read_timeout(Some(left))?;

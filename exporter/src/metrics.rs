@@ -1,8 +1,7 @@
 //! Answers of servers as metrics in Prometheus's text format (version 0.0.4).
 //!
-//! Units are Prometheus's: seconds, whatever the server counts in. What only grows ends in
-//! `_total`. Every sample names its server, `host:port`; names of locks appear only in the two
-//! metrics that `--names` adds.
+//! Units are Prometheus's: seconds, whatever the server counts in. Names of counters end in `_total`. Every sample names its server,
+//! `host:port`; names of locks appear only in the two metrics that `--names` adds.
 
 use std::fmt::Write;
 use std::slice;
@@ -131,7 +130,7 @@ impl Page {
         );
     }
 
-    /// A summary: percentiles, what all took together, and how many there were.
+    /// A summary: percentiles, sum and count.
     fn times(&mut self, what: &str, name: &str, help: &str, answers: &[ServerAnswer]) {
         let mut begun = false;
         for (server, answer) in answers {
@@ -215,7 +214,7 @@ fn labels(pairs: &[(&str, &str)]) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// A key's name; what is no text is shown byte by byte.
+/// A key's name; bytes that are no text are escaped.
 fn shown(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),

@@ -1,4 +1,4 @@
-//! What is served under which path.
+//! The pages, by their paths.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::http::{Request, Response};
 use crate::metrics::{self, ServerAnswer, Sources};
 use crate::server::{self, Failure};
 
-/// Of so many servers it is remembered whether they answered.
+/// For at most this many servers the exporter remembers whether they answered.
 const REMEMBERED: usize = 10_000;
 
 /// The log's words for a failure, and for its end.
@@ -148,7 +148,7 @@ impl Pages {
     }
 }
 
-/// Does something for each at the same time; `None` where it broke.
+/// Runs `work` for all at the same time; `None` where it panicked.
 fn at_once<T: Sync, R: Send>(of: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
     thread::scope(|scope| {
         let each = &each;
@@ -161,7 +161,7 @@ fn at_once<T: Sync, R: Send>(of: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<Opt
     })
 }
 
-/// `pattern` with `*` for anything is `text`.
+/// True if `text` matches `pattern`, in which `*` stands for anything.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -18,7 +18,7 @@ pub(crate) struct Answer {
     pub(crate) top: Option<Vec<TopLock>>,
 }
 
-/// A lock that is waited for.
+/// A lock with waiters.
 #[derive(Debug, PartialEq)]
 pub(crate) struct TopLock {
     pub(crate) key: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Failure {
     pub(crate) text: String,
 }
 
-/// Asks a server, over a connection of its own, for its locks and the `top` ones that are most waited for.
+/// Asks a server, over a connection of its own, for its figures and for the `top` locks with the most waiters.
 ///
 /// # Errors
 /// If it does not answer within `limit`, refuses, or has no locks because the module is not loaded.
@@ -59,7 +59,7 @@ pub(crate) fn ask(
     }
     let top = match link.ask(&["LOCK.TOP", "COUNT", &top.max(1).to_string()]) {
         Ok(reply) => Some(top_locks(&reply)),
-        // The user may see how many wait, but not where.
+        // The user may see how many requests wait, but not at which locks.
         Err(error) if error.code() == Some("NOPERM") => None,
         Err(error) => return Err(Failure::of(&error)),
     };
@@ -71,7 +71,7 @@ pub(crate) fn ask(
 }
 
 impl Failure {
-    /// What should not have happened, and of which the log has more.
+    /// An unexpected failure; the log has the details.
     pub(crate) fn bug() -> Self {
         Self {
             reason: "other",
@@ -110,7 +110,7 @@ fn fields(reply: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The entries of LOCK.TOP; what is none is left out.
+/// The entries of LOCK.TOP; malformed ones are left out.
 fn top_locks(reply: &Value) -> Vec<TopLock> {
     let entries = reply.as_sequence().unwrap_or_default();
     let lock = |entry: &Value| {

@@ -1,4 +1,4 @@
-//! The arguments of commands: each is taken as it stands, or refused in one short line that can be shown.
+//! The arguments of commands: each is accepted as it stands, or refused in one short printable line.
 
 use mortise_core::{Count, Lease, OwnerRef, Token};
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Context};
 use crate::parse::Parse;
 
-/// What the options may be in one command.
+/// The options that a command may have.
 #[derive(Default)]
 struct Taken<'c> {
     wait: Option<u64>,
@@ -113,7 +113,7 @@ fn assert_given(taken: &Taken<'_>, words: &[&[u8]]) {
     assert_eq!(given, words.len());
 }
 
-/// The word so many behind the option's name, which stands where options stand.
+/// The word that many places after the option's name, which stands among the options.
 fn value_of<'c>(name: &str, words: &[&'c [u8]], behind: usize) -> &'c [u8] {
     let mut at = 4;
     while !words[at].eq_ignore_ascii_case(name.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Saved locks and effects: any bytes are refused, or they are what can be.
+//! Saved locks and effects: any bytes are refused, or make a possible lock.
 
 use std::num::NonZeroU64;
 
@@ -47,7 +47,7 @@ pub fn locks(bytes: &[u8]) {
     }
 }
 
-/// An effect, and what comes of it at a lock that others hold.
+/// An effect, applied to a lock that others hold.
 pub fn effects(bytes: &[u8]) {
     for here in places() {
         for arrival in ARRIVALS {
@@ -97,7 +97,7 @@ fn apply(fact: &Fact<'_>) {
     }
 }
 
-/// Somebody holds, and a writer alone.
+/// At least one owner holds, and a writer holds alone.
 fn assert_possible(lock: &Lock) {
     let holds: Vec<(Owner, Stake)> = lock.holds().collect();
     assert!(!holds.is_empty());

@@ -1,7 +1,7 @@
 //! What is fuzzed, a function a target: `src/bin` has a program for each, and `scripts/fuzz` runs them.
 //!
-//! Every function takes any bytes and panics where something is wrong. The whole programs are those of `core/tests/rules`, whose
-//! steps the bytes choose one by one instead of chance, and which are compared with the same naive models.
+//! Every function takes any bytes and panics if something is wrong. The whole programs are those of `core/tests/rules`, with steps chosen
+//! by the bytes instead of at random, and compared with the same naive models.
 
 #![forbid(unsafe_code)]
 
@@ -74,7 +74,7 @@ pub fn letters(bytes: &[u8]) {
     mail::run(each(&mail::op(), bytes));
 }
 
-/// A state in which some wait for others: who closes a circle.
+/// A state in which some wait for others, and the waits that close a cycle.
 pub fn circles(bytes: &[u8]) {
     let (shape, keys) = split(bytes);
     let mut state = one(&deadlock::state::states(), shape);
@@ -86,7 +86,7 @@ pub fn circles(bytes: &[u8]) {
     }
 }
 
-/// So many bytes say what a step is. What the fuzzer puts in, takes out or changes is a step, and leaves the others alone.
+/// This many bytes make a step. So the fuzzer inserts, removes or changes one step, and leaves the others alone.
 const STEP: usize = 3;
 /// No program is longer.
 const MOST: usize = 200;
@@ -100,7 +100,7 @@ fn each<S: Strategy>(strategy: &S, bytes: &[u8]) -> Vec<S::Value> {
     steps.map(|step| one(strategy, step)).collect()
 }
 
-/// What the strategy makes of chance that depends on these bytes alone.
+/// The value that the strategy draws if these bytes are its random numbers.
 fn one<S: Strategy>(strategy: &S, bytes: &[u8]) -> S::Value {
     let mut seed = [1; 16];
     seed[..bytes.len().min(STEP)].copy_from_slice(&bytes[..bytes.len().min(STEP)]);

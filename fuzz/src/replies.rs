@@ -1,4 +1,4 @@
-//! What a server answers, as the client reads it: any bytes are refused, or a reply that takes as many bytes as it says.
+//! A server's replies, as the client reads them: any bytes are refused, or are a reply that is as long as it claims.
 
 use crate::value::BootInstant;
 use crate::wire::reply::{checked, parse, token};
@@ -10,7 +10,7 @@ pub fn replies(bytes: &[u8]) {
     let mut mailbox = Mailbox::default();
     while let Ok(Some((reply, len))) = parse(rest) {
         assert!(0 < len && len <= rest.len());
-        // No reply is there before its last byte has come.
+        // No reply is complete before its last byte.
         assert!(matches!(parse(&rest[..len - 1]), Ok(None)));
         let _ = checked(Ok(reply.clone()), "server").and_then(token);
         if matches!(reply, Reply::Array(_)) {

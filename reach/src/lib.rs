@@ -1,4 +1,4 @@
-//! What `mortise-top` and `mortise-exporter` both know of reaching servers: over TLS, and the nodes of a cluster.
+//! How `mortise-top` and `mortise-exporter` reach servers: TLS, and the nodes of a cluster.
 
 #![forbid(unsafe_code)]
 
@@ -6,12 +6,12 @@ use redis::{ClientTlsConfig, TlsCertificates};
 
 /// Gives TLS its cryptography; to be called before the first connection.
 pub fn bring_cryptography() {
-    // That there is one already is as good.
+    // There may be one already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// What to trust instead of the system's certificates, what to show, and its key: what the files behind `--cacert`, `--cert`
-/// and `--key` hold. `None` where none was named.
+/// The certificates to trust instead of the system's, the certificate to show, and its key: the contents of the files of `--cacert`,
+/// `--cert` and `--key`. `None` where none was named.
 ///
 /// # Errors
 /// If a certificate comes without its key, or the other way round.
@@ -36,8 +36,7 @@ pub fn certificates(
 /// A node of a cluster that has an address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Node<'a> {
-    /// `None`: it has met no other node yet and does not know its own address; use the one that it
-    /// was asked at.
+    /// `None` if it has met no other node yet, and so does not know its own address: use the address at which it was asked.
     pub host: Option<&'a str>,
     /// Its port.
     pub port: &'a str,
@@ -46,7 +45,7 @@ pub struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The node in a line of `CLUSTER NODES`, as it is called with TLS or without.
+    /// The node in a line of `CLUSTER NODES`, with the name or address to use with TLS or without.
     pub fn parse(line: &'a str, over_tls: bool) -> Option<Node<'a>> {
         let mut fields = line.split(' ').skip(1);
         let (address, flags) = (fields.next()?, fields.next()?);

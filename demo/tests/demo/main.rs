@@ -1,4 +1,4 @@
-//! The show, from the audience.
+//! The show, as its audience sees it.
 
 #[path = "../../../top/tests/top/terminal.rs"]
 mod terminal;
@@ -120,7 +120,7 @@ fn await_gone(processes: &[u32]) {
     });
 }
 
-/// A process that has ended, and that nobody has asked for yet, runs no more.
+/// A process that has ended does not run, even if nobody has waited for it yet.
 fn is_running(pid: u32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| state != "Z")
 }
@@ -140,7 +140,7 @@ fn processes_below(pid: u32) -> Vec<u32> {
 
 fn state_and_parent(pid: u32) -> Option<(String, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // What follows the program's name, which may have anything in it.
+    // The fields after the program's name, which may contain any character.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut words = rest.split(' ');
     Some((words.next()?.to_owned(), words.next()?.parse().ok()?))

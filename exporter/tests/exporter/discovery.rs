@@ -1,4 +1,4 @@
-//! Servers that nobody has named: the nodes of a cluster, and what Sentinels watch.
+//! Servers that the exporter finds by itself: the nodes of a cluster, and those that Sentinels watch.
 
 use mortise_harness::{Cluster, Server, cmd, eventually, wait_for_sync};
 
@@ -8,7 +8,7 @@ fn label(server: &Server) -> String {
     format!("server=\"{}\"", server.addr())
 }
 
-/// The servers that a page tells of, those that answer and those that do not.
+/// The servers on a page, those that answer and those that do not.
 fn told_of(samples: &Samples) -> usize {
     let names = samples.names();
     names.iter().filter(|name| **name == "mortise_up").count()
@@ -27,13 +27,13 @@ fn all_nodes_of_a_cluster_are_told_of_whichever_of_them_is_named_and_gone() {
             assert_eq!(samples.of("mortise_primary", &label(server)), primary);
         }
     }
-    // Who was named has gone: the others know who there is.
+    // The named node has gone, but the others know the cluster.
     cluster.replicas[0].sigkill();
     let samples = exporter.scrape();
     assert_eq!(samples.of("mortise_up", &label(&cluster.replicas[0])), 0.0);
     assert_eq!(samples.one("mortise_discovery_up"), 1.0);
     assert_eq!(told_of(&samples), 4);
-    // A failover is seen.
+    // The exporter follows a failover.
     let next = &cluster.replicas[1];
     cmd!(next.connect(), "CLUSTER", "FAILOVER");
     eventually("the replica is the primary", || {
@@ -52,7 +52,7 @@ fn a_primary_and_its_replicas_are_found_through_sentinels() {
     let replica = secret().replica_of(&first).start();
     let second = secret().start();
     wait_for_sync(&first, &replica);
-    // It asks for no password.
+    // This Sentinel asks for no password.
     let mut sentinel = Server::builder()
         .sentinel()
         .watching("mine", first.port(), 1)
@@ -84,7 +84,7 @@ fn a_primary_and_its_replicas_are_found_through_sentinels() {
     assert_eq!(samples.of("mortise_up", &label(&second)), 1.0);
     assert_eq!(told_of(&samples), 1);
 
-    // Where no Sentinel answers, what was known counts.
+    // If no Sentinel answers, the servers known before stay.
     sentinel.sigkill();
     let samples = exporter.scrape();
     assert_eq!(samples.one("mortise_discovery_up"), 0.0);

@@ -1,4 +1,4 @@
-//! What `docs/operating.md` shows: each command line is run, in the order of the page, and answers what is shown below it.
+//! The commands of `docs/operating.md`: the test runs each of them, in the order of the page, and compares the output with the page.
 
 use std::collections::HashMap;
 use std::fs;
@@ -59,10 +59,10 @@ fn parted(line: &str) -> (Vec<String>, Vec<String>) {
     (numbers, rest)
 }
 
-/// Somebody who types, at a server whose ports, ids and tokens are others than on the page.
+/// Types at a server whose ports, ids and tokens differ from those of the page.
 struct Typist {
     server: Server,
-    /// What a number that is shown on the page is here.
+    /// For each number on the page, its counterpart here.
     numbers: HashMap<String, String>,
 }
 
@@ -93,7 +93,7 @@ impl Typist {
         }
     }
 
-    /// Types a line into a shell, where numbers of the page are those of here; what it answers.
+    /// Types a line into a shell, with the numbers of this run in place of the page's; returns the output.
     fn type_in(&self, typed: &str) -> String {
         let (numbers, rest) = parted(typed);
         let mut line = rest[0].clone();
@@ -134,7 +134,7 @@ impl Typist {
                 "{}\nanswered {answered:?}\nshown {shown:?}",
                 step.typed
             );
-            // Small numbers are counts, and as they are shown.
+            // Small numbers are counts, and have to be equal.
             for (here, there) in here.into_iter().zip(there) {
                 if there.len() >= 4 {
                     self.numbers.insert(there, here);
@@ -149,7 +149,7 @@ impl Typist {
     }
 }
 
-/// What has come about on the server before a section is read: the connections of those who wait.
+/// The state of the server before a section begins: the connections of the waiters.
 fn scene(server: &Server, heading: &str) -> Vec<Conn> {
     let mut conn = server.connect();
     match heading {
@@ -202,7 +202,7 @@ fn what_is_typed_on_the_page_answers_what_is_shown() {
         drop(waiting);
         cmd!(typist.server.connect(), "FLUSHALL");
     }
-    // What is not run by this test is named by what it is.
+    // Names the blocks that this test does not run by their kind.
     for block in page.split("```").skip(1).step_by(2) {
         let kind = block.lines().next().unwrap();
         assert!(["console", "text"].contains(&kind), "a block of {kind:?}");

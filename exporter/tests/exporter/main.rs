@@ -1,5 +1,5 @@
 //! The exporter beside real servers: what it serves, also of a server that is down, and what its metrics say when locks
-//! are in trouble. The dashboard, the alert rules and the guide ask for nothing else than what it serves.
+//! are in trouble. The dashboard, the alert rules and the guide use only metrics that it serves.
 
 mod deploy;
 mod discovery;

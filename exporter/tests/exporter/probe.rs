@@ -5,14 +5,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-/// A running exporter; it ends when this value goes.
+/// A running exporter; dropping this value ends it.
 pub(crate) struct Exporter {
     child: Child,
     address: String,
 }
 
 impl Exporter {
-    /// Tells of these servers.
+    /// Starts an exporter for these servers.
     pub(crate) fn of(servers: &[String]) -> Exporter {
         let args: Vec<&str> = servers
             .iter()
@@ -42,7 +42,7 @@ impl Exporter {
         Exporter { child, address }
     }
 
-    /// Sends `head` as it is; status and body of the answer.
+    /// Sends `head` as it is; returns status and body of the answer.
     pub(crate) fn ask(&self, head: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.write_all(head.as_bytes()).unwrap();
@@ -82,7 +82,7 @@ impl Drop for Exporter {
 pub(crate) struct Samples(pub(crate) BTreeMap<String, f64>);
 
 impl Samples {
-    /// Reads a page to the letter of the format.
+    /// Reads a page, strictly by the format.
     #[track_caller]
     fn read(page: &str) -> Samples {
         let mut samples = BTreeMap::new();
@@ -138,7 +138,7 @@ impl Samples {
         }
     }
 
-    /// The value of `name` with `labels` and none else.
+    /// The value of `name` with exactly these `labels`.
     #[track_caller]
     pub(crate) fn of(&self, name: &str, labels: &str) -> f64 {
         let series = format!("{name}{{{labels}}}");

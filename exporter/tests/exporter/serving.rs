@@ -1,4 +1,4 @@
-//! What is served: of one server and several, of servers that are down, and to whom.
+//! What the exporter serves: of one server and several, of servers that are down, and to which clients.
 
 use mortise_harness::{Server, Shutdown, cmd, queue, waiter};
 
@@ -166,7 +166,7 @@ fn prometheus_may_name_the_server_if_it_is_allowed() {
     let (status, body) = exporter.get("/scrape?target=redis://u:p@127.0.0.1:1");
     assert_eq!(status, 400, "{body}");
     assert_eq!(exporter.get("/scrape").0, 400);
-    // Whom nobody has named there are no metrics of.
+    // There are no metrics of a server that is not allowed.
     assert_eq!(exporter.get("/metrics"), (200, String::new()));
     let strict = Exporter::of(&[server.addr()]);
     assert_eq!(strict.get(&path).0, 403);
@@ -202,7 +202,7 @@ fn a_user_who_may_only_look_is_enough() {
         );
         assert_eq!(exporter.scrape().one("mortise_waiters"), 2.0);
     }
-    // Without LOCK.TOP the rest is told all the same.
+    // Without LOCK.TOP it still serves the rest.
     cmd!(conn, "ACL", "SETUSER", "exporter", "-lock.top");
     let samples = Exporter::with_password(&args, Some("pass word")).scrape();
     assert_eq!(samples.one("mortise_waiters"), 2.0);

@@ -1,7 +1,5 @@
-//! Servers are brought into the states that alerts are for, and their series say so.
-//!
-//! With `MORTISE_SERIES=folder` each test also writes down its series, and which alerts they are to raise, as a test for
-//! promtool: `make alerts` runs those.
+//! The tests bring servers into the states for which there are alerts, and check their series. With `MORTISE_SERIES=folder` each test also
+//! writes its series, and the alerts that they have to raise, as a test for promtool: `make alerts` runs those.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,7 +16,7 @@ use crate::probe::{Exporter, Samples};
 
 /// For how many minutes a scrape stands in a series.
 const MINUTES: usize = 5;
-/// What the server is called in a series.
+/// The server's name in a series.
 const NAME: &str = "server:6379";
 
 /// The series of a server, a scrape after the other.
@@ -90,7 +88,7 @@ impl Series {
         let names = self.scrapes.iter().flat_map(|scrape| scrape.0.keys());
         for name in names {
             let values = self.scrapes.iter().enumerate().map(|(at, scrape)| {
-                // The last one stands to the end.
+                // The last value stays to the end.
                 let more = if at + 1 == self.scrapes.len() {
                     60
                 } else {
@@ -153,7 +151,7 @@ fn waiters_that_grow_are_seen_to_grow() {
         queued += more;
         let samples = series.scrape();
         assert_eq!(samples.one("mortise_waiters"), (queued - stage) as f64);
-        // They are let in, but fewer than come.
+        // Fewer are granted than come.
         let holder = mortise_harness::holders_of(&mut conn, "key").remove(0);
         cmd!(conn, "LOCK.RELEASE", "key", holder);
     }
@@ -216,7 +214,7 @@ fn a_lock_that_was_evicted_is_counted() {
     cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
     let mut series = Series::of(&server);
     assert_eq!(series.scrape().one("mortise_evictions_total"), 0.0);
-    // Less than the server takes by itself: every key has to go.
+    // Less than the server itself takes, so it evicts every key.
     cmd!(conn, "CONFIG", "SET", "maxmemory", 1_000);
     eventually("it has been evicted", || {
         let _ = try_cmd!(conn, "SET", "one more", "x");
@@ -245,7 +243,7 @@ fn settings_that_keep_two_apart_no_more_are_seen() {
     assert_eq!(series.scrape().one("mortise_failover_safe"), 0.0);
     let text = server.info("lock")["lock_failover_missing"].clone();
     assert!(text.contains("min-replicas-to-write is 0"), "{text}");
-    // Of the grace of the start another alert tells.
+    // The grace after the start has an alert of its own.
     series
         .scrapes
         .iter_mut()
@@ -286,7 +284,7 @@ fn limits_that_are_near_are_seen_before_anybody_is_refused() {
         3,
         &["MortiseBlockedLimitNear", "MortiseMailLimitNear"],
     );
-    // Letters that nobody forgets count as well.
+    // Letters that nobody deletes count as well.
     let brief = request!("box9", 1, "LOCK.ACQUIRE", "key", "brief", 60_000);
     queued(&conn.run(&brief));
     eventually("its wait is over", || server.gauge("letters") == 1);

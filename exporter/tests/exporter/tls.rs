@@ -5,7 +5,7 @@ use mortise_harness::{Server, cmd};
 use crate::probe::Exporter;
 use crate::tls_server::Tls;
 
-/// What the exporter is told besides. A handshake takes long on a busy machine, where nothing is optimized.
+/// More options for the exporter. A handshake of a build without optimisation takes long on a busy machine.
 const PATIENT: [&str; 2] = ["--timeout", "20"];
 
 #[test]
@@ -21,7 +21,7 @@ fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
     assert_eq!(samples.of("mortise_locks", &label), 1.0);
     let doubting = Exporter::with(&args);
     assert_eq!(doubting.scrape().one("mortise_up"), 0.0);
-    // Prometheus may ask for it so, too.
+    // Prometheus may name it in this form, too.
     let args = [
         &["--allow-target", "127.0.0.1:*", "--cacert", &tls.ca],
         &PATIENT[..],
