@@ -19,13 +19,13 @@ use crate::setup::{Diary, Entry, LEASE, Setup};
 /// What one client is to do.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// One of ours, with so many tasks.
+    /// One of our own clients, with so many tasks.
     Ours(Kind, u64),
     /// One of another language, where there is a single address to give it.
     Theirs(Worker),
 }
 
-/// What all of them do.
+/// What all of them use.
 #[derive(Debug, Clone)]
 pub(crate) struct Play {
     pub(crate) seed: u64,
@@ -147,13 +147,13 @@ impl Crowd {
         Ok(command)
     }
 
-    /// Does something to one of them.
+    /// Disturbs one of them.
     pub(crate) fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let number = usize::try_from(dice.roll(self.members.len() as u64)).expect("a few");
         let ms = |dice: &mut Dice, up_to| Duration::from_millis(20 + dice.roll(up_to));
         let longest = *dice.pick(&[LEASE / 5, LEASE / 2, 2 * LEASE]);
         let time = ms(dice, longest);
-        // Where clients find the servers by themselves nobody stands between.
+        // If clients find the servers by themselves, there is no proxy between.
         let kinds = if self.members[number].entry.links.is_empty() {
             4
         } else {
@@ -210,7 +210,7 @@ impl Crowd {
         (member.child, member.stdin) = (child, stdin);
     }
 
-    /// Has each task be served once more. The names of those that were not in that time, or have failed.
+    /// Lets each task be served once more. Returns the names of those that were not served in that time, or have failed.
     pub(crate) fn last_round(&mut self, patience: Duration) -> Vec<String> {
         for member in &mut self.members {
             match (&member.part, &mut member.stdin) {
@@ -245,7 +245,7 @@ fn await_end(child: &mut Child, end: Instant) -> Option<ExitStatus> {
 impl Drop for Crowd {
     fn drop(&mut self) {
         for member in &mut self.members {
-            // One that has ended already is as good.
+            // It may have ended already.
             let _ = kill_process_group(Pid::from_child(&member.child), Signal::KILL);
             let _ = member.child.wait();
         }

@@ -1,6 +1,5 @@
-//! Looks for what must not be: clients use locks while servers, links and clients fail, and what they believed is judged.
-//!
-//! `make proof` runs all of it; `docs/proof.md` says what came of that.
+//! Searches for broken promises: clients use locks while servers, links and clients fail, and judges check what the clients believed. `make
+//! proof` runs all of it; `docs/proof.md` has the results.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The command line: of the whole, and of the clients that it starts.
+//! The command line: of the program, and of the clients that it starts.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -31,7 +31,7 @@ pub(crate) enum Part {
     Work(Box<Job>),
     Histories(Wanted),
     Haul(Haul),
-    /// It only says how to call it.
+    /// It only prints its usage.
     Help,
 }
 

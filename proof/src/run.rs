@@ -21,11 +21,11 @@ use crate::watcher::Watcher;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long leases, boxes and graces may outlast the clients.
 const CLEANUP: Duration = Duration::from_secs(40);
-/// How often a control looks whether it has found what it is to find.
+/// How often a control checks whether it has found its violation.
 const LOOK: Duration = Duration::from_secs(1);
 const DATABASES: u64 = 2;
 
-/// What a run is.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) is_told: bool,
 }
 
-/// What came of it.
+/// The result of a run.
 pub(crate) struct Outcomes {
     pub(crate) took: Duration,
     is_control: bool,
@@ -118,7 +118,7 @@ fn violation(rule: Rule, text: String) -> Violation {
     Violation { rule, text, at: 0 }
 }
 
-/// Has servers and clients disturbed side by side for as long as the run lasts.
+/// Disturbs servers and clients, side by side, for as long as the run lasts.
 fn disturb(
     plan: &Plan,
     setup: &mut dyn Setup,
@@ -163,7 +163,7 @@ fn disturb(
     })
 }
 
-/// Whoever has left may not have written so at the first look.
+/// A client that has left may not have recorded it at the first read.
 fn finds_two_twice(dir: &Path, plan: &Plan) -> std::io::Result<bool> {
     if !finds_two(dir, plan)? {
         return Ok(false);
@@ -209,7 +209,7 @@ fn written(setup: &dyn Setup) -> Vec<Violation> {
     found
 }
 
-/// What servers still have once all leases must be over.
+/// What the servers still have when all leases must be over.
 fn left_over(setup: &dyn Setup) -> Vec<Violation> {
     let end = Instant::now() + CLEANUP;
     loop {
@@ -247,7 +247,7 @@ impl fmt::Display for Outcomes {
         )?;
         writeln!(f, "  requests: {}", listed(&self.answers))?;
         writeln!(f, "  faults: {}", listed(&self.faults))?;
-        // A control is to find one; a fault is easier to understand by several.
+        // A control only has to find one; several make a fault easier to understand.
         let shown = if self.is_control { 1 } else { 10 };
         for violation in self.violations.iter().take(shown) {
             writeln!(f, "  {violation}")?;
@@ -277,7 +277,7 @@ pub(crate) fn usual() -> Vec<Part> {
     ]
 }
 
-/// What they play with.
+/// The locks that they use.
 pub(crate) fn usual_play(seed: u64) -> Play {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Play {

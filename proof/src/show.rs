@@ -9,7 +9,7 @@ use crate::options::{Time, Wanted};
 use crate::run::{Outcomes, Plan, run, usual, usual_play};
 use crate::setup::{Clustered, Data, LEASE, One, Replicated, Setup, Several, Spoiled, Watched};
 
-/// How long a control may look for two inside.
+/// How long a control may search for two inside.
 const CONTROL: Duration = Duration::from_secs(120);
 
 struct Run {
@@ -158,7 +158,7 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
     }
 }
 
-/// Whether it came out as it has to.
+/// Whether the result is as it has to be.
 fn show(one: &Run, wanted: &Wanted, length: Duration, workers: &[Worker]) -> Result<bool, String> {
     let play = Play {
         lingers: one.is_control,

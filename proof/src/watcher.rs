@@ -1,4 +1,4 @@
-//! Looks at the locks all the time, as `LOCK.INFO` shows them.
+//! Reads the locks all the time, by `LOCK.INFO`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::history::{Log, Mode, Record, Seen, SeenHold, now};
 use crate::setup::View;
 
 const REPLY: Duration = Duration::from_secs(1);
-/// How often each lock is looked at.
+/// How often each lock is read.
 const EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) struct Watcher {

@@ -1,11 +1,11 @@
-//! A share of `make proof`, short enough for every test run: clients in processes of their own use one server that is killed,
+//! A part of `make proof`, short enough for every test run: clients in processes of their own use one server that is killed,
 //! frozen, filled and cut off, and nothing is wrong with what they believed. The same judges find what is wrong with other locks.
 
 use std::process::Command;
 
 const PROOF: &str = env!("CARGO_BIN_EXE_mortise-proof");
 
-/// Runs some of the runs, and returns what they tell.
+/// Runs some of the runs, and returns their output.
 #[track_caller]
 fn run(args: &[&str]) -> String {
     let out = Command::new(PROOF)

@@ -1,4 +1,4 @@
-//! What is wrong with a history. Pure functions: what a set-up does not promise is not asked for.
+//! What is wrong with a history. Pure functions, which check only what the set-up promises.
 
 mod bundles;
 mod inside;

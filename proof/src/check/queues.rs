@@ -1,11 +1,11 @@
-//! First come, first served, up to what was under way; and everybody is answered.
+//! First come, first served, except among requests that were under way together; and every request gets an answer.
 
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, History, Way};
 
-/// Grants before that of somebody who was in the queue when they were asked for.
+/// Grants before that of another request that was in the queue already when theirs were sent.
 pub(super) fn overtaken(history: &History) -> Vec<Violation> {
     let mut by_key: HashMap<&str, Vec<&Belief>> = HashMap::new();
     for belief in &history.beliefs {
@@ -20,7 +20,7 @@ fn overtaken_at(granted: Vec<&Belief>) -> Vec<Violation> {
         .filter_map(|belief| Some((belief.queued?, *belief)))
         .collect();
     queued.sort_by_key(|(at, _)| *at);
-    // A hold that is passed on stood in no queue. Several keys may have been waited for elsewhere.
+    // A hold that is passed on stood in no queue. A request for several keys may have waited at another key.
     let mut asked: Vec<&Belief> = granted
         .into_iter()
         .filter(|belief| belief.way != Way::Pass)

@@ -35,7 +35,7 @@ pub(super) fn together(history: &History) -> Vec<Violation> {
     history.seen.iter().filter_map(wrong).collect()
 }
 
-/// Holds that are there though their release was acknowledged before.
+/// Holds that are shown though their release was acknowledged before.
 pub(super) fn came_back(history: &History) -> Vec<Violation> {
     let released: HashMap<(&str, &str, u64), u64> = history
         .beliefs
@@ -58,7 +58,7 @@ pub(super) fn came_back(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Holds that are not shown though their holder believed in them all the while: at any of the keys that it took at once, too.
+/// Holds that are not shown though their holder believed in them the whole time, also at any of several keys that it took at once.
 pub(super) fn vanished(history: &History) -> Vec<Violation> {
     let mut looks: HashMap<&str, Vec<&Seen>> = HashMap::new();
     for seen in &history.seen {

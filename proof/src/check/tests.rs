@@ -1,4 +1,4 @@
-//! Bad histories, one for each rule, beside one like it that is good.
+//! A bad history for each rule, beside a similar one that is good.
 
 use super::*;
 use crate::history::{
@@ -10,7 +10,7 @@ const PROMISES: Promises = Promises {
     loses_nothing: true,
 };
 
-/// One acquisition, and what became of it.
+/// One acquisition, and its result.
 fn hold(owner: &str, mode: Mode, token: u64, time: (u64, u64, u64)) -> Vec<Record> {
     let (asked, from, until) = time;
     vec![

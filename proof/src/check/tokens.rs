@@ -1,11 +1,11 @@
-//! Tokens grow in real time: what was asked for after another grant was known has a larger token.
+//! Tokens grow in real time: a grant has a larger token than each one that was known when its request was sent.
 
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, History};
 
-/// Grants by a token that is not above those known when they were asked for: of their key, or of all keys.
+/// Grants whose token is not above those that were known when the request was sent: of their key, or of all keys.
 pub(super) fn backward(history: &History, one_clock: bool) -> Vec<Violation> {
     let mut by_key: HashMap<&str, Vec<&Belief>> = HashMap::new();
     for belief in &history.beliefs {

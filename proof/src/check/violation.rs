@@ -1,8 +1,8 @@
-//! What is found.
+//! What a check finds.
 
 use std::fmt;
 
-/// Something that must not be.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) rule: Rule,

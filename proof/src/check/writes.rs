@@ -1,12 +1,12 @@
-//! Guarded writes: by whoever was inside when the server did them.
+//! Guarded writes: the writer was inside when the server ran them.
 
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, Break, History, Mode, Write};
 
-/// Writes that were done though somebody who keeps the writer out had been granted the lock before they were sent, or
-/// though the writer's own release had been acknowledged, or its lock broken.
+/// Writes that the server ran though an owner that excludes the writer had been granted the lock before they were sent, or though the
+/// writer's own release had been acknowledged, or its lock broken.
 pub(super) fn outside(history: &History) -> Vec<Violation> {
     let mut by_key: HashMap<&str, Grants<'_>> = HashMap::new();
     for belief in &history.beliefs {
@@ -85,7 +85,7 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// What the list at a lock tells, whose lines are `write:TOKEN:…` and `read:TOKEN:…`, in the order in which the server did
+/// What the list at a lock shows, whose lines are `write:TOKEN:…` and `read:TOKEN:…`, in the order in which the server did
 /// them: before a writer's line all tokens are smaller or its own, behind it larger or its own.
 pub(crate) fn ledger(key: &str, lines: &[String]) -> Vec<Violation> {
     let wrong = |text: &str| Violation::new(Rule::WriteFromOutside, 0, format!("{key}: {text}"));

@@ -31,7 +31,7 @@ impl Waiting for Blocked {
         let sent = now();
         let limit = REPLY + Duration::from_millis(request.wait.unwrap_or(0));
         match task.wire.call(&command, limit) {
-            // After a wait the time since the request says little: a confirmation does.
+            // After a wait the time of the request says little, so ask for a confirmation.
             Ok(Value::Int(token)) => confirm(task, request, token.cast_unsigned(), sent),
             Ok(_) => Reply::Denied,
             Err(Trouble::Refused(line)) => Reply::Refused(line),
@@ -52,7 +52,7 @@ pub(super) fn confirm(task: &mut Task<'_>, request: &Request, token: u64, sent: 
         let renewal = command!("LOCK.RENEW", key, owner, lease, "TOKEN", token);
         match task.wire.call(&renewal, REPLY) {
             Ok(Value::Int(_)) => {}
-            // Of several, others may still be held.
+            // If they are several, others may still be held.
             Ok(_) if request.more.is_empty() => return Reply::Denied,
             _ => return Reply::Unknown,
         }

@@ -1,4 +1,4 @@
-//! What a task does while it is inside: it writes, renews, releases, leaves, passes on, or forgets.
+//! What a task does while it is inside: it writes, renews, releases, leaves, passes on, or never releases.
 
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::wire::Trouble;
 use crate::history::{Granted, Mode, Outcome, Record, Way, Write, now};
 
 impl Task<'_> {
-    /// Is inside for a while, and ends that one way or another.
+    /// Stays inside for a while, and leaves in one of several ways.
     pub(super) fn work(&mut self, request: &Request, grant: &Granted) {
         let lease = self.job.lease;
         let (stay, renews) = match self.dice.roll(60) {
@@ -34,7 +34,7 @@ impl Task<'_> {
         match self.dice.roll(40) {
             0..2 if valid => self.pass(request, grant),
             2..4 => self.leave(&grant.key, &grant.owner),
-            // It forgets. The lease ends by itself.
+            // It never releases. The lease ends by itself.
             4 => {}
             _ => self.release(grant),
         }
@@ -86,7 +86,7 @@ impl Task<'_> {
         now() < until
     }
 
-    /// Writes where the lock keeps others out.
+    /// Writes the data that the lock protects.
     fn write(&mut self, grant: &Granted) {
         if self.dice.roll(3) == 0 {
             return;
@@ -198,7 +198,7 @@ impl Task<'_> {
         }
     }
 
-    /// Is inside of several locks for a short while.
+    /// Stays inside several locks for a short while.
     pub(super) fn work_together(&mut self, grants: &[Granted]) {
         for grant in grants {
             self.write(grant);
@@ -208,7 +208,7 @@ impl Task<'_> {
         for grant in grants {
             self.left(grant);
         }
-        // Sometimes it forgets one, whose lease ends by itself.
+        // Sometimes it never releases one, whose lease ends by itself.
         let forgets = self.dice.roll(10) == 0;
         for grant in &grants[usize::from(forgets)..] {
             self.release(grant);

@@ -15,15 +15,15 @@ pub(crate) struct Job {
     pub(crate) history: PathBuf,
     /// Milliseconds.
     pub(crate) lease: u64,
-    /// How many do it side by side in one process.
+    /// How many tasks of one process do it side by side.
     pub(crate) tasks: u64,
-    /// What is locked to read and to write.
+    /// The locks that are taken to read and to write.
     pub(crate) locks: Vec<String>,
-    /// What is taken up to [`LIMIT`] at a time.
+    /// The pools, of which up to [`LIMIT`] permits are taken at a time.
     pub(crate) pools: Vec<String>,
-    /// What is taken at once, all or none; in one slot.
+    /// The locks that are taken together, all or none; in one slot.
     pub(crate) bundle: Vec<String>,
-    /// Whether it mostly stays inside for long, so that there is much to lose.
+    /// Whether it mostly stays inside for long, so that a failure ends many holds.
     pub(crate) lingers: bool,
     /// Whether what is written under a lock is guarded.
     pub(crate) guards: bool,
@@ -34,9 +34,9 @@ pub(crate) const LIMIT: u64 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    /// Commands as they are, on connections that wait.
+    /// Plain commands, on connections that wait.
     Blocked,
-    /// Commands as they are, by mail.
+    /// Plain commands, by mail.
     Mail,
     /// The Rust client.
     Library,
@@ -67,7 +67,7 @@ impl Place {
 pub(crate) const PRIMARY: &str = "locks";
 
 impl Job {
-    /// How long a lease lasts for certain that was asked for at a time; nanoseconds.
+    /// How long after its request a lease lasts for certain, in nanoseconds.
     pub(crate) fn certain(&self) -> u64 {
         (self.lease - self.lease / 100 - 2) * 1_000_000
     }
@@ -76,7 +76,7 @@ impl Job {
         Duration::from_millis(self.lease)
     }
 
-    /// Where guarded writes to a lock's data go: in its slot.
+    /// The key for guarded writes to a lock's data, in the lock's slot.
     pub(crate) fn list(key: &str) -> String {
         format!("list:{{{key}}}")
     }

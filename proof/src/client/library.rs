@@ -14,7 +14,7 @@ use super::stop::Stop;
 use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, Write, now};
 
 const ANSWER: Duration = Duration::from_millis(1_500);
-/// How often a task that is inside looks at its clock.
+/// How often a task that is inside checks its clock.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(job: &Job, log: &Log, stop: &Stop) -> Result<(), String> {
@@ -127,7 +127,7 @@ impl Task<'_> {
         }
     }
 
-    /// What is asked for next.
+    /// The next request.
     fn draw(&mut self, last: bool) -> Request {
         let is_one = matches!(*self.side, Side::One(_));
         let pools = &self.job.pools;
@@ -154,7 +154,7 @@ impl Task<'_> {
         }
     }
 
-    /// Asks once. Whether it was served.
+    /// Asks once. Returns whether it was served.
     async fn round(&mut self, last: bool) -> bool {
         let request = self.draw(last);
         let ask = self.asks(&request.key, "", Way::Library);
@@ -262,7 +262,7 @@ impl Task<'_> {
         }));
     }
 
-    /// Is inside for a while, and believes no more; the client renews meanwhile.
+    /// Stays inside for a while, and then stops believing; the client renews meanwhile.
     async fn work(&mut self, guard: &Guard, grant: &Granted) {
         let lease = self.job.lease;
         let stay = match self.dice.roll(60) {
@@ -296,7 +296,7 @@ impl Task<'_> {
         });
     }
 
-    /// Half of them do not ask how it went.
+    /// Half of them do not wait for the result.
     async fn end(&mut self, guard: Guard, grant: &Granted) {
         if self.dice.roll(2) == 0 {
             drop(guard);
@@ -346,7 +346,7 @@ impl Task<'_> {
     }
 }
 
-/// Until when the client believes, not later than it says: the clock is read first.
+/// Until when the client believes, and not later, because the clock is read first.
 fn until_of(guard: &Guard) -> u64 {
     let now = now();
     now + u64::try_from(guard.remaining().as_nanos()).unwrap_or(0)

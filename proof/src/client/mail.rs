@@ -14,7 +14,7 @@ use super::task::{REPLY, Task};
 use super::wire::{Trouble, Wire};
 use crate::history::{Record, Way, now};
 
-/// How long a box is asked for a letter at a time, in milliseconds.
+/// How long one LOCK.MAIL waits for a letter, in milliseconds.
 const LISTEN: u64 = 500;
 const MILLI: u64 = 1_000_000;
 
@@ -85,7 +85,7 @@ impl Mail {
         is_new
     }
 
-    /// Asks the box for letters: which box it is, for how long the call waited, and what came.
+    /// Asks the box for letters. Returns which box it is, for how long the call waited, and the letters.
     fn listen(&mut self, key: &str) -> Result<(i64, u64, Vec<Letter>), Trouble> {
         let name = self.name_at(key);
         let seen = self.boxes.entry(key.to_owned()).or_default();
@@ -120,7 +120,7 @@ impl Mail {
         Ok((int(&reply[0]), int(&reply[1]).cast_unsigned(), letters))
     }
 
-    /// What the letter says of the request; what it says of an earlier one is left.
+    /// What the letter says about the request; a letter about an earlier one does not count.
     fn read(task: &mut Task<'_>, request: &Request, letter: Letter, times: Times) -> Option<Reply> {
         if letter.owner != request.owner {
             if letter.result == "granted" {
@@ -163,7 +163,7 @@ impl Waiting for Mail {
                 continue;
             };
             if self.see(&request.key, since) {
-                // With the box its requests are gone, and so is this one's place.
+                // The box is gone, and with it this request's place.
                 task.log.write(&Record::Queued {
                     ask: request.ask.clone(),
                     at: u64::MAX,

@@ -1,5 +1,5 @@
-//! What most people use: `SET key owner NX PX lease` and a script that compares and deletes. On several servers that is
-//! Redlock, as it is described: a majority, within the lease, less a drift.
+//! What most people use: `SET key owner NX PX lease` and a script that compares and deletes. On several servers that is Redlock as
+//! documented: a majority, within the lease, less a drift.
 
 use std::thread;
 use std::time::Duration;
@@ -47,7 +47,7 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Asks once. Whether it was served.
+    /// Asks once. Returns whether it was served.
     fn round(&mut self) -> bool {
         let key = format!("plain:{}", self.dice.pick(&self.job.locks));
         self.requests += 1;

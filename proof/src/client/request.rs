@@ -1,4 +1,4 @@
-//! A request, and what it comes to.
+//! A request, and its result.
 
 use crate::history::Mode;
 
@@ -23,10 +23,10 @@ impl Request {
     }
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// By this token, believed in until then.
+    /// Granted by this token, and believed in until then.
     Granted(u64, u64),
     Denied,
     Refused(String),

@@ -1,4 +1,4 @@
-//! What a task asks for, again and again, and how that ends.
+//! What a task requests, again and again, and how that ends.
 
 use std::thread;
 
@@ -119,7 +119,7 @@ impl Task<'_> {
         }
     }
 
-    /// Asks once. Whether it was served.
+    /// Asks once. Returns whether it was served.
     fn round(&mut self, waiting: &mut impl Waiting, request: &Request) -> bool {
         let way = match request.wait {
             None => Way::Now,

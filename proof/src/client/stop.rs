@@ -1,4 +1,4 @@
-//! When a client ends: each task is served once more when a line comes, and nobody lives longer than who started it.
+//! When a client ends: after a line on standard input each task is served once more, and no client outlives the process that started it.
 
 use std::io;
 use std::process;

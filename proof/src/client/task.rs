@@ -1,4 +1,4 @@
-//! A task that speaks in commands: its connection, its names, and what it writes down.
+//! A task that sends plain commands: its connection, its names, and its records.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, now}
 
 /// How long a reply may take that does not wait.
 pub(crate) const REPLY: Duration = Duration::from_millis(1_500);
-/// For how long what became of a request is asked for: by then its lease is over.
+/// For how long a task asks for the outcome of a request: by then its lease is over.
 const LEAVING: u64 = 20_000;
 pub(super) const MILLI: u64 = 1_000_000;
 
@@ -29,7 +29,7 @@ pub(crate) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// No name is used twice, by no incarnation of this client.
+    /// No name is used twice, not even by another incarnation of this client.
     pub(super) fn fresh(&mut self) -> (String, String) {
         self.requests += 1;
         let name = format!("{}#{}", self.name, self.requests);
@@ -59,7 +59,7 @@ impl Task<'_> {
         self.granted_together(request, token, until).remove(0)
     }
 
-    /// A grant for each key, written down at once.
+    /// A grant for each key, recorded together.
     pub(super) fn granted_together(
         &self,
         request: &Request,
@@ -128,7 +128,7 @@ impl Task<'_> {
         command
     }
 
-    /// Says that nobody of that name wants anything any more, until that was heard.
+    /// Leaves under that name, again and again until the server replies.
     pub(crate) fn leave(&mut self, key: &str, owner: &str) {
         let leave = command!("LOCK.LEAVE", key, owner, "FOR", LEAVING);
         let end = now() + LEAVING * MILLI;

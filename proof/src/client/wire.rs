@@ -1,4 +1,4 @@
-//! Commands as they are, to wherever the lock is: nothing is retried, and nothing hidden.
+//! Plain commands, sent to the server that has the lock: it retries nothing, and hides nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use mortise_harness::{Conn, array, command, text};
 
 use super::job::{PRIMARY, Place};
 
-/// How long Sentinels have for an answer.
+/// How long Sentinels may take for an answer.
 const SENTINEL: Duration = Duration::from_millis(500);
 
 /// Why there is no reply.
@@ -16,7 +16,7 @@ const SENTINEL: Duration = Duration::from_millis(500);
 pub(crate) enum Trouble {
     /// The server's error.
     Refused(String),
-    /// No reply came: nobody knows.
+    /// No reply came, so the outcome is unknown.
     Lost,
 }
 
@@ -81,7 +81,7 @@ impl Wire {
         asking: bool,
         limit: Duration,
     ) -> Result<Value, Trouble> {
-        // It is put back once it has answered.
+        // The connection is put back once it has answered.
         let mut conn = match self.conns.remove(&port) {
             Some(conn) => conn,
             None => Conn::to_port(port).map_err(|_| Trouble::Lost)?,

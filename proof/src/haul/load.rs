@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 1_000;
 const EACH: usize = CONNECTIONS / THREADS;
 const REPLY: Duration = Duration::from_secs(60);
 
-/// What clients were told.
+/// What clients counted in replies.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) grants: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct Counts {
     pub(crate) releases: AtomicU64,
     /// Grants that nobody releases.
     pub(crate) left: AtomicU64,
-    /// Replies that should not be.
+    /// Wrong replies.
     pub(crate) odd: AtomicU64,
 }
 

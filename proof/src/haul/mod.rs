@@ -1,4 +1,4 @@
-//! A long haul: locks are taken and released at an even rate for long, and what that costs is looked at all the while.
+//! A long haul: takes and releases locks at an even rate for long, and measures all the while what that costs.
 
 mod load;
 mod probe;
@@ -28,7 +28,7 @@ pub(crate) struct Haul {
     pub(crate) writes: bool,
 }
 
-/// How many rows a journey has.
+/// How many rows the table of a haul has.
 const ROWS: u32 = 60;
 
 /// One server with locks, a cluster of three with locks, and one server with `SET` and `DEL` for comparison.
@@ -118,7 +118,7 @@ fn start(nodes: usize) -> Vec<Server> {
     }
 }
 
-/// For each server a part of keys that leads to it.
+/// For each server a part of keys that routes to it.
 fn tags(servers: &[Server]) -> Vec<Tag> {
     let is_cluster = servers.len() > 1;
     let tag = |(number, server): (usize, &Server)| Tag {

@@ -1,4 +1,4 @@
-//! One client that is not in a hurry: how long a command takes, beside a `PING`.
+//! One client without other work measures how long a command takes, beside a `PING`.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use super::scheme::{Scheme, Tag, Use};
 
 const EVERY: Duration = Duration::from_millis(10);
 
-/// Microseconds that replies took, since they were taken last.
+/// Microseconds that replies took since the last report.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Times {
     pub(crate) locks: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What a journey was like: a row for each part of it, and whether servers have counted what clients did.
+//! The report of a haul: a row for each part of it, and whether the servers' counts agree with the clients'.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::load::Counts;
 use super::probe::{Probe, Times};
 use super::scheme::Scheme;
 
-/// A part of the journey.
+/// A part of the haul.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     seconds: f64,
@@ -38,7 +38,7 @@ pub(crate) struct Journey {
     pub(crate) name: &'static str,
     server: String,
     rows: Vec<Row>,
-    /// What clients counted, and what the servers did.
+    /// What clients counted, and what servers counted.
     counts: BTreeMap<&'static str, [u64; 2]>,
 }
 
@@ -137,7 +137,7 @@ impl Journey {
         }
     }
 
-    /// Whether servers have counted what clients did.
+    /// Whether the servers' counts agree with the clients'.
     pub(crate) fn counts_agree(&self) -> bool {
         self.counts.values().all(|[one, other]| one == other)
     }

@@ -1,4 +1,4 @@
-//! What is sent: locks, or for comparison the same number of `SET` and `DEL`.
+//! What the connections send: locks, or for comparison the same number of `SET` and `DEL`.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{Server, command, try_cmd};
@@ -23,7 +23,7 @@ pub(crate) enum Use {
     Write,
     Read,
     Permit,
-    /// It is taken, and nobody releases it.
+    /// The lock is taken, and never released.
     Expire,
 }
 

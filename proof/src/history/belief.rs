@@ -1,4 +1,4 @@
-//! Who believed to be inside, from when to when.
+//! Which clients believed that they were inside, from when to when.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::record::{Answer, Ask, Break, Granted, Record, Seen, Way, Write};
 #[derive(Debug, Clone)]
 pub(crate) struct Belief {
     pub(crate) grant: Granted,
-    /// When it was asked for; 0 where nobody has written that down.
+    /// When its request was sent; 0 if no record shows it.
     pub(crate) asked: u64,
     pub(crate) way: Way,
     /// The server had it in the queue at that time, without a break until the grant.
@@ -16,7 +16,7 @@ pub(crate) struct Belief {
     pub(crate) released: Option<u64>,
 }
 
-/// What a run left behind, put together.
+/// The records of a run, put together.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) beliefs: Vec<Belief>,
@@ -119,8 +119,7 @@ impl History {
         }
     }
 
-    /// A request on a connection that waits is in the queue for as long as it is not answered: where it was seen there, it
-    /// had its place.
+    /// A request on a connection that waits is in the queue for as long as it is not answered: if it was seen there, it had its place.
     fn see_queues(&mut self) {
         let mut first: HashMap<(&str, &str), u64> = HashMap::new();
         for seen in &self.seen {
@@ -137,7 +136,7 @@ impl History {
         }
     }
 
-    /// Nobody can be blamed for believing in a lock that somebody broke.
+    /// To believe in a lock that somebody broke is no fault.
     fn cut_broken(&mut self) {
         for cut in &self.breaks {
             for belief in &mut self.beliefs {

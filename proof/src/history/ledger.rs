@@ -37,7 +37,7 @@ pub(crate) fn records(text: &str, key: &str, offset: Offset) -> Result<Vec<Recor
     Ok(grants.into_iter().map(Record::Granted).collect())
 }
 
-/// Until it has left it has proved no more than this moment.
+/// Before it has left it has proved only this moment.
 fn entered(who: &str, key: &str, token: u64, permits: u64, at: u64) -> Granted {
     let owner = format!("{who}#{token}");
     let is_lock = permits == 0;

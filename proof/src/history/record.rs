@@ -31,7 +31,7 @@ pub(crate) enum Way {
 pub(crate) enum Record {
     /// A client is about to ask for a lock.
     Ask(Ask),
-    /// The server has put the request into the queue, at the latest at that time; a later such record takes the place of this one.
+    /// The server had put the request into the queue by that time at the latest; a later such record replaces this one.
     Queued { ask: String, at: u64 },
     /// The request is over.
     Answer(Answer),
@@ -44,7 +44,7 @@ pub(crate) enum Record {
         token: u64,
         until: u64,
     },
-    /// It believes no more. Written before anything is sent that ends the hold.
+    /// It stops believing. Recorded before it sends any command that ends the hold.
     Left {
         owner: String,
         key: String,
@@ -64,7 +64,7 @@ pub(crate) enum Record {
     Seen(Seen),
     /// Somebody broke locks.
     Break(Break),
-    /// What was done to servers, clients and links, for people to read.
+    /// A disturbance of servers, clients or links, for people to read.
     Fault { what: String, from: u64, to: u64 },
     /// The client ended as it should.
     Closed { at: u64 },
@@ -97,7 +97,7 @@ pub(crate) enum Outcome {
     Denied,
     /// The server replied an error.
     Refused,
-    /// Nobody knows: no reply came in time.
+    /// Unknown: no reply came in time.
     Unknown,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Write {
     pub(crate) token: u64,
     pub(crate) sent: u64,
     pub(crate) at: u64,
-    /// Whether it was done; unknown where no reply came.
+    /// Whether the server ran it; unknown if no reply came.
     pub(crate) done: Option<bool>,
 }
 

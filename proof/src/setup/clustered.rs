@@ -150,7 +150,7 @@ impl Clustered {
         }
     }
 
-    /// From whoever has it, key by key.
+    /// From the node that has it, key by key.
     fn move_slot(&self, part: usize, dice: &mut Dice) {
         let key: &String = dice.pick(&self.keys);
         let slot = self.cluster.slot_of(key);

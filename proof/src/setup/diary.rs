@@ -1,4 +1,4 @@
-//! What was done, and when.
+//! The disturbances of a run, with their times.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use mortise_harness::{Server, array, command, info};
 
 use crate::history::{Break, Log, Record, now};
 
-/// Written by those who disturb.
+/// The threads that disturb write it.
 pub(crate) struct Diary {
     log: Log,
     counts: Mutex<BTreeMap<String, u64>>,
@@ -25,7 +25,7 @@ impl Diary {
         })
     }
 
-    /// Does something, and writes down from when to when.
+    /// Runs a disturbance, and records from when to when it lasted.
     pub(crate) fn fault<T>(&self, what: &str, fault: impl FnOnce() -> T) -> T {
         let from = now();
         if self.is_told {
@@ -40,7 +40,7 @@ impl Diary {
         done
     }
 
-    /// Has a server break all locks: what was granted up to then is no longer held.
+    /// Makes a server break all locks: all earlier grants have ended.
     pub(crate) fn break_locks(&self, server: &Server, command: &[&str], may_return: bool) {
         let from = now();
         let mut conn = server.connect();

@@ -1,4 +1,4 @@
-//! Servers, what may happen to them, and what they promise all the same.
+//! Servers, the faults that may happen to them, and what they promise in spite of these.
 
 mod clustered;
 mod diary;
@@ -25,7 +25,7 @@ pub(crate) use watched::Watched;
 /// The lease of every lock, in milliseconds: the longest that servers allow.
 pub(crate) const LEASE: u64 = 1_000;
 
-/// How one client comes to the servers: over links of its own, which can be cut and slowed down.
+/// How one client reaches the servers: over links of its own, which can be cut and slowed down.
 pub(crate) struct Entry {
     pub(crate) place: Place,
     pub(crate) links: Vec<Arc<Link>>,
@@ -38,19 +38,19 @@ pub(crate) trait Setup: Send {
     /// A way in for one more client.
     fn entry(&mut self) -> Entry;
 
-    /// Does one of the things that the set-up's promises survive, and lasts as long as that does.
+    /// Causes one of the faults that the set-up's promises survive, and returns when it is over.
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary);
 
-    /// Sees to it that all is well again.
+    /// Repairs everything.
     fn heal(&mut self, diary: &Diary);
 
     /// All servers that hold data.
     fn servers(&self) -> Vec<&Server>;
 
-    /// Those that have the last word on what was written.
+    /// The servers whose data decides what was written.
     fn primaries(&self) -> Vec<&Server>;
 
-    /// Where the locks can be looked at; none where that would say nothing.
+    /// Where LOCK.INFO can show the locks; none where that would show nothing.
     fn view(&self) -> View;
 }
 

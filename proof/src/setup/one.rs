@@ -23,7 +23,7 @@ pub(crate) enum Data {
 pub(crate) struct One {
     server: Server,
     data: Data,
-    /// Whether locks are broken, too, by FLUSHALL and SWAPDB.
+    /// Whether FLUSHALL and SWAPDB break locks, too.
     breaks: bool,
     view: View,
     /// By how many seconds its wall clock is ahead.
@@ -85,7 +85,7 @@ impl One {
         }
     }
 
-    /// Nobody breaks its locks: for those who cannot tell when that was.
+    /// Nothing breaks its locks: for clients that cannot tell when that happened.
     pub(crate) fn unbroken(self) -> One {
         One {
             breaks: false,

@@ -53,7 +53,7 @@ enum Failover {
     Dies,
     /// It is cut off from both replicas, and its clients stay.
     CutOff,
-    /// It is cut off from the promoted one only; the other is loyal.
+    /// It is cut off from the promoted one only; the other replica stays with it.
     Divided,
     /// It is frozen meanwhile, and wakes.
     Frozen,
@@ -118,7 +118,7 @@ impl Replicated {
         );
     }
 
-    /// The clients' way leads to the new primary. Those that are connected stay until they are refused.
+    /// New connections of clients lead to the new primary. Existing ones stay until the old primary refuses them.
     fn promote(&mut self, server: usize) {
         cmd!(self.servers[server].connect(), "REPLICAOF", "NO", "ONE");
         for link in &self.clients {
@@ -137,7 +137,7 @@ impl Replicated {
                 self.servers[old].sigkill();
             }
             Failover::CutOff => self.doors[old].cut(),
-            // Both come over one door: the loyal one is attached by its own way for that time.
+            // Both replicas come over one proxy, so the one that stays gets a connection of its own for that time.
             Failover::Divided => self.divide(old, other),
             Failover::Frozen => self.servers[old].stop_signal(),
             Failover::Late => {
@@ -152,7 +152,7 @@ impl Replicated {
         if self.spoiled != Spoiled::Nothing || dice.roll(2) == 0 {
             configure(&self.servers[new], self.spoiled.grace(), 0);
         }
-        // Until somebody takes the others in hand.
+        // Until the operator attaches the others.
         thread::sleep(Duration::from_millis(500 + dice.roll(GRACE + 2_500)));
         match how {
             Failover::Dies => self.revive(old, new),
@@ -241,7 +241,7 @@ impl Setup for Replicated {
 
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let how = match self.spoiled {
-            // That one needs a loyal replica.
+            // That fault needs a replica that stays with the old primary.
             Spoiled::MinReplicas => Failover::Divided,
             _ => *dice.pick(&FAILOVERS),
         };

@@ -16,7 +16,7 @@ pub(crate) struct Several {
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// So many start anew, without their data.
+    /// This many start anew, without their data.
     Forget(usize),
     Freeze(usize),
     Pause,
@@ -120,7 +120,7 @@ impl Setup for Several {
         self.servers.iter().collect()
     }
 
-    /// What is guarded is on one server.
+    /// Guarded data is on one server.
     fn primaries(&self) -> Vec<&Server> {
         Vec::new()
     }

@@ -97,7 +97,7 @@ impl Watched {
         })
     }
 
-    /// Until all Sentinels know all, and two replicas follow the primary.
+    /// Until all Sentinels know each other and all servers, and two replicas follow the primary.
     fn await_agreement(&self) {
         for sentinel in &self.sentinels {
             eventually_within(PATIENCE, "the Sentinels know each other", || {
