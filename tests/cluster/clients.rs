@@ -1,4 +1,4 @@
-//! Cluster: clients that know nothing of the module bring every command to the node that has its key.
+//! Cluster: clients that do not know the module send every command to the node that has its key.
 
 use std::env;
 use std::path::Path;
@@ -13,7 +13,7 @@ use mortise_harness::{
     hold_of, migrate, queue_of, try_cmd, wait_for_sync,
 };
 
-/// What `a` asks in turn about a lock that it holds twice, and what it is answered; -1 for the token.
+/// The commands that `a` sends about a lock that it holds twice, and the replies; -1 for the token.
 fn conversation(key: &str) -> Vec<(Cmd, i64)> {
     vec![
         (command!("LOCK.ACQUIRE", key, "a", 60_000), -1),
@@ -29,7 +29,7 @@ fn answer(conn: &mut ClusterConnection, command: &Cmd) -> Value {
     command.query(conn).expect("an answer")
 }
 
-/// Holds the whole conversation, and looks at the lock.
+/// Sends all of these commands, and checks the lock.
 fn converse(key: &str, mut ask: impl FnMut(&Cmd) -> Value) {
     let mut token = None;
     for (command, expected) in conversation(key) {
@@ -49,7 +49,7 @@ fn converse(key: &str, mut ask: impl FnMut(&Cmd) -> Value) {
 }
 
 fn client_of(cluster: &Cluster) -> ClusterConnection {
-    // Told of one node only.
+    // It is given one node only.
     let client = ClusterClient::new(vec![cluster.primaries[0].url()]).expect("a url");
     client.get_connection().expect("the cluster answers")
 }
@@ -83,7 +83,7 @@ fn a_cluster_client_follows_moved_with_every_command() {
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
     let slot = cluster.slot_of("key");
-    // Each of them knows the slots as they were.
+    // Each of them has the old map of slots.
     let mut stale: Vec<ClusterConnection> = (0..7).map(|_| client_of(&cluster)).collect();
     begin_migration(slot, from, to);
     end_migration(slot, from, to);
@@ -110,7 +110,7 @@ fn a_cluster_client_follows_ask_with_every_command() {
     assert!(hold_of(&mut to.connect(), "key", "a").is_some());
 }
 
-/// `redis-cli` or `valkey-cli`: what lies beside the server under test, or is on the path.
+/// `redis-cli` or `valkey-cli`: the one beside the server under test, or on the path.
 fn redis_cli() -> String {
     let server = env::var("MORTISE_SERVER").unwrap_or_default();
     let beside = Path::new(&server).with_file_name("redis-cli");
@@ -126,7 +126,7 @@ fn redis_cli() -> String {
     (*found).to_owned()
 }
 
-/// Runs `redis-cli -c`, told of `node`.
+/// Runs `redis-cli -c` with the address of `node`.
 fn ask_by_hand(node: &Server, command: &Cmd) -> Value {
     let words = command.args_iter().map(|word| match word {
         mortise_harness::redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),

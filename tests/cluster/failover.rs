@@ -62,7 +62,7 @@ fn info_tells_which_setting_is_wrong_in_a_cluster() {
         assert_eq!(lines["lock_failover_safe"] == "1", missing.is_empty());
         missing
     };
-    // No replicas need be demanded: the majority of the primaries takes their place.
+    // No replicas are required: the majority of the primaries takes their place.
     assert_eq!(verdict(), "");
     let wrong = [
         ("lock.grace", 0, "lock.grace 0 is less than 6000"),
@@ -191,7 +191,7 @@ fn primary_forgets(grace: u64) -> Record {
         node().module_arg("max-lease", &LONG_LEASE.to_string())
     });
     let home = cluster.home_of("key");
-    // The grace of the first start is none of this test's matter.
+    // The grace of the first start does not matter here.
     cluster.primaries[home].set_module_arg("grace", &grace.to_string());
     let old = &cluster.primaries[home];
     cmd!(old.connect(), "CONFIG", "SET", "lock.grace", grace);

@@ -14,7 +14,7 @@ use mortise_harness::{
 
 const NODE_TIMEOUT: u64 = 2_000;
 const LATE: Duration = Duration::from_secs(12);
-/// It is over soon after the replica has heard of it, before the primary stops.
+/// It is over soon after the replica has received it, before the primary stops.
 const LEASE: u64 = 12_700;
 const MAX_LEASE: u64 = 14_000;
 /// Longest lease, node time-out and 3 seconds.

@@ -21,7 +21,7 @@ const CLIENTS: usize = 6;
 const MOVES: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Clients that acquire, look whether they are alone, and release.
+/// Clients that acquire, check whether they are alone, and release.
 struct Crowd {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -68,7 +68,7 @@ impl Crowd {
         });
     }
 
-    /// Stops them: every wait is answered. How often somebody was sent away, and what they have lived through.
+    /// Stops them, after every wait has ended. Returns how often a waiter was sent away, and what the clients recorded.
     fn stop(self) -> (usize, Record) {
         self.shared.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
@@ -163,7 +163,7 @@ fn keep_moving(move_slot: impl Fn(&Crowd, u16, &Server, &Server)) {
 fn a_slot_that_moves_back_and_forth_by_migrate_leaves_no_two_inside() {
     keep_moving(|crowd, slot, from, to| {
         begin_migration(slot, from, to);
-        // Whoever finds no key is sent on already.
+        // A request that finds no key is redirected already.
         crowd.await_stints(5);
         migrate(KEY, from, to);
         crowd.await_stints(5);

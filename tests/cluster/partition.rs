@@ -29,7 +29,7 @@ fn start(grace: u64) -> Cluster {
             .module_arg("max-lease", &MAX_LEASE.to_string())
     });
     for node in cluster.nodes() {
-        // The graces of the starts are none of this test's matter.
+        // The graces of the starts do not matter here.
         cmd!(node.connect(), "CONFIG", "SET", "lock.grace", grace);
         let lines = node.info("lock");
         let safe = lines["lock_failover_safe"] == "1";
@@ -55,7 +55,7 @@ fn primary_is_cut_off(grace: u64) -> Record {
     let lease = Duration::from_millis(MAX_LEASE);
     let clients = Contenders::start_staying(&ROLES, "key", old.port(), lease, Stay::Silent);
     assert_served(&clients, old);
-    // What is held runs out soon, so that the next grant is one of which only the old primary knows.
+    // The lease that is held ends soon, so that only the old primary knows of the next grant.
     let mut conn = old.connect();
     eventually_within(PATIENCE, "a lease is nearly over", || {
         let info = lock_info(&mut conn, "key");
@@ -68,7 +68,7 @@ fn primary_is_cut_off(grace: u64) -> Record {
     });
     clients.go_to(new.port());
     assert_served(&clients, new);
-    // All the time it was alive. Now it refuses whoever asks.
+    // It was alive all the time. Now it refuses every client.
     let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "x", 1).unwrap_err();
     assert!(error.starts_with("CLUSTERDOWN "), "{error}");
     assert_eq!(old.info("replication")["role"], "master");

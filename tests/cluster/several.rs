@@ -125,7 +125,7 @@ fn a_slot_that_leaves_at_once_takes_it_out_of_every_queue() {
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
     let ask = command!("LOCK.MACQUIRE", "m", 60_000, 2, A, B, "WAIT", 0);
     let mut blocked = from.waiter(&ask);
-    // No SETSLOT MIGRATING before: the keys are gone with the slot.
+    // Without SETSLOT MIGRATING before, the keys leave together with the slot.
     cmd!(conn, "DEL", B);
     for server in [to, from] {
         let mut conn = server.connect();

@@ -73,7 +73,7 @@ fn a_lock_released_in_a_slot_that_is_leaving_lets_nobody_in_there() {
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     begin_migration(slot, from, to);
-    // Whoever asks now finds no key and is sent on, so nobody may be let in here either, unless it happens at once.
+    // A new request finds no key and is redirected, so nobody may be granted here either, unless it happens at once.
     cmd!(conn, "LOCK.RELEASE", "key", "a");
     let answer = b.recv_within(Duration::from_secs(2)).expect("answered");
     match answer {

@@ -1,4 +1,4 @@
-//! Cluster: what becomes of waiters when slots move is found out without a look at every key where somebody waits.
+//! Cluster: the module handles waiters of slots that move without visiting every key with waiters.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn a_waiter_that_was_sent_by_ask_gets_a_lock_that_is_released_on_the_way() {
     let release = command!("LOCK.RELEASE", "key", "a");
     asking(&mut import.to().connect(), &release).expect("a holds");
     granted(&mut b);
-    // And a place in the line that is given up changes nothing for the others.
+    // If a waiter gives up its place in the line, nothing changes for the others.
     let d = import.waiter("d");
     drop(d);
     await_looks(import.to());

@@ -1,4 +1,4 @@
-//! What is refused: what the error says, and that nothing has changed.
+//! Refused requests: the text of the error, and that nothing has changed.
 
 use mortise_harness::{Conn, Server, cmd, hold_of, int, is_nil, lock_info, text, try_cmd};
 
@@ -123,7 +123,7 @@ fn integers_at_their_bounds_are_accepted() {
     let mut conn = server.connect();
     for place in &INTEGERS {
         for at in [place.least, place.most] {
-            // The number space's end is more than an hour ahead, which is another bound.
+            // The largest token is more than an hour ahead, which is another bound.
             let too_far_ahead = at == MAX_TOKEN && place.command.contains("FENCE");
             // Nobody holds by such a token.
             let not_held = place.command.contains("GUARD");
@@ -280,7 +280,7 @@ fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
     }
 }
 
-/// Every command on `key` with everything right.
+/// Every command on `key`, with correct arguments.
 const COMMANDS: [&str; 20] = [
     "LOCK.ACQUIRE key a 1000",
     "LOCK.ACQUIRE key a 1000 WAIT 1000 HOLDS 2 FENCE 7",

@@ -70,7 +70,7 @@ fn a_fence_up_to_an_hour_ahead_of_the_clock_is_granted_and_one_above_is_refused(
         let token = cmd!(conn, acquire, "key", "a", 10_000, "FENCE", bound);
         assert_eq!(int(&token), bound);
         cmd!(conn, "LOCK.RELEASE", "key", "a");
-        // The number space is not to be used up by asking again and again.
+        // Repeated requests cannot use up the numbers.
         let next = int(&cmd!(conn, acquire, "key", "a", 10_000));
         assert_eq!(next, bound + 1);
         cmd!(conn, "LOCK.RELEASE", "key", "a");

@@ -1,11 +1,11 @@
-//! LOCK.APPLY and LOCK.SETTLE: no ordinary client can send them, by whatever door.
+//! LOCK.APPLY and LOCK.SETTLE: no ordinary client can send them in any way.
 
 use mortise_harness::{
     Conn, Facts, Server, array, bytes, cmd, error_line, int, lock_info, send, text, try_cmd,
 };
 use redis::Value;
 
-/// Effects that are well-formed: on a server that believed them the lock would be free, or `b`'s.
+/// Well-formed effects: on a server that applied them the lock would be free, or `b`'s.
 fn effects() -> Vec<Vec<u8>> {
     // Format 1, last token 1, and the kind: the lock is free, or a's hold is over, or the clock.
     let free = b"\x01\x01F".to_vec();

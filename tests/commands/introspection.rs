@@ -1,4 +1,4 @@
-//! What the server's own tools tell of a lock, and the key-space events.
+//! What the server's own tools show of a lock, and the key-space events.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ fn memory_usage_is_there_and_grows_with_readers_names_and_owners() {
     assert!(usage(&mut conn, "long") > one);
     let name = "k".repeat(10_000);
     cmd!(conn, "LOCK.RLOCK", &name, "reader:0", 60_000);
-    // Once at least: the lease order has a copy, which not every server counts beside the key.
+    // At least once: the lease order has a copy, which not every server counts beside the key.
     assert!(usage(&mut conn, &name) > one + 9_000);
 }
 
@@ -132,7 +132,7 @@ fn memory_is_given_back_when_locks_go() {
             cmd!(conn, "LOCK.RELEASE", "all", format!("reader:{n}"));
         }
     };
-    // The first round brings up what stays for good.
+    // The first round allocates what stays for good.
     fill(&mut conn);
     empty(&mut conn);
     let before = used();
@@ -218,7 +218,7 @@ fn the_whole_data_sets_digest_can_be_told() {
     assert_eq!(whole(&mut conn), empty);
 }
 
-/// A connection that hears every key-space event, and one that makes them.
+/// A connection that is subscribed to every key-space event, and one that causes them.
 fn listening(server: &Server, flags: &str) -> (Conn, Conn) {
     let (mut ear, mut conn) = (server.connect(), server.connect());
     cmd!(conn, "CONFIG", "SET", "notify-keyspace-events", flags);
@@ -260,11 +260,11 @@ fn acquiring_revoking_releasing_and_expiring_are_key_space_events() {
     heard("lock.pass");
     cmd!(conn, "LOCK.RELEASE", "key", "b");
     heard("lock.release");
-    // Swept.
+    // The sweep ends it.
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20);
     heard("lock.acquire");
     heard("lock.expire");
-    // Met by a command before it could be swept.
+    // A command ends it before the sweep.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5);
     cmd!(conn, "DEBUG", "SLEEP", "0.006");

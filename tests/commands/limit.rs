@@ -1,4 +1,4 @@
-//! `LIMIT`: a lock as a semaphore, answered at once.
+//! `LIMIT`: a lock as a semaphore, without waiting.
 
 use mortise_harness::{
     Conn, Server, Shutdown, cmd, hold_of, holders_of, int, is_nil, lock_info, redis::Value, try_cmd,
@@ -49,7 +49,7 @@ fn the_limit_is_the_requests_own() {
     let mut conn = server.connect();
     assert!(int(&take(&mut conn, "a", 3, 3)) > 0);
     assert!(is_nil(&take(&mut conn, "b", 1, 3)));
-    // One with a larger limit, or with none, comes on top.
+    // A request with a larger limit, or with none, is granted on top.
     assert!(int(&take(&mut conn, "b", 2, 5)) > 0);
     assert!(int(&cmd!(conn, "LOCK.RLOCK", "pool", "c", 60_000)) > 0);
     assert_eq!(inside(&mut conn), 6);

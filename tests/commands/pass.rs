@@ -1,4 +1,4 @@
-//! LOCK.PASS: what it hands over, what the old name is left with, and when it is refused.
+//! LOCK.PASS: what it passes on, what the old name keeps, and when it is refused.
 
 use mortise_harness::{
     Conn, Server, array, cmd, eventually, hold_of, holders_of, int, is_nil, lock_info, try_cmd,
@@ -12,7 +12,7 @@ fn held() -> (Server, Conn, i64) {
     (server, conn, token)
 }
 
-/// Every way in which `a` may still try to use a hold of token `old`: all are in vain.
+/// Every way in which `a` may still try to use a hold of token `old`: each of them fails.
 #[track_caller]
 fn assert_powerless(conn: &mut Conn, old: i64) {
     let old = old.to_string();
@@ -193,7 +193,7 @@ fn null_comes_before_left_and_left_before_an_error() {
     let error = try_cmd!(conn, "LOCK.PASS", "key", "a", "gone", 60_000).unwrap_err();
     assert!(error.starts_with("LEFT "), "{error}");
     assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, token);
-    // Nothing to pass on: nobody cares who would have got it.
+    // There is nothing to pass on, so the new owner does not matter.
     for new_owner in ["gone", "a"] {
         let wrong = cmd!(conn, "LOCK.PASS", "key", "a", new_owner, 60_000, "TOKEN", 1);
         assert!(is_nil(&wrong), "{new_owner}");
@@ -202,7 +202,7 @@ fn null_comes_before_left_and_left_before_an_error() {
     }
     // The owner that has left holds nothing.
     assert!(is_nil(&cmd!(conn, "LOCK.PASS", "key", "gone", "a", 60_000)));
-    // A name that left another key is welcome here.
+    // A name that has left another key may hold here.
     cmd!(conn, "LOCK.LEAVE", "other", "b", "FOR", 600_000);
     assert!(int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000)) > token);
 }
@@ -272,7 +272,7 @@ fn after_a_lost_reply_the_same_pass_is_null_and_leaving_by_both_names_frees_the_
     let left = ["a", "b"].map(|owner| int(&cmd!(conn, "LOCK.LEAVE", "key", owner, "FOR", 60_000)));
     assert_eq!(left, [0, 1]);
     assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
-    // What arrives after that is without effect, too.
+    // A request that arrives after that has no effect, either.
     let late = cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000, "TOKEN", token);
     assert!(is_nil(&late));
     assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "c", 60_000)));

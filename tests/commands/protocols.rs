@@ -1,4 +1,4 @@
-//! The same command has the same reply by whatever way it comes: RESP2 or RESP3, alone, in a transaction, from a
+//! The same command has the same reply however it is sent: RESP2 or RESP3, alone, in a transaction, from a
 //! script or from a function.
 
 use mortise_harness::{
@@ -368,7 +368,7 @@ fn what_changes_a_lock_calls_off_a_transaction_that_watches_it_and_what_changes_
         cmd!(watcher, "PING");
         assert_eq!(is_nil(&cmd!(watcher, "EXEC")), changes, "{line}");
     }
-    // The end of a lease is a change that nobody asks for.
+    // The end of a lease is a change without a request.
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
     cmd!(watcher, "WATCH", "key");
     eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);

@@ -6,7 +6,7 @@ use mortise_harness::{
     Conn, Server, as_map, cmd, eventually, hold_of, int, is_nil, lock_info, send, text, try_cmd,
 };
 
-/// Lets `owners` in as readers and returns their tokens.
+/// Lets `owners` read and returns their tokens.
 fn let_in(conn: &mut Conn, key: &str, owners: &[String]) -> Vec<i64> {
     for owner in owners {
         send!(conn, "LOCK.RLOCK", key, owner, 60_000);

@@ -1,4 +1,4 @@
-//! LOCK.RELEASE: how much it takes away, and from whom it takes nothing.
+//! LOCK.RELEASE: which counts it lowers, and when it changes nothing.
 
 use mortise_harness::{Conn, Server, cmd, hold_of, int, is_nil, lock_info, send, try_cmd};
 

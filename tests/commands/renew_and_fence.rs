@@ -1,4 +1,4 @@
-//! LOCK.RENEW and LOCK.FENCE: what they raise, and that they neither shorten nor lower nor revive.
+//! LOCK.RENEW and LOCK.FENCE: what they raise, and that they never shorten a lease, lower a token or revive a hold.
 
 use mortise_harness::{
     Conn, Server, cmd, eventually, hold_of, int, is_nil, lock_info, try_cmd, wall_micros,
@@ -103,7 +103,7 @@ fn a_hold_that_has_ended_is_revived_by_nothing_but_a_new_acquire() {
     assert!(is_nil(&cmd!(conn, "LOCK.FENCE", "key", "a", old + 1)));
     let new = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
     assert!(new > old);
-    // What is left of the old hold's user finds that it is not his any more.
+    // The user of the old hold finds that it holds no more.
     let late = cmd!(conn, "LOCK.RENEW", "key", "a", 60_000, "TOKEN", old);
     assert!(is_nil(&late));
 }

@@ -56,7 +56,7 @@ fn who_holds_nothing_has_nothing_revoked() {
             wrong
         )));
     }
-    // What arrives from an owner that has left changes nothing, whatever it is.
+    // No late request of an owner that has left changes anything.
     cmd!(conn, "LOCK.RLOCK", "left", "c", 60_000);
     cmd!(conn, "COPY", "left", "copy");
     cmd!(conn, "LOCK.LEAVE", "left", "c", "FOR", 60_000);
@@ -157,7 +157,7 @@ fn whatever_its_owner_asks_for_there_is_refused_and_changes_nothing() {
     let info = lock_info(&mut conn, "key").unwrap();
     assert_eq!((info.waiters, info.holds[0].counts()), (0, (0, 3)));
     assert!(info.holds[0].lease <= 60_000);
-    // Whoever else holds there goes on as before, and so does the owner elsewhere.
+    // Other holders there go on as before, and so does the owner at other keys.
     assert!(!info.holds[1].revoked);
     int(&cmd!(conn, "LOCK.RLOCK", "key", "b", 600_000));
     int(&cmd!(conn, "LOCK.RENEW", "key", "b", 600_000));

@@ -1,4 +1,4 @@
-//! Nobody is shown the name of a key that the patterns of its user forbid.
+//! The module shows no name of a key that the user's patterns forbid.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -23,7 +23,7 @@ fn keys(reply: &Value) -> Vec<String> {
     entries.map(|entry| text(&as_map(entry)["key"])).collect()
 }
 
-/// Somebody holds each key, and so many wait for it; the connections of those who wait.
+/// Holds each key, lets so many wait for it, and returns the connections of the waiters.
 fn wanted(server: &Server, locks: &[(&str, usize)]) -> Vec<Conn> {
     let mut conn = server.connect();
     let mut waiting = Vec::new();
@@ -120,7 +120,7 @@ fn scripts_transactions_and_guards_show_no_more() {
     assert_eq!(keys(&guarded), shown);
 }
 
-/// What a call may cost has a bound: behind so many that are hidden nothing is shown.
+/// The cost of a call has a bound: after so many hidden locks it stops.
 #[test]
 fn behind_ten_thousand_hidden_locks_nothing_is_shown() {
     const HIDDEN: usize = 10_000;
@@ -144,7 +144,7 @@ fn behind_ten_thousand_hidden_locks_nothing_is_shown() {
         .collect();
     conn.pipeline(&acquires);
     cmd!(conn, "LOCK.ACQUIRE", "a:1", "h", 600_000);
-    // Where as many wait, who has waited longest stands first.
+    // Among locks with equally many waiters the longest wait stands first.
     let requests: Vec<_> = (1..HIDDEN)
         .map(|n| {
             let mailbox = format!("box{}", n % 10);
@@ -159,7 +159,7 @@ fn behind_ten_thousand_hidden_locks_nothing_is_shown() {
         ask(&mut conn, "b:0", owner, 1);
     }
     assert!(keys(&cmd!(user, "LOCK.TOP")).is_empty());
-    // Others are not told less for it.
+    // Other users see no less because of that.
     assert_eq!(
         keys(&cmd!(conn, "LOCK.TOP", "COUNT", 20_000)).len(),
         HIDDEN + 1

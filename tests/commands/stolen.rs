@@ -1,4 +1,4 @@
-//! What a stolen name allows, and what it does not, as `docs/security.md` tells it.
+//! What a stolen name allows, and what it does not, as `docs/security.md` says.
 
 use mortise_harness::{
     Conn, Server, cmd, granted, hold_of, int, is_nil, mail, queue, try_cmd, waiter,
@@ -21,7 +21,7 @@ fn whoever_knows_an_owner_may_end_its_hold_and_keep_the_name_away_but_not_the_ne
         1
     );
     granted(&mut next);
-    // The one it was stolen from learns of it when it asks, and its writes are refused.
+    // The owner learns of it at its next command, and its writes are refused.
     assert!(is_nil(&cmd!(thief, "LOCK.RENEW", "key", "a", 60_000)));
     let error = try_cmd!(thief, "LOCK.GUARD", "key", "a", token, "SET", "data", "x").unwrap_err();
     assert!(error.starts_with("NOTHELD"), "{error}");
@@ -42,7 +42,7 @@ fn whoever_knows_an_owner_may_hold_along_with_it_by_the_same_token() {
         1,
         "still held"
     );
-    // A lease is lengthened, never cut short.
+    // The lease can be lengthened, never cut short.
     assert_eq!(int(&cmd!(thief, "LOCK.RENEW", "key", "a", 1)), token);
     assert!(hold_of(&mut thief, "key", "a").unwrap().lease > 30_000);
 }

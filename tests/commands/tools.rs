@@ -1,4 +1,4 @@
-//! What the server's own tools say of clients that use locks, as `docs/operating.md` tells it.
+//! What the server's own tools show of clients that use locks, as `docs/operating.md` says.
 
 use std::time::Duration;
 

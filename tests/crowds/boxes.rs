@@ -87,7 +87,7 @@ fn many_boxes_that_nobody_asks_for_go_and_leave_no_memory() {
     });
 }
 
-/// Asks by mail for each of the first 100 keys, which are held, and tells how long the server worked at it.
+/// Requests each of the first 100 keys, which are held, by mail, and returns how long the server worked for that.
 fn cost_of_asking(conn: &mut Conn, owner: &str) -> f64 {
     cmd!(conn, "CONFIG", "RESETSTAT");
     let requests = (0..100).map(|n| {
@@ -126,7 +126,7 @@ fn an_owner_with_many_letters_asks_as_fast_as_another() {
     assert_eq!(server.gauge("letters"), 30_000);
     let other = cost_of_asking(&mut conn, "c");
     let own = cost_of_asking(&mut conn, "b");
-    // Looking at all its letters takes a thousand times as long.
+    // Visiting all of its letters takes a thousand times as long.
     assert!(
         own < 50.0 * other,
         "{own} µs, and {other} for an owner without letters"

@@ -1,10 +1,10 @@
-//! A load of many locks: they are looked at afterwards, and nobody waits for that.
+//! A load of many locks: the module checks them afterwards, and nobody waits for that.
 
 use mortise_harness::{Server, cmd, command, eventually_within, granted, int, send, waiter};
 
 use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 
-/// So many that a look at all of them takes a while.
+/// So many that checking all of them takes a while.
 const LOCKS: usize = 4 * MANY;
 
 fn held_locks() -> Server {

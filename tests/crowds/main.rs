@@ -1,7 +1,6 @@
-//! A hundred thousand of everything: whatever happens to them at once, the server stays with its other clients.
-//!
-//! What counts is `lock_longest_stretch_us` of INFO: the longest that the module was at work by itself, in a timer or an
-//! event, in microseconds of processor time. That does not depend on what else the machine does.
+//! A hundred thousand of everything: whatever happens to them at once, the server keeps serving its other clients. The measure is
+//! `lock_longest_stretch_us` of INFO: the longest that the module worked by itself, in a timer or an event, in microseconds of processor
+//! time. Other programs on the machine do not change that.
 
 mod boxes;
 mod loads;
@@ -16,7 +15,7 @@ use mortise_harness::{Builder, Conn, Server};
 
 /// Of everything.
 const MANY: usize = 100_000;
-/// A machine that has other things to do may take so long for all of them.
+/// A busy machine may take this long for all of them.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How many commands are on their way at a time.
 const BATCH: usize = 5_000;
@@ -50,7 +49,7 @@ fn run_many(conn: &mut Conn, commands: impl Iterator<Item = Cmd>, check: impl Fn
     }
 }
 
-/// The module was nowhere at work for long. A second would be a stall to its own guard.
+/// The module never worked for long. A second would trigger its own stall guard.
 #[track_caller]
 fn assert_never_long(server: &Server) {
     let longest = server.gauge("longest_stretch_us");

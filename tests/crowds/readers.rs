@@ -50,7 +50,7 @@ fn they_make_way_for_a_writer_at_once_and_are_dropped_a_few_at_a_time() {
     let mut writer = waiter!(server, "LOCK.ACQUIRE", "key", "writer", 60_000, "WAIT", 0);
     end(&server, over);
     granted(&mut writer);
-    // Whoever waited was let in before the last of them was counted.
+    // The waiter was granted before the last of them was counted.
     let mut conn = server.connect();
     assert_eq!(holders_of(&mut conn, "key"), ["writer"]);
     eventually_within(PATIENCE, "all are counted as ended", || {

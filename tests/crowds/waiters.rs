@@ -1,4 +1,4 @@
-//! Requests by mail that something happens to all at once: one connection makes as many of them as a test wants.
+//! Requests by mail to which something happens all at once: one connection sends as many of them as a test wants.
 
 use std::time::{Duration, Instant};
 
@@ -164,7 +164,7 @@ fn waiters_of_a_server_that_becomes_a_replica_are_all_sent_away() {
     let _turn = alone();
     let (server, mut conn) = one_at_each_key();
     let mut blocked = waiter!(server, "LOCK.ACQUIRE", "key:0", "c", 60_000, "WAIT", 0);
-    // Nothing listens there.
+    // Nobody listens there.
     cmd!(conn, "REPLICAOF", "127.0.0.1", 1);
     let error = blocked.try_recv().expect_err("sent away");
     assert!(error.starts_with("UNBLOCKED "), "{error}");

@@ -1,11 +1,11 @@
-//! Every block of code in the documentation is run by a test, or says here why not.
+//! A test runs every block of code in the documentation, or this file says why none does.
 
 use std::path::Path;
 
 use crate::pages::{self, Block};
 use crate::typed::PROMPT;
 
-/// Who runs the blocks of a language as they stand on the pages that the runner names.
+/// Which tests run the blocks of a language, on the pages that the test names.
 const RUNNERS: [(&str, &[&str]); 14] = [
     (
         "python",
@@ -58,7 +58,7 @@ const RUNNERS: [(&str, &[&str]); 14] = [
     ("rust,no_run", &["client/src/lib.rs"]),
 ];
 
-/// Pages that have a test of their own, which runs all that is typed into a shell there.
+/// Pages with a test of their own, which runs all shell commands there.
 const READERS: [(&str, &str); 5] = [
     ("docs/install.md", "tests/install/page.rs"),
     ("docs/operating.md", "exporter/tests/exporter/guide.rs"),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What the script says of a crate of these files, and whether it is content.
+/// What the script prints about a crate of these files, and whether it succeeds.
 fn circles(name: &str, files: &[(&str, &str)]) -> (bool, String) {
     let src = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&src);

@@ -2,7 +2,7 @@
 
 use crate::pages;
 
-/// What stands first in the path of a file that a page names.
+/// The first part of the path of a file that a page names.
 const FOLDERS: [&str; 13] = [
     "benches/",
     "client/",
@@ -19,7 +19,7 @@ const FOLDERS: [&str; 13] = [
     "top/",
 ];
 
-/// What stands between backticks, code blocks left out.
+/// The text between backticks, without code blocks.
 fn code_words(page: &str) -> Vec<String> {
     let (pieces, _) = pages::prose_and_blocks(page);
     pieces
@@ -76,7 +76,7 @@ fn every_target_that_a_page_names_is_one_that_make_has() {
     assert!(named > 30, "only {named} found");
 }
 
-/// What a word stands for in the code: the last name of a path, or the names in its braces.
+/// The names in the code for a word of the page: the last name of a path, or the names in its braces.
 fn names(path: &str) -> Vec<&str> {
     let last = path.rsplit("::").next().unwrap();
     let inside = path

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::pages;
 
-/// What the links of a page name: those to other sites left out.
+/// The targets of a page's links, without those to other sites.
 fn links(page: &str) -> Vec<String> {
     let prose = pages::prose(page);
     let targets = prose.split("](").skip(1);

@@ -11,7 +11,7 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Where no page of ours is: what was built, and what packages bring.
+/// Folders without pages of ours: built files, and those of packages.
 const NOT_OURS: [&str; 3] = ["target", "node_modules", "golden"];
 
 /// All files below `dir` with this ending, as paths from the root.
@@ -44,7 +44,7 @@ pub(crate) fn all() -> Vec<String> {
     pages
 }
 
-/// A block of code: the word behind its backticks, and what it has.
+/// A block of code: the word after its backticks, and its text.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) language: String,

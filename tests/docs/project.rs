@@ -15,7 +15,7 @@ fn yaml(path: &str) -> Yaml {
         .remove(0)
 }
 
-/// Runs a command below `folder`; what it printed, if it succeeded.
+/// Runs a command in `folder`, and returns its output if it succeeded.
 fn run(folder: &Path, words: &[&str]) -> Result<String, String> {
     let output = Command::new(words[0])
         .args(&words[1..])

@@ -15,7 +15,7 @@ use crate::pages;
 /// Where redis-py is used without a library of ours.
 const GUIDE: &str = "docs/clients.md";
 
-/// A Python that knows redis-py.
+/// A Python with redis-py.
 static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
     let python = dir.join("bin/python");

@@ -1,4 +1,4 @@
-//! The reference says of commands, settings and figures what the server says of them.
+//! The reference agrees with the server about commands, settings and figures.
 
 use mortise_harness::{Conn, Server, array, cmd, text};
 use redis::Value;
@@ -24,7 +24,7 @@ fn page_of(command: &str) -> String {
     pages::read(&format!("docs/{link}"))
 }
 
-/// What a page's table says of something.
+/// What a page's table says about a word.
 fn cell<'p>(page: &'p str, row: &str) -> &'p str {
     let start = format!("| {row} | ");
     let line = page.lines().find_map(|line| line.strip_prefix(&start));
@@ -32,7 +32,7 @@ fn cell<'p>(page: &'p str, row: &str) -> &'p str {
     cell.trim_end_matches(" |")
 }
 
-/// What `COMMAND DOCS` says under this name, where the server tells.
+/// What `COMMAND DOCS` says under this name, if the server has it.
 fn documented(conn: &mut Conn, command: &str, name: &str) -> Option<Value> {
     let docs = cmd!(conn, "COMMAND", "DOCS", command);
     let fields = array(&array(&docs)[1]);
@@ -67,7 +67,7 @@ fn every_command_has_a_page_with_its_options_its_complexity_and_its_categories()
         let page = page_of(&command);
         let title = page.lines().next().unwrap();
         assert!(title.contains(&command), "{command} leads to {title}");
-        // The line of its own, or that of the command whose page it shares.
+        // Its own line, or that of the command whose page it shares.
         let own = format!("`{command} ");
         let syntax = page.lines().find(|line| line.starts_with(&own));
         let syntax = syntax.or_else(|| page.lines().nth(2)).unwrap();

@@ -1,4 +1,4 @@
-//! The users of `docs/security.md`, made by the lines that stand there, may do what they are for and nothing else.
+//! The users of `docs/security.md`, created by the lines there, may do their work and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use mortise_harness::{
     Conn, Server, array, as_map, cmd, eventually, int, is_nil, queue, text, try_cmd, waiter,
 };
 
-/// A server with the users of the page, and who may do all.
+/// A server with the users of the page, and a connection that may do everything.
 fn server() -> (Server, Conn) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
     let page = fs::read_to_string(page).unwrap();
@@ -187,7 +187,7 @@ fn an_operator_breaks_a_lock_and_sends_waiters_away() {
 fn on_servers_with_categories_of_modules_the_locks_are_one() {
     let (server, mut root) = server();
     if !server.version().is_7_2_or_later() {
-        // All but the commands that write keeps nobody from locks here: the page says so.
+        // Taking `@write` away keeps nobody from locks here, as the page says.
         cmd!(
             root, "ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all", "-@write"
         );

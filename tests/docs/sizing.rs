@@ -1,10 +1,10 @@
-//! What the guide to operating says that one more of something takes.
+//! What one more of everything takes in memory, as the guide to operating says.
 
 use mortise_harness::{Conn, Server, cmd};
 
 use crate::pages;
 
-/// So many are made, so that one is a mean.
+/// How many are made, so that the result is a mean.
 const MANY: usize = 20_000;
 
 /// The number before `bytes` in the line that begins so.
@@ -74,7 +74,7 @@ fn what_the_guide_to_sizing_says_is_what_a_server_takes() {
         cmd!(conn, "LOCK.ACQUIRE", "lock", name(n), 600_000);
         cmd!(conn, "LOCK.RELEASE", "lock", name(n));
     }
-    // What a reply was sent for is in the file.
+    // Writes whose replies were sent are in the file.
     let pair = (size() - before) / (MANY / 10) as f64;
     assert_near("Replicas hold the same locks", pair);
 }

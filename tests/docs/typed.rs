@@ -1,4 +1,4 @@
-//! What is typed on the pages, from top to bottom, answers what they show.
+//! The commands on the pages, typed from top to bottom, reply what the pages show.
 
 use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use crate::pages;
 
 pub(crate) const PROMPT: &str = "127.0.0.1:6379> ";
 
-/// What is typed, and what is shown below it: nothing for a request that waits.
+/// A typed command, and the output below it: nothing for a request that waits.
 struct Example {
     typed: String,
     shown: String,
@@ -80,10 +80,10 @@ impl Pending<'_> {
     }
 }
 
-/// Somebody who types, at a server where tokens are others than on the page.
+/// Types at a server whose tokens differ from those on the page.
 struct Typist {
     server: Server,
-    /// What a large number shown on the page is here.
+    /// For each large number on the page, its counterpart here.
     numbers: HashMap<String, String>,
 }
 
@@ -145,7 +145,7 @@ impl Typist {
                 if let Some(pending) = here.take() {
                     self.assert_shows(page, pending);
                 }
-                // Whoever types a token has seen it.
+                // A typed token was shown before.
                 for pending in waiting.extract_if(.., |pending| pending.shows_a_word_of(example)) {
                     self.assert_shows(page, pending);
                 }

@@ -1,8 +1,8 @@
 //! Failover without two holders: clients contend for one lock while their primary dies or is cut off, and
 //! write down when each believed to be inside.
 //!
-//! With the settings of the contract no two are ever inside. With any one of them wrong the same run finds two: that
-//! shows that the test can see what it looks for. And `lock_failover_safe` says in each case which of the two it is.
+//! With the settings of the contract no two are ever inside. With any one of them wrong the same run finds two: that shows that the test
+//! can detect the fault. And `lock_failover_safe` says in each case which of the two it is.
 
 use mortise_harness::{Contenders, Record, Server, Stay, cmd, eventually};
 
@@ -21,7 +21,7 @@ fn primary_dies(settings: Settings) -> Record {
     let port = trio.primary.port();
     let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
     await_grants(&clients, &trio.primary, 1);
-    // What is held runs out soon, so that the next grant is one that no replica hears of.
+    // The lease that is held ends soon, so that no replica receives the next grant.
     let last = look_for_hold(&trio.primary, |hold| (100..400).contains(&hold.lease));
     trio.refresh();
     for link in &trio.links {
@@ -115,7 +115,7 @@ fn holder_moves_while_the_primary_is_cut_off(settings: Settings) -> Record {
     trio.expect_replicas(0);
     clients.go_to(trio.replicas[0].port());
     await_grants(&clients, &trio.replicas[0], 4);
-    // Back in one piece: the old primary takes the new one's word.
+    // The network is whole again: the old primary follows the new one.
     for link in &trio.links {
         link.mend();
     }
@@ -143,7 +143,7 @@ fn a_holder_that_moves_to_the_promoted_server_leaves_no_two_inside() {
 #[test]
 fn a_holder_renewed_while_the_old_primary_still_grants_leaves_two_inside() {
     assert_finds_two_inside(|| {
-        // With the longest lease as long as the grace, a renewal has not to wait at all.
+        // With the longest lease as long as the grace, a renewal need not wait at all.
         holder_moves_while_the_primary_is_cut_off(Settings {
             max_lease: GRACE,
             ..SAFE
@@ -183,7 +183,7 @@ fn server_forgets(grace: u64) -> Record {
     let port = server.port();
     let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
     await_grants(&clients, &server, 2);
-    // Who has just been let in believes for longer than a start takes.
+    // A client that has just been granted believes for longer than a start takes.
     look_for_hold(&server, |hold| hold.held < 100);
     server.sigkill();
     server.start_again();

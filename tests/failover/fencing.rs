@@ -6,7 +6,7 @@ use std::process::Command;
 use mortise_harness::{Conn, Link, Server, cmd, int, text, try_cmd, wait_for_sync_over};
 use tempfile::TempDir;
 
-/// A primary that grants, and a replica that never hears of it and is promoted, without a grace.
+/// A primary that grants, and a replica that never receives the grant and is promoted, without a grace.
 struct Forgetful {
     old: Server,
     new: Server,
@@ -71,7 +71,7 @@ fn a_store_in_redis_refuses_a_holder_that_a_failover_without_a_grace_has_forgott
     let second = locks.fail_over_and_grant_to_b();
     assert_eq!(write_to_redis(&mut store, second, "of b").unwrap(), "OK");
 
-    // Both believe to hold. The store knows better.
+    // Both believe that they hold. The store knows better.
     let error = write_to_redis(&mut store, first, "too late").unwrap_err();
     assert_eq!(error, format!("STALE token {first}, already saw {second}"));
     assert_eq!(text(&cmd!(store, "HGET", "account:7", "value")), "of b");

@@ -12,7 +12,7 @@ use mortise_harness::{ClockStep, Contenders, Record, eventually_within};
 
 use crate::trio::{LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside, await_grants};
 
-/// What stands still.
+/// What is frozen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Frozen {
     /// The server's process: it wakes to a wall clock that tells of it, and counts its replicas anew within a second.
@@ -30,7 +30,7 @@ fn primary_freezes(settings: Settings, what: Frozen) -> Record {
     let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
     await_grants(&clients, &trio.primary, 5);
     trio.refresh();
-    // Its replicas are gone, and it will not hear of it.
+    // Its replicas are gone, and it cannot notice that.
     for link in &trio.links {
         link.cut();
     }

@@ -23,7 +23,7 @@ const LAG: u64 = 1;
 pub(crate) const GRACE: u64 = MAX_LEASE + LAG * 1_000 + 3_000;
 /// How late data is: later than a promoted server waits until it renews, but in time for the old one to see the end.
 pub(crate) const LATE: Duration = Duration::from_millis(8_500);
-/// How long `a` holds: for a while after its replica has heard of it.
+/// How long `a` holds: for a while after its replica has received the hold.
 const LEASE: u64 = 11_900;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 /// In how many runs a wrong setting must show. Mostly the first does.
@@ -70,11 +70,11 @@ impl Pair {
         pair
     }
 
-    /// Waits until the primary grants on the word of its replica, which has heard of it.
+    /// Waits until the primary grants because its replica has acknowledged a heartbeat.
     fn await_prompt(&self) {
         let mut conn = self.primary.connect();
         let mut heard = self.replica.connect();
-        // Each look lengthens the lease, so that the hold is not over before a busy machine's replica has heard of it.
+        // Each attempt lengthens the lease, so that the hold is not over before the replica of a busy machine has received it.
         eventually_within(
             PATIENCE,
             "the primary grants, and its replica hears",
@@ -117,7 +117,7 @@ impl Pair {
     }
 }
 
-/// The replica is promoted, and the operator wants to go on at once: nobody stops the new primary but its own doubts.
+/// The replica is promoted, and the operator wants to go on at once: nothing but its own grace stops the new primary.
 pub(crate) fn promote(server: &Server) {
     let mut conn = server.connect();
     cmd!(conn, "REPLICAOF", "NO", "ONE");
@@ -138,7 +138,7 @@ pub(crate) fn await_on_time(primary: &Server) {
     });
 }
 
-/// What the server says of a renewal once it knows.
+/// What the server replies to a renewal once it knows.
 pub(crate) fn renewal(server: &Server, key: &str, owner: &str, lease: u64) -> Value {
     let mut conn = server.connect();
     eventually_within(PATIENCE, "the server knows who holds", || {
@@ -179,7 +179,7 @@ fn assert_finds_two_inside(run: impl Fn() -> bool) {
     );
 }
 
-/// The hold is there and keeps others out, and its owner is told that it has nothing.
+/// The hold exists and blocks others, and its owner gets null.
 #[track_caller]
 fn assert_suspect(conn: &mut Conn, key: &str, owner: &str, token: i64) {
     let hold = hold_of(conn, key, owner).expect("it keeps others out");
@@ -356,7 +356,7 @@ fn chain(grace: u64) -> bool {
     let mut first = pair.replica;
     cmd!(second.connect(), "REPLICAOF", "127.0.0.1", first.port());
     await_hold(&second, "key", "a");
-    // What the first one suspects it has told by now.
+    // By now the first one has replicated what it suspects.
     configure(&first, grace, 1);
     await_on_time(&first);
     first.sigkill();
@@ -455,7 +455,7 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
     assert!(error.starts_with("TRYAGAIN "), "{error}");
     assert!(pair.primary.gauge("grace_left_ms") > 0);
     let mut waiting = waiter!(pair.primary, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
-    // What is given back is given back at any time, but nobody gets it.
+    // A release works at any time, but nobody is granted.
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "mine", "a")), 0);
     assert!(waiting.recv_within(Duration::from_millis(300)).is_none());
     pair.link.delay_stream(Duration::ZERO);
@@ -491,7 +491,7 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_
         pair.replica.gauge("grace_left_ms") == 0
     });
     assert_eq!(pair.replica.gauge("suspect_left_ms"), 0);
-    // What is granted now is as good as ever, however short.
+    // A hold that is granted now can be renewed, however short it is.
     int(&cmd!(conn, "LOCK.ACQUIRE", "brief", "b", 2_000));
     int(&cmd!(conn, "LOCK.RENEW", "brief", "b", 2_100));
     assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)), token);

@@ -1,5 +1,5 @@
-//! Another server takes over: what becomes of waiters, holds and tokens, and that no two holders are inside, whether a
-//! person promotes a replica or Sentinel. A cluster's own failover is in `cluster`.
+//! Another server takes over: what happens to waiters, holds and tokens, and that no two holders are inside, whether a person promotes a
+//! replica or Sentinel does. A cluster's own failover is in `cluster`.
 
 mod exclusion;
 mod fencing;

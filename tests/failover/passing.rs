@@ -28,8 +28,7 @@ fn server() -> mortise_harness::Builder {
         .config("min-replicas-max-lag", "1")
 }
 
-/// Whether somebody else was granted the lock while the one it was passed to believed in its hold; `None` if this machine was
-/// too slow to have it passed on.
+/// Whether another owner was granted the lock while the new owner believed in its hold; `None` if this machine was too slow for the pass.
 fn two_inside(grace: u64) -> Option<bool> {
     let primary = server().start();
     let link = Link::to(&primary);
@@ -67,7 +66,7 @@ fn two_inside(grace: u64) -> Option<bool> {
     Some(two)
 }
 
-/// Runs that came to something, out of a few.
+/// Runs until one has a result, a few times at most.
 fn runs(grace: u64) -> impl Iterator<Item = bool> {
     (0..ATTEMPTS).filter_map(move |_| two_inside(grace))
 }

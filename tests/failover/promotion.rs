@@ -1,4 +1,4 @@
-//! What a change of primary does to waiters, holds and tokens, and what `INFO lock` says of the settings.
+//! What a change of primary does to waiters, holds and tokens, and what `INFO lock` says about the settings.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ fn waiters_of_a_primary_that_becomes_a_replica_are_sent_away() {
     let error = asked.unwrap_err();
     assert!(error.starts_with("READONLY "), "{error}");
     assert_eq!(old.gauge("waiters"), 0);
-    // They ask again where they are told, and the holder is still the holder.
+    // They ask again at the new primary, and the holder is still the holder.
     let mut again = waiter!(new, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     assert_eq!(int(&cmd!(new.connect(), "LOCK.RELEASE", "key", "a")), 0);
     granted(&mut again);
@@ -295,7 +295,7 @@ fn info_says_whether_failover_is_safe_and_what_is_missing() {
     assert_missing(&primary, Some("less than the 2 replicas"));
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 2);
     assert_missing(&primary, None);
-    // A replica looks at what it would do if it were promoted.
+    // A replica reports what a promotion would mean.
     assert_missing(&first, None);
     assert_missing(&second, Some("lock.grace 5999 is less than 6000"));
     cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 3);

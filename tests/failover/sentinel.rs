@@ -1,4 +1,4 @@
-//! Sentinel: failovers that it decides on, or that it is asked for.
+//! Sentinel: failovers by its own decision, or on request.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ fn a_primary_that_dies_and_comes_back_leaves_no_two_inside() {
     watched.primary.sigkill();
     let new = watched.successor_of(&watched.primary).port();
     clients.go_to(new);
-    // It comes back, takes itself for a primary without data, and is told otherwise after a while. Only then has the
+    // It comes back, acts as a primary without data, and becomes a replica after a while. Only then has the
     // new one as many replicas as it wants to have.
     watched.primary.start_again();
     let promoted = watched.successor_of(&watched.primary);
@@ -146,7 +146,7 @@ fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_gra
         let mut refusals = Vec::new();
         let began = Instant::now();
         loop {
-            // Asked each time who the primary is.
+            // Asks a Sentinel each time who the primary is.
             let conn = sentinel.get_connection();
             let granted = conn.and_then(|mut conn| {
                 let token: i64 = acquire.query(&mut conn)?;

@@ -1,4 +1,4 @@
-//! A primary and two replicas whose settings may be wrong, and what `INFO lock` has to say of that.
+//! A primary and two replicas whose settings may be wrong, and what `INFO lock` has to report then.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 12;
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) grace: u64,
-    /// On the replicas: what the grace of a promotion is reckoned with.
+    /// On the replicas: the longest lease for the grace of a promotion.
     pub(crate) max_lease: u64,
     /// `lock.grace` of the first primary: none switches its stall guard off.
     pub(crate) guard: u64,
@@ -66,7 +66,7 @@ impl Trio {
         for (replica, link) in replicas.iter().zip(&links) {
             wait_for_sync_over(link, &primary, replica);
         }
-        // The graces of the starts are none of this test's matter, so they are configured only now.
+        // The graces of the starts do not matter here, so they are configured only now.
         set(&primary, "lock.grace", settings.guard);
         for server in replicas.iter().chain([&primary]) {
             set(server, "min-replicas-to-write", settings.min_replicas);
@@ -184,7 +184,7 @@ pub(crate) fn await_grants(clients: &Contenders, server: &Server, count: usize) 
     );
 }
 
-/// Looks at the hold of the lock until it is as wanted; gives up after a while, for a run that shows nothing does no harm.
+/// Reads the hold of the lock until it is as wanted, but gives up after a while, because a run without a result does no harm.
 pub(crate) fn look_for_hold(server: &Server, wanted: impl Fn(&Hold) -> bool) -> Option<Hold> {
     let mut conn = server.connect();
     let since = Instant::now();
