@@ -1,4 +1,4 @@
-//! Guards in one another: refused, however many, and the server lives.
+//! Nested guards: however many, they are refused and the server lives.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{Server, array, cmd, int, text};

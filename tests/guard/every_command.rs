@@ -1,4 +1,4 @@
-//! Whatever command the server knows, whatever its arguments: inside a guard it is answered, and the server lives.
+//! Every command that the server knows, with any arguments, gets a reply inside a guard, and the server lives.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn commands(conn: &mut Conn) -> BTreeSet<Vec<String>> {
     found
 }
 
-/// By the token that `a` holds by now, whatever the last command has made of it.
+/// By the token that `a` has now, whatever the last command has done to it.
 fn guard(conn: &mut Conn, command: &[String], arguments: &[&str]) -> Cmd {
     cmd!(conn, "DEL", "key");
     let mut guard = command!("LOCK.GUARD", "key", "a", held(conn, "key"));
@@ -78,7 +78,7 @@ fn word(arg: mortise_harness::redis::Arg<&[u8]>) -> Vec<u8> {
     }
 }
 
-/// Redis 7.0 and Valkey 8 cannot do it, and it is refused by name; the others answer as in a transaction.
+/// Redis 7.0 and Valkey 8 cannot run it, so it is refused by name; the others reply as in a transaction.
 #[test]
 fn a_script_that_waits_for_replicas_inside_a_guard_is_answered_whatever_the_command_is_called() {
     let server = Server::builder()

@@ -1,4 +1,4 @@
-//! A guard is a write, whatever is inside: what holds writes back holds it back.
+//! A guard is a write, whatever is inside: whatever stops writes stops it.
 
 use std::time::Duration;
 

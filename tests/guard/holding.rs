@@ -1,4 +1,4 @@
-//! Who is let through, and who is told that he does not hold.
+//! Which guards pass, and which get NOTHELD.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mortise_harness::{
 
 use super::{assert_not_held, held};
 
-/// Asks without a command and with one. Nothing runs.
+/// Sends a guard without a command and one with a command. Nothing runs.
 #[track_caller]
 fn assert_is_not_let_through(conn: &mut Conn, key: &str, owner: &str, token: i64) {
     assert_not_held(try_cmd!(conn, "LOCK.GUARD", key, owner, token));
@@ -36,7 +36,7 @@ fn who_holds_by_the_token_has_the_command_run_and_its_reply() {
         assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
         let set = cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", n);
         assert_eq!(text(&set), "OK");
-        // Anybody may send it who knows owner and token, over any connection.
+        // Any connection that knows owner and token may send it.
         let mut other = server.connect();
         let got = cmd!(other, "lock.guard", "key", "a", token, "get", "data");
         assert_eq!(text(&got), n.to_string());
@@ -218,7 +218,7 @@ fn after_a_promotion_nothing_runs_until_the_old_primary_must_have_stopped() {
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20_000));
     wait_for_sync(&primary, &replica);
     let mut conn = replica.connect();
-    // For what the grace is longer than the longest lease RENEW is refused.
+    // RENEW is refused for the time by which the grace is longer than the longest lease.
     cmd!(conn, "CONFIG", "SET", "lock.grace", 22_000);
     cmd!(conn, "REPLICAOF", "NO", "ONE");
     let guard = mortise_harness::command!("LOCK.GUARD", "key", "a", token, "INCR", "data");

@@ -1,4 +1,4 @@
-//! Commands inside that change locks, the guarding one included.
+//! Commands inside that change locks, also the lock that guards them.
 
 use mortise_harness::{
     Conn, Server, array, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of,

@@ -1,4 +1,4 @@
-//! LOCK.GUARD: a command that runs if its sender holds a lock by its token, at this very moment.
+//! LOCK.GUARD: a command that runs only if its sender holds a lock by its token at that moment.
 
 mod deep;
 mod every_command;

@@ -1,4 +1,4 @@
-//! In a cluster: the keys of both commands are seen as one command's, by servers and by clients.
+//! In a cluster: servers and clients treat the keys of both commands as those of one command.
 
 use mortise_harness::redis::cluster::ClusterClient;
 use mortise_harness::{
@@ -48,7 +48,7 @@ fn the_server_knows_the_keys_of_both_commands() {
             &["key", "x", "y"],
         ),
         (&["LOCK.ACQUIRE", "x", "b", "1"], &["key", "x"]),
-        // What will be refused when it runs.
+        // Commands that are refused when they run.
         (&["NOSUCH", "x"], &["key"]),
         (&["GET"], &["key"]),
         (&["ZUNIONSTORE", "to", "1000", "x"], &["key"]),
@@ -131,7 +131,7 @@ fn keys_of_two_slots_are_refused_as_any_commands() {
         ),
         "CROSSSLOT ",
     );
-    // What needs no key, or is a lock, too.
+    // Commands without a key, and commands on locks, too.
     cmd!(conn, "LOCK.GUARD", "{a}lock", "a", token, "PING");
     cmd!(
         conn,
@@ -169,7 +169,7 @@ fn a_cluster_client_brings_it_to_the_node_and_follows_when_the_slot_moves() {
     let token: i64 = acquire.query(&mut client).unwrap();
     let guard = command!("LOCK.GUARD", "{a}lock", "a", token, "INCR", "{a}data");
     assert_eq!(guard.query::<i64>(&mut client), Ok(1));
-    // The other one says where it is.
+    // The other node redirects the client.
     assert_error(to.connect().try_run(&guard), "MOVED ");
 
     begin_migration(slot, from, to);

@@ -17,7 +17,7 @@ fn appending() -> Server {
         .start()
 }
 
-/// The commands in the AOF, those that choose a database left out; of LOCK.APPLY its name and its key.
+/// The commands in the AOF, without those that select a database; of LOCK.APPLY only its name and its key.
 fn appended(server: &Server) -> Vec<String> {
     let mut commands = Vec::new();
     for entry in fs::read_dir(server.dir().join("appendonlydir")).unwrap() {
@@ -260,7 +260,7 @@ fn a_replica_attached_in_the_midst_of_guarded_writes_agrees() {
     assert_same_data(&primary, &replica);
 }
 
-/// Writes of every kind, such as replicate themselves otherwise included.
+/// Writes of every kind, also those that are replicated in another form.
 const WRITES: &[&str] = &[
     "SET s 1 EX 1000",
     "SETEX t 1000 x",

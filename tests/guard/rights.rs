@@ -1,4 +1,4 @@
-//! What runs inside runs with the rights of who sent it.
+//! The command inside runs with the rights of the user that sent the guard.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{Conn, Server, array, as_map, cmd, command, error_line, int, text, try_cmd};

@@ -47,7 +47,7 @@ fn a_transaction_that_takes_the_lock_itself_cannot_guard_by_a_token_it_does_not_
     );
 }
 
-/// Writes both records if its caller holds: the first line ends it otherwise.
+/// Writes both records if its caller holds; otherwise its first line ends it.
 const MOVE: &str = "
     redis.call('LOCK.GUARD', KEYS[1], ARGV[1], ARGV[2])
     redis.call('DECRBY', KEYS[2], ARGV[3])
@@ -163,7 +163,7 @@ fn whoever_watches_a_key_sees_what_is_written_under_a_guard() {
     cmd!(watcher, "MULTI");
     cmd!(watcher, "GET", "data");
     assert!(is_nil(&cmd!(watcher, "EXEC")), "it has changed");
-    // A guard that only looks changes nothing.
+    // A guard that only reads changes nothing.
     cmd!(watcher, "WATCH", "data", "key");
     cmd!(conn, "LOCK.GUARD", "key", "a", token);
     cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");

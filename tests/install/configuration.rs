@@ -63,7 +63,7 @@ fn a_file_that_is_included_is_no_place_for_a_module() {
     server.start();
     assert_eq!(server.cli(&["CONFIG", "REWRITE"]), "OK");
     server.stop();
-    // Else the guide need not say so.
+    // Otherwise the guide need not say so.
     assert!(!server.try_start(), "it starts");
 }
 
@@ -135,7 +135,7 @@ fn whoever_enables_the_module_learns_which_locks_a_crash_would_lose() {
             Some("those of the last two seconds are lost"),
         ),
         ("appendonly yes\nappendfsync always\n", None),
-        // Whoever comes back without its data grants nothing while an old lease may run.
+        // A server that comes back without its data grants nothing while an old lease may run.
         (
             "lock.max-lease 30000\nlock.grace 29999\n",
             Some("since the last snapshot are lost"),

@@ -20,7 +20,7 @@ fn assert_refused(prefix: &Prefix, words: &[&str], why: &str) {
     assert!(!content && said.contains(why), "{said}");
 }
 
-/// Keys of each kind, some with a time to live, in two databases, and more than one read of a file takes.
+/// Keys of each kind, some with a TTL, in two databases, and more bytes than one read of a file takes.
 fn fill(server: &OwnServer) {
     server.cli(&["EVAL", FILL, "0"]);
 }
@@ -108,7 +108,7 @@ fn an_append_only_file_is_loaded_without_the_module_once_it_has_forgotten_it() {
             let state = server.cli(&["INFO", "persistence"]);
             state.contains("aof_rewrite_in_progress:0") && state.contains("scheduled:0")
         });
-        // In the part that is appended to, too.
+        // Also in the part of the file to which the server appends.
         server.cli(&["LOCK.ACQUIRE", "late", "a", "1000"]);
         server.cli(&["LOCK.RELEASE", "late", "a"]);
         leave(&prefix, &mut server);

@@ -41,7 +41,7 @@ impl Pods {
         self.dir.path().join(name)
     }
 
-    /// The files as they are, but for where this module lies, and times that a test can wait for.
+    /// The files as they are, except for the path of this module, and shorter times.
     fn copy_configuration(&self) {
         fs::create_dir(self.path("config")).unwrap();
         for entry in fs::read_dir(root().join("deploy/kubernetes")).unwrap() {
@@ -57,7 +57,7 @@ impl Pods {
         fs::write(conf, text + faster).unwrap();
     }
 
-    /// What stands first in the path: the server that is tested with, and kubectl.
+    /// The first folder of the path: the server under test, and kubectl.
     fn make_programs(&self) {
         fs::create_dir(self.path("bin")).unwrap();
         let server = format!("#!/bin/sh\nexec {} \"$@\"\n", which(&program()));
@@ -73,7 +73,7 @@ impl Pods {
         }
     }
 
-    /// Runs lines of a shell, and answers what they print.
+    /// Runs shell commands, and returns their output.
     #[track_caller]
     fn shell(&self, lines: &str) -> String {
         let path = std::env::var("PATH").unwrap();
@@ -106,7 +106,7 @@ impl Pods {
         all
     }
 
-    /// The pod that the Sentinel of `pod` takes for the primary.
+    /// The pod that is the primary, as the Sentinel of `pod` reports.
     fn primary_by(&self, pod: &str) -> Option<String> {
         let ask = format!(
             "kubectl exec {pod} -c sentinel -- redis-cli -p 26379 SENTINEL get-master-addr-by-name mortise || true"
@@ -170,7 +170,7 @@ impl Drop for Pods {
     }
 }
 
-/// Where a program is: a script that goes by its name must not call itself.
+/// The path of a program, because a script of the same name must not call itself.
 fn which(program: &str) -> String {
     let (content, said) = said(&run(Command::new("sh").args([
         "-c",
@@ -201,7 +201,7 @@ fn three_pods_keep_the_promise_over_an_upgrade_a_crash_and_the_loss_of_all() {
     assert!(said.starts_with("127.0.77.1\n"), "{said}");
     assert!(said.contains("lock_failover_safe:1"), "{said}");
     let first = pods.granted_by("mortise-0");
-    // Whoever does not know the password learns nothing, from a server or from a Sentinel.
+    // Without the password neither a server nor a Sentinel answers.
     for part in ["server", "sentinel"] {
         let said = pods.shell(&format!(
             "kubectl exec mortise-0 -c {part} -- redis-cli {} --no-auth-warning -a wrong PING || true",
@@ -228,7 +228,7 @@ fn three_pods_keep_the_promise_over_an_upgrade_a_crash_and_the_loss_of_all() {
             .contains("lock_failover_safe:1")
     );
 
-    // Who was the primary is one again, though no Sentinel can be asked.
+    // The old primary is the primary again, though no Sentinel can be asked.
     pods.shell("kubectl crash-all");
     pods.await_all_ready();
     assert_eq!(pods.primary_but(None), third);

@@ -1,6 +1,5 @@
-//! Installing and uninstalling the module: `make install`, the configuration, the data, Kubernetes,
-//! an upgrade, and that docs/install.md says all of it rightly. The package and the image have a
-//! Debian of their own: `make deb-test`.
+//! Installing and uninstalling the module: `make install`, the configuration, the data, Kubernetes, an upgrade, and that docs/install.md
+//! describes all of it correctly. The package and the image have a Debian of their own: `make deb-test`.
 
 mod configuration;
 mod data;

@@ -42,7 +42,7 @@ fn a_staged_installation_names_the_place_where_it_will_be() {
     assert!(snippet.contains(&line), "{snippet}");
 }
 
-/// Puts something in the place of the programs that watch.
+/// Puts files in the place of the monitoring programs.
 fn install_tools(prefix: &Prefix) {
     let built = prefix.path().join("built");
     fs::create_dir(&built).unwrap();
@@ -112,7 +112,7 @@ fn a_server_that_runs_goes_on_with_its_module_while_another_one_is_installed_ove
     let mut server = OwnServer::new("");
     assert!(prefix.tool(&["enable", &server.conf()]).0);
     server.start();
-    // What is written over the file of a library that runs is run, or read as code: the server would die of this.
+    // A write over the file of a loaded library changes the running code: the server would crash.
     let rubbish = prefix.path().join("rubbish.so");
     fs::write(
         &rubbish,

@@ -1,4 +1,4 @@
-//! deploy/kubernetes as a whole: what its files say of each other is true.
+//! deploy/kubernetes as a whole: its files agree with each other.
 
 use std::fs;
 

@@ -20,7 +20,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a command has written, and whether it was content.
+/// A command's output, and whether it succeeded.
 pub(crate) fn said(output: &Output) -> (bool, String) {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     (
@@ -61,7 +61,7 @@ impl Prefix {
         said(&run(&mut make))
     }
 
-    /// What `mortise-module` says.
+    /// The output of `mortise-module`.
     pub(crate) fn tool(&self, words: &[&str]) -> (bool, String) {
         said(&run(
             Command::new(self.path().join("sbin/mortise-module")).args(words)

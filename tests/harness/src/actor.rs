@@ -1,16 +1,16 @@
-//! A module beside the one under test, which calls it as other modules may: from threads of its own, and from callbacks.
+//! Another module beside ours, which calls ours as other modules may: from threads of its own, and from callbacks.
 
 use crate::{Server, c_library, cmd};
 
 impl Server {
-    /// Loads `actor.c`, whose first lines say what commands it brings.
+    /// Loads `actor.c`, whose first lines list its commands.
     ///
     /// # Panics
     /// If the server refuses it.
     #[track_caller]
     pub fn load_actor(&self) {
         if self.setup().ends_by_itself() {
-            // It has it.
+            // Whether that module is loaded.
             return;
         }
         let path = c_library::actor().to_str().expect("a path in UTF-8");

@@ -1,4 +1,4 @@
-//! Saying which server to start.
+//! Options of a server to start.
 
 use std::fs;
 use std::net::IpAddr;
@@ -63,14 +63,14 @@ impl Builder {
         self
     }
 
-    /// Runs another server than all others are: one of [`other_servers`](crate::other_servers).
+    /// Runs another server than the one under test: one of [`other_servers`](crate::other_servers).
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.setup.program = Some(program.into());
         self
     }
 
-    /// Starts no node of a cluster even where the tests are run on such (`MORTISE_CLUSTER`): for tests of what clusters
-    /// do not have, several databases or a command with keys of several slots.
+    /// Never starts a node of a cluster, even if the tests run on such (`MORTISE_CLUSTER`): for tests of what clusters lack, several
+    /// databases or commands with keys of several slots.
     pub fn alone(mut self) -> Self {
         self.setup.alone = true;
         self
@@ -87,12 +87,12 @@ impl Builder {
         self.replica_at(primary.port())
     }
 
-    /// Makes the server a replica of whatever `link` leads to.
+    /// Makes the server a replica of the server behind `link`.
     pub fn replica_over(self, link: &Link) -> Self {
         self.replica_at(link.port())
     }
 
-    /// Makes the server a replica of whatever listens on `port` of 127.0.0.1.
+    /// Makes the server a replica of the one that listens on `port` of 127.0.0.1.
     pub fn replica_at(self, port: u16) -> Self {
         self.config("replicaof", &format!("127.0.0.1 {port}"))
     }
@@ -136,7 +136,7 @@ impl Builder {
         .config("sentinel", &format!("failover-timeout {name} 5000"))
     }
 
-    /// Works in `dir`, created if missing and kept afterwards, instead of in a folder that goes with the server.
+    /// Works in `dir`, created if missing and kept afterwards, instead of in a folder that is deleted with the server.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
@@ -148,8 +148,8 @@ impl Builder {
         self
     }
 
-    /// Lets valgrind watch the server's memory, which makes it some twenty times slower: what is misused fails the test
-    /// that holds the server.
+    /// Lets valgrind watch the server's memory, which makes it some twenty times slower: misused memory fails the test that owns the
+    /// server.
     pub fn under_valgrind(mut self) -> Self {
         self.setup.valgrind = true;
         self
@@ -179,7 +179,7 @@ impl Builder {
     }
 
     /// Puts the server on a machine of its own: other ids of machine and boot, another boot-time clock, and a wall clock
-    /// that is off by `step`. A restart is none of the machine: see [`Server::reboot_machine`].
+    /// that is off by `step`. A restart of the server does not reboot the machine: see [`Server::reboot_machine`].
     pub fn on_another_machine(mut self, step: ClockStep) -> Self {
         self.setup.machine = true;
         self.clock_shim_at(step)
@@ -197,7 +197,7 @@ impl Builder {
         }
     }
 
-    /// Starts the server and waits until it answers, or has ended, as it does over a configuration that it refuses.
+    /// Starts the server and waits until it answers, or has ended because it refuses its configuration.
     ///
     /// # Panics
     /// If the module has not been built, or the folder cannot be written.

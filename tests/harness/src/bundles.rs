@@ -1,5 +1,5 @@
-//! Clients that take several keys at once with LOCK.MACQUIRE and give them back at once: whoever looks at all keys in one
-//! transaction, wherever and whenever, finds that each owner holds all of its keys or none.
+//! Clients that take several keys at once with LOCK.MACQUIRE and release them at once: a transaction that reads all keys, on any server and
+//! at any time, finds that each owner holds all of its keys or none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Bundles {
                     let taken = take_and_give_back(&mut conn, &mut dice, number, round);
                     match taken {
                         Ok(()) => grants.fetch_add(1, Ordering::Relaxed),
-                        // The server stops to be a primary, or altogether.
+                        // The server stops being a primary, or ends.
                         Err(_) => return,
                     };
                 }
@@ -63,12 +63,12 @@ impl Bundles {
         }
     }
 
-    /// How often all keys of a request were had.
+    /// How often all keys of a request were granted.
     pub fn grants(&self) -> u64 {
         self.grants.load(Ordering::Relaxed)
     }
 
-    /// Fails unless each owner holds all of its keys, or none, at one moment on whatever server `conn` leads to. Returns how
+    /// Fails unless each owner holds all of its keys, or none, at one moment on the server of `conn`. Returns how
     /// many owners hold.
     ///
     /// # Panics

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::module::target_dir;
 
-/// Compiles `name.c` of this folder. The library's file.
+/// Compiles `name.c` of this folder. Returns the library's file.
 pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.c"));
     let dir = target_dir();

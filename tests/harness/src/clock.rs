@@ -14,7 +14,7 @@ pub fn wall_micros() -> i64 {
     i64::try_from(since.as_micros()).expect("a wall clock before the year 290000")
 }
 
-/// The kernel's boot id, in the bytes in which the module writes it down.
+/// The kernel's boot id, as the bytes that the module writes.
 ///
 /// # Panics
 /// If the kernel has none.

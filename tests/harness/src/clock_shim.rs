@@ -1,4 +1,4 @@
-//! A wall clock of the server's own that a test can step, and a boot-time clock, by a library loaded into the server.
+//! Gives a server its own wall clock, which a test can step, and its own boot-time clock, by a library that is loaded into it.
 //!
 //! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks, and those of the test, go on
 //! as they are. The same library can make the server believe that it is on another machine.
@@ -33,7 +33,7 @@ impl ClockStep {
     }
 }
 
-/// The environment of a process that reads its wall clock through the shim, off by what stands in `dir`.
+/// The environment of a process that reads its wall clock through the shim, with the offset that a file in `dir` has.
 pub(crate) fn envs(dir: &Path, first: ClockStep) -> [(String, String); 2] {
     let offset = offset_file(dir);
     if !offset.exists() {
@@ -65,7 +65,7 @@ pub(crate) fn machine_envs(dir: &Path) -> [(String, String); 2] {
     })
 }
 
-/// An id that no other machine of the test run has, nor any other boot of this one.
+/// An id that no other machine of the test run has, and no other boot of this one.
 pub(crate) fn write_new_id(file: &Path) {
     static IDS: AtomicU32 = AtomicU32::new(0);
     let (test, number) = (process::id(), IDS.fetch_add(1, Relaxed));

@@ -23,12 +23,12 @@ pub struct Cluster {
     pub primaries: Vec<Server>,
     /// The replica of each primary, in the same order; empty if there are none.
     pub replicas: Vec<Server>,
-    /// What is between them, if it can be cut.
+    /// The network between them, if it can be cut.
     pub network: Option<Network>,
 }
 
 impl Cluster {
-    /// Starts `primaries` nodes that share the slots evenly, without replicas. `node` says how each is configured.
+    /// Starts `primaries` nodes that share the slots evenly, without replicas. `node` configures each of them.
     ///
     /// # Panics
     /// If they do not come to agree.
@@ -146,7 +146,7 @@ impl Cluster {
             let mut conn = node.connect();
             let mut asked = Instant::now();
             eventually_within(PATIENCE, "the nodes agree", || {
-                // On a busy machine a handshake may run out of time; nobody repeats it by himself.
+                // On a busy machine a handshake may time out, and the nodes do not repeat it.
                 if asked.elapsed() > MEET_AGAIN {
                     asked = Instant::now();
                     self.meet(&mut conn);
@@ -187,7 +187,7 @@ pub fn node_id(node: &Server) -> String {
     text(&crate::cmd!(node.connect(), "CLUSTER", "MYID"))
 }
 
-/// Runs a command as one that has been sent here by an `ASK`.
+/// Runs a command as a client does that follows an `ASK`.
 ///
 /// # Panics
 /// If the server closes the connection.

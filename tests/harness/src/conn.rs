@@ -1,4 +1,4 @@
-//! A connection that a test can hold in its hand: send now, receive later, nothing retried, nothing hidden.
+//! A connection under the test's full control: it sends now and receives later, retries nothing, and hides nothing.
 //!
 //! Replies are read by the parser of the `redis` crate. The socket is our own because a test of blocking commands asks
 //! "has it been answered yet?", and the crate's connection drops a reply that comes after a read has timed out.
@@ -46,7 +46,7 @@ impl Conn {
         Ok(Conn::over(Stream::Tcp(stream)))
     }
 
-    /// A connection to whatever listens on `port` of 127.0.0.1, without a greeting: its id is unknown.
+    /// A connection to the server that listens on `port` of 127.0.0.1, without a greeting: its id is unknown.
     ///
     /// # Errors
     /// If nothing listens there.
@@ -279,7 +279,7 @@ impl Read for Stream {
                 Stream::Tcp(stream) => stream.read(buffer),
                 Stream::Unix(stream) => stream.read(buffer),
             };
-            // A machine that was stopped for a moment interrupts what waits.
+            // If the machine was stopped for a moment, waiting calls are interrupted.
             match read {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => return read,

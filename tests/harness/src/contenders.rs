@@ -1,8 +1,8 @@
 //! Clients that contend for one lock over a failover, and record when each believed that it was
 //! inside.
 //!
-//! A client believes by its own clock, from the moment it *sent* the request, and is inside for as long as it believes:
-//! what a careful client does. Two that are inside at one time are what a lock must never allow.
+//! A client believes by its own clock, from the moment it *sent* the request, and is inside for as long as it believes, as a careful client
+//! does. A lock must never allow two to be inside at one time.
 
 mod client;
 mod record;
@@ -36,7 +36,7 @@ impl Contenders {
         Contenders::start_staying(roles, key, port, lease, Stay::Mixed)
     }
 
-    /// The same, with a say in how long they stay inside.
+    /// The same, with a choice of how long they stay inside.
     pub fn start_staying(
         roles: &[Role],
         key: &str,
@@ -53,7 +53,7 @@ impl Contenders {
             stop: AtomicBool::new(false),
             record: Mutex::default(),
         });
-        // Not the same each time: in step with the server's own rhythm, every run would miss the same moments.
+        // The time varies, because in step with the server's own rhythm every run would miss the same moments.
         let seed = wall_micros() as u64 | 1;
         let threads = roles.iter().enumerate().map(|(number, role)| {
             let mut client = Client {
@@ -84,7 +84,7 @@ impl Contenders {
         within(patience, || self.shared.record().granted_by(port) >= target).is_ok()
     }
 
-    /// How often each server has refused with which code, for messages.
+    /// How often each server has refused, by code, for messages.
     pub fn refusals(&self) -> BTreeMap<(u16, String), usize> {
         let mut counts = BTreeMap::new();
         for (port, line) in &self.shared.record().refusals {
@@ -94,7 +94,7 @@ impl Contenders {
         counts
     }
 
-    /// Stops the clients and returns what they lived through.
+    /// Stops the clients and returns what they recorded.
     ///
     /// # Panics
     /// If one of them panicked.

@@ -1,11 +1,11 @@
-//! Chance that can be had again.
+//! Random choices that can be repeated.
 
 /// Random numbers that are the same in every run: SplitMix64, by Sebastiano Vigna.
 #[derive(Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that fall as others of the same `seed` do.
+    /// Dice that return the same numbers as all others of this `seed`.
     pub fn new(seed: u64) -> Dice {
         Dice(seed)
     }

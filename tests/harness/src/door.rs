@@ -1,4 +1,4 @@
-//! A port that leads to a server, as long as it is let through.
+//! A proxy to a server, which a test can close.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How often a held connection checks whether it may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Carries connections to a server; gone, with all of them, when dropped.
+/// Carries connections to a server; dropping it closes all of them.
 ///
 /// A closed door is a black hole: connections stay open, nothing arrives, in neither direction, and
 /// neither side notices the end of the other. Data in flight arrives later, as TCP would send it
@@ -35,14 +35,14 @@ enum Way {
 
 struct State {
     target: AtomicU16,
-    /// How late what passes arrives, in milliseconds.
+    /// How long it delays data, in milliseconds.
     delay_in: AtomicU64,
     delay_out: AtomicU64,
-    /// Nothing that the server has sent arrives.
+    /// Holds back all data that the server has sent.
     held_out: AtomicBool,
     closed: AtomicBool,
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    /// For these nothing is late or held back.
+    /// For these addresses no data is delayed or held back.
     spared: Mutex<BTreeSet<IpAddr>>,
     /// Both ends of each connection that is carried.
     streams: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
@@ -81,7 +81,7 @@ impl Door {
         self.state.target.store(port, Ordering::SeqCst);
     }
 
-    /// Nothing is late, or held back, for who comes from `address`.
+    /// Delays and holds back nothing for connections from `address`.
     pub(crate) fn spare(&self, address: IpAddr) {
         let mut spared = self.state.spared.lock();
         spared
@@ -90,12 +90,12 @@ impl Door {
             .insert(address);
     }
 
-    /// What is sent to the server from here on arrives so late.
+    /// Delays data to the server by this much from now on.
     pub(crate) fn delay_in(&self, by: Duration) {
         self.state.delay_in.store(millis(by), Ordering::SeqCst);
     }
 
-    /// What the server sends from here on arrives so late.
+    /// Delays data from the server by this much from now on.
     pub(crate) fn delay_out(&self, by: Duration) {
         self.state.delay_out.store(millis(by), Ordering::SeqCst);
     }
@@ -105,7 +105,7 @@ impl Door {
         self.state.held_out.store(held, Ordering::SeqCst);
     }
 
-    /// The port on 127.0.0.1 to come in by.
+    /// Its port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -143,7 +143,7 @@ impl State {
         }
     }
 
-    /// Connects one client with the server, once it is let through.
+    /// Connects one client with the server, once the door lets it through.
     fn join(self: &Arc<State>, client: TcpStream, from: IpAddr) {
         if !self.await_passage(from) {
             return;

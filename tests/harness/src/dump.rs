@@ -1,4 +1,4 @@
-//! Payloads of DUMP taken apart and put together again, with a checksum that is right.
+//! Takes payloads of DUMP apart and puts them together again, with a correct checksum.
 
 /// What the server puts around a module's bytes: the type, the module's id, a string, an end, a version and a checksum.
 #[derive(Debug, Clone)]
@@ -32,8 +32,7 @@ impl Envelope {
         }
     }
 
-    /// All that stands in a dump behind the module's id and before the version: the module's bytes as the server writes
-    /// them.
+    /// All bytes in a dump between the module's id and the version: the module's bytes as the server writes them.
     ///
     /// # Panics
     /// If it is too short for a dump.
@@ -67,7 +66,7 @@ impl Envelope {
         self.around_all(&inner)
     }
 
-    /// A dump with anything behind the module's id.
+    /// A dump with any bytes after the module's id.
     pub fn around_all(&self, inner: &[u8]) -> Vec<u8> {
         let mut dump = self.head.clone();
         dump.extend(inner);

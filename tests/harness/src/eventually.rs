@@ -1,4 +1,4 @@
-//! Waiting for what cannot be awaited: checks a condition again and again.
+//! Waits for conditions that no event announces: checks them again and again.
 
 use std::fmt::Debug;
 use std::thread;

@@ -104,7 +104,7 @@ pub use module::{module_path, other_servers};
 pub use network::Network;
 pub use process::stop_process;
 pub use queue::{granted, holders_of, queue_of};
-/// The crate whose values replies are.
+/// The crate whose values represent replies.
 pub use redis;
 pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_at, wait_for_sync_over};
 pub use server::{Server, Shutdown};

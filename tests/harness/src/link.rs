@@ -42,32 +42,32 @@ impl Link {
         self.door.lead_to(server.port());
     }
 
-    /// What the server sends from here on arrives so late: to its replica, the stream.
+    /// Delays what the server sends from now on by this much: to its replica, the stream.
     pub fn delay_stream(&self, by: Duration) {
         self.door.delay_out(by);
     }
 
-    /// Holds back what the server sends, and what of it is under way.
+    /// Holds back what the server sends, also what is under way.
     pub fn hold_stream(&self) {
         self.door.hold_out(true);
     }
 
-    /// What was held back arrives, all at once.
+    /// Lets everything that was held back arrive at once.
     pub fn release_stream(&self) {
         self.door.hold_out(false);
     }
 
-    /// What is sent to the server from here on arrives so late: from its replica, the acknowledgements.
+    /// Delays what is sent to the server from now on by this much: from its replica, the acknowledgements.
     pub fn delay_acknowledgements(&self, by: Duration) {
         self.door.delay_in(by);
     }
 
-    /// From here on nothing passes.
+    /// Lets nothing pass from now on.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
 
-    /// What is sent passes again, and so does what was held up.
+    /// Lets data pass again, also what was held up.
     pub fn mend(&self) {
         self.cut.store(false, Ordering::SeqCst);
     }

@@ -7,7 +7,7 @@ use redis::{ToRedisArgs, Value};
 use crate::conn::Conn;
 use crate::value::{array, as_map, bytes, int, is_nil, text};
 
-/// A lock that is held or waited for.
+/// A lock with holders or waiters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockInfo {
     /// `write`, `read` or `none`.
@@ -58,7 +58,7 @@ pub struct Queued {
     pub left: i64,
     /// The connection that waits.
     pub client: i64,
-    /// What its mode's count grows by, or is set to.
+    /// By how much its mode's count grows, or what it is set to.
     pub count: i64,
     /// What all read counts may add up to, 0 for no limit.
     pub limit: i64,
@@ -66,7 +66,7 @@ pub struct Queued {
     pub keys: i64,
 }
 
-/// What a hold is whatever the time: its owner, write count, read count and token.
+/// The parts of a hold that do not change with time: its owner, write count, read count and token.
 pub type Facts = (Vec<u8>, i64, i64, i64);
 
 /// Asks `LOCK.INFO key`; `None` if nobody holds and nobody waits.
@@ -108,7 +108,7 @@ impl LockInfo {
         info
     }
 
-    /// What each hold is whatever the time, in the order of `holds`.
+    /// The parts of each hold that do not change with time, in the order of `holds`.
     pub fn facts(&self) -> Vec<Facts> {
         self.holds.iter().map(Hold::facts).collect()
     }
@@ -136,7 +136,7 @@ impl Hold {
         hold
     }
 
-    /// What it is whatever the time.
+    /// Its parts that do not change with time.
     pub fn facts(&self) -> Facts {
         (self.owner.clone(), self.write, self.read, self.token)
     }

@@ -1,4 +1,4 @@
-//! What LOCK.MAIL answers.
+//! The replies of LOCK.MAIL.
 
 use redis::Value;
 
@@ -16,7 +16,7 @@ pub struct Mail {
     pub letters: Vec<Letter>,
 }
 
-/// What became of one request.
+/// The result of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Letter {
     /// Grows from letter to letter.

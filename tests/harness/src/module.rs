@@ -1,4 +1,4 @@
-//! Where the built module lies.
+//! The path of the built module.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -108,7 +108,7 @@ impl Network {
             .expect("nobody panics with the set in hand") = addresses;
     }
 
-    /// What `server` sends from here on to those who called it at its port arrives so late: to its replicas, the stream.
+    /// Delays by this much what `server` sends from now on over connections to its port: to its replicas, the stream.
     /// Not so for Sentinels started later than it.
     ///
     /// # Panics
@@ -118,7 +118,7 @@ impl Network {
         self.with(server, |member| member.door.delay_out(by));
     }
 
-    /// Holds back what `server` sends to those who called it at its port, and what of it is under way; or lets it arrive.
+    /// Holds back what `server` sends over connections to its port, also what is under way; or lets it arrive.
     /// Not so for Sentinels started later than it.
     ///
     /// # Panics
@@ -128,7 +128,7 @@ impl Network {
         self.with(server, |member| member.door.hold_out(held));
     }
 
-    /// What those who called `server` at its port send to it arrives so late: from its replicas, the acknowledgements.
+    /// Delays by this much what `server` receives over connections to its port: from its replicas, the acknowledgements.
     ///
     /// # Panics
     /// If it was not started by this network.

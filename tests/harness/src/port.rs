@@ -15,9 +15,8 @@ const COUNT: u16 = 5_000;
 /// How much higher than a node's port its port for the cluster's bus is.
 const BUS: u16 = 10_000;
 
-/// A port that no other server of any test program on this machine has, while this lives: also while its own server is
-/// down, so that it can be started again.
-#[derive(Debug)]
+/// A port that no other server of any test program on this machine gets while this value lives, not even while its own server is down, so
+/// that it can be started again. [derive(Debug)]
 pub(crate) struct Port {
     number: u16,
     /// Bound to an abstract name made of the number: the system lets one process have it, and frees it with the process.
@@ -25,7 +24,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// A free port. A program that is no test of ours may still be quicker: be ready to ask again.
+    /// A free port. Another program may still take it first, so be ready to ask again.
     pub(crate) fn claim() -> Port {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         // Test programs that run side by side begin in different places.
@@ -38,7 +37,7 @@ impl Port {
         }
         for _ in 0..COUNT {
             let number = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
-            // Claimed before it is tried: trying binds it for a moment, and would be in the way of its owner.
+            // It is claimed before it is tried, because trying binds it for a moment, which could disturb its owner.
             let Some(claim) = claim(number) else { continue };
             let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
             if free(number) && free(number + BUS) {

@@ -149,7 +149,7 @@ fn spawn(command: Command) -> io::Result<Child> {
             .name("server-parent".to_owned())
             .spawn(move || {
                 for (mut command, reply) in inbox {
-                    // The asker waits for the reply, so it is there.
+                    // The caller waits for the reply, so it is still there.
                     let _ = reply.send(command.spawn());
                 }
             })

@@ -1,4 +1,4 @@
-//! Requests that wait: putting them into a queue, and seeing who stands there.
+//! Requests that wait: puts them into a queue, and lists the queue.
 
 use std::collections::BTreeMap;
 

@@ -42,7 +42,7 @@ pub fn wait_for_sync_at(port: u16, primary: &Server, replica: &Server) {
             && state.get("master_port") == Some(&port.to_string());
         if attached { Ok(()) } else { Err(state) }
     });
-    // Asked only now: after a full sync the replica counts from the primary's offset.
+    // Read only now, because after a full sync the replica counts from the primary's offset.
     let target = offset(&replication(&mut primary_conn), "master_repl_offset");
     eventually("the replica has caught up", || {
         let state = replication(&mut replica_conn);

@@ -36,7 +36,7 @@ pub struct Server {
     work_dir: WorkDir,
     port: Port,
     log: Log,
-    /// None while it is down by the test's own wish.
+    /// None while the test has stopped it.
     process: Option<Process>,
 }
 
@@ -103,7 +103,7 @@ impl Server {
         self.work_dir.path()
     }
 
-    /// All the server has written since this value was made: its log, its stdout and its stderr.
+    /// All output of the server since this value was created: its log, its stdout and its stderr.
     pub fn log(&self) -> String {
         self.log.text()
     }
@@ -270,7 +270,7 @@ impl Server {
         }
     }
 
-    /// Like [`Server::start_again`], for a server that is expected to refuse what it finds.
+    /// Like [`Server::start_again`], for a server that is expected to refuse its files.
     ///
     /// # Panics
     /// If it runs.
@@ -280,7 +280,7 @@ impl Server {
         self.bring_up()
     }
 
-    /// Freezes the server with SIGSTOP; it does nothing more once this returns.
+    /// Freezes the server with SIGSTOP; when this returns, it has stopped.
     ///
     /// # Panics
     /// While it is down.
@@ -307,7 +307,7 @@ impl Server {
             .expect("a running server can be signalled");
     }
 
-    /// Valgrind looks for what is lost when a process ends.
+    /// Valgrind searches for leaks when a process ends.
     fn ask_to_end(&mut self) {
         if let Some(process) = &mut self.process {
             for signal in [Signal::CONT, Signal::TERM] {

@@ -31,8 +31,8 @@ impl Server {
         eventually("the clock has stepped", || read(&file, 8) == 0);
     }
 
-    /// The machine that this server sees was suspended for so long: its boot-time clock went on, and no other clock that is
-    /// counted from its start. (The wall clock is stepped by itself.)
+    /// Suspends the machine that this server sees for so long: its boot-time clock goes on, and no other clock that counts from its start.
+    /// (The wall clock is stepped by itself.)
     ///
     /// # Panics
     /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim).

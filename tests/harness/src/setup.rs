@@ -86,7 +86,7 @@ impl Setup {
         envs
     }
 
-    /// What follows the configuration file on the server's command line.
+    /// The arguments after the configuration file on the server's command line.
     pub(crate) fn args(&self) -> &[&str] {
         if self.sentinel { &["--sentinel"] } else { &[] }
     }
@@ -162,7 +162,7 @@ impl Conf {
     }
 }
 
-/// What valgrind is to see at work.
+/// Settings that show more of the module to valgrind.
 const WATCHED: [(&str, &str); 8] = [
     ("io-threads", "3"),
     ("io-threads-do-reads", "yes"),
@@ -191,7 +191,7 @@ fn server_program() -> String {
         .unwrap_or_else(|| "redis-server".to_owned())
 }
 
-/// Whether servers are nodes of clusters where nothing speaks against it: `MORTISE_CLUSTER`.
+/// Whether servers are nodes of clusters unless a test needs another kind: `MORTISE_CLUSTER`.
 fn on_cluster_nodes() -> bool {
     env::var("MORTISE_CLUSTER").is_ok_and(|value| !value.is_empty() && value != "0")
 }

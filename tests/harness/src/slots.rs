@@ -4,7 +4,7 @@ use crate::cluster::node_id;
 use crate::server::Server;
 use crate::value::text;
 
-/// Opens the way for `slot`: the one sends on a client that asks for a key that it has not, the other takes them in.
+/// Begins to move `slot`: the source redirects clients that ask for a key that it lacks, and the target accepts them.
 ///
 /// # Panics
 /// If a node refuses.

@@ -52,7 +52,7 @@ impl Snapshot {
         }
     }
 
-    /// What each lock is whatever the time.
+    /// The parts of each lock that do not change with time.
     pub fn facts(&self) -> BTreeMap<(usize, Vec<u8>), (String, Vec<Facts>)> {
         let facts = |info: &LockInfo| (info.mode.clone(), info.facts());
         let locks = self.locks.iter();
@@ -96,8 +96,8 @@ impl Snapshot {
         }
     }
 
-    /// Fails unless every hold of `earlier` that cannot have ended meanwhile is here, the same, and ends no earlier than
-    /// it did there. For locks whose leases end while they are being read.
+    /// Fails unless every hold of `earlier` that cannot have ended meanwhile is here, unchanged, and ends no earlier than it did there. For
+    /// locks whose leases end while they are being read.
     ///
     /// # Panics
     /// If one is not.

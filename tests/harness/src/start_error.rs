@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// What a server that did not come up leaves.
+/// What is known of a server that did not come up.
 #[derive(Debug, Clone)]
 pub struct StartError {
     /// What went wrong, seen from outside.
     pub reason: String,
-    /// All the server wrote.
+    /// All output of the server.
     pub log: String,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Why a launch failed: another port is worth a try, or nothing is.
+/// Why a launch failed: either another port may work, or nothing will.
 pub(crate) enum StartFailure {
     PortTaken(StartError),
     Other(StartError),

@@ -1,4 +1,4 @@
-//! A server whose memory valgrind watches: what it reads or writes wrongly becomes a fault of the test.
+//! A server whose memory valgrind watches: a wrong read or write fails the test.
 
 //!
 //! `MORTISE_VALGRIND` has valgrind watch every server that it can, and look for what the module loses: such a server ends by
@@ -24,7 +24,7 @@ pub(crate) fn watches_all() -> bool {
     env::var_os("MORTISE_VALGRIND").is_some_and(|value| !value.is_empty()) && valgrind_can_watch()
 }
 
-/// How long to wait for what takes up to `usual` where nobody watches.
+/// How long to wait for what takes up to `usual` without valgrind.
 pub(crate) fn patience(usual: Duration) -> Duration {
     if watches_all() { usual * 6 } else { usual }
 }
@@ -50,7 +50,7 @@ pub(crate) fn command(dir: &Path, program: &str) -> Vec<String> {
     .to_vec()
 }
 
-/// What valgrind has found so far: every misuse, and what the module has lost. What the server has lost is its own affair.
+/// What valgrind has found so far: every misuse, and the module's leaks. The server's own leaks do not count.
 pub(crate) fn findings(dir: &Path) -> Option<String> {
     let entries = dir.read_dir().ok()?;
     let logs = entries

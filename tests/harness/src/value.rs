@@ -1,6 +1,5 @@
-//! Reading replies: short ways to say what a test expects a [`redis::Value`] to be.
-//!
-//! Each panics with the value it got, so that a failed test says what the server answered.
+//! Reads replies: short functions for the kind of [`redis::Value`] that a test expects. Each panics with the value that it got, so that a
+//! failed test shows what the server replied.
 
 use std::collections::BTreeMap;
 

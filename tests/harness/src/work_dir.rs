@@ -1,11 +1,11 @@
-//! Where a server works.
+//! The folder of a server.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A folder that goes with the server, or one that a test has named.
+/// A folder that is deleted with the server, or one that a test has named.
 #[derive(Debug)]
 pub(crate) enum WorkDir {
     Temporary(TempDir),

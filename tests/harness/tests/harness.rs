@@ -1,4 +1,4 @@
-//! The harness itself, on servers without the module: what the other tests stand on.
+//! The harness itself, on servers without the module.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -241,7 +241,7 @@ fn a_blocked_command_is_seen_and_answered_later() {
     let (mut waiter, mut pusher) = (server.connect(), server.connect());
     send!(waiter, "BLPOP", "list", 0);
     server.await_blocked(&waiter);
-    // A look that finds nothing must not swallow the reply that comes after it.
+    // A read that times out must not swallow a later reply.
     assert!(waiter.recv_within(Duration::from_millis(5)).is_none());
     cmd!(pusher, "RPUSH", "list", "x");
     assert_eq!(text(&array(&waiter.recv())[1]), "x");

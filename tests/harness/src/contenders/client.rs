@@ -11,11 +11,11 @@ use super::record::Stint;
 use super::shared::{Role, Shared, Stay};
 use crate::conn::Conn;
 
-/// One of those who contend.
+/// One of the contending clients.
 pub(super) struct Client {
     pub(super) name: String,
     pub(super) role: Role,
-    /// A loyal one that the old primary has refused.
+    /// A client that stayed with the old primary, which has refused it.
     pub(super) disappointed: bool,
     pub(super) requests: u64,
     pub(super) random: u64,
@@ -42,7 +42,7 @@ impl Client {
         }
     }
 
-    /// Where this client looks for the primary now.
+    /// The port at which this client expects the primary now.
     fn port(&self) -> u16 {
         if self.role == Role::Loyal && !self.disappointed {
             self.shared.old
@@ -52,7 +52,7 @@ impl Client {
     }
 
     fn refused(&mut self, port: u16, line: &str) {
-        // While there is no other primary, a refusal is a mood: a busy machine has replicas that answer late.
+        // While there is no other primary, a refusal is temporary: on a busy machine replicas answer late.
         if port == self.shared.old && port != self.shared.current.load(Ordering::SeqCst) {
             self.disappointed = true;
         }
@@ -76,7 +76,7 @@ impl Client {
             ));
             let port = line.port;
             let mut reply = self.await_reply(&mut line, None);
-            // After a long wait the time since the request says little: a confirmation does.
+            // After a long wait the time of the request says little, so ask for a confirmation.
             if matches!(reply, Some(Ok(Value::Int(_)))) && sent.elapsed() > self.shared.lease / 10 {
                 sent = Instant::now();
                 line.conn.submit_or_lose(&crate::command!(
@@ -192,7 +192,7 @@ impl Client {
                     self.write_down(grant, begin, Instant::now().min(until));
                     return Some(line);
                 }
-                // It may be refused for a while only; the belief lasts.
+                // The refusal may be temporary; the belief lasts.
                 Some(Err(error)) => {
                     self.refused(line.port, &error);
                     if error.starts_with("connection closed") {

@@ -1,4 +1,4 @@
-//! What clients that contend have lived through.
+//! The records of contending clients.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ pub struct Stint {
     pub end: Instant,
 }
 
-/// What the clients have lived through.
+/// The records of all clients.
 #[derive(Debug, Default)]
 pub struct Record {
     /// Sorted by their beginnings once the clients have been stopped.

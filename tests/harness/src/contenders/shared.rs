@@ -1,4 +1,4 @@
-//! What all clients that contend have in common, and how each of them behaves.
+//! What all contending clients share, and how each of them behaves.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use super::record::Record;
 pub enum Role {
     /// It goes to the new primary at once, and renews there what it holds.
     Mover,
-    /// It stays with the old one until that refuses it: it is on the same side of a partition.
+    /// It stays with the old one until that refuses it, as a client on the same side of a partition does.
     Loyal,
     /// It goes to the new primary, and after the end of its lease asks there whether it still
     /// holds: it believes the reply to a renewal.
@@ -25,11 +25,11 @@ pub enum Stay {
     Mixed,
     /// For longer than a lease, renewing: at any moment one reader is inside.
     Renewing,
-    /// For as long as the first lease lasts, without a word to the server.
+    /// For as long as the first lease lasts, without a command to the server.
     Silent,
 }
 
-/// What the clients share with those who steer them.
+/// What the clients share with the test.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) key: String,

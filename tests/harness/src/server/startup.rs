@@ -60,7 +60,7 @@ impl Server {
                 Ok(())
             }
             Ok(config_file) => Err(format!("another server on our port, of {config_file}")),
-            // A user without rights still gets an answer; then the log decides.
+            // A user without rights gets an error; then the log decides.
             Err(error) if error.starts_with("NO") && self.log().contains("Ready to accept") => {
                 Ok(())
             }
