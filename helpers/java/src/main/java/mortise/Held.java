@@ -168,7 +168,7 @@ public final class Held implements AutoCloseable {
         passing = false;
         if (reply instanceof LockException.Refused refused && !isGone(reply)) { // it has changed nothing
             renewal = Math.min(renewal, Clock.now());
-            locks.lookBy(renewal);
+            locks.keeper.lookBy(renewal);
             throw refused;
         }
         rests = NEVER;
@@ -293,7 +293,7 @@ public final class Held implements AutoCloseable {
             rests = NEVER;
             lose();
         }
-        locks.lookBy(nextLook());
+        locks.keeper.lookBy(nextLook());
     }
 
     /** Finds the lock's node: in a cluster its slot may move, and Sentinel may name another primary. */
@@ -326,6 +326,6 @@ public final class Held implements AutoCloseable {
 
     private void end() {
         over = true;
-        locks.forget(this);
+        locks.keeper.forget(this);
     }
 }

@@ -5,14 +5,10 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
@@ -49,19 +45,15 @@ public final class Locks implements AutoCloseable {
     final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
     private final CompletableFuture<Void> closing = new CompletableFuture<>(); // no lock is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
-    // What a client may keep waiting is the janitor's; the keeper has to be in time.
-    private final ScheduledThreadPoolExecutor keeper = executor("mortise-keeper");
+    final Keeper keeper = new Keeper(this);
     private final Janitor janitor = new Janitor(this);
 
-    private final ReentrantLock mutex = new ReentrantLock(); // of all below, of every node and of every hold
+    private final ReentrantLock mutex = new ReentrantLock(); // of all below, of every node, of every hold and of the keeper
     private final Map<String, Node> nodes = new HashMap<>();
-    private final Set<Held> holds = ConcurrentHashMap.newKeySet();
-    private ScheduledFuture<?> look;
-    private long lookAt; // when the keeper does
 
     public Locks(Client client) {
         this.client = client;
-        keeper.execute(this::keep);
+        keeper.start();
     }
 
     /** A request for the lock, to write by default. */
@@ -119,7 +111,7 @@ public final class Locks implements AutoCloseable {
     public void close(Duration limit) {
         closing.complete(null);
         with(() -> nodes.values().forEach(node -> node.giveUp(p -> true, new LockException.Closed())));
-        holds.forEach(Held::release);
+        keeper.releaseAll();
         job(0);
         try {
             Node.await(stopped, limit.toMillis(), true);
@@ -128,7 +120,7 @@ public final class Locks implements AutoCloseable {
         }
         stopped.complete(null);
         with(() -> nodes.values().forEach(node -> node.send("PING", ""))); // wakes its thread, which ends
-        keeper.shutdownNow();
+        keeper.close();
         janitor.close();
         client.close();
     }
@@ -304,28 +296,13 @@ public final class Locks implements AutoCloseable {
                 held.extend(Math.max(sent, answer.begun()));
                 held.confirm(r.interruptible);
             }
-            return start(all);
+            return keeper.start(all);
         } catch (LockException.Busy | LockException.Refused e) {
             throw e; // it has changed nothing
         } catch (RuntimeException | InterruptedException e) {
             r.keys().forEach(key -> leave(key, owner));
             throw e;
         }
-    }
-
-    /** Makes what was granted the caller's, if the locks are not closed. */
-    List<Held> start(List<Held> granted) {
-        with(() -> {
-            if (isClosing()) {
-                throw new LockException.Closed();
-            }
-            for (Held held : granted) {
-                job(+1);
-                lookBy(held.nextLook());
-                holds.add(held);
-            }
-        });
-        return granted;
     }
 
     /** The server that serves the key now. */
@@ -343,32 +320,6 @@ public final class Locks implements AutoCloseable {
         String number = Long.toString(count.incrementAndGet(), 36);
         String own = (holder == null ? "" : holder + ":") + (task == null ? uuid + ":" : uuid.substring(0, 13)) + number;
         return task == null ? own : task + "##" + own;
-    }
-
-    /** Renews what is due, all of one server together, and notices lost locks; checks once a second at least. */
-    private void keep() {
-        Clock.look();
-        holds.forEach(Held::follow);
-        with(() -> {
-            lookAt = Long.MAX_VALUE;
-            lookBy(holds.stream().mapToLong(Held::keep).reduce(Clock.now() + 1000, Math::min));
-        });
-    }
-
-    /** Makes the keeper check at that moment at the latest. */
-    void lookBy(long at) {
-        if (at < lookAt && !isStopped()) {
-            lookAt = at;
-            if (look != null) {
-                look.cancel(false);
-            }
-            look = keeper.schedule(this::keep, Math.max(1, at - Clock.now()), TimeUnit.MILLISECONDS);
-        }
-    }
-
-    void forget(Held held) {
-        holds.remove(held);
-        job(-1);
     }
 
     /** Sends LOCK.LEAVE for that name until it is answered. */

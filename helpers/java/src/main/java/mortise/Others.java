@@ -78,7 +78,7 @@ final class Others {
 
     private Held start(Held held, String heir) {
         try {
-            return locks.start(List.of(held)).get(0);
+            return locks.keeper.start(List.of(held)).get(0);
         } catch (LockException.Closed e) {
             locks.leave(held.key(), heir);
             throw e;

@@ -41,7 +41,7 @@ class BrokenConnectionTest {
     private Locks locks;
 
     /** Locks through a proxy, after a first one that connected them. */
-    private Locks locks(LocksTest.Via via) throws Exception {
+    private Locks locks(EachClient.Via via) throws Exception {
         listener = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
         Locks.daemon("proxy", () -> {
             try {
@@ -123,7 +123,7 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_is_free_though_the_connection_broke_on_its_release(LocksTest.Via via) throws Exception {
+    void a_lock_is_free_though_the_connection_broke_on_its_release(EachClient.Via via) throws Exception {
         Held held = locks(via).take("k").lease(Duration.ofHours(1)).acquire();
         breakNext("LOCK.RELEASE", Fate.LOST);
         held.unlock();
@@ -133,7 +133,7 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_lost_reply_leaves_no_hold_behind_and_nothing_is_replayed(LocksTest.Via via) throws Exception {
+    void a_lost_reply_leaves_no_hold_behind_and_nothing_is_replayed(EachClient.Via via) throws Exception {
         var locks = locks(via);
         long asked = server.calls("LOCK.WLOCK");
         breakNext("LOCK.WLOCK", Fate.REPLY_LOST);
@@ -145,7 +145,7 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_request_that_arrives_late_changes_nothing(LocksTest.Via via) throws Exception {
+    void a_request_that_arrives_late_changes_nothing(EachClient.Via via) throws Exception {
         var locks = locks(via);
         breakNext("LOCK.WLOCK", Fate.LATE);
         Held held = locks.take("k").lease(Duration.ofHours(1)).acquire();
@@ -159,10 +159,10 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_waiter_is_served_though_its_mail_breaks_again_and_again(LocksTest.Via via) throws Exception {
+    void a_waiter_is_served_though_its_mail_breaks_again_and_again(EachClient.Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
-        var second = LocksTest.start(() -> locks.take("k").acquire());
+        var second = EachClient.start(() -> locks.take("k").acquire());
         eventually("it waits", () -> server.waiters("k") == 1);
         for (int i = 0; i < 3; i++) {
             long mails = server.calls("LOCK.MAIL");
@@ -178,10 +178,10 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_grant_that_is_told_too_late_is_not_handed_out(LocksTest.Via via) throws Exception {
+    void a_grant_that_is_told_too_late_is_not_handed_out(EachClient.Via via) throws Exception {
         var locks = locks(via);
         server.run("LOCK.WLOCK", "k", "somebody", "600000");
-        var waiting = LocksTest.start(() -> locks.take("k").lease(Duration.ofSeconds(1)).acquire());
+        var waiting = EachClient.start(() -> locks.take("k").lease(Duration.ofSeconds(1)).acquire());
         eventually("it waits", () -> server.waiters("k") == 1);
         replies.writeLock().lock();
         server.run("LOCK.RELEASE", "k", "somebody");
@@ -194,10 +194,10 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_waiter_whose_box_is_gone_asks_again(LocksTest.Via via) throws Exception {
+    void a_waiter_whose_box_is_gone_asks_again(EachClient.Via via) throws Exception {
         var locks = locks(via);
         server.run("LOCK.WLOCK", "k", "somebody", "600000");
-        var waiting = LocksTest.start(() -> locks.take("k").acquire());
+        var waiting = EachClient.start(() -> locks.take("k").acquire());
         eventually("it waits", () -> server.waiters("k") == 1);
         server.run("CONFIG", "SET", "lock.mail-timeout", "100");
         requests.writeLock().lock();
@@ -211,7 +211,7 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_waiter_that_gave_up_over_a_silent_connection_is_not_granted_later(LocksTest.Via via) throws Exception {
+    void a_waiter_that_gave_up_over_a_silent_connection_is_not_granted_later(EachClient.Via via) throws Exception {
         var locks = locks(via);
         server.run("LOCK.WLOCK", "k", "somebody", "600000");
         replies.writeLock().lock();

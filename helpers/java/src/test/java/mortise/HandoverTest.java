@@ -12,31 +12,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import mortise.LocksTest.Via;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Locks that change hands: passed on, taken back, kept for a while after the work; permits; and who people see there. */
-@Timeout(120)
-class HandoverTest {
+class HandoverTest extends EachClient {
     private static final Duration MINUTE = Duration.ofMinutes(1);
-
-    private final TestServer server = new TestServer();
-    private final ArrayList<Locks> open = new ArrayList<>();
-
-    private Locks locks(Via via) {
-        var locks = new Locks(via.connect(server.port));
-        open.add(locks);
-        return locks;
-    }
-
-    @AfterEach
-    void stop() {
-        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
-        server.close();
-    }
 
     private List<Map<String, Object>> holds(String key) {
         var info = (List<?>) server.run("LOCK.INFO", key);
@@ -166,7 +147,7 @@ class HandoverTest {
         var tasks = new ArrayList<java.util.concurrent.FutureTask<Void>>();
         for (int i = 0; i < 20; i++) {
             int permits = 1 + i % 3;
-            tasks.add(LocksTest.start(() -> {
+            tasks.add(start(() -> {
                 pool.acquire(permits);
                 most.accumulateAndGet(inside.addAndGet(permits), Math::max);
                 Thread.sleep(1);
@@ -190,7 +171,7 @@ class HandoverTest {
         var pool = locks.semaphore("pool", 3);
         assertTrue(pool.tryAcquire(3));
         assertFalse(pool.tryAcquire() || pool.tryAcquire(10, TimeUnit.MILLISECONDS));
-        var waiting = LocksTest.start(() -> {
+        var waiting = start(() -> {
             pool.acquire(2);
             return null;
         });

@@ -6,59 +6,21 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.lettuce.core.RedisURI;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
-import mortise.jedis.JedisClient;
-import mortise.lettuce.LettuceClient;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /** What the locks do, and that no trap of calling the commands by hand is left. Each test is run with each client. */
-@Timeout(120)
-class LocksTest {
-    enum Via {
-        JEDIS, LETTUCE;
-
-        Client connect(int port) {
-            return this == JEDIS ? JedisClient.of("127.0.0.1", port) : LettuceClient.of(RedisURI.create("127.0.0.1", port));
-        }
-    }
-
-    private final TestServer server = new TestServer();
-    private final ArrayList<Locks> open = new ArrayList<>();
-
-    private Locks locks(Via via) {
-        var locks = new Locks(via.connect(server.port));
-        open.add(locks);
-        return locks;
-    }
-
-    @AfterEach
-    void stop() {
-        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
-        server.close();
-    }
-
-    static <T> FutureTask<T> start(Callable<T> call) {
-        var task = new FutureTask<>(call);
-        var thread = new Thread(task);
-        thread.setDaemon(true);
-        thread.start();
-        return task;
-    }
-
+class LocksTest extends EachClient {
     @ParameterizedTest
     @EnumSource
     void a_lock_keeps_others_out_until_it_is_unlocked(Via via) throws Exception {

@@ -7,33 +7,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
-import mortise.LocksTest.Via;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Several locks at once: all or none. */
-@Timeout(120)
-class MultiHeldTest {
-    private final TestServer server = new TestServer();
-    private final ArrayList<Locks> open = new ArrayList<>();
-
-    private Locks locks(Via via) {
-        var locks = new Locks(via.connect(server.port));
-        open.add(locks);
-        return locks;
-    }
-
-    @AfterEach
-    void stop() {
-        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
-        server.close();
-    }
-
+class MultiHeldTest extends EachClient {
     private boolean areFree(String... keys) {
         return List.of(keys).stream().allMatch(server::isFree);
     }
@@ -60,13 +39,7 @@ class MultiHeldTest {
         var locks = locks(via);
         Held b = locks.take("b").acquire();
         assertThrows(LockException.Busy.class, () -> locks.take("a").wait(Duration.ofMillis(50)).acquireWith("b"));
-        var waiting = CompletableFuture.supplyAsync(() -> {
-            try {
-                return locks.take("a").acquireWith("b");
-            } catch (InterruptedException e) {
-                throw new IllegalStateException(e);
-            }
-        });
+        var waiting = start(() -> locks.take("a").acquireWith("b"));
         eventually("it waits", () -> server.waiters("a") == 1);
         assertEquals(List.of(), locks.others.holds("a"));
         b.unlock();
@@ -78,7 +51,7 @@ class MultiHeldTest {
     @ParameterizedTest
     @EnumSource
     void each_is_renewed_and_the_loss_of_one_is_told(Via via) throws Exception {
-        MultiHeld several = locks(via).take("a").lease(Duration.ofMillis(900)).acquireWith("b");
+        MultiHeld several = locks(via).take("a").lease(Duration.ofSeconds(3)).acquireWith("b");
         long before = server.calls("lock.renew") + server.calls("LOCK.RENEW");
         eventually("both are renewed", () -> server.calls("lock.renew") + server.calls("LOCK.RENEW") >= before + 6);
         assertTrue(several.isHeld());
@@ -94,7 +67,7 @@ class MultiHeldTest {
     void closing_ends_the_wait_for_several_and_leaves_every_queue(Via via) throws Exception {
         var locks = locks(via);
         Held b = locks(via).take("b").acquire();
-        var waiting = CompletableFuture.supplyAsync(() -> assertThrows(LockException.class, () -> locks.take("a").acquireWith("b", "c")));
+        var waiting = start(() -> assertThrows(LockException.class, () -> locks.take("a").acquireWith("b", "c")));
         eventually("it waits", () -> server.waiters("c") == 1);
         locks.close(Duration.ofSeconds(10));
         waiting.get();

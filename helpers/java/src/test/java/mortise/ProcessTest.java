@@ -10,7 +10,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.concurrent.ExecutionException;
-import mortise.LocksTest.Via;
+import mortise.EachClient.Via;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -100,9 +100,9 @@ class ProcessTest {
             for (int i = 0; i < 20; i++) {
                 Held first = locks.take("k").acquire();
                 var others = new Locks(via.connect(server.port));
-                var waiting = LocksTest.start(() -> others.take("k").lease(Duration.ofHours(1)).acquire());
+                var waiting = EachClient.start(() -> others.take("k").lease(Duration.ofHours(1)).acquire());
                 eventually("it waits", () -> server.waiters("k") == 1);
-                var released = LocksTest.start(() -> {
+                var released = EachClient.start(() -> {
                     first.unlock();
                     return null;
                 });

@@ -89,7 +89,7 @@ class SpringTest {
 
     @Test
     void who_is_kept_out_of_a_locked_method_is_told() throws Exception {
-        var inside = LocksTest.start(() -> {
+        var inside = EachClient.start(() -> {
             stock.stay(18);
             return null;
         });
@@ -101,7 +101,7 @@ class SpringTest {
 
     @Test
     void a_locked_method_whose_lock_was_lost_says_so() {
-        var inside = LocksTest.start(() -> {
+        var inside = EachClient.start(() -> {
             stock.stay(20);
             return null;
         });
@@ -126,7 +126,7 @@ class SpringTest {
         var lock = registry.obtain("7");
         lock.lock();
         assertFalse(server.isFree("orders:7"));
-        assertFalse(LocksTest.start(() -> registry.obtain("7").tryLock()).get());
+        assertFalse(EachClient.start(() -> registry.obtain("7").tryLock()).get());
         lock.unlock();
         assertTrue(server.isFree("orders:7"));
     }

@@ -1,6 +1,5 @@
 package mortise;
 
-import static mortise.LocksTest.start;
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -12,35 +11,15 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
-import mortise.LocksTest.Via;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** What a thread holds: {@code java.util.concurrent.locks}, and what Redisson's RLock has beside that. */
-@Timeout(120)
-class ThreadLockTest {
-    private final TestServer server = new TestServer();
-    private final ArrayList<Locks> open = new ArrayList<>();
-
-    private Locks locks(Via via) {
-        var locks = new Locks(via.connect(server.port));
-        open.add(locks);
-        return locks;
-    }
-
-    @AfterEach
-    void stop() {
-        open.forEach(locks -> locks.close(Duration.ofSeconds(2)));
-        server.close();
-    }
-
+class ThreadLockTest extends EachClient {
     @ParameterizedTest
     @EnumSource
     void a_lock_is_reentrant_by_thread_and_the_server_knows_of_one_hold(Via via) throws Exception {

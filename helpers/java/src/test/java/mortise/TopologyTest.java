@@ -9,7 +9,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.FutureTask;
-import mortise.LocksTest.Via;
+import mortise.EachClient.Via;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.AfterEach;
@@ -57,7 +57,7 @@ class TopologyTest {
         var tasks = new ArrayList<FutureTask<Void>>();
         for (int i = 0; i < 48; i++) {
             String key = "k" + i % 12;
-            tasks.add(LocksTest.start(() -> {
+            tasks.add(EachClient.start(() -> {
                 for (int round = 0; round < 5; round++) {
                     locks.take(key).acquire().unlock();
                 }
@@ -81,7 +81,7 @@ class TopologyTest {
         int at = (int) (slot * 3 / 16384);
         TestServer from = servers.get(at);
         TestServer to = servers.get((at + 1) % 3);
-        var second = LocksTest.start(() -> locks.take("k").acquire());
+        var second = EachClient.start(() -> locks.take("k").acquire());
         eventually("it waits", () -> from.waiters("k") == 1);
         move(slot, from, to);
         eventually("it waits there", () -> to.waiters("k") == 1);
@@ -101,7 +101,7 @@ class TopologyTest {
         TestServer to = servers.get((at + 1) % 3);
         beginMove(slot, from, to);
         Held held = locks.take("k").lease(Duration.ofSeconds(6)).acquire();
-        var second = LocksTest.start(() -> locks.take("k").acquire());
+        var second = EachClient.start(() -> locks.take("k").acquire());
         eventually("it is renewed there for longer than its lease", () -> to.calls("LOCK.RENEW") > 4);
         held.unlock();
         second.get().unlock();
@@ -122,7 +122,7 @@ class TopologyTest {
         replica.run("CLUSTER", "REPLICATE", id);
         eventually("the replica is loaded", () -> replica.run("INFO", "replication").toString().contains("master_link_status:up"));
         Held held = locks.take("k").lease(Duration.ofMinutes(1)).acquire();
-        var second = LocksTest.start(() -> locks.take("k").acquire());
+        var second = EachClient.start(() -> locks.take("k").acquire());
         eventually("it waits", () -> primary.waiters("k") == 1);
         awaitAll(primary, replica);
         primary.kill();
@@ -168,7 +168,7 @@ class TopologyTest {
             ? JedisClient.sentinel("mymaster", config, Set.of(new HostAndPort("127.0.0.1", sentinel.port)), config)
             : LettuceClient.of(RedisURI.Builder.sentinel("127.0.0.1", sentinel.port, "mymaster").build()));
         Held held = locks.take("k").acquire();
-        var second = LocksTest.start(() -> locks.take("k").acquire());
+        var second = EachClient.start(() -> locks.take("k").acquire());
         eventually("it waits", () -> primary.waiters("k") == 1);
         awaitAll(primary, replica);
         eventually("it fails over", () -> {
