@@ -1,13 +1,13 @@
 // What a user expects, and what goes wrong where lock commands meet a client library's defaults and a broken network.
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
-import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import v8 from "node:v8";
 import vm from "node:vm";
 import { BusyError, LockError, Locks, LostError, RefusedError, UnreachableError } from "../index.cjs";
-import { libraries } from "./clients.js";
-import { Relay, Server, eventually } from "./servers.js";
+import { fresh, libraries } from "./clients.js";
+import { Server, eventually } from "./servers.js";
 
 v8.setFlagsFromString("--expose-gc");
 const collectGarbage = vm.runInNewContext("gc");
@@ -24,31 +24,10 @@ let server;
 before(async () => (server = await Server.start(["--enable-debug-command", "yes"])));
 after(() => server.close());
 
-for (const [library, { connect, end, impatient }] of Object.entries(libraries)) {
+for (const [library, own] of Object.entries(libraries)) {
   describe(library, { timeout: 600_000 }, () => {
     let client, locks, relay;
-    const extra = [];
-    // Locks of another client, behind the relay unless told otherwise.
-    async function more(port = relay.port, options = {}, lockOptions = {}) {
-      const own = await connect(port, options);
-      const ownLocks = new Locks(own, lockOptions);
-      extra.push([own, ownLocks]);
-      return ownLocks;
-    }
-    beforeEach(async () => {
-      await server.admin.flushall();
-      relay = await Relay.start(server.port);
-      client = await connect(server.port);
-      locks = new Locks(client);
-    });
-    afterEach(async () => {
-      relay.pass();
-      for (const [own, ownLocks] of [...extra.splice(0), [client, locks]]) {
-        await ownLocks.close();
-        end(own);
-      }
-      relay.close();
-    });
+    const more = fresh(own, () => server, (made) => ({ client, locks, relay } = made));
 
     test("a lock is there while it is held, and gone afterwards", async () => {
       const lock = await locks.acquire("stock");
@@ -227,7 +206,7 @@ for (const [library, { connect, end, impatient }] of Object.entries(libraries)) 
 
     test("a wait longer than every time-out of the client keeps its place and is sent once", async () => {
       const holder = await locks.acquire("stock");
-      const hasty = await more(server.port, impatient);
+      const hasty = await more(server.port, own.impatient);
       const first = hasty.acquire("stock", { wait: 60_000 });
       await eventually(async () => (await server.waiters("stock")) === 1);
       let second = false;

@@ -1,26 +1,18 @@
 // Several locks at once: all or none.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, describe, test } from "node:test";
-import { BusyError, Locks, LostError, RefusedError, UnreachableError } from "../index.cjs";
-import { libraries } from "./clients.js";
-import { Relay, Server, eventually } from "./servers.js";
+import { after, before, describe, test } from "node:test";
+import { BusyError, LostError, RefusedError, UnreachableError } from "../index.cjs";
+import { fresh, libraries } from "./clients.js";
+import { Server, eventually } from "./servers.js";
 
 let server;
 before(async () => (server = await Server.start()));
 after(() => server.close());
 
-for (const [library, { connect, end }] of Object.entries(libraries)) {
+for (const [library, own] of Object.entries(libraries)) {
   describe(library, { timeout: 120_000 }, () => {
-    let client, locks;
-    beforeEach(async () => {
-      await server.admin.flushall();
-      client = await connect(server.port);
-      locks = new Locks(client);
-    });
-    afterEach(async () => {
-      await locks.close();
-      end(client);
-    });
+    let locks, relay;
+    const more = fresh(own, () => server, (made) => ({ locks, relay } = made));
 
     test("several locks are taken at once by one token, and given back together", async () => {
       const several = await locks.acquire(["a", "b", "c"]);
@@ -45,7 +37,7 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
     });
 
     test("each is renewed, and the loss of one is told at once", async () => {
-      const several = await locks.acquire(["a", "b"], { lease: 900 });
+      const several = await locks.acquire(["a", "b"], { lease: 3_000 });
       const renewals = await server.calls("lock.renew");
       await eventually(async () => (await server.calls("lock.renew")) >= renewals + 6);
       assert.ok(several.held);
@@ -69,21 +61,16 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
     });
 
     test("where the reply was lost no key stays taken", async () => {
-      const relay = await Relay.start(server.port);
-      const far = await connect(relay.port);
-      const own = new Locks(far);
-      await (await own.acquire("warm")).release();
+      const far = await more();
+      await (await far.acquire("warm")).release();
       relay.hold("replies");
-      const waiting = own.tryAcquire(["a", "b"]);
+      const waiting = far.tryAcquire(["a", "b"]);
       await eventually(async () => (await server.admin.exists("a", "b")) === 2);
       relay.cut();
       relay.pass();
       const outcome = await waiting.catch((error) => error);
       if (!(outcome instanceof UnreachableError)) await outcome.release(); // asked again, under another name
       await eventually(() => server.nothingIsLeft());
-      await own.close();
-      end(far);
-      relay.close();
     });
 
     test("what makes no sense is refused", async () => {

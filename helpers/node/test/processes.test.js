@@ -25,7 +25,7 @@ const CROWD = `
   import { Locks } from "${import.meta.resolve("../index.cjs")}";
   import { libraries } from "${import.meta.resolve("./clients.js")}";
   const [library, port, count] = process.argv.slice(1);
-  const locks = new Locks(await libraries[library].connect(Number(port)), { lease: 20_000 });
+  const locks = new Locks(await libraries[library].connect(Number(port)), { lease: 45_000 });
   const held = await Promise.all(Array.from({ length: Number(count) }, (_, n) => locks.acquire("place:" + n)));
   const tell = () => console.log(held.filter((lock) => lock.held).length);
   createInterface(process.stdin).on("line", tell);

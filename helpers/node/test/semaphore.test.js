@@ -1,26 +1,18 @@
 // Permits, and several keys.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, describe, test } from "node:test";
-import { BusyError, Locks, RefusedError } from "../index.cjs";
-import { libraries } from "./clients.js";
+import { after, before, describe, test } from "node:test";
+import { BusyError, RefusedError } from "../index.cjs";
+import { fresh, libraries } from "./clients.js";
 import { Server, eventually } from "./servers.js";
 
 let server;
 before(async () => (server = await Server.start()));
 after(() => server.close());
 
-for (const [library, { connect, end }] of Object.entries(libraries)) {
+for (const [library, own] of Object.entries(libraries)) {
   describe(library, { timeout: 120_000 }, () => {
-    let client, locks;
-    beforeEach(async () => {
-      await server.admin.flushall();
-      client = await connect(server.port);
-      locks = new Locks(client);
-    });
-    afterEach(async () => {
-      await locks.close();
-      end(client);
-    });
+    let locks;
+    fresh(own, () => server, (made) => ({ locks } = made));
 
     test("as many are inside as there are permits, and the next one waits for its turn", async () => {
       const pool = locks.semaphore("pool", 3);
@@ -60,7 +52,7 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
 
     test("permits are renewed, and a writer of the name drains the pool", async () => {
       const pool = locks.semaphore("pool", 2);
-      const permit = await pool.acquire({ lease: 600 });
+      const permit = await pool.acquire({ lease: 3_000 });
       const renewals = await server.calls("lock.renew");
       await eventually(async () => (await server.calls("lock.renew")) >= renewals + 3);
       const writer = locks.acquire("pool");
