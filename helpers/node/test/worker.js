@@ -13,7 +13,7 @@ const library = libraries[name];
 let count = 0;
 
 // Writes only times at which the lock was surely held: the clock first, then the question.
-async function inside(lock, permits) {
+async function inside(lock, share) {
   let last;
   const proven = () => {
     const at = process.hrtime.bigint();
@@ -22,7 +22,7 @@ async function inside(lock, permits) {
     last = at;
     return true;
   };
-  const write = (word, at) => writeSync(file, `${word} ${lock.token} ${at} ${name}:${process.pid}${permits ? ` ${permits}` : ""}\n`);
+  const write = (word, at) => writeSync(file, `${word} ${lock.token} ${at} ${name}:${process.pid}${share ? ` ${share}` : ""}\n`);
   if (!proven()) return;
   count++;
   for (let step = 0; step < 3; step++) {
@@ -48,17 +48,22 @@ async function connected() {
 async function task(section) {
   for (let round = 0; !over; round++) {
     try {
-      await section(1 + (round % 3));
+      await section(round % 3);
     } catch {
       await sleep(20);
     }
   }
 }
 const pool = locks.semaphore(`${key}:permits`, 5);
-const alone = () => locks.using(key, { wait: 5_000 }, inside);
-const beside = (permits) => pool.using({ wait: 5_000, permits }, (lock) => inside(lock, permits));
+const keys = [key, `${key}:1`, `${key}:2`];
+const alone = () => locks.using(key, { wait: 5_000 }, (lock) => inside(lock));
+const beside = (round) => pool.using({ wait: 5_000, permits: 1 + round }, (lock) => inside(lock, 1 + round));
+const several = (round) => {
+  const pair = [round, (round + 1) % 3];
+  return locks.using(pair.map((number) => keys[number]), { wait: 5_000 }, (both) => inside(both, pair));
+};
 
-await Promise.all([alone, alone, alone, alone, beside, beside].map(task));
+await Promise.all([alone, alone, alone, alone, beside, beside, several, several].map(task));
 await locks.close(10_000);
 library.end(client);
 console.log("done", count);

@@ -7,6 +7,7 @@ declare(strict_types=1);
 use Mortise\Hold;
 use Mortise\LockException;
 use Mortise\Locks;
+use Mortise\MultiHold;
 
 foreach (['Connection', 'Locks', 'Hold', 'MultiLock'] as $file) {
     require_once __DIR__ . "/../src/$file.php";
@@ -24,13 +25,13 @@ function isOver($over): bool
 }
 
 /** One stay inside; only times are written at which the lock was surely held. Whether there was any. */
-function section(Hold $hold, $ledger, string $name, int $permits): bool
+function section(Hold|MultiHold $hold, $ledger, string $name, string $share): bool
 {
     $last = hrtime(true);
     if (!$hold->held()) {
         return false;
     }
-    $line = fn (string $word, int $at) => fwrite($ledger, "$word {$hold->token()} $at $name:" . getmypid() . ($permits ? " $permits" : '') . "\n");
+    $line = fn (string $word, int $at) => fwrite($ledger, "$word {$hold->token()} $at $name:" . getmypid() . rtrim(" $share") . "\n");
     $line('enter', $last);
     for ($i = 0; $i < 3; $i++) {
         usleep(700);
@@ -44,8 +45,15 @@ function section(Hold $hold, $ledger, string $name, int $permits): bool
     return true;
 }
 
-/** `$limit`: of how many permits the semaphore is; none of the lock. */
-function task(string $name, string $port, string $key, string $path, $over, int $limit): int
+/** What each task takes in a round: nothing for the lock, a number of permits, or the numbers of several keys. */
+$tasks = [
+    'alone' => fn (int $round) => '',
+    'permits' => fn (int $round) => (string) (1 + $round % 3),
+    'several' => fn (int $round) => $round % 3 . ',' . ($round + 1) % 3,
+];
+
+/** `$share`: what it takes in a round. */
+function task(string $name, string $port, string $key, string $path, $over, Closure $share): int
 {
     if ($name === 'predis') {
         require_once 'Predis/autoload.php';
@@ -61,12 +69,16 @@ function task(string $name, string $port, string $key, string $path, $over, int 
     $ledger = fopen($path, 'a');
     stream_set_write_buffer($ledger, 0);
     for ($count = $round = 0; !isOver($over); $round++) {
-        $permits = $limit ? 1 + $round % 3 : 0;
+        $taken = $share($round);
         try {
-            $lock = $permits ? $locks->semaphore("$key:permits", $limit, $permits, lease: 1.0) : $locks->lock($key, lease: 1.0);
+            $lock = match (true) {
+                $taken === '' => $locks->lock($key, lease: 1.0),
+                str_contains($taken, ',') => $locks->all(array_map(fn ($i) => $i === '0' ? $key : "$key:$i", explode(',', $taken)), lease: 1.0),
+                default => $locks->semaphore("$key:permits", 5, (int) $taken, lease: 1.0),
+            };
             $hold = $lock->acquire(5.0);
             if ($hold !== null) {
-                $count += (int) section($hold, $ledger, $name, $permits);
+                $count += (int) section($hold, $ledger, $name, $taken);
                 $hold->release();
             }
         } catch (LockException) {
@@ -76,17 +88,17 @@ function task(string $name, string $port, string $key, string $path, $over, int 
     return $count;
 }
 
-$tasks = [];
-foreach ([0, 0, 0, 0, 5, 5] as $limit) {
+$counts = [];
+foreach (['alone', 'alone', 'alone', 'alone', 'permits', 'permits', 'several', 'several'] as $task) {
     [$count, $end] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
     if (pcntl_fork() === 0) {
         fclose($running);
         fclose(STDIN);
-        fwrite($end, (string) task($name, $port, $key, $path, $over, $limit));
+        fwrite($end, (string) task($name, $port, $key, $path, $over, $tasks[$task]));
         exit;
     }
     fclose($end);
-    $tasks[] = $count;
+    $counts[] = $count;
 }
 $limit = microtime(true) + (float) $seconds;
 do {
@@ -96,4 +108,4 @@ do {
     stream_select($ready, $none, $none, (int) $left, (int) (fmod($left, 1) * 1e6));
 } while (microtime(true) < $limit && $ready && fread(STDIN, 1024) !== '');
 fclose($running);
-echo 'done ', array_sum(array_map(fn ($count) => (int) stream_get_contents($count), $tasks)), "\n";
+echo 'done ', array_sum(array_map(fn ($count) => (int) stream_get_contents($count), $counts)), "\n";

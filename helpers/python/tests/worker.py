@@ -14,7 +14,7 @@ import mortise_lock
 import mortise_lock.asyncio
 
 NAME, PORT, KEY, SECONDS, LEDGER = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]), sys.argv[5]
-TASKS = 4 * [0] + 2 * [5]  # the lock, or of how many permits the semaphore is
+LIMIT = 5  # the permits of the semaphore
 over = threading.Event()
 ledger = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 sections = []
@@ -24,8 +24,8 @@ logging.disable(logging.WARNING)
 class Section:
     """What one stay inside writes: only times at which the lock was surely held."""
 
-    def __init__(self, lock, permits):
-        self.lock, self.last, self.permits = lock, None, f" {permits}" if permits else ""
+    def __init__(self, lock, share):
+        self.lock, self.last, self.share = lock, None, f" {share}" if share else ""
 
     def proven(self):
         at = time.monotonic_ns()
@@ -38,7 +38,7 @@ class Section:
         return True
 
     def write(self, word, at):
-        os.write(ledger, f"{word} {self.lock.fencing_token} {at} {NAME}:{os.getpid()}{self.permits}\n".encode())
+        os.write(ledger, f"{word} {self.lock.fencing_token} {at} {NAME}:{os.getpid()}{self.share}\n".encode())
 
     def leave(self):
         if self.last is not None:
@@ -57,28 +57,46 @@ timer.daemon = True
 timer.start()
 
 
-def rounds(limit):
-    """How many permits to take in each round, until it is over; none of the lock."""
-    for count in itertools.count():
+def alone(_):
+    return ""
+
+
+def permits(number):
+    return str(1 + number % 3)
+
+
+def several(number):
+    return f"{number % 3},{(number + 1) % 3}"
+
+
+TASKS = 4 * [alone] + 2 * [permits] + 2 * [several]
+
+
+def rounds(task):
+    """What to take in each round, until it is over: nothing for the lock, a number of permits, or the numbers of several keys."""
+    for number in itertools.count():
         if over.is_set():
             return
-        yield 1 + count % 3 if limit else 0
+        yield task(number)
 
 
-def wanted(kinds, client, limit, permits, **options):
-    if permits:
-        return kinds.Semaphore(client, KEY + ":permits", limit, permits=permits, lease=1.0, blocking_timeout=5, **options)
-    return kinds.Lock(client, KEY, lease=1.0, blocking_timeout=5, **options)
+def wanted(kinds, client, share, **options):
+    options |= {"lease": 1.0, "blocking_timeout": 5}
+    if "," in share:
+        return kinds.MultiLock(client, [f"{KEY}:{number}" if number != "0" else KEY for number in share.split(",")], **options)
+    if share:
+        return kinds.Semaphore(client, KEY + ":permits", LIMIT, permits=int(share), **options)
+    return kinds.Lock(client, KEY, **options)
 
 
 def with_threads():
     client = redis.Redis(port=PORT)
 
-    def task(limit):
-        for permits in rounds(limit):
+    def run(task):
+        for share in rounds(task):
             try:
-                with wanted(mortise_lock, client, limit, permits) as lock:
-                    section = Section(lock, permits)
+                with wanted(mortise_lock, client, share) as lock:
+                    section = Section(lock, share)
                     if section.proven():
                         for _ in range(3):
                             time.sleep(0.0007)
@@ -87,7 +105,7 @@ def with_threads():
             except redis.RedisError:
                 time.sleep(0.02)
 
-    threads = [threading.Thread(target=task, args=(limit,)) for limit in TASKS]
+    threads = [threading.Thread(target=run, args=(task,)) for task in TASKS]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -98,11 +116,11 @@ def with_threads():
 async def with_tasks():
     client = redis.asyncio.Redis(port=PORT)
 
-    async def task(limit):
-        for permits in rounds(limit):
+    async def run(task):
+        for share in rounds(task):
             try:
-                async with wanted(mortise_lock.asyncio, client, limit, permits, thread_local=False) as lock:
-                    section = Section(lock, permits)
+                async with wanted(mortise_lock.asyncio, client, share, thread_local=False) as lock:
+                    section = Section(lock, share)
                     if section.proven():
                         for _ in range(3):
                             await asyncio.sleep(0.0007)
@@ -111,7 +129,7 @@ async def with_tasks():
             except redis.RedisError:
                 await asyncio.sleep(0.02)
 
-    await asyncio.gather(*(task(limit) for limit in TASKS))
+    await asyncio.gather(*(run(task) for task in TASKS))
     await mortise_lock.asyncio.close(client, 10)
     await client.aclose()
 

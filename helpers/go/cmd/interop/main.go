@@ -1,7 +1,7 @@
 //go:build unix
 
-// Interop is Go's worker in `make interop`: goroutines that contend for one lock, and for the permits of one semaphore, with
-// programs in other languages, and write down when they were inside for certain.
+// Interop is Go's worker in `make interop`: goroutines that contend for one lock, for the permits of one semaphore and for several
+// keys at once, with programs in other languages, and write down when they were inside for certain.
 //
 //	interop go-redis|rueidis PORT KEY SECONDS LEDGER
 package main
@@ -27,9 +27,7 @@ import (
 )
 
 const (
-	alone  = 4 // goroutines at the lock
-	beside = 2 // at the semaphore
-	limit  = 5 // its permits
+	limit = 5 // the permits of the semaphore
 
 	lease = time.Second
 	wait  = 5 * time.Second
@@ -70,14 +68,10 @@ func run(name, addr, key, seconds, path string) error {
 	locks := mortise.New(client)
 	w := &worker{locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
 	var running sync.WaitGroup
-	for i := range alone + beside {
+	for _, take := range []task{w.alone, w.alone, w.alone, w.alone, w.permits, w.permits, w.several, w.several} {
 		running.Go(func() {
 			for round := 0; !over.Load(); round++ {
-				if i < alone {
-					w.section(0)
-				} else {
-					w.section(1 + round%3)
-				}
+				w.section(take(round))
 			}
 		})
 	}
@@ -115,10 +109,39 @@ type worker struct {
 	count    atomic.Int64
 }
 
-// section enters once, if it can, with that many permits; with none by the lock. What it writes down is proven: the clock is
-// read first, and then the lock is asked.
-func (w *worker) section(permits int) {
-	lock, err := w.take(permits)
+// held is a lock, permits or several locks.
+type held interface {
+	Token() int64
+	Check() (int64, error)
+	Unlock() error
+}
+
+// A task takes something in each round, and says what the ledger has after the name: nothing of the lock, a number of permits, or the
+// numbers of several keys.
+type task func(round int) (what held, share string, err error)
+
+var options = []mortise.Option{mortise.Lease(lease), mortise.Wait(wait)}
+
+func (w *worker) alone(int) (held, string, error) {
+	lock, _, err := w.locks.Lock(context.Background(), w.key, options...)
+	return lock, "", err
+}
+
+func (w *worker) permits(round int) (held, string, error) {
+	permits := 1 + round%3
+	lock, _, err := w.locks.Semaphore(w.key+":permits", limit).Acquire(context.Background(), permits, options...)
+	return lock, fmt.Sprintf(" %d", permits), err
+}
+
+func (w *worker) several(round int) (held, string, error) {
+	keys := []string{w.key, w.key + ":1", w.key + ":2"}
+	first, second := round%3, (round+1)%3
+	locks, _, err := w.locks.LockAll(context.Background(), []string{keys[first], keys[second]}, options...)
+	return locks, fmt.Sprintf(" %d,%d", first, second), err
+}
+
+// section is inside once, if it could be. What it writes down is proven: the clock is read first, and then the lock is asked.
+func (w *worker) section(lock held, share string, err error) {
 	if err != nil {
 		if err != mortise.ErrBusy {
 			time.Sleep(pause)
@@ -130,7 +153,7 @@ func (w *worker) section(permits int) {
 	if _, err := lock.Check(); err != nil {
 		return
 	}
-	w.write("enter", lock, last, permits)
+	w.write("enter", lock, last, share)
 	w.count.Add(1)
 	for range 3 {
 		time.Sleep(700 * time.Microsecond)
@@ -140,25 +163,11 @@ func (w *worker) section(permits int) {
 		}
 		last = at
 	}
-	w.write("leave", lock, last, permits)
+	w.write("leave", lock, last, share)
 }
 
-func (w *worker) take(permits int) (*mortise.Lock, error) {
-	options := []mortise.Option{mortise.Lease(lease), mortise.Wait(wait)}
-	if permits == 0 {
-		lock, _, err := w.locks.Lock(context.Background(), w.key, options...)
-		return lock, err
-	}
-	lock, _, err := w.locks.Semaphore(w.key+":permits", limit).Acquire(context.Background(), permits, options...)
-	return lock, err
-}
-
-func (w *worker) write(what string, lock *mortise.Lock, at int64, permits int) {
-	line := fmt.Sprintf("%s %d %d %s", what, lock.Token(), at, w.who)
-	if permits > 0 {
-		line += fmt.Sprintf(" %d", permits)
-	}
-	if _, err := w.ledger.WriteString(line + "\n"); err != nil {
+func (w *worker) write(what string, lock held, at int64, share string) {
+	if _, err := fmt.Fprintf(w.ledger, "%s %d %d %s%s\n", what, lock.Token(), at, w.who, share); err != nil {
 		panic(err)
 	}
 }

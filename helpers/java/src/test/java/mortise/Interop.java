@@ -10,19 +10,27 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BooleanSupplier;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 
 /**
- * Java's worker in {@code make interop}: threads that contend for one lock, and for the permits of one semaphore, with programs
- * in other languages, and write down when they were inside for certain. Arguments: jedis|lettuce PORT KEY SECONDS LEDGER.
+ * Java's worker in {@code make interop}: threads that contend for one lock, for the permits of one semaphore and for several keys at
+ * once, with programs in other languages, and write down when they were inside for certain. Arguments: jedis|lettuce PORT KEY SECONDS LEDGER.
  */
 final class Interop {
-    private static final int ALONE = 4; // threads at the lock
-    private static final int BESIDE = 2; // at the semaphore
-    private static final int LIMIT = 5; // its permits
+    private static final int LIMIT = 5; // the permits of the semaphore
+
+    /** What is inside, and what the ledger has after the name: nothing by the lock, a number of permits, or the numbers of several keys. */
+    private record Inside(AutoCloseable hold, BooleanSupplier held, long token, String share) {}
+
+    /** Takes something in each round. */
+    private interface Task {
+        Inside take(int round) throws InterruptedException;
+    }
 
     private final Locks locks;
     private final String key;
@@ -60,9 +68,9 @@ final class Interop {
         try (var ledger = FileChannel.open(Path.of(args[4]), StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
             var worker = new Interop(new Locks(client), args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
             var threads = new ArrayList<Thread>();
-            for (int i = 0; i < ALONE + BESIDE; i++) {
-                boolean alone = i < ALONE;
-                var thread = new Thread(() -> worker.work(over, alone));
+            Task alone = worker::alone, permits = worker::permits, several = worker::several;
+            for (Task task : List.of(alone, alone, alone, alone, permits, permits, several, several)) {
+                var thread = new Thread(() -> worker.work(over, task));
                 thread.start();
                 threads.add(thread);
             }
@@ -74,47 +82,68 @@ final class Interop {
         }
     }
 
-    private void work(CountDownLatch over, boolean alone) {
+    private void work(CountDownLatch over, Task task) {
         for (int round = 0; over.getCount() > 0; round++) {
             try {
-                section(alone ? 0 : 1 + round % 3);
+                Inside inside = task.take(round);
+                try (AutoCloseable hold = inside.hold) {
+                    section(inside);
+                }
             } catch (LockException.Busy | LockException.Lost e) {
                 // the next round
             } catch (LockException e) {
                 pause(20_000_000);
-            } catch (IOException | InterruptedException e) {
+            } catch (Exception e) {
                 throw new IllegalStateException(e);
             }
         }
     }
 
-    /**
-     * Enters once, if it can, with that many permits; with none by the lock. What is written is proven: the clock is read first, and
-     * then the lock is asked.
-     */
-    private void section(int permits) throws InterruptedException, IOException {
-        Locks.Request request = permits == 0 ? locks.take(key) : locks.semaphore(key + ":permits", LIMIT).take(permits);
-        try (Held held = request.lease(Duration.ofSeconds(1)).wait(Duration.ofSeconds(5)).acquire()) {
-            long last = System.nanoTime();
-            if (!held.isHeld()) {
-                return;
-            }
-            write("enter", held, last, permits);
-            count.incrementAndGet();
-            for (int i = 0; i < 3; i++) {
-                pause(700_000);
-                long at = System.nanoTime();
-                if (!held.isHeld()) {
-                    break;
-                }
-                last = at;
-            }
-            write("leave", held, last, permits);
-        }
+    private Inside alone(int round) throws InterruptedException {
+        return inside(with(locks.take(key)).acquire(), "");
     }
 
-    private void write(String what, Held held, long at, int permits) throws IOException {
-        String line = what + " " + held.token() + " " + at + " " + who + (permits == 0 ? "" : " " + permits) + "\n";
+    private Inside permits(int round) throws InterruptedException {
+        int permits = 1 + round % 3;
+        return inside(with(locks.semaphore(key + ":permits", LIMIT).take(permits)).acquire(), " " + permits);
+    }
+
+    private Inside several(int round) throws InterruptedException {
+        int first = round % 3, second = (round + 1) % 3;
+        var keys = List.of(key, key + ":1", key + ":2");
+        MultiHeld both = with(locks.take(keys.get(first))).acquireWith(keys.get(second));
+        return new Inside(both, both::isHeld, both.token(), " " + first + "," + second);
+    }
+
+    private static Locks.Request with(Locks.Request request) {
+        return request.lease(Duration.ofSeconds(1)).wait(Duration.ofSeconds(5));
+    }
+
+    private static Inside inside(Held held, String share) {
+        return new Inside(held, held::isHeld, held.token(), share);
+    }
+
+    /** What is written is proven: the clock is read first, and then the lock is asked. */
+    private void section(Inside inside) throws IOException {
+        long last = System.nanoTime();
+        if (!inside.held.getAsBoolean()) {
+            return;
+        }
+        write("enter", inside, last);
+        count.incrementAndGet();
+        for (int i = 0; i < 3; i++) {
+            pause(700_000);
+            long at = System.nanoTime();
+            if (!inside.held.getAsBoolean()) {
+                break;
+            }
+            last = at;
+        }
+        write("leave", inside, last);
+    }
+
+    private void write(String what, Inside inside, long at) throws IOException {
+        String line = what + " " + inside.token + " " + at + " " + who + inside.share + "\n";
         ledger.write(ByteBuffer.wrap(line.getBytes(StandardCharsets.US_ASCII)));
     }
 
