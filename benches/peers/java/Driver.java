@@ -2,21 +2,13 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.locks.Lock;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
-import mortise.Locks;
-import mortise.jedis.JedisClient;
-import org.redisson.Redisson;
-import org.redisson.config.Config;
+import java.util.stream.Stream;
 
 /** The Java libraries, one at a time: benches/peers/README.md says what a driver does. */
 public final class Driver {
-    /** The lock of a key, for one mode: write where there is only one. */
-    private interface Contender {
-        Lock lock(String key, boolean write);
-    }
-
     private static final class Worker {
         private final List<Long> waits = new ArrayList<>();
         private long since;
@@ -44,32 +36,13 @@ public final class Driver {
         }
     }
 
-    private static Contender contender(String name, int port, boolean modes) {
-        if (name.equals("redisson")) {
-            var config = new Config();
-            config.useSingleServer().setAddress("redis://127.0.0.1:" + port);
-            var redisson = Redisson.create(config);
-            if (!modes) {
-                return (key, write) -> redisson.getLock(key);
-            }
-            return (key, write) -> {
-                var both = redisson.getReadWriteLock(key);
-                return write ? both.writeLock() : both.readLock();
-            };
-        }
-        var locks = new Locks(JedisClient.of("127.0.0.1", port));
-        return (key, write) -> write ? locks.lock(key) : locks.readWriteLock(key).readLock();
-    }
-
     public static void main(String[] args) throws IOException, InterruptedException {
         var numbers = IntStream.range(1, args.length).map(at -> Integer.parseInt(args[at])).toArray();
         int port = numbers[0], seconds = numbers[1], count = numbers[2], keys = numbers[3];
-        int hold = numbers[4], think = numbers[5], writers = numbers[6];
-        var contender = contender(args[0], port, writers > 0);
+        int hold = numbers[4], think = numbers[5], writers = numbers[6], permits = numbers[7], most = numbers[8];
+        var contender = Contenders.of(args[0], port, writers > 0, permits, most > 0);
         for (int n = 0; n < 3_000; n++) { // until most of it is compiled
-            var lock = contender.lock("warm", true);
-            lock.lock();
-            lock.unlock();
+            contender.take(List.of("warm"), true).run();
         }
         System.out.println("ready");
         System.in.read();
@@ -77,7 +50,10 @@ public final class Driver {
         var workers = IntStream.range(0, count).mapToObj(n -> new Worker()).toList();
         for (int n = 0; n < count; n++) {
             int own = n;
-            var thread = new Thread(null, () -> work(contender, workers.get(own), own, count, keys, hold, think, writers), "worker", 256 << 10);
+            var choice = most > 0
+                ? Stream.generate(() -> some(keys, most)) : Stream.iterate(own, number -> number + count).map(number -> List.of("key:" + number % keys));
+            boolean write = writers == 0 || own < writers;
+            var thread = new Thread(null, () -> work(contender, workers.get(own), choice, write, hold, think), "worker", 256 << 10);
             thread.setDaemon(true);
             thread.start();
         }
@@ -89,19 +65,26 @@ public final class Driver {
         Runtime.getRuntime().halt(0);
     }
 
-    private static void work(Contender contender, Worker worker, int own, int count, int keys, int hold, int think, int writers) {
-        try {
-            for (int n = own; ; n += count) {
-                var lock = contender.lock("key:" + n % keys, writers == 0 || own < writers);
+    /** Two keys at least, and {@code most} at most. */
+    private static List<String> some(int keys, int most) {
+        var dice = ThreadLocalRandom.current();
+        return dice.ints(0, keys).distinct().limit(dice.nextInt(2, most + 1)).mapToObj(number -> "key:" + number).toList();
+    }
+
+    private static void work(Contenders.Contender contender, Worker worker, Stream<List<String>> choice, boolean write, int hold, int think) {
+        for (var each = choice.iterator(); ; ) {
+            var keys = each.next();
+            try {
                 worker.begins();
-                lock.lock();
+                Runnable release = contender.take(keys, write);
                 worker.entered();
                 pause(hold);
-                lock.unlock();
+                release.run();
                 pause(think);
+            } catch (InterruptedException over) {
+                Thread.currentThread().interrupt();
+                return;
             }
-        } catch (InterruptedException over) {
-            Thread.currentThread().interrupt();
         }
     }
 

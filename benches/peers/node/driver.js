@@ -3,27 +3,34 @@ import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Redis } from "ioredis";
 import { Locks } from "mortise-lock";
+import { Semaphore } from "redis-semaphore";
 import Redlock from "redlock";
 import { IoredisAdapter, createLock } from "redlock-universal";
 
 const [name, port, ...numbers] = process.argv.slice(2);
-const [seconds, workers, keys, hold, think, writers] = numbers.map(Number);
+const [seconds, workers, keys, hold, think, writers, permits, most] = numbers.map(Number);
 
-// Each takes a lock, or fails, and then is asked again; what comes back gives it back.
+// Each takes what a case asks for, of a key or, as a list, of several; or fails, and then is asked again. What comes back gives it back.
 const contenders = {
   mortise: (client) => {
     const locks = new Locks(client);
     return async (key, write) => {
-      const lock = await locks.acquire(key, { mode: write ? "write" : "read" });
+      const lock = permits ? await locks.semaphore(key, permits).acquire()
+        : await locks.acquire(key, Array.isArray(key) ? {} : { mode: write ? "write" : "read" });
       return () => lock.release();
     };
   },
   redlock: (client) => {
     const redlock = new Redlock([client], { retryCount: -1 }); // without limit; delay and jitter are its own
     return async (key) => {
-      const lock = await redlock.acquire([key], 30_000);
+      const lock = await redlock.acquire([key].flat(), 30_000);
       return () => lock.release();
     };
+  },
+  "redis-semaphore": (client) => async (key) => {
+    const semaphore = new Semaphore(client, key, permits, { lockTimeout: 30_000, acquireTimeout: Infinity }); // the delay is its own
+    await semaphore.acquire();
+    return () => semaphore.release();
   },
   "redlock-universal": (client) => {
     const adapter = new IoredisAdapter(client);
@@ -44,12 +51,20 @@ const waits = Array.from({ length: workers }, () => []);
 const since = Array(workers).fill(0);
 const micros = (start) => Math.round((performance.now() - start) * 1000);
 
+// Two keys at least.
+function some() {
+  const chosen = new Set();
+  for (let left = 2 + Math.floor(Math.random() * (most - 1)); chosen.size < left; ) chosen.add(`key:${Math.floor(Math.random() * keys)}`);
+  return [...chosen];
+}
+
 async function work(worker) {
   const write = writers === 0 || worker < writers;
   for (let n = worker; ; n += workers) {
+    const key = most ? some() : `key:${n % keys}`;
     since[worker] = performance.now();
     let release;
-    while (!release) release = await acquire(`key:${n % keys}`, write).catch(() => {});
+    while (!release) release = await acquire(key, write).catch(() => {});
     waits[worker].push(micros(since[worker]));
     since[worker] = 0;
     if (hold > 0) await sleep(hold);
