@@ -76,7 +76,7 @@ pub(crate) struct OwnServer {
 }
 
 impl OwnServer {
-    /// A configuration with these lines besides; nothing is started.
+    /// A configuration with these further lines; nothing is started.
     pub(crate) fn new(lines: &str) -> OwnServer {
         let dir = TempDir::new().unwrap();
         let at = dir.path().display();
@@ -145,7 +145,7 @@ impl OwnServer {
         self.start();
     }
 
-    /// What redis-cli prints.
+    /// The output of redis-cli.
     pub(crate) fn cli(&self, words: &[&str]) -> String {
         let mut cli = Command::new("redis-cli");
         cli.arg("-s").arg(self.file("socket")).args(words);

@@ -1,11 +1,11 @@
-//! Every command on docs/install.md is run: here, or in a Debian of its own (`make deb-test`).
+//! A test runs every command on docs/install.md: here, or in a Debian of its own (`make deb-test`).
 
 use std::fs;
 use std::process::Command;
 
 use crate::own_server::{root, run, said};
 
-/// Who runs the blocks of these names.
+/// Which tests run the blocks of these names.
 const RUNNERS: [(&str, &[&str]); 3] = [
     (
         "tests/install/debian",

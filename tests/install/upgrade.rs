@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::own_server::{run, said};
 use crate::page::block;
 
-/// The newer package is unpacked: another file takes the module's place.
+/// Unpacks the newer package: another file takes the module's place.
 fn unpack(module: &Path) {
     let newer = module.with_extension("new");
     fs::copy(module_path(), &newer).unwrap();
@@ -28,7 +28,7 @@ fn runs_with(server: &Server, module: &Path) -> bool {
     maps.lines().any(|line| line.contains(&inode))
 }
 
-/// Does on the machine of `server` what the page says.
+/// Runs the page's commands on the machine of `server`.
 fn follow(page: &str, server: &mut Server, module: &Path) {
     for line in block(page).lines() {
         if line.starts_with("sudo apt install ./mortise_") {
@@ -52,7 +52,7 @@ fn follow(page: &str, server: &mut Server, module: &Path) {
     }
 }
 
-/// What the server has written down of its role, the tests' next start of it shall have, too.
+/// Takes the role that the server has saved over into its next start by the test.
 fn keep_role(server: &mut Server) {
     let conf = fs::read_to_string(server.dir().join("redis.conf")).unwrap();
     let role = conf

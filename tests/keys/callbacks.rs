@@ -1,5 +1,5 @@
-//! Another module's callback for a key-space event changes the very key of which the event tells: it deletes, overwrites,
-//! expires or moves it, or calls our commands for it. The server goes on, and so do the key's users.
+//! Another module's callback for a key-space event changes the very key of the event: it deletes, overwrites, expires or moves it, or calls
+//! our commands for it. The server and the key's users go on.
 
 use mortise_harness::{Conn, Server, cmd, eventually, int, is_nil, send, waiter};
 
@@ -42,7 +42,7 @@ fn await_fired(conn: &mut Conn, deed: &[&str]) {
     });
 }
 
-/// Fails unless the server lives, knows what it has, and grants `key` once it is free.
+/// Fails unless the server lives, its counts are right, and it grants `key` once it is free.
 #[track_caller]
 fn assert_sound(server: &Server, conn: &mut Conn, deed: &[&str]) {
     cmd!(conn, "FLUSHALL");
@@ -135,7 +135,7 @@ fn whatever_a_callback_does_while_a_lock_is_handed_over() {
         await_fired(&mut conn, deed);
         assert!(int(&one.recv()) > 0, "{deed:?}");
         let reply = other.recv();
-        // Whoever leaves before the reply is written gets none.
+        // A client that leaves before the reply is written gets none.
         assert!(deed[0] == "LOCK.LEAVE" || int(&reply) > 0, "{deed:?}");
         assert_sound(&server, &mut conn, deed);
     }
@@ -151,7 +151,7 @@ fn whatever_a_callback_does_while_a_lease_ends_for_who_waits() {
         send!(next, "LOCK.ACQUIRE", "key", "next", 60_000, "WAIT", 5_000);
         react(&mut conn, "lock.expire", deed);
         await_fired(&mut conn, deed);
-        // Some of them let it in, or refuse it: it gets an answer in any case once all is gone.
+        // Some of them grant or refuse it; in any case it gets an answer once everything is gone.
         assert_sound_with_waiter(&server, &mut conn, &mut next, deed);
     }
 }

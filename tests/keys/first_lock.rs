@@ -66,7 +66,7 @@ fn databases_that_change_places_take_their_first_lock_along() {
         locks(1);
         cmd!(conn, "SWAPDB", 0, 9);
         cmd!(conn, "FLUSHDB");
-        // Whatever comes to the replica has come there before this.
+        // All earlier changes have reached the replica before this one.
         cmd!(conn, "LOCK.ACQUIRE", "other", "a", 60_000);
         locks(2);
         cmd!(conn, "SELECT", 9);

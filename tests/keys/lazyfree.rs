@@ -1,4 +1,4 @@
-//! What the server frees on another thread, and what it does not.
+//! Which locks the server frees on another thread.
 
 use mortise_harness::{Server, cmd, int};
 

@@ -1,4 +1,4 @@
-//! A lock is a key, and whoever deletes the key frees the lock: nothing of it is left to be met later.
+//! A lock is a key, and deleting the key frees the lock: nothing of it is left for later commands.
 
 use mortise_harness::{
     Conn, Server, bytes, cmd, eventually, hold_of, int, is_nil, lock_info, text, try_cmd,
@@ -13,7 +13,7 @@ fn take_some(conn: &mut Conn) {
     }
 }
 
-/// Fails unless everything is gone, and what takes the old names is not ended by the leases of old.
+/// Fails unless everything is gone, and the old leases do not end new locks of the same names.
 #[track_caller]
 fn assert_all_gone(server: &Server, conn: &mut Conn) {
     assert_eq!(int(&cmd!(conn, "EXISTS", "key", "long", "read")), 0);
@@ -146,7 +146,7 @@ fn a_ttl_that_somebody_puts_on_a_lock_ends_it() {
     eventually("the keys are gone", || int(&cmd!(conn, "DBSIZE")) == 0);
     assert_all_gone(&server, &mut conn);
 
-    // Met by a command before the server has noticed by itself.
+    // A command finds it before the server has noticed.
     for (n, command) in ["LOCK.ACQUIRE", "LOCK.RLOCK"].into_iter().enumerate() {
         cmd!(conn, "MULTI");
         cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);

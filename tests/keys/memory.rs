@@ -7,7 +7,7 @@ use mortise_harness::{
     try_cmd, wait_for_sync, waiter,
 };
 
-/// Every write that may be refused for want of memory is, from here on.
+/// From now on the server refuses every write that it may refuse for lack of memory.
 fn fill(server: &Server) {
     cmd!(server.connect(), "CONFIG", "SET", "maxmemory", 1);
 }
@@ -131,7 +131,7 @@ fn no_volatile_policy_ever_takes_a_lock() {
         // With nothing else left to evict, writes are refused and the locks stay.
         fill(&server);
         eventually("all else has been evicted", || {
-            // Evicted as well, where it is let in while the server is still evicting.
+            // It is evicted as well if it is created while the server is still evicting.
             let _ = try_cmd!(conn, "SET", "one more", "x", "EX", 10_000);
             int(&cmd!(conn, "DBSIZE")) == 100
         });
@@ -154,7 +154,7 @@ fn an_allkeys_policy_can_take_locks_which_is_counted_and_said_once() {
         let mut b = waiter!(server, "LOCK.ACQUIRE", "lock-7", "b", 60_000, "WAIT", 0);
         assert_eq!(server.gauge("total_evictions"), 0);
         fill(&server);
-        // A write makes room first: all there is goes. The hand-off needs no room.
+        // Before a write the server evicts all keys. The hand-off needs no memory.
         let mut stored = 0;
         let mut store = |conn: &mut Conn| {
             // Another key each time: one that is overwritten is evicted once.
@@ -179,7 +179,7 @@ fn a_policy_set_while_the_server_runs_is_noticed() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
-    // Gone before: it tells nothing of a later key of that name.
+    // It is gone already: that says nothing about a later key of this name.
     cmd!(conn, "LOCK.ACQUIRE", "plain", "a", 600_000);
     cmd!(conn, "CONFIG", "SET", "maxmemory-policy", "allkeys-random");
     cmd!(conn, "LOCK.RELEASE", "plain", "a");
@@ -230,7 +230,7 @@ fn an_eviction_and_the_hand_off_after_it_reach_a_replica() {
     });
     cmd!(conn, "CONFIG", "SET", "maxmemory", 0);
     let token = granted(&mut b);
-    // Room is made at once; the one who was let in may have been evicted, too.
+    // The server evicts at once, perhaps also the lock of the granted waiter.
     if hold_of(&mut conn, "key", "b").is_none() {
         assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "c", 600_000)) > token);
     }

@@ -5,10 +5,10 @@ use mortise_harness::{
     wall_micros,
 };
 
-/// It ends within a test, but not before a busy machine has looked at it.
+/// It ends within a test, but not before a busy machine has checked it.
 const LEASE: i64 = 500;
 
-/// Waits until every lease up to `ms` that has begun by now is over and has been swept where it is known.
+/// Waits until every lease up to `ms` that has begun by now is over and has been swept if its key is known.
 ///
 /// The witness's lease ends after theirs, and leases are swept in the order in which they end.
 #[track_caller]

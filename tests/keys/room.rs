@@ -1,4 +1,4 @@
-//! What the table of locks takes, and when it gives it back.
+//! How much memory the table of locks takes, and when it frees that.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{Conn, Server, cmd, command, eventually, int};

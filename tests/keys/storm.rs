@@ -1,5 +1,5 @@
-//! Eight clients do to locks whatever can be done to keys. When they have come to rest, `INFO lock` counts the locks and
-//! the holders that `LOCK.INFO` shows.
+//! Eight clients send every command that changes keys to locks. When they have ended, `INFO lock` counts the locks and the holders that
+//! `LOCK.INFO` shows.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ impl Client {
     }
 
     fn run(&mut self, words: &[&str]) {
-        // Whatever is refused is refused.
+        // Any of these may be refused.
         let _ = self.conn.try_cmd(words);
     }
 
@@ -122,7 +122,7 @@ fn shown(server: &Server) -> Counts {
     shown
 }
 
-/// Waits until every short lease is over, and everything has been done that is to be done.
+/// Waits until every short lease is over, and the module has done all its work.
 fn rest(server: &Server) {
     let mut conn = server.connect();
     cmd!(conn, "SELECT", DATABASES);

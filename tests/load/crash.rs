@@ -1,4 +1,4 @@
-//! A server that is killed at random moments under load: what it has acknowledged is there when it comes back.
+//! A server that is killed at random moments under load: when it comes back, it has everything that it acknowledged.
 //!
 //! Ten kills a test, a thousand with `MORTISE_LONG=1`.
 
@@ -13,7 +13,7 @@ use mortise_harness::redis::Value;
 use mortise_harness::{Conn, Server, cmd, command, eventually_within, lock_info, try_cmd};
 
 const CLIENTS: usize = 4;
-/// Keys of each client: nobody else touches them, so that each knows what must be.
+/// Keys of each client: no other client uses them, so each knows what they must hold.
 const KEYS: usize = 5;
 const LEASE: u64 = 3_600_000;
 /// Steps between two kills, at least.
@@ -37,11 +37,11 @@ type State = (i64, i64, i64);
 struct Known {
     /// What was acknowledged last.
     acknowledged: State,
-    /// What was asked for and not answered when the server died, if anything.
+    /// The request without a reply when the server died, if there was one.
     asked: Option<Step>,
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Write,
@@ -53,13 +53,13 @@ enum Step {
 }
 
 impl Known {
-    /// Whether the server may say `found`: what was acknowledged, or that and what was asked for last.
+    /// Whether the server may have `found`: what it acknowledged, or that with the last request applied.
     fn allows(&self, found: State) -> bool {
         let (write, read, token) = self.acknowledged;
         if found == self.acknowledged {
             return true;
         }
-        // A new hold, or one that becomes a write hold, has a token that nobody has been told of.
+        // A new hold, or one that becomes a write hold, has a token that no client knows yet.
         let newer = found.2 > token;
         match self.asked {
             None => false,
@@ -88,7 +88,7 @@ struct Client {
     number: usize,
     name: String,
     keys: BTreeMap<String, Known>,
-    /// The largest token it has been told of.
+    /// The largest token that it got in a reply.
     highest: i64,
     random: u64,
 }
@@ -113,7 +113,7 @@ impl Client {
         self.random % below
     }
 
-    /// Asks and asks, until the server dies or the test ends.
+    /// Sends requests until the server dies or the test ends.
     fn run(&mut self, conn: &mut Conn, steps: &AtomicU64, stop: &AtomicBool) {
         while !stop.load(Ordering::SeqCst) {
             let number = self.random(KEYS as u64);
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Compares what the server has with what it may have, and goes on from there.
+    /// Compares what the server has with what it may have, and continues from there.
     fn check(&mut self, conn: &mut Conn) {
         for (key, known) in &mut self.keys {
             let info = lock_info(conn, key);
@@ -245,7 +245,7 @@ fn kill_again_and_again(preamble: &str) {
             client.check(&mut conn);
             highest = highest.max(client.highest);
         }
-        // What nobody holds any more has left nothing behind but the token clock.
+        // Released locks have left nothing behind but the token clock.
         let token = match cmd!(conn, "LOCK.ACQUIRE", "tokens", "t", LEASE) {
             Value::Int(token) => token,
             other => panic!("{other:?}"),

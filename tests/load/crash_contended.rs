@@ -1,5 +1,5 @@
-//! A server that is killed at random moments while clients wait for one another's locks: whoever was told that it holds
-//! is the holder when the server comes back, and nobody else.
+//! A server that is killed at random moments while clients wait for one another's locks: when the server comes back, a client that got a
+//! grant is the holder, and no other client is.
 //!
 //! Ten kills a test, a thousand with `MORTISE_LONG=1`.
 
@@ -14,7 +14,7 @@ use mortise_harness::redis::Value;
 use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, lock_info};
 
 const CLIENTS: usize = 6;
-/// Few enough that there are always some who wait.
+/// Few enough that some clients always wait.
 const KEYS: usize = 2;
 const LEASE: u64 = 3_600_000;
 /// Between two kills, at least.
@@ -35,11 +35,11 @@ fn kills() -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
-    /// It asked for the key, waits or has been granted, and was not told.
+    /// It requested the key, and waits or was granted, but has no reply.
     Asking(usize),
-    /// It was told that it holds the key, with this token.
+    /// It got the grant of the key, with this token.
     Holding(usize, i64),
-    /// It has asked to release and was not answered.
+    /// It has sent a release and got no reply.
     Releasing(usize, i64),
 }
 
@@ -47,7 +47,7 @@ enum Phase {
 struct Client {
     name: String,
     phase: Phase,
-    /// All that it was told it held.
+    /// All grants that it got.
     told: HashSet<(usize, i64)>,
     turns: usize,
 }
@@ -90,7 +90,7 @@ impl Client {
             if self.turns.is_multiple_of(3) {
                 thread::sleep(Duration::from_millis(2));
             }
-            // Most kills come while somebody holds who has been told so, and others wait.
+            // Most kills come while a client holds with a reply, and others wait.
             if stop.load(Ordering::SeqCst) {
                 return Some(());
             }
@@ -117,8 +117,8 @@ fn holder(conn: &mut Conn, key: usize) -> Option<(String, i64)> {
     Some((String::from_utf8(hold.owner.clone()).unwrap(), hold.token))
 }
 
-/// Fails unless `found` is who was told that it holds the key; or, if nobody was, somebody who had asked for it or had not
-/// yet been told of its release.
+/// Fails unless `found` is the client that got the grant of the key; or, if none did, one that had requested it or had no reply to its
+/// release yet.
 fn assert_was_promised(clients: &[Client], key: usize, found: Option<&(String, i64)>) {
     let told: Vec<_> = clients
         .iter()
@@ -157,7 +157,7 @@ fn whoever_was_told_that_it_holds_is_the_holder_after_every_kill() {
     kill_again_and_again("always", assert_was_promised);
 }
 
-/// Redis writes to the file before it answers, but where the disk lags behind it answers first, for up to two seconds.
+/// Redis writes to the file before it replies, but if the disk lags behind, it replies first, for up to two seconds.
 #[test]
 fn a_file_synced_every_second_gives_back_a_state_that_was_once_true_and_tokens_past_all_of_them() {
     kill_again_and_again("everysec", assert_was_once_true);

@@ -1,4 +1,4 @@
-//! Clients that do whatever they like with a few locks.
+//! Clients that send random commands to a few locks.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,7 +28,7 @@ const ANSWERS: &[&str] = &[
 pub(crate) struct Crowd<'s> {
     primary: &'s Server,
     pub(crate) over: AtomicBool,
-    /// Each client holds it shared while it does something, so whoever has it alone has everybody hold still.
+    /// Each client holds it shared while it sends a command, so holding it exclusively stops all of them.
     pub(crate) turn: RwLock<()>,
 }
 
@@ -41,7 +41,7 @@ impl<'s> Crowd<'s> {
         }
     }
 
-    /// What the `number`th client does until it is over.
+    /// What the `number`th client does until the end.
     pub(crate) fn play(&self, number: u64) {
         let mut client = Client {
             primary: self.primary,
@@ -131,7 +131,7 @@ impl Client<'_> {
         }
     }
 
-    /// Under the lock that was granted last, if it is still held: whatever else there is to do.
+    /// All other commands on the lock that was granted last, if it is still held.
     fn guarded(&mut self) {
         let Some((key, owner, token)) = self.granted.clone() else {
             return;
@@ -200,7 +200,7 @@ impl Client<'_> {
     }
 
     fn script(&mut self) {
-        // Half of it is done and stays done where an error ends it.
+        // An error can end it half-way, and what it has done stays.
         let script = "for i = 1, #KEYS do \
                         redis.call('LOCK.RLOCK', KEYS[i], ARGV[1], ARGV[2]) \
                         redis.call('LOCK.ACQUIRE', KEYS[i], ARGV[1], ARGV[2]) \

@@ -1,5 +1,5 @@
-//! A primary, its replica and the replica's replica agree to the last hold, whatever clients do and links and replicas
-//! suffer. Once; twenty times with `MORTISE_LONG=1`.
+//! A primary, its replica and the replica's replica agree to the last hold, whatever clients do and however links and replicas fail. Once;
+//! twenty times with `MORTISE_LONG=1`.
 
 use std::env;
 use std::fs;
@@ -45,7 +45,7 @@ impl Chain {
     }
 }
 
-/// Lets nobody change anything and compares all three.
+/// Pauses all changes and compares all three.
 #[track_caller]
 fn assert_agree(crowd: &Crowd<'_>, primary: &Server, chain: &Chain) {
     let _alone = crowd.turn.write().expect("nobody fails in its turn");
@@ -78,7 +78,7 @@ fn syncs(server: &Server) -> [i64; 2] {
     ["sync_partial_ok", "sync_full"].map(|name| server.info("stats")[name].parse().unwrap())
 }
 
-/// Waits until the clients have got on while `what` is going on.
+/// Waits until the clients have made progress during `what`.
 #[track_caller]
 fn amid_changes(primary: &Server) {
     let granted = primary.gauge("total_grants");
@@ -192,7 +192,7 @@ fn a_chain_of_replicas_agrees_after_random_commands_lost_links_and_restarts() {
     assert_same_data(&chain.middle, &chain.last);
 }
 
-/// Ends the clients also where the test fails: the scope would wait for them for ever.
+/// Ends the clients also if the test fails, because the scope would wait for them for ever.
 struct EndsOnDrop<'a, 's>(&'a Crowd<'s>);
 
 impl Drop for EndsOnDrop<'_, '_> {

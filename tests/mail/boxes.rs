@@ -1,4 +1,4 @@
-//! Boxes: whose they are, how long they live, and what goes with them.
+//! Boxes: which user owns them, how long they live, and what ends with them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -135,12 +135,12 @@ fn untold_grants_of_one_hold_whose_boxes_go_one_after_the_other_are_all_given_ba
     eventually("nobody holds", || holders_of(&mut a, "key").is_empty());
 }
 
-/// The box of the first grant goes in the turn of the second, whose client is killed and is known to be gone a turn later.
+/// The box of the first grant closes in the turn of the second grant, whose client is killed and whose end the server notices a turn later.
 #[test]
 fn an_untold_grant_whose_box_goes_and_the_lost_one_that_touched_its_hold_are_both_given_back() {
     let server = Server::builder().module_arg("mail-timeout", "1000").start();
     let (mut a, mut busy) = (server.connect(), server.connect());
-    // The turn is met in most attempts.
+    // Most attempts hit that turn.
     for attempt in 0..4 {
         let key = format!("key{attempt}");
         cmd!(a, "LOCK.WLOCK", &key, "a", 60_000);
@@ -250,7 +250,7 @@ fn a_server_that_was_stopped_and_goes_on_keeps_the_box() {
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
     server.stop_signal();
-    // Longer than a box lives that nobody asks for.
+    // Longer than a box lives without a LOCK.MAIL.
     assert!(a.recv_within(Duration::from_millis(1_000)).is_none());
     server.cont_signal();
     assert_eq!(mail!(a, "box").since, since);

@@ -1,4 +1,4 @@
-//! A LOCK.MAIL whose client the server is about to close: the letters in its reply are told to nobody.
+//! A LOCK.MAIL whose client the server is about to close: the letters in its reply are not delivered.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
@@ -40,7 +40,7 @@ impl Scene {
         }
     }
 
-    /// The reader was closed, its box goes, and with it the grant that nobody was told of.
+    /// The reader was closed, its box goes, and with it the undelivered grant.
     #[track_caller]
     fn goes_to_c(mut self) {
         granted(&mut self.c);
@@ -87,7 +87,7 @@ fn a_letter_to_a_reader_that_passes_its_output_limit_is_told_to_nobody() {
     scene.goes_to_c();
 }
 
-/// The client closes by itself, behind a reply that it reads: the letter was told, and the grant stays for its lease.
+/// The client closes its connection after a reply that it reads: the letter was delivered, and the grant stays for its lease.
 #[test]
 fn a_reader_that_quits_in_the_same_write_was_told() {
     let server = Server::builder().module_arg("mail-timeout", "300").start();

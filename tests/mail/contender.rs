@@ -1,5 +1,5 @@
-//! A client that contends for one lock by mail, as `docs/mail.md` says one should: two connections, a name for each
-//! acquisition, LEAVE for what is not known, belief from what was sent.
+//! A client that contends for one lock by mail, as `docs/mail.md` recommends: two connections, a name for each acquisition, LEAVE after an
+//! unknown outcome, belief counted from the request.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use mortise_harness::{Conn, Dice, Mail, Record, Stint, command, eventually_withi
 
 pub(crate) const KEY: &str = "key";
 pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
-/// How long a reply may take before a connection is given up, without the time that the server waits itself.
+/// How long a reply may take, beyond the time that the server itself waits, before the client gives a connection up.
 const PATIENCE: Duration = Duration::from_millis(250);
 const WAIT: u64 = 400;
 
@@ -82,7 +82,7 @@ impl Crowd {
         });
     }
 
-    /// Ends all clients: nobody was inside together, tokens grew, and nothing is left over.
+    /// Ends all clients, and checks that no two were inside together, tokens grew, and nothing is left.
     #[track_caller]
     pub(crate) fn ends_well(self, conn: &mut Conn) {
         self.stop.store(true, Ordering::SeqCst);
@@ -92,7 +92,7 @@ impl Crowd {
         let mut record = std::mem::take(&mut *self.record.lock().unwrap());
         record.stints.sort_by_key(|stint| stint.begin);
         record.assert_exclusive();
-        // Each has left what it did not know of, and boxes go by themselves.
+        // Each has left where the outcome was unknown, and boxes close by themselves.
         eventually_within(
             Duration::from_secs(10),
             "nobody holds and nobody waits",
@@ -138,7 +138,7 @@ impl Contender {
         }
     }
 
-    /// One command over one of the connections. `None`: what became of it is not known.
+    /// One command over one of the connections. `None` if its outcome is unknown.
     fn call(
         &mut self,
         line: Line,
@@ -216,7 +216,7 @@ impl Contender {
             );
             let reply = self.call(Line::Ear, &command, PATIENCE + Duration::from_millis(WAIT));
             let Some(reply) = reply else {
-                // It may be asked again over another connection, for as long as the wait lasts.
+                // The client may ask again over another connection, for as long as the wait lasts.
                 if sent.elapsed() > Duration::from_secs(4) {
                     return None;
                 }
@@ -248,7 +248,7 @@ impl Contender {
         None
     }
 
-    /// Is inside for a while, and releases.
+    /// Stays inside for a while, and releases.
     fn work(&mut self, held: &Held) {
         let begin = Instant::now();
         let leave = begin + LEASE * self.dice.roll(40) as u32 / 100;
@@ -276,7 +276,7 @@ impl Contender {
         let command = command!("LOCK.LEAVE", KEY, owner, "FOR", 60_000);
         let began = Instant::now();
         while !matches!(self.call(Line::Commands, &command, PATIENCE), Some(Ok(_))) {
-            // Who is never let through again leaves it to the server: a lease ends, a box goes.
+            // A client that never gets through again relies on the server: the lease ends, the box closes.
             if self.stop.load(Ordering::SeqCst) && began.elapsed() > Duration::from_secs(5) {
                 return;
             }

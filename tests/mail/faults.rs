@@ -1,5 +1,5 @@
-//! Clients that contend by mail while connections, readers, and the server fail. Never are two inside together, and never
-//! does a lock stay that nobody can have.
+//! Clients that contend by mail while connections, readers, and the server fail. Two are never inside together, and no lock stays taken for
+//! ever.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn server() -> Builder {
 /// For so long a fault lasts: longer than a client waits for a reply, shorter than a box lives.
 const FAULT: Duration = Duration::from_millis(600);
 
-/// Passes time during a fault that nobody tells of.
+/// Passes time during a fault for which there is no event.
 fn pass(conn: &mut Conn, time: Duration) {
     assert!(conn.recv_within(time).is_none());
 }

@@ -1,4 +1,4 @@
-//! LOCK.LEAVE, at every point of a request's life, and what arrives late.
+//! LOCK.LEAVE, at every point of a request's life, and late requests.
 
 use std::time::{Duration, Instant};
 
@@ -209,7 +209,7 @@ fn the_time_lasts_as_long_as_was_asked_for() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 600_000);
-    // Once a lease of 400 ms is over on the server's clock.
+    // When a lease of 400 ms is over on the server's clock.
     cmd!(a, "LOCK.ACQUIRE", "brief", "b", 400);
     let mut c = waiter!(server, "LOCK.ACQUIRE", "brief", "c", 9_000, "WAIT", 0);
     granted(&mut c);

@@ -1,4 +1,4 @@
-//! Letters: told until they are forgotten, one reader at a time.
+//! Letters: delivered until they are deleted, to one reader at a time.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{

@@ -1,4 +1,4 @@
-//! How much may wait, and where no more is taken.
+//! How many requests may wait, and which are refused beyond that.
 
 use mortise_harness::{
     Server, cmd, eventually, holders_of, int, mail, queue, request, send, try_cmd,
@@ -26,7 +26,7 @@ fn a_tenth_of_the_limit_is_one_boxs() {
     // A letter counts as its request did.
     cmd!(a, "LOCK.RELEASE", "key", "a");
     refused(a.try_run(&third), "a tenth");
-    // One that is queued already is no other one.
+    // A request that is queued already counts once.
     queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 60_000);
     let told = mail!(a, "box");
     mail!(a, "box", "AFTER", told.since, told.only().number);
@@ -44,7 +44,7 @@ fn a_request_that_moves_to_another_box_needs_room_there() {
     }
     let moves = request!("full", 0, "LOCK.ACQUIRE", "key", "b", 60_000);
     refused(a.try_run(&moves), "a tenth");
-    // It waits on where it was, and moves to a box with room.
+    // It keeps waiting with its box, and moves to a box with room.
     cmd!(a, "LOCK.LEAVE", "key", "d");
     queue!(a, "full", "LOCK.ACQUIRE", "key", "b", 60_000);
     cmd!(a, "LOCK.RELEASE", "key", "a");
@@ -72,7 +72,7 @@ fn requests_letters_and_boxes_count_in_the_limit() {
         a.try_run(&request!(3, 0, "LOCK.ACQUIRE", "key", "x", 9)),
         "lock.max-queued",
     );
-    // A grant is none of it.
+    // A grant does not count.
     let granted = a.run(&request!("another", 0, "LOCK.ACQUIRE", "free", "x", 9_000));
     assert!(int(&granted) > 0);
     assert_eq!(holders_of(&mut a, "free"), ["x"]);
@@ -163,7 +163,7 @@ fn what_is_refused_leaves_no_box_and_takes_no_letter_out() {
     );
     assert_eq!(server.gauge("boxes"), 1);
 
-    // A denial that is still to be told stays where it is if the request that follows it is refused.
+    // An undelivered denial stays if the next request is refused.
     cmd!(a, "LOCK.LEAVE", "other", "a");
     a.run(&request!("box", 1, "LOCK.ACQUIRE", "key", "c", 9));
     eventually("it is denied", || server.gauge("letters") == 1);

@@ -1,4 +1,4 @@
-//! Another module calls the commands, for no user at all.
+//! Another module calls the commands, without any user.
 
 use mortise_harness::{Mail, Server, cmd, holders_of, int, mail, queued, request, try_cmd};
 

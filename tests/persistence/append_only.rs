@@ -1,5 +1,4 @@
-//! What the append-only file brings back after more than a plain history: key-space commands, other boots, cut ends,
-//! rewrites in the middle of things.
+//! What the append-only file restores after more than simple commands: key-space commands, other boots, cut files, rewrites during changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -363,7 +362,7 @@ fn a_file_that_is_begun_amid_changes_has_all_of_them() {
         let mut conn = server.connect();
         let started = Instant::now();
         let mut n = 0;
-        // Long enough that nobody has listened for a while.
+        // Long enough for a time without any receiver of effects.
         while started.elapsed() < Duration::from_millis(2_500) {
             random_step(&mut conn, n);
             n += 1;

@@ -1,4 +1,4 @@
-//! A backup that is restored later: it brings old holds back, knows nothing of newer ones, and tokens go on.
+//! A backup that is restored later: it brings old holds back, lacks newer ones, and tokens go on.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ fn a_grace_keeps_others_out_beside_whom_the_backup_does_not_know() {
     let mut conn = server.connect();
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "newer", "c", 1_000)));
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "newer", "b", 600_000)));
-    // What the backup knows goes on.
+    // The holds in the backup go on.
     assert!(!is_nil(&cmd!(conn, "LOCK.RENEW", "released", "a", 600_000)));
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "released", "a")), 0);
 }

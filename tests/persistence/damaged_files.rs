@@ -1,4 +1,4 @@
-//! Files that are damaged, or written by a newer version: the server says what it cannot read, and does not crash.
+//! Files that are damaged, or written by a newer version: the server logs what it cannot read, and does not crash.
 
 use std::fs;
 use std::ops::Range;
@@ -12,7 +12,7 @@ const OWNER: &[u8] = b"an owner of its own";
 /// A server that was shut down and left a file with a few locks.
 fn shut_down_with_locks() -> (Server, Snapshot, PathBuf) {
     let mut server = Server::builder()
-        // So that the module's own refusal is met, not the server's.
+        // So that the module refuses it, not the server.
         .config("rdbchecksum", "no")
         .config("rdbcompression", "no")
         .start();

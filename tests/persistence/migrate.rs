@@ -59,7 +59,7 @@ fn format_of(server: &Server) -> u16 {
 /// Fails unless all of `KEYS` are on `to` as they were in `before`, alive, and the token clock is past theirs.
 #[track_caller]
 fn assert_moved(to: &Server, before: &Snapshot) {
-    // The brief lease ends by itself, so it is looked at first.
+    // The brief lease ends by itself, so check it first.
     Snapshot::take(to).assert_keeps(before);
     let mut conn = to.connect();
     let token = hold_of(&mut conn, "both", "a").unwrap().token;

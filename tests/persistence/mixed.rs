@@ -1,4 +1,4 @@
-//! Servers of which some do not know LOCK.REVOKE: what is written while nobody revokes they can read.
+//! Servers of which some do not know LOCK.REVOKE: these can read everything that is written while nobody revokes.
 
 use std::fs;
 

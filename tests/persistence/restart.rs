@@ -1,4 +1,4 @@
-//! Holds and the token clock outlive the process, by every way the server has to keep its data.
+//! Holds and the token clock outlive the process, in every way in which the server can keep its data.
 
 use std::time::Instant;
 
@@ -118,7 +118,7 @@ fn what_is_done_after_the_data_were_written_out_comes_back_as_well() {
         cmd!(conn, "LOCK.LEAVE", "revoked", "a");
         cmd!(conn, "LOCK.ACQUIRE", "revoked", "a", 700_000);
         let before = Snapshot::take(&server);
-        // Not written out again: what a rewrite has left out must come from the tail.
+        // It is not written out again: what a rewrite has left out must come from the tail.
         match way {
             Way::RewritePreamble | Way::RewriteCommands => {
                 server.sigkill();

@@ -1,4 +1,4 @@
-//! The token clock in an AOF that is written anew without a preamble, which has room for keys only: it is told behind them.
+//! The token clock in an AOF that is rewritten without a preamble, which can only contain keys: it follows after them.
 
 use mortise_harness::{Builder, Conn, Server, cmd, eventually, int, wait_for_sync, wall_micros};
 

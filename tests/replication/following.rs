@@ -1,4 +1,4 @@
-//! A replica has every hold, however it came to know of it, and its own files have them, too.
+//! A replica has every hold, however it received it, and its own files have them, too.
 
 use mortise_harness::{
     Server, Shutdown, Snapshot, assert_same_data, cmd, eventually, hold_of, holders_of, int,

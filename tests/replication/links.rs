@@ -66,7 +66,7 @@ fn a_replica_that_attaches_amid_changes_agrees_in_the_end() {
             .config("repl-diskless-sync", diskless)
             .start();
         assert_agree_after(&primary, || {
-            // Long enough that nobody has listened for a while.
+            // Long enough for a time without any receiver of effects.
             let started = Instant::now();
             eventually("time passes", || started.elapsed() > Duration::from_secs(2));
             let first = replica_of(&primary);

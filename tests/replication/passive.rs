@@ -1,4 +1,4 @@
-//! A replica changes nothing: it refuses, and waits for its primary to say what has ended.
+//! A replica changes nothing by itself: it refuses commands, and waits until its primary replicates the end of a hold.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Servers on different machines: other boots, other boot-time clocks, and wall clocks that disagree by hours. No lease
-//! gets shorter by that, on whatever way it comes to a replica, and whatever becomes of it there.
+//! Servers on different machines: other boots, other boot-time clocks, and wall clocks that disagree by hours. That shortens no lease, in
+//! whatever way it reaches a replica, and whatever happens to it there.
 
 use std::cell::Cell;
 use std::fs;
@@ -110,7 +110,7 @@ fn what_a_primary_restored_is_on_its_replica_whatever_clock_that_has() {
                 bytes(&cmd!(conn, "DUMP", key))
             };
             let mut conn = primary.connect();
-            // The primary tells of a lock under the name that it was restored to; this one has left it by then.
+            // The primary replicates a lock under the name to which it was restored; this lock has left that name by then.
             let payload = dump("renamed", 3_500_000_000);
             cmd!(conn, "MULTI");
             cmd!(conn, "RESTORE", "before", 0, payload);
@@ -174,7 +174,7 @@ fn a_lease_ends_on_a_replica_no_later_than_its_primary_says() {
             }
             runs
         });
-        // It answers so by itself; the key goes when the primary says so.
+        // It replies so by itself; the key goes when the primary deletes it.
         eventually("the lease is over on the replica", || {
             hold_of(&mut conn, "key", "a").is_none()
         });

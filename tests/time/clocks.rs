@@ -1,4 +1,4 @@
-//! Wall clocks that step. Leases do not care; what hangs on the wall clock does.
+//! Wall clocks that step. Leases do not depend on them; what goes by the wall clock does.
 
 use std::time::{Duration, Instant};
 

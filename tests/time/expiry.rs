@@ -1,6 +1,5 @@
-//! What a lease that is over means: nothing is held from that millisecond on, whether or not the key was swept.
-//!
-//! Nothing is swept while a script or a transaction runs, so inside one the ended hold is still there to be met.
+//! What the end of a lease means: from that millisecond on the owner holds nothing, whether or not the sweep has deleted the key. There is
+//! no sweep while a script or a transaction runs, so inside one the ended hold still exists.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! `lock.grace`: the time after a start or a promotion in which somebody unknown may still hold.
+//! `lock.grace`: the time after a start or a promotion in which an unknown owner may still hold.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn grace_left(server: &Server) -> i64 {
     server.gauge("grace_left_ms")
 }
 
-/// The server reckons in whole milliseconds, so what takes 2,000 may take 1,999 and a bit.
+/// The server counts whole milliseconds, so 2,000 of them may be 1,999 and a bit.
 fn millis(since: Instant) -> i64 {
     i64::try_from(since.elapsed().as_millis()).unwrap()
 }
@@ -255,7 +255,7 @@ fn after_a_promotion_nothing_is_renewed_until_the_old_primary_must_have_stopped(
     let mut conn = replica.connect();
     let since = promote(&replica);
     assert!((8_000..=9_000).contains(&grace_left(&replica)));
-    // A hold that ends in it was not to be renewed; one that is given back frees nothing for others.
+    // A hold that ends in it could not be renewed; one that is released frees nothing for others.
     assert_try_again(try_cmd!(conn, "LOCK.RENEW", "key", "a", 7_000));
     assert_try_again(try_cmd!(conn, "LOCK.FENCE", "key", "a", token + 1));
     assert_try_again(try_cmd!(conn, "LOCK.PASS", "key", "a", "c", 7_000));

@@ -1,4 +1,4 @@
-//! Leases and clocks: what ends when, whatever wall clocks say, and what a server does that cannot know how long it was away.
+//! Leases and clocks: when leases and waits end, whatever wall clocks show, and what a server does that cannot know how long it was away.
 
 mod clock_skew;
 mod clock_turns;

@@ -20,7 +20,7 @@ fn grace_left(server: &Server) -> i64 {
     server.gauge("grace_left_ms")
 }
 
-/// The server reckons in whole milliseconds, so what takes 2,000 may take 1,999 and a bit.
+/// The server counts whole milliseconds, so 2,000 of them may be 1,999 and a bit.
 fn millis(since: Instant) -> i64 {
     i64::try_from(since.elapsed().as_millis()).unwrap()
 }
@@ -38,7 +38,7 @@ fn freeze(server: &Server, time: Duration) {
     server.cont_signal();
 }
 
-/// A server whose grace is over and who knows the lag it has to reckon with.
+/// A server whose grace is over and that knows the configured lag.
 fn guarded() -> Server {
     let server = with_grace(1_500, 1_000)
         .config("min-replicas-max-lag", "1")
@@ -185,7 +185,7 @@ fn a_clock_set_back_beside_a_living_replica_stops_a_primary_for_a_moment_only() 
     let (primary, _replica, _link) = watched_by_a_replica(5_000);
     primary.step_clock(Back(Duration::from_secs(3_600)));
     let mut conn = primary.connect();
-    // The replica says every second that it is there.
+    // The replica acknowledges every second.
     let since = Instant::now();
     thread::sleep(Duration::from_millis(300));
     eventually(

@@ -32,8 +32,8 @@ fn open_files() -> usize {
     soft.and_then(|soft| soft.parse().ok()).unwrap_or(1_024)
 }
 
-/// A server that takes so many connections, and the turn to use so many: where two tests side by side would want more
-/// than this process may have, one waits for the other.
+/// A server for so many connections, and the permission to use so many: if two tests side by side would use more than this process may, one
+/// waits for the other.
 fn for_many() -> (Option<MutexGuard<'static, ()>>, Server) {
     static TURN: Mutex<()> = Mutex::new(());
     let scarce = 2 * many() + 500 > open_files();
@@ -82,7 +82,7 @@ fn a_request_beyond_max_waiters_is_refused_and_not_queued() {
     }
     assert_eq!(server.gauge("waiters"), 2);
     assert_eq!(queue_of(&mut a, "k1"), ["b"]);
-    // Not waiting is allowed, and what is granted at once needs no place.
+    // Requests without a wait are allowed, and a request that is granted at once needs no place.
     assert!(is_nil(&cmd!(a, "LOCK.ACQUIRE", "k1", "d", 60_000)));
     int(&cmd!(a, "LOCK.ACQUIRE", "k1", "a", 60_000, "WAIT", 0));
     int(&cmd!(a, "LOCK.ACQUIRE", "free", "d", 60_000, "WAIT", 0));

@@ -1,4 +1,4 @@
-//! A waiter whose client the server is about to close: nobody hears of its grant, though the server asks for the reply.
+//! A waiter whose client the server is about to close: nobody receives its grant, though the server asks for the reply.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
@@ -116,7 +116,7 @@ fn the_same_owner_answered_on_another_connection_keeps_the_lock() {
     granted(&mut scene.c);
 }
 
-/// The client closes by itself, behind a reply that it reads.
+/// The client closes its connection after a reply that it reads.
 #[test]
 fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
     let server = Server::start();
@@ -134,7 +134,7 @@ fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
     }
 }
 
-/// And so does one that is gone as soon as it has read its reply, be it in the same turn of the event loop.
+/// So does one that closes as soon as it has read its reply, even in the same turn of the event loop.
 #[test]
 fn a_waiter_that_closes_as_soon_as_it_is_told_keeps_the_lock() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! A node of a cluster that owns all slots. The other tests run on such a node, too (`MORTISE_CLUSTER`); here is what
-//! is particular to it: a command sees no key but its own.
+//! A node of a cluster that owns all slots. The other tests run on such a node, too (`MORTISE_CLUSTER`); here are the tests of its
+//! peculiarity: a command can open only its own key.
 
 use mortise_harness::{Cluster, Conn, Server, array, as_map, cmd, int, text, try_cmd, waiter};
 

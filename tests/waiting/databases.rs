@@ -268,7 +268,7 @@ fn a_deletion_and_a_swap_in_one_turn_let_everybody_in() {
     scene
         .conn
         .pipeline(&[command!("DEL", "key"), command!("SWAPDB", 0, 1)]);
-    // Database 0 has x's lock now, and database 1 nobody's; or b was let in before the swap, and has moved.
+    // Database 0 has x's lock now, and database 1 none; or b was granted before the swap, and its lock has moved.
     granted(&mut c);
     eventually("b waits for x", || {
         cmd!(scene.conn, "SELECT", 0);

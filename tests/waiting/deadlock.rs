@@ -39,7 +39,7 @@ fn two_owners_crosswise() {
     hold(&mut conn, "LOCK.WLOCK", "k2", "b");
     let mut a = waiter!(server, "LOCK.WLOCK", "k2", "a", 60_000, "WAIT", 0);
     refused(&mut conn, "LOCK.WLOCK", "k1", "b", &["k1", "k2"]);
-    // The one who was refused can give way.
+    // The refused owner can give way.
     cmd!(conn, "LOCK.RELEASE", "k2", "b");
     granted(&mut a);
     assert_eq!(holders_of(&mut conn, "k1"), ["a"]);

@@ -6,7 +6,7 @@ use mortise_harness::{
 };
 
 const READERS: usize = 3_000;
-/// They wait for what is in no cycle, and so do some of the readers.
+/// They wait for owners that are in no cycle, and so do some of the readers.
 const ELSEWHERE: usize = 3_000;
 const READERS_ELSEWHERE: usize = 500;
 /// They wait for what the asking owner holds.

@@ -1,4 +1,4 @@
-//! Waits that look like a deadlock and are none.
+//! Waits that look like a deadlock but are not one.
 
 use mortise_harness::{
     Conn, Server, cmd, command, eventually, granted, hold_of, int, is_nil, queue_of, waiter,

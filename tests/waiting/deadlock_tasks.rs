@@ -24,7 +24,7 @@ fn tasks_that_hold_by_several_names_and_wait_crosswise() {
     let mut a = waiter!(server, "LOCK.WLOCK", "k2", "task-a##2", 60_000, "WAIT", 0);
     refused(&mut conn, "k1", "task-b##2");
     refused(&mut conn, "k1", "task-b##1");
-    // The same text without the mark is somebody else.
+    // The same text without the mark is another task.
     let mut other = waiter!(server, "LOCK.WLOCK", "k1", "task-b", 60_000, "WAIT", 0);
     cmd!(conn, "LOCK.RELEASE", "k2", "task-b##1");
     granted(&mut a);

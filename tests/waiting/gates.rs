@@ -246,7 +246,7 @@ fn a_command_just_after_the_gate_has_opened_sees_what_came_while_it_was_closed()
     cmd!(a, "LOCK.ACQUIRE", "{key}other", "b", 60_000);
     let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
     let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    // b comes to hold, but by the time its own request is looked at, nothing may be written.
+    // b holds now, but when its own request is due, nothing may be written.
     a.pipeline(&[
         command!("COPY", "{key}other", "key", "REPLACE"),
         command!("CONFIG", "SET", "min-replicas-to-write", 2),
@@ -279,8 +279,7 @@ fn refused_work_on_a_crowd_is_tried_again_with_a_pause() {
     for owner in ["stays", "stays:too"] {
         cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000);
     }
-    // A crowd that ends while nobody looks: the first command leaves the greater part of it to a timer, and then the
-    // server takes no more writes.
+    // A crowd that ends meanwhile: the first command leaves most of it to a timer, and then the server accepts no more writes.
     let mut pipe: Vec<_> = (0..500)
         .map(|n| command!("LOCK.RLOCK", "key", format!("reader:{n}"), 500))
         .collect();
@@ -307,7 +306,7 @@ fn refused_work_on_a_crowd_is_tried_again_with_a_pause() {
             Err(passed)
         }
     });
-    // It is ready when the timer of 100 ms comes, and not every millisecond. The looks above turn the loop, too.
+    // It is ready when the timer of 100 ms fires, and not every millisecond. The checks above turn the loop, too.
     let turned = turns(&primary).expect("it counted before") - before;
     assert!(
         turned < 400 * passed / 1_000,

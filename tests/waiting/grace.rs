@@ -121,7 +121,7 @@ fn an_upgrade_whose_read_lease_ends_in_the_grace_is_answered_null_at_once() {
     server.restart(Shutdown::AsConfigured);
     let mut conn = server.connect();
     let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
-    // A hold that ends meanwhile is looked at, and so are those that end after it.
+    // A hold that ends meanwhile is handled, and so are those that end after it.
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
     assert!(is_nil(&upgrade.recv()));
     assert!(server.gauge("grace_left_ms") > 0);

@@ -1,4 +1,4 @@
-//! Seeing who waits: the queue in LOCK.INFO, LOCK.TOP, the gauges and totals of INFO.
+//! What shows waiters: the queue in LOCK.INFO, LOCK.TOP, the gauges and totals of INFO.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{

@@ -87,7 +87,7 @@ impl Scene {
     fn ends(self) {
         assert_same_data(&self.primary, &self.replica);
         assert_eq!(self.primary.gauge("waiters"), 0);
-        // What has just ended is swept in a moment, and the replica told.
+        // A lease that has just ended is swept in a moment, and that is replicated.
         eventually("both count the same holders", || {
             let (here, there) = (self.primary.gauge("holders"), self.replica.gauge("holders"));
             if here == there {

@@ -183,7 +183,7 @@ fn many_permits_that_end_together_admit_whoever_fits() {
     assert_eq!(queue_of(&mut conn, "pool"), [""; 0]);
 }
 
-/// What is inside of a pool at a time, as those inside believe.
+/// How many permits of a pool are out at a time, as their holders believe.
 #[derive(Default)]
 struct Pool {
     inside: i64,
@@ -191,7 +191,7 @@ struct Pool {
     entered: usize,
 }
 
-/// One that takes, holds, lowers and gives back permits until time is up.
+/// A client that takes, holds, lowers and releases permits until time is up.
 fn contend(server: &Server, pool: &Mutex<Pool>, number: u64, until: Instant) {
     const LIMIT: i64 = 10;
     let mut conn = server.connect();

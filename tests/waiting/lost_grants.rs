@@ -1,7 +1,5 @@
-//! Grants that nobody can be told of, and grants that meet an unblock on their way.
-//!
-//! What a release decides is told to the waiter at the end of the event loop's turn. A command in the same write runs
-//! before that.
+//! Grants that cannot be delivered, and grants that meet an unblock on their way. The module delivers a grant by a release at the end of
+//! the event loop's turn. A command in the same write runs before that.
 
 use mortise_harness::redis::{Cmd, Value};
 use mortise_harness::{
@@ -128,7 +126,7 @@ fn an_unblock_behind_the_grant_delivers_the_grant_once() {
         let mut scene = Scene::new();
         let replies = scene.a.pipeline(&[scene.release(), scene.unblock_b(how)]);
         assert_eq!(replies[0], Ok(Value::Int(0)));
-        // Told as granted, or as unblocked and then given back: once, and in step with the lock.
+        // It gets the grant, or the unblock and then the grant is undone: one of them, and the lock agrees.
         let reply = scene.b.try_recv();
         assert_eq!(text(&cmd!(scene.b, "PING")), "PONG");
         match reply {
@@ -152,7 +150,7 @@ fn an_unblock_and_a_kill_behind_the_grant_lose_nothing() {
         let mut scene = Scene::new();
         let steps = [scene.release(), scene.unblock_b(how), scene.kill_b()];
         scene.a.pipeline(&steps);
-        // Whether b was told is b's affair; but if it was, it is its owner now, until its lease is over.
+        // b may have got the grant or not; but if it did, it is the holder now, until its lease is over.
         eventually("somebody holds", || {
             let holders = holders_of(&mut scene.a, "key");
             if holders == ["b"] || holders == ["c"] {

@@ -1,4 +1,4 @@
-//! What LOCK.PASS means to those who wait: nobody is let in by it, but the new owner's own requests are decided.
+//! What LOCK.PASS means to waiters: it grants none of them, but answers the new owner's own requests.
 
 use std::sync::mpsc;
 use std::thread;
@@ -222,7 +222,7 @@ fn a_lost_re_entry_leaves_the_hold_that_was_passed_on() {
     assert!(lock_info(&mut conn, "key").is_none());
 }
 
-/// A worker that is given jobs: it passes the lock of each to itself, and works while it may believe in its hold.
+/// A worker that gets jobs: it passes the lock of each to itself, and works while it may rely on its hold.
 fn work(port: u16, name: &str, jobs: &mpsc::Receiver<(u64, i64)>) -> Vec<Stint> {
     const LEASE: Duration = Duration::from_millis(400);
     let mut conn = Conn::to_port(port).unwrap();

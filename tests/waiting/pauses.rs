@@ -1,4 +1,4 @@
-//! CLIENT PAUSE while requests wait: nothing is handed over, nothing crashes, and all is made up for afterwards.
+//! CLIENT PAUSE while requests wait: nothing is handed over, nothing crashes, and afterwards the server catches up.
 //!
 //! With an AOF, replicating during a pause would crash the server.
 
@@ -229,7 +229,7 @@ fn a_shutdown_closes_the_connections_of_waiters_and_keeps_the_locks() {
         let mut a = server.connect();
         assert_eq!(holders_of(&mut a, "key"), ["a"]);
         assert!(queue_of(&mut a, "key").is_empty());
-        // Nobody is owed anything from before.
+        // No request from before waits any more.
         assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a")), 0);
         assert!(lock_info(&mut a, "key").is_none());
     }

@@ -63,7 +63,7 @@ fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
     unblocked(&mut b);
     wait_for_sync(&other, &server);
     cmd!(a, "REPLICAOF", "NO", "ONE");
-    // The other server's data, which are none, have replaced its own.
+    // The other server's data, which is empty, has replaced its own.
     assert!(lock_info(&mut a, "key").is_none());
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -172,7 +172,7 @@ fn a_lease_that_ends_in_a_failover_that_succeeds_unblocks_the_waiter() {
     eventually("the lease is over", || {
         hold_of(&mut a, "key", "a").is_none()
     });
-    // The replica began to count when it heard of it: it has that much longer.
+    // The replica began to count when it received the hold, so its lease lasts that much longer.
     let over = Instant::now();
     eventually("it is over on the replica", || {
         over.elapsed() > Duration::from_millis(300)

@@ -1,4 +1,4 @@
-//! A key that cannot be settled though the server takes writes. It holds up no other key, and is served once it can be.
+//! A key that cannot be settled though the server accepts writes. It delays no other key, and is settled once that is possible.
 
 use mortise_harness::{Server, cmd, eventually, granted, holders_of, int, lock_info, send, waiter};
 

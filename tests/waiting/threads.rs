@@ -1,5 +1,5 @@
 //! Another module takes the server's lock on a thread of its own and calls commands there: ours, and the server's on keys
-//! that others wait for. Whoever waits is served at once, as if a client had called.
+//! that others wait for. Waiters are served at once, as if a client had sent the commands.
 
 use mortise_harness::{
     Server, cmd, eventually, holders_of, int, is_nil, lock_info, text, try_cmd, waiter,

@@ -1,4 +1,4 @@
-//! A time to live that somebody put on a lock's key, and holds that come after it.
+//! A TTL that a client has put on a lock's key, and later holds.
 
 use mortise_harness::{
     Conn, Server, assert_same_data, cmd, command, granted, holders_of, int, wait_for_sync, waiter,

@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// Every waiter is in, here and on the replica.
+    /// Every waiter has been granted, here and on the replica.
     #[track_caller]
     fn all_are_in(mut self) {
         self.waiting.iter_mut().for_each(|b| {

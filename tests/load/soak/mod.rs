@@ -1,10 +1,10 @@
-//! Two hundred connections do whatever they like; afterwards nothing may be left.
+//! Two hundred connections send random commands; afterwards nothing may be left.
 //!
 //! Ten seconds, a minute with `MORTISE_LONG=1`. `MORTISE_SEED` repeats the choices of an earlier run, as far as the
 //! order in which threads run lets it.
 //!
-//! Every second everything is held still for a moment and the replica compared. At the end nobody asks for more, but
-//! whoever waits goes on to wait: everybody must be answered, because every lease ends.
+//! Every second all of them stop for a moment, and the replica is compared. At the end nobody sends new requests, but waiters keep waiting:
+//! each must be answered, because every lease ends.
 
 mod player;
 
@@ -19,7 +19,7 @@ use mortise_harness::{
 
 use player::{CONNECTIONS, DATABASES, KEYS, Player, Playground};
 
-/// Everybody plays for a while, and then goes home.
+/// All connections play for a while, and then end.
 fn run(primary: &Server, replica: &Server, seed: u64, length: Duration) {
     let ground = Playground::new(primary);
     let began = Instant::now();
@@ -69,7 +69,7 @@ fn compare_in_a_pause(ground: &Playground<'_>, replica: &Server) {
     cmd!(conn, "CLIENT", "UNPAUSE");
 }
 
-/// What can be seen of each key, for a person to compare.
+/// What the commands show of each key, for a person to compare.
 fn contents(server: &Server) -> Vec<String> {
     let mut conn = server.connect();
     let mut seen = Vec::new();
@@ -86,7 +86,7 @@ fn contents(server: &Server) -> Vec<String> {
     seen
 }
 
-/// Every lease has ended, and nothing remembers anything.
+/// Every lease has ended, and no table has an entry.
 fn nothing_is_left(primary: &Server, replica: &Server) {
     eventually("nothing is left", || {
         let mut conn = primary.connect();

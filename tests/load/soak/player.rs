@@ -1,4 +1,4 @@
-//! One connection that does whatever it likes.
+//! One connection that sends random commands.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -63,8 +63,8 @@ pub(crate) struct Playground<'s> {
     /// The ids of the connections there are, for others to kill and unblock.
     ids: Vec<AtomicI64>,
     pub(crate) over: AtomicBool,
-    /// Redis 7.0 crashes by itself when a client is unblocked whose command a pause has put off, so these two take turns:
-    /// whoever unblocks holds it shared, whoever pauses alone.
+    /// Redis 7.0 crashes by itself when a client is unblocked whose command a pause has put off, so these two take turns: a client that
+    /// unblocks holds it shared, one that pauses exclusively.
     pub(crate) pause: RwLock<()>,
 }
 
@@ -152,7 +152,7 @@ impl<'s> Player<'s> {
         }
     }
 
-    /// `None` if it lost patience. Nobody does once it is over.
+    /// `None` if it gave up. No connection gives up after the end.
     fn ask_patiently(&mut self, ask: &Cmd) -> Option<Result<Value, String>> {
         let bytes = ask.get_packed_command();
         let impatient = self.random.one_in(10);
@@ -327,7 +327,7 @@ impl<'s> Player<'s> {
         self.judge(command, reply)
     }
 
-    /// What was answered; `None` for an error. A connection that was killed is replaced.
+    /// The reply; `None` for an error. Replaces a connection that was killed.
     fn judge(&mut self, command: &Cmd, reply: Result<Value, String>) -> Option<Value> {
         match reply {
             Ok(value) => Some(value),

@@ -18,11 +18,11 @@ pub(crate) struct Format {
     folder: &'static str,
     /// They say that they were written on the machine on which they are loaded.
     same_machine: bool,
-    /// They tell which holds are revoked.
+    /// They mark revoked holds.
     pub(crate) tells_revoked: bool,
 }
 
-/// Their leases have run on while nobody looked. The first format does not tell the machine.
+/// Their leases have run on meanwhile. The first format does not name the machine.
 pub(crate) const OF_THIS_MACHINE: [Format; 3] = [
     Format {
         folder: "v1",
@@ -70,7 +70,7 @@ pub(crate) fn at(later: i64) -> Builder {
     } else {
         ClockStep::Forward(step)
     });
-    // What it dumps is looked into.
+    // The tests read its dumps.
     builder.config("rdbcompression", "no")
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Looks at how `server` dumps a lock: a version, the boot, the machine.
+    /// Reads from a dump of `server` its version, boot and machine.
     pub(crate) fn of(server: &Server) -> Ids {
         let mut conn = server.connect();
         cmd!(conn, "LOCK.ACQUIRE", "ids", "a", 1_000);

@@ -1,4 +1,4 @@
-//! The locks in the files, and how they came about.
+//! The locks in the files, and the commands that made them.
 
 use mortise_harness::{Conn, Server, cmd, granted, int, waiter};
 
@@ -54,7 +54,7 @@ pub(crate) const LOCKS: [(Name, &[Stake]); 11] = [
 pub(crate) const REVOKED: [(&[u8], &[u8]); 3] =
     [(b"counted", b"a"), (b"read", b"r2"), (b"handed on", b"b")];
 
-/// Brings the locks about; `halfway` is done between the two halves.
+/// Makes the locks; runs `halfway` between the two halves.
 pub(crate) fn make_history(server: &Server, halfway: impl FnOnce()) {
     let mut conn = server.connect();
     let hour = HOUR;

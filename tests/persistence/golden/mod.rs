@@ -24,7 +24,7 @@ const SLACK: i64 = MINUTE;
 fn assert_is(hold: &Hold, stake: &Stake, passed: i64) {
     let (owner, write, read, number, lease) = *stake;
     assert_eq!(hold.facts(), (owner.to_vec(), write, read, token(number)));
-    // The files were written a moment after the clock began, and are looked at a moment after the server was started.
+    // The files were written a moment after the clock began, and are read a moment after the server was started.
     let near = |time: i64| time - SLACK..=time + SLACK;
     let left = near(lease - passed).contains(&hold.lease) && hold.lease <= lease;
     assert!(left, "{hold:?} of {lease} ms, {passed} ms later");

@@ -1,6 +1,6 @@
 //! Payloads that are cut, flipped and spliced at random, by the ten thousand: refused whole, or sound.
 //!
-//! The checksum is put right each time, so that it is the module that meets the damage. A hundred thousand with
+//! The test corrects the checksum each time, so that the damage reaches the module. A hundred thousand with
 //! `MORTISE_LONG=1`.
 
 use std::env;
@@ -186,7 +186,7 @@ fn assert_possible(lock: &LockInfo) {
     assert_eq!(owners.len(), lock.holds.len(), "an owner twice: {lock:?}");
 }
 
-/// Fails unless the scene's own lock is all there is, and locks are given out as ever.
+/// Fails unless the scene's own lock is the only one, and the server grants locks as always.
 #[track_caller]
 fn assert_nothing_is_left(scene: &mut Scene) {
     assert_eq!(int(&cmd!(scene.conn, "DBSIZE")), 1);

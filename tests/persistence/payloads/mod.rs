@@ -1,4 +1,4 @@
-//! RESTORE of bytes that nobody dumped: refused whole, without harm, or a lock like any other.
+//! RESTORE of bytes that no DUMP made: refused whole, without harm, or a lock like any other.
 
 mod damage;
 mod payload;

@@ -1,4 +1,4 @@
-//! What LOCK.MACQUIRE is answered at once, and what the same request is answered when it is sent again.
+//! Replies to LOCK.MACQUIRE without a wait, and replies when the same request is sent again.
 
 use mortise_harness::{
     Server, array, as_map, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil,
@@ -115,7 +115,7 @@ fn the_same_request_again_is_answered_its_token_and_extends_the_leases() {
     assert!(hold_of(&mut conn, A, "m").unwrap().lease > 30_000);
     // Some of its keys are all of a smaller request.
     assert_eq!(int(&conn.run(&several("m", &[A], &[]))), token);
-    // Behind those who wait, too, and by mail.
+    // Also behind waiters, and by mail.
     let _w = server.waiter(&several("w", &[A, B], &["WAIT", "0"]));
     assert_eq!(
         int(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"]))),

@@ -1,4 +1,4 @@
-//! Another module's callback changes a key while several are granted: nothing is half granted afterwards, and all goes on.
+//! Another module's callback changes a key while several are granted: afterwards nothing is half granted, and all clients go on.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -120,7 +120,7 @@ impl Case {
         eventually(&self.name(), || {
             (server.gauge("locks"), server.gauge("letters")) == (0, 0)
         });
-        // All is well with the keys.
+        // Checks that the keys are in order.
         int(&conn.run(&several("last", &KEYS, &[])));
         cmd!(conn, "FLUSHALL");
     }
@@ -134,7 +134,7 @@ impl Case {
                 holds.push(hold_of(conn, key, "m").is_some());
             }
         }
-        // LEAVE of a grant that nobody was told of ends it at all keys, and FLUSHALL all.
+        // LEAVE ends an undelivered grant at all keys, and FLUSHALL everything.
         let all = holds.iter().all(|holds| *holds);
         let none = holds.iter().all(|holds| !holds);
         assert!(all || none, "{}: {holds:?}, {reply:?}", self.name());

@@ -1,4 +1,4 @@
-//! A place behind a LOCK.MACQUIRE is given up before it makes a deadlock, and only then.
+//! A request may overtake a LOCK.MACQUIRE to prevent a deadlock, and only then.
 
 use mortise_harness::{
     Conn, Server, array, cmd, command, granted, holders_of, int, is_nil, mail, queue_of, queued,

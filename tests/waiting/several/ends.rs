@@ -1,4 +1,4 @@
-//! Whatever ends a LOCK.MACQUIRE that waits ends it at all its keys, and lets in those who stood behind it.
+//! Whatever ends a waiting LOCK.MACQUIRE ends it at all its keys, and the requests behind it are granted.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -132,7 +132,7 @@ fn its_connection_closes() {
     let (scene, m) = Scene::blocked("0");
     drop(m);
     scene.goes_on();
-    // QUIT is not read while it is blocked; the server hears of the end of the connection.
+    // The server does not read QUIT while the client is blocked, but notices the end of the connection.
     let (scene, mut m) = Scene::blocked("0");
     m.submit(&command!("QUIT"));
     drop(m);
@@ -166,7 +166,7 @@ fn its_owner_leaves_at_any_of_its_keys() {
 #[test]
 fn one_of_its_keys_becomes_another_type() {
     let (mut scene, mut m) = Scene::blocked("0");
-    // Where the lock is held, the server hears of it at once. All who wait there are refused.
+    // If the lock is held, the module notices at once, and refuses all waiters there.
     cmd!(scene.conn, "SET", B, "text");
     refused(m.try_recv(), "WRONGTYPE ");
     refused(scene.behind[1].try_recv(), "WRONGTYPE ");
@@ -174,7 +174,7 @@ fn one_of_its_keys_becomes_another_type() {
     cmd!(scene.conn, "LOCK.RELEASE", A, "w");
     granted(&mut scene.behind[2]);
     nobody_waits(&scene.server, &[A, C]);
-    // Where it is free, when its turn comes.
+    // If it is free, the module notices when the request's turn comes.
     let (mut scene, mut m) = Scene::blocked("0");
     cmd!(scene.conn, "SET", C, "text");
     cmd!(scene.conn, "LOCK.RELEASE", B, "h");
@@ -183,7 +183,7 @@ fn one_of_its_keys_becomes_another_type() {
     granted(&mut scene.behind[0]);
     granted(&mut scene.behind[1]);
     nobody_waits(&scene.server, &[A, B]);
-    // And by mail, when somebody asks for the key.
+    // The same by mail, when another client requests the key.
     let mut scene = Scene::new(|_, conn| {
         queued(&conn.run(&several("m", &[A, B, C], &BY_MAIL)));
     });

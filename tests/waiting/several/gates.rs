@@ -54,7 +54,7 @@ fn a_gate_that_closes_between_the_last_check_and_the_grant_holds_it_up() {
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
     let mut m = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
-    // The release lets it in at the end of the turn, but by then nothing may be written.
+    // The release would grant it at the end of the turn, but by then nothing may be written.
     conn.pipeline(&[
         mortise_harness::command!("LOCK.RELEASE", B, "h"),
         mortise_harness::command!("CONFIG", "SET", "min-replicas-to-write", 1),

@@ -61,7 +61,7 @@ fn among_requests_by_mail_it_counts_once_for_each_key() {
     queued(&conn.run(&ask("n", &[A, B], "{k}other")));
     queued(&conn.run(&ask("p", &[A, B], "{k}box")));
     assert_eq!(server.gauge("waiters_by_mail"), 4);
-    // What has ended counts no more, once its letter is forgotten.
+    // A request that has ended counts no more, once its letter is deleted.
     cmd!(conn, "LOCK.LEAVE", C, "m");
     queued(&conn.run(&ask("q", &[A, B, C], "{k}box")));
     cmd!(conn, "LOCK.RELEASE", B, "h");

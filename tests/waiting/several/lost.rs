@@ -1,4 +1,4 @@
-//! A grant of several keys that could be told to nobody is given back at each key that nothing has touched since.
+//! An undelivered grant of several keys is undone at each key that has not changed since.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
@@ -10,8 +10,8 @@ use super::{A, B, C, all_free, nobody_waits, several};
 
 const KEYS: [&str; 3] = [A, B, C];
 
-/// `m` waits for three keys, of which `h` holds one, and others behind it for each. What a callback does while `m` is granted
-/// is done before `m` can be told.
+/// `m` waits for three keys, of which `h` holds one, and others behind it for each. A callback during the grant of `m` runs before `m` gets
+/// its reply.
 struct Scene {
     server: Server,
     conn: Conn,

@@ -1,5 +1,5 @@
-//! Programs that take their locks one after the other, in a sound order, beside others that take several at once: all are
-//! served, nobody is told of a deadlock, and no two are inside where they must not be.
+//! Programs that take their locks one after the other, in a sound order, beside others that take several at once: all are served, none gets
+//! `DEADLOCK`, and no two are inside where they must not be.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Barrier};
