@@ -20,12 +20,12 @@ use crate::options::{Options, Output};
 use crate::source::Source;
 use crate::view::{self, Theme};
 
-/// How long a key is waited for before the screen is drawn again.
+/// How long it waits for a key before it draws the screen again.
 const BEAT: Duration = Duration::from_millis(100);
-/// How long the program may take to end by itself after a signal.
+/// How long the program may take to end after a signal.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Shows the servers until somebody quits.
+/// Shows the servers until the user quits.
 ///
 /// # Errors
 /// What is wrong with the terminal.
@@ -69,7 +69,7 @@ fn end_for_certain(ended: Arc<AtomicBool>) {
         }
         ended.store(true, Ordering::Relaxed);
         thread::sleep(FAREWELL);
-        // Where there is a terminal still, it is given back.
+        // If there is still a terminal, restores it.
         let _ = ratatui::try_restore();
         process::exit(1);
     });
@@ -116,7 +116,7 @@ fn is_complete(state: &State) -> bool {
     !state.nodes.is_empty() && state.nodes.values().all(|node| node.is_known())
 }
 
-/// Lends the terminal, and gives it back as it was: afterwards, after an error, and after a panic in any thread, which
+/// Lends the terminal, and restores it: afterwards, after an error, and after a panic in any thread, which
 /// ends the program.
 ///
 /// # Errors
@@ -127,7 +127,7 @@ pub fn with_terminal<T>(
     let mut terminal = ratatui::try_init()?;
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        // The hook below restores the terminal first. Half a program would show half the truth.
+        // The hook below restores the terminal first. A program with a dead thread would show only half of the truth.
         report(info);
         process::exit(101);
     }));
@@ -140,7 +140,7 @@ fn theme() -> Theme {
     Theme::new(env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
 }
 
-/// The next key, if one that means something is pressed soon.
+/// The next key with a meaning, if the user presses one soon.
 fn key() -> io::Result<Option<Key>> {
     if !event::poll(BEAT)? {
         return Ok(None);

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn print(text: &str, well: bool) -> ExitCode {
-    // Who reads only the first lines closes the pipe.
+    // A reader of only the first lines closes the pipe.
     let _ = io::stdout().write_all(text.as_bytes());
     if well {
         ExitCode::SUCCESS

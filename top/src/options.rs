@@ -80,7 +80,7 @@ pub enum Output {
     Plain,
     /// Once, as JSON.
     Json,
-    /// Nothing but this text.
+    /// Only this text.
     Text(&'static str),
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The bytes as text that does nothing to a terminal: what cannot be seen is written `\n`, `\x1b` or `\u{202e}`.
+/// The bytes as text that is harmless to a terminal: invisible characters are written `\n`, `\x1b` or `\u{202e}`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -26,7 +26,7 @@ pub fn escaped_word(bytes: &[u8]) -> String {
     }
 }
 
-/// The bytes that [`escaped`] shows so; a backslash that begins nothing of the kind is one.
+/// The bytes that [`escaped`] shows like this; a backslash that begins no escape stands for itself.
 pub fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -75,7 +75,7 @@ fn push_escaped(text: &mut String, char: char) {
         '\t' => text.push_str("\\t"),
         ' '..='~' => text.push(char),
         _ if char.is_ascii() => push_byte(text, char as u8),
-        // What has no width, marks that turn the direction of writing among it, would change how the rest looks.
+        // Characters without width, such as marks that change the direction of writing, would change how the rest looks.
         _ if char.is_control() || char.is_whitespace() || char.width().unwrap_or(0) == 0 => {
             push(text, format_args!("\\u{{{:x}}}", u32::from(char)));
         }
@@ -164,7 +164,7 @@ fn scaled(number: u64, unit: u64, letter: char) -> String {
     format!("{}.{}{letter}", number / unit, number % unit * 10 / unit)
 }
 
-/// Something that happens so many times in a second.
+/// A rate per second.
 pub fn rate(per_second: f64) -> String {
     if per_second <= 0.0 {
         "0".to_owned()

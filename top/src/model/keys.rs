@@ -103,7 +103,7 @@ impl State {
         Order::Filter(self.filter.clone())
     }
 
-    /// A name is typed as it is shown: with `\x00` for what cannot be seen.
+    /// A name is typed as it is shown: with `\x00` for invisible characters.
     fn type_name(&mut self, mut name: String, key: Key) -> Option<Order> {
         match key {
             Key::Char(char) => name.push(char),
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// The hold that is chosen, or why there is none.
+    /// The chosen hold, or why there is none.
     fn breakable(&self) -> Result<Question, String> {
         match &self.screen {
             Screen::List => {

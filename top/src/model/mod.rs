@@ -1,5 +1,4 @@
-//! The servers' answers, and what follows from them. Nothing here asks, waits or draws; time comes
-//! in as a number.
+//! The servers' answers, and the state that follows from them. Nothing here asks, waits or draws; the caller passes the time as a number.
 
 mod keys;
 mod node;

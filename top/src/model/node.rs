@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::sample::{Sample, Totals};
 
-/// What is known of a server.
+/// What is known about a server.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     /// Its last answer, if there was one.
@@ -17,7 +17,7 @@ pub struct Node {
     answered: Duration,
 }
 
-/// What a server counts, per second.
+/// A server's counters, per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rates {
     /// Locks granted.
@@ -41,7 +41,7 @@ pub struct Rates {
 }
 
 impl Node {
-    /// It has answered.
+    /// Records its answer.
     pub fn take(&mut self, at: Duration, sample: Sample) {
         if let Some(before) = &self.sample
             && self.silent.is_none()
@@ -57,7 +57,7 @@ impl Node {
         self.answered = at;
     }
 
-    /// It has not.
+    /// Records that it has not answered.
     pub fn fall_silent(&mut self, at: Duration, why: String) {
         self.rates = None;
         let since = self.silent.take().map_or(at, |(since, _)| since);

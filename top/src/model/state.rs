@@ -1,4 +1,4 @@
-//! All that the screens show: the servers, the open lock, the open question.
+//! Everything that the screens show: the servers, the open lock, the open question.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +15,19 @@ const NOTICE_STAYS: Duration = Duration::from_secs(10);
 pub struct State {
     /// The servers by address.
     pub nodes: BTreeMap<String, Node>,
-    /// Why it is not known which servers there are.
+    /// Why the list of servers is unknown.
     pub lost: Option<(Duration, String)>,
     /// The time since the start.
     pub now: Duration,
-    /// Only what contains this is listed.
+    /// Only lines that contain this are listed.
     pub filter: String,
     /// What is being typed.
     pub typing: Option<Typing>,
     /// What is looked at.
     pub screen: Screen,
-    /// Nothing new is shown.
+    /// The screen is paused.
     pub paused: bool,
-    /// The keys are explained.
+    /// The help is open.
     pub help: bool,
     /// The longest wait comes first, not the longest queue.
     pub by_age: bool,
@@ -46,7 +46,7 @@ pub struct State {
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Screen {
-    /// All locks that are waited for.
+    /// All locks with waiters.
     #[default]
     List,
     /// One of them.
@@ -75,7 +75,7 @@ pub struct OpenLock<'a> {
     pub answer: Option<&'a LockAnswer>,
 }
 
-/// What the source is to do.
+/// A request to the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     /// Ask for this lock, or for none.
@@ -119,7 +119,7 @@ pub struct Question {
     pub waiters: u64,
 }
 
-/// Something that has been done or refused.
+/// A line about an action that was done or refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// In words.
@@ -211,7 +211,7 @@ impl State {
                     self.nodes.entry(name).or_default();
                 }
             }
-            // A server that is none any more may have had something to say.
+            // An event may come from a server that was removed.
             Report::Sample { node, at, sample } if !self.paused => {
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.take(at, *sample);
@@ -381,8 +381,7 @@ impl State {
     }
 }
 
-/// Of several servers the one that has a lock comes first, and one that calls it another's comes
-/// last.
+/// If several servers answer, the one that has the lock comes first, and one that redirects comes last.
 fn foreignness((_, answer): &&Opened) -> u8 {
     match answer {
         Ok(Some(_)) => 0,

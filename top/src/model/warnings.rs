@@ -7,7 +7,7 @@ use super::sample::{Facts, Role};
 use super::state::State;
 use crate::text;
 
-/// From this part of a limit on there is a warning, in percent.
+/// The part of a limit from which on there is a warning, in percent.
 const NEAR: u64 = 80;
 
 /// As text, the gravest first. A warning of several servers appears once.
@@ -109,7 +109,7 @@ fn near(setting: &str, used: u64, limit: Option<u64>) -> Option<String> {
 fn ago(state: &State, since: Duration) -> String {
     let ms = state.now.saturating_sub(since).as_millis();
     match u64::try_from(ms) {
-        // Not worth a number that jumps.
+        // A number that jumps would not help.
         Ok(0..1000) | Err(_) => String::new(),
         Ok(ms @ 1000..60_000) => format!(" for {} s", ms / 1000),
         Ok(ms) => format!(" for {}", text::time(ms)),

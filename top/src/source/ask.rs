@@ -12,9 +12,9 @@ use crate::options::Asking;
 const GLANCE: u32 = 10;
 /// The same for the lock that is open.
 const OPENED: u32 = 200;
-/// With a filter, so many locks are searched for it…
+/// With a filter, it searches this many locks for it…
 const SOUGHT: u32 = 10_000;
-/// …and of those whose own names do not have it, the holders of so many.
+/// …and of those without it in their names, the holders of this many.
 const HOLDERS_SOUGHT: usize = 1_000;
 
 /// A server's answer, and its cluster, if it is in one.
@@ -32,7 +32,7 @@ pub(super) struct View {
     pub(super) filter: String,
 }
 
-/// Asks a server all that is shown of it.
+/// Asks a server for everything that is shown of it.
 pub(super) fn ask(
     link: &mut Link,
     address: &Address,
@@ -142,7 +142,7 @@ struct Question {
 
 impl Batch {
     fn add(&mut self, db: u32, key: &[u8], count: u32, link: &mut Link) -> Question {
-        // Who stays in one database needs no right to change it.
+        // A user who stays in one database needs no right to select another.
         if link.db() != Some(i64::from(db)) {
             self.selects.push(self.commands.len());
             self.commands.push(cmd("SELECT").arg(db).to_owned());
@@ -199,7 +199,7 @@ pub(super) fn break_hold(
 ) -> Result<Broken, String> {
     if link.db() != Some(i64::from(lock.db)) {
         let select = cmd("SELECT").arg(lock.db).to_owned();
-        // Nothing is ended before it is certain in which database.
+        // Nothing is ended before the database is certain.
         if let Value::ServerError(error) = &link.ask(&[select], asking.timeout)?[0] {
             return Ok(Broken::Refused(error_text(error)));
         }

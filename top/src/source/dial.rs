@@ -13,7 +13,7 @@ pub(super) struct Address {
     certificates: Option<TlsCertificates>,
 }
 
-/// A connection that never waits for longer than its time-out, and is given up at the first that goes wrong.
+/// A connection that never waits for longer than its time-out, and is given up at the first error.
 pub(super) struct Link {
     connection: Connection,
     /// The database that its commands are about, where that is known.
@@ -48,7 +48,7 @@ impl Address {
         }
     }
 
-    /// The same server for who does not log in.
+    /// The same server, without logging in.
     pub(super) fn without_login(&self) -> Address {
         let settings = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
         Address {
@@ -116,7 +116,7 @@ impl Link {
 
     /// Sends all the commands, then reads the replies; errors of commands are among these.
     ///
-    /// After an error the connection is good for nothing: its replies may still come.
+    /// After an error the connection cannot be used any more: its replies may still come.
     pub(super) fn ask(
         &mut self,
         commands: &[Cmd],

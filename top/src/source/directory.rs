@@ -34,7 +34,7 @@ impl Directory {
         }
     }
 
-    /// A server does not answer: what it knew counts as long as nobody else knows anything.
+    /// A server does not answer: its knowledge counts as long as no other node answers.
     pub(super) fn silent(&mut self, node: &str) {
         if self.known.len() > 1 {
             self.known.remove(node);
@@ -46,7 +46,7 @@ impl Directory {
         self.seeds = vec![primary];
     }
 
-    /// What a node knew that is no longer asked counts while no other node answers.
+    /// The knowledge of a node that is no longer asked counts while no other node answers.
     fn forget_outsiders(&mut self) {
         let names: BTreeSet<String> = self.servers().iter().map(Address::name).collect();
         let inside = self

@@ -1,4 +1,4 @@
-//! Messages from the threads to the one that knows which servers there are.
+//! Messages from the threads to the one that keeps the list of servers.
 
 use super::dial::Address;
 use crate::model::{Order, Report};
@@ -6,12 +6,12 @@ use crate::model::{Order, Report};
 /// An event for the model.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// By the person at the terminal.
+    /// From the user.
     Order(Order),
-    /// By the thread of a server, for the model.
+    /// From the thread of a server, for the model.
     Report(Report),
-    /// By the thread of a cluster's node: which primaries that node knows of.
+    /// From the thread of a cluster's node: the primaries that the node knows.
     Members(String, Vec<Address>),
-    /// By the thread that asks Sentinels: who the primary is, or why that is not known.
+    /// From the thread that asks Sentinels: the primary, or why it is unknown.
     Primary(Result<Address, String>),
 }

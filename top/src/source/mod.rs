@@ -1,5 +1,4 @@
-//! The connections: a thread for each server, so that one that hangs keeps nobody waiting, and one thread that knows which
-//! servers there are.
+//! The connections: a thread for each server, so that one that hangs delays no other, and one thread that keeps the list of servers.
 
 mod ask;
 mod dial;
@@ -66,7 +65,7 @@ impl Source {
         }
     }
 
-    /// Has something done; what comes of it is reported.
+    /// Sends a request; its result is reported.
     pub fn order(&self, order: Order) {
         // The receiving thread ends only with this value.
         let _ = self.inbox.send(Message::Order(order));
@@ -189,7 +188,7 @@ impl Supervisor {
 
     fn send_all(&self, what: impl Fn(&Address) -> Work) {
         for (server, poller) in self.pollers.values() {
-            // A thread that is gone needs no message.
+            // A thread that has ended needs no message.
             let _ = poller.send(what(server));
         }
     }
@@ -208,7 +207,7 @@ impl Supervisor {
             }
         }
         if !self.pollers.keys().eq(&before) {
-            // Who does not listen any more is noticed at the next report.
+            // The next report shows whether the receiver is gone.
             let _ = self.reports.send(self.nodes());
         }
     }

@@ -1,4 +1,4 @@
-//! Replies as the model's samples. What has another shape than expected counts as nothing.
+//! Replies as the model's samples. A reply of an unexpected shape counts as nothing.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::text;
 
-/// The line of an error as people read it.
+/// The line of an error, for people.
 pub(super) fn error_text(error: &redis::ServerError) -> String {
     let text = match error.details() {
         Some(details) => format!("{} {details}", error.code()),

@@ -8,15 +8,14 @@ use super::dial::Address;
 use super::reply::{self, error_text};
 use crate::options::Asking;
 
-/// Asks one Sentinel after the other until `send` says that nobody listens; it is told the primary, or why no Sentinel
-/// knows one.
+/// Asks one Sentinel after the other, and sends the primary, or why no Sentinel knows one, until `send` reports that the receiver is gone.
 pub(super) fn run(
     sentinels: &[Address],
     name: &str,
     asking: Asking,
     send: impl Fn(Result<Address, String>) -> bool,
 ) {
-    // Who has answered is asked first.
+    // The Sentinel that has answered is asked first.
     let mut first = 0;
     loop {
         let mut outcome = Err("no Sentinel is named".to_owned());

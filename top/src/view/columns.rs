@@ -1,4 +1,4 @@
-//! Which columns a table has room for, and how wide they are.
+//! Chooses the columns that fit, and their widths.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Rect};
@@ -15,7 +15,7 @@ pub(super) struct Column {
     pub(super) title: &'static str,
     /// The columns it takes at least.
     pub(super) width: u16,
-    /// The lowest stay longest where there is little room.
+    /// The columns with the lowest rank stay longest on a narrow screen.
     pub(super) rank: u8,
     pub(super) kind: Kind,
 }
@@ -62,7 +62,7 @@ pub(super) fn draw(
     let header = shown
         .iter()
         .map(|(at, width)| cell(&columns[*at], columns[*at].title, *width));
-    // Where only one line is left, it is one of the content.
+    // If only one line is left, it shows content.
     let header = (area.height > 1).then(|| Row::new(header).style(theme.column()));
     let rows = lines.iter().map(|line| {
         let cells = shown

@@ -1,4 +1,4 @@
-//! The servers in numbers: what there is, what happens in a second, how long it takes.
+//! The servers in numbers: the current state, rates per second, and durations.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

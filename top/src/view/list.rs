@@ -1,4 +1,4 @@
-//! The locks that are waited for.
+//! The locks with waiters.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -90,7 +90,7 @@ fn draw_tables(detail: &Detail, chosen: usize, theme: Theme, area: Rect, buffer:
     }
 }
 
-/// Shows in the last line how many more there are than were asked for.
+/// Shows in the last line how many more there are.
 fn with_rest(area: Rect, shown: usize, all: u64, theme: Theme, buffer: &mut Buffer) -> Rect {
     let more = all.saturating_sub(shown as u64);
     if more == 0 || area.height < 3 {

@@ -20,8 +20,8 @@ const COLUMNS: [&str; 12] = [
     "LEASE_MS",
 ];
 
-/// A line `#` for each server, a line `!` for each warning, then a line for each lock that is waited for, below the names
-/// of the columns. Nothing in a column has a space in it; what is not known is `-`.
+/// A line `#` for each server, a line `!` for each warning, then a line for each lock with waiters, below the names of the columns. Nothing
+/// in a column has a space in it; what is not known is `-`.
 pub fn plain(state: &State) -> String {
     let mut out = String::new();
     for (name, node) in &state.nodes {
@@ -186,7 +186,7 @@ fn array(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.join(","))
 }
 
-/// What is quoted has been escaped: there are no control characters in it.
+/// The quoted text has been escaped: it has no control characters.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

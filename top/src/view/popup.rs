@@ -1,4 +1,4 @@
-//! What stands before the screen: a question, or the keys explained.
+//! A window over the screen: a question, or the help.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -75,7 +75,7 @@ fn show(title: &str, lines: Vec<Line<'_>>, theme: Theme, area: Rect, buffer: &mu
         .iter()
         .map(|line| line.width().div_ceil(usize::from(inner.max(1))).max(1))
         .sum();
-    // If there is no room for a frame, the question matters more.
+    // If a frame does not fit, show the question without one.
     let height = u16::try_from(needed + 2)
         .unwrap_or(u16::MAX)
         .min(area.height);

@@ -1,4 +1,4 @@
-//! How things look, with colours and without (`NO_COLOR`).
+//! The styles, with colours and without (`NO_COLOR`).
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -47,7 +47,7 @@ impl Theme {
         self.colored(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// What is about to be done for good.
+    /// An action that cannot be undone.
     pub(super) fn danger(self) -> Style {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }

@@ -108,7 +108,7 @@ fn of_many_readers_the_one_that_was_chosen_is_broken_whatever_its_count() {
     ]);
     let left = mortise_harness::holders_of(&mut a, "report");
     assert_eq!(left, ["ann", "cat"]);
-    // Who waits has nothing that could be broken.
+    // A waiter has nothing that could be broken.
     terminal.press("\x1b[F");
     terminal.press("b");
     terminal.await_texts(&["A waiter holds nothing: choose a holder"]);

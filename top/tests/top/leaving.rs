@@ -1,4 +1,4 @@
-//! However it ends, the terminal is as it was.
+//! However it ends, it restores the terminal.
 
 use std::env;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! The list of locks that are waited for.
+//! The list of locks with waiters.
 
 use std::path::Path;
 

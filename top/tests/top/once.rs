@@ -31,7 +31,7 @@ fn words_of<'a>(out: &'a str, first: &str) -> Vec<&'a str> {
     line.split_whitespace().collect()
 }
 
-/// Two locks that are waited for; the token of the first.
+/// Two locks with waiters; returns the token of the first.
 fn contended(server: &Server) -> i64 {
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000));

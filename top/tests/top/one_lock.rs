@@ -34,7 +34,7 @@ fn an_open_lock_shows_its_holders_and_its_queue_in_order() {
     let client = format!("client {}", c.client_id());
     terminal.await_line(&["2", "carol", "read", "9 m", "30.0 s", &client]);
 
-    // What changes is seen, and that nothing is left.
+    // It shows each change, and in the end that nothing is left.
     cmd!(a, "LOCK.RELEASE", "stock:42", "alice", "ALL");
     terminal.await_line(&["stock:42", "write, 1 holder, 1 waiter"]);
     cmd!(a, "LOCK.RELEASE", "stock:42", "bob");

@@ -20,7 +20,7 @@ fn a_server_that_has_gone_is_told_and_shown_again_when_it_is_back() {
         "nothing listens there",
         "0 of 1 servers answer",
     ]);
-    // What it said last stays in sight.
+    // Its last answer stays visible.
     terminal.await_line(&["before", "alice"]);
 
     server.start_again();
@@ -103,7 +103,7 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where
     terminal.press("y");
     granted(&mut second);
     terminal.await_texts(&["Broken: owner1"]);
-    // A lock is found by its name alone, whoever has it.
+    // A lock is found by its name alone, on whichever node.
     terminal.press("\x1b");
     terminal.await_screen("the filter is off", |screen| !screen.contains("only "));
     for (home, key) in keys.iter().enumerate() {

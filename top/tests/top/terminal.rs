@@ -1,4 +1,4 @@
-//! A program in a terminal of its own: keys go in, the screen is read as a person would see it.
+//! A program in a terminal of its own: the test sends keys, and reads the screen as a person sees it.
 
 #![allow(dead_code, reason = "two test programs use it, neither all of it")]
 
@@ -59,7 +59,7 @@ impl Terminal {
         self.shown.lock().unwrap()
     }
 
-    /// What is to be seen, a line each.
+    /// The visible lines.
     pub(crate) fn screen(&self) -> String {
         self.shown().screen.screen().contents()
     }
@@ -143,7 +143,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

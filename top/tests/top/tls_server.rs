@@ -55,7 +55,7 @@ impl Tls {
     }
 }
 
-/// A certificate of nobody else's name: who has its issuer's has signed himself.
+/// A certificate with a subject name of its own: with its issuer's name it would look self-signed.
 fn named(name: &str) -> CertificateParams {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
