@@ -49,7 +49,7 @@ fn a_manual_failover_hands_holds_over_and_sends_waiters_away() {
 }
 
 #[test]
-fn info_tells_which_setting_is_wrong_in_a_cluster() {
+fn info_names_the_wrong_setting_in_a_cluster() {
     let cluster = Cluster::start(1, || {
         node()
             .module_arg("max-lease", &MAX_LEASE.to_string())

@@ -57,7 +57,7 @@ fn a_node_that_does_not_serve_the_slot_sends_it_on() {
 }
 
 #[test]
-fn while_its_slot_moves_it_is_told_to_try_again_and_so_are_those_that_wait() {
+fn while_its_slot_moves_it_gets_tryagain_and_so_do_waiting_requests() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of(A);
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);

@@ -154,7 +154,7 @@ fn alone() -> Cluster {
 }
 
 #[test]
-fn nobody_looks_at_keys_with_waiters_because_time_has_passed() {
+fn the_module_visits_no_key_with_waiters_only_because_time_has_passed() {
     let cluster = alone();
     let server = &cluster.primaries[0];
     queue_at_keys(server, 2_000, |n| format!("key:{n}"));

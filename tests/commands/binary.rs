@@ -83,7 +83,7 @@ fn a_key_may_consist_of_any_bytes() {
 }
 
 #[test]
-fn owners_of_odd_bytes_are_told_apart() {
+fn owners_of_odd_bytes_are_different_owners() {
     let server = Server::start();
     let mut conn = server.connect();
     let owners = odd_names();

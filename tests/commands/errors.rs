@@ -363,7 +363,7 @@ fn other_commands_refuse_a_lock_and_leave_it_as_it_was() {
 }
 
 #[test]
-fn syntax_and_ranges_are_looked_at_before_the_type() {
+fn syntax_and_bounds_are_checked_before_the_type() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "SET", "key", "value");

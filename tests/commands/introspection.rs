@@ -204,7 +204,7 @@ fn equal_locks_have_equal_digests_and_any_difference_changes_them() {
 }
 
 #[test]
-fn the_whole_data_sets_digest_can_be_told() {
+fn the_whole_data_set_has_a_digest() {
     let server = Server::start();
     let mut conn = server.connect();
     let whole = |conn: &mut Conn| text(&cmd!(conn, "DEBUG", "DIGEST"));
@@ -338,7 +338,7 @@ fn events_of_other_classes_only_leave_locks_out() {
 }
 
 #[test]
-fn clients_that_track_a_key_are_told_when_its_lock_changes() {
+fn clients_that_track_a_key_are_notified_when_its_lock_changes() {
     let server = Server::start();
     let (mut tracker, mut conn) = (server.connect_resp3(), server.connect());
     cmd!(tracker, "CLIENT", "TRACKING", "ON");

@@ -279,7 +279,7 @@ fn after_a_lost_reply_the_same_pass_is_null_and_leaving_by_both_names_frees_the_
 }
 
 #[test]
-fn a_giver_that_still_renews_is_told_that_it_holds_nothing() {
+fn an_old_owner_that_still_renews_gets_null() {
     let (server, mut giver, token) = held();
     let mut taker = server.connect();
     let passed = int(&cmd!(taker, "LOCK.PASS", "key", "a", "b", 1_000));

@@ -39,7 +39,7 @@ fn the_rest_of_the_lease_is_answered_and_nothing_but_the_mark_changes() {
 }
 
 #[test]
-fn who_holds_nothing_has_nothing_revoked() {
+fn an_owner_that_holds_nothing_has_nothing_to_revoke() {
     let server = Server::start();
     let mut conn = server.connect();
     assert!(is_nil(&cmd!(conn, "LOCK.REVOKE", "key", "a")));

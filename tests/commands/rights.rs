@@ -58,7 +58,7 @@ fn top_names_no_key_that_the_user_may_not_read() {
 }
 
 #[test]
-fn who_has_not_said_who_he_is_sees_what_the_default_user_may() {
+fn a_client_that_has_not_logged_in_sees_what_the_default_user_may() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
     let mut conn = server.connect();

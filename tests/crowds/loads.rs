@@ -18,7 +18,7 @@ fn held_locks() -> Server {
 }
 
 #[test]
-fn a_hand_off_does_not_wait_until_all_that_was_loaded_has_been_looked_at() {
+fn a_hand_off_does_not_wait_until_all_loaded_locks_have_been_checked() {
     let _turn = alone();
     let server = held_locks();
     let mut conn = server.connect();

@@ -86,7 +86,7 @@ fn a_swap_with_a_waiter_at_each_of_many_keys_lets_all_of_them_in() {
 }
 
 #[test]
-fn a_hand_off_does_not_wait_until_all_have_been_looked_at() {
+fn a_hand_off_does_not_wait_until_all_have_been_checked() {
     let _turn = alone();
     let (server, mut conn) = one_at_each_key();
     cmd!(conn, "SELECT", 2);
@@ -140,7 +140,7 @@ fn waiters_whose_key_becomes_another_type_are_all_refused() {
 }
 
 #[test]
-fn who_comes_to_wait_while_others_are_refused_is_not_refused_with_them() {
+fn a_request_that_comes_while_others_are_refused_is_not_refused_with_them() {
     let _turn = alone();
     let (server, mut conn) = all_at_one_key();
     cmd!(conn, "SET", "key", "text");

@@ -177,7 +177,7 @@ fn every_error_that_a_command_names_is_in_the_table_of_errors() {
 }
 
 #[test]
-fn every_setting_is_told_with_its_default() {
+fn the_page_has_every_setting_with_its_default() {
     let server = Server::start();
     let mut conn = server.connect();
     let page = pages::read("docs/settings.md");
@@ -192,7 +192,7 @@ fn every_setting_is_told_with_its_default() {
 }
 
 #[test]
-fn every_field_of_info_is_told() {
+fn the_page_has_every_field_of_info() {
     let server = Server::start();
     let page = pages::read("docs/settings.md");
     let section = page.split("## INFO lock").nth(1).unwrap();

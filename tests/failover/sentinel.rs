@@ -14,18 +14,18 @@ use crate::watched::{
 };
 
 #[test]
-fn info_tells_which_setting_is_wrong_under_sentinel_also_after_a_failover() {
+fn info_names_the_wrong_setting_under_sentinel_also_after_a_failover() {
     let watched = Watched::start(SAFE);
-    assert_wrong_settings_are_told(&watched.primary, SAFE);
+    assert_wrong_settings_are_named(&watched.primary, SAFE);
     cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
     let promoted = watched.successor_of(&watched.primary);
     watched.await_demotion(&watched.primary, promoted);
-    assert_wrong_settings_are_told(promoted, SAFE);
+    assert_wrong_settings_are_named(promoted, SAFE);
 }
 
 /// Spoils one setting after the other on a server where all are right.
 #[track_caller]
-fn assert_wrong_settings_are_told(server: &Server, settings: Settings) {
+fn assert_wrong_settings_are_named(server: &Server, settings: Settings) {
     let grace = settings.grace;
     let wrong = [
         ("lock.grace", 0, "lock.grace 0 is less than"),

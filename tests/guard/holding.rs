@@ -28,7 +28,7 @@ fn assert_is_not_let_through(conn: &mut Conn, key: &str, owner: &str, token: i64
 }
 
 #[test]
-fn who_holds_by_the_token_has_the_command_run_and_its_reply() {
+fn for_an_owner_that_holds_by_the_token_the_command_runs_and_replies() {
     let server = Server::start();
     let mut conn = server.connect();
     for (n, acquire) in ["LOCK.ACQUIRE", "LOCK.RLOCK"].into_iter().enumerate() {

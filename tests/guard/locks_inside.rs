@@ -75,7 +75,7 @@ fn renaming_the_locks_own_key_inside_takes_the_hold_along() {
 }
 
 #[test]
-fn overwriting_the_locks_own_key_inside_tells_the_waiter() {
+fn overwriting_the_locks_own_key_inside_refuses_the_waiter() {
     let (_server, mut a, token, mut b) = scene();
     cmd!(a, "LOCK.GUARD", "key", "a", token, "SET", "key", "value");
     let error = b.try_recv().unwrap_err();
@@ -187,7 +187,7 @@ fn a_downgrade_inside_lets_waiting_readers_in() {
 }
 
 #[test]
-fn what_is_asked_of_locks_inside_is_told() {
+fn commands_inside_that_read_locks_reply() {
     let (_server, mut a, token, _b) = scene();
     let info = cmd!(a, "LOCK.GUARD", "key", "a", token, "LOCK.INFO", "key");
     assert_eq!(mortise_harness::LockInfo::read(&info).waiters, 1);

@@ -25,7 +25,7 @@ fn assert_no_permission(reply: Result<Value, String>) {
 }
 
 #[test]
-fn who_may_run_both_commands_on_all_keys_may_run_one_in_the_other() {
+fn a_user_who_may_run_both_commands_on_all_keys_may_run_one_in_the_other() {
     let (_server, mut conn, token) = as_user(&["~key", "~data", "+lock.guard", "+set", "+get"]);
     cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
     let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");

@@ -19,7 +19,7 @@ fn what_is_installed_is_loaded_once_and_grants_a_lock() {
 }
 
 #[test]
-fn a_file_that_no_server_loads_is_told_at_the_installation() {
+fn the_installation_reports_a_file_that_no_server_loads() {
     let prefix = Prefix::new();
     let nothing = prefix.path().join("nothing.so");
     fs::write(&nothing, "no module").unwrap();
@@ -74,7 +74,7 @@ fn the_programs_that_watch_are_installed_with_their_pages_and_a_service_that_fin
 }
 
 #[test]
-fn programs_that_nobody_has_built_are_told_so() {
+fn the_installation_names_programs_that_are_not_built() {
     let prefix = Prefix::new();
     let (content, said) = prefix.make(&["install-tools", "TOOLS=/nowhere"]);
     assert!(!content && said.contains("say make tools first"), "{said}");

@@ -33,7 +33,7 @@ fn a_box_that_nobody_asks_for_goes_and_its_requests_leave() {
 }
 
 #[test]
-fn whom_a_request_of_a_box_that_goes_kept_out_gets_in() {
+fn a_waiter_behind_a_request_whose_box_closes_is_granted() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -44,7 +44,7 @@ fn whom_a_request_of_a_box_that_goes_kept_out_gets_in() {
 }
 
 #[test]
-fn an_untold_grant_is_given_back_with_the_box_and_a_told_one_stays() {
+fn an_undelivered_grant_is_undone_with_the_box_and_a_delivered_one_stays() {
     let server = short_lived();
     let mut a = server.connect();
     for (key, owner) in [("told", "b"), ("untold", "c")] {
@@ -62,7 +62,7 @@ fn an_untold_grant_is_given_back_with_the_box_and_a_told_one_stays() {
 }
 
 #[test]
-fn an_untold_grant_by_which_a_command_was_guarded_stays() {
+fn an_undelivered_grant_by_which_a_command_was_guarded_stays() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -75,7 +75,7 @@ fn an_untold_grant_by_which_a_command_was_guarded_stays() {
 }
 
 #[test]
-fn an_untold_grant_whose_hold_was_touched_since_stays() {
+fn an_undelivered_grant_whose_hold_has_changed_since_stays() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -87,7 +87,7 @@ fn an_untold_grant_whose_hold_was_touched_since_stays() {
 }
 
 #[test]
-fn an_untold_upgrade_that_is_given_back_leaves_the_reader() {
+fn an_undelivered_upgrade_that_is_undone_leaves_the_reader() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -100,7 +100,7 @@ fn an_untold_upgrade_that_is_given_back_leaves_the_reader() {
 }
 
 #[test]
-fn several_untold_grants_of_one_hold_are_all_given_back() {
+fn several_undelivered_grants_of_one_hold_are_all_undone() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
@@ -112,7 +112,7 @@ fn several_untold_grants_of_one_hold_are_all_given_back() {
 }
 
 #[test]
-fn untold_grants_of_one_hold_whose_boxes_go_one_after_the_other_are_all_given_back() {
+fn undelivered_grants_of_one_hold_whose_boxes_close_one_after_the_other_are_all_undone() {
     let server = Server::builder().module_arg("mail-timeout", "2000").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
@@ -137,7 +137,7 @@ fn untold_grants_of_one_hold_whose_boxes_go_one_after_the_other_are_all_given_ba
 
 /// The box of the first grant closes in the turn of the second grant, whose client is killed and whose end the server notices a turn later.
 #[test]
-fn an_untold_grant_whose_box_goes_and_the_lost_one_that_touched_its_hold_are_both_given_back() {
+fn an_undelivered_grant_whose_box_closes_and_the_lost_one_that_changed_its_hold_are_both_undone() {
     let server = Server::builder().module_arg("mail-timeout", "1000").start();
     let (mut a, mut busy) = (server.connect(), server.connect());
     // Most attempts hit that turn.
@@ -185,7 +185,7 @@ fn a_reader_that_asks_in_time_keeps_the_box() {
 }
 
 #[test]
-fn letters_told_and_never_forgotten_let_the_box_go() {
+fn a_box_whose_delivered_letters_are_never_deleted_closes() {
     let server = Server::builder().module_arg("mail-timeout", "150").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -258,7 +258,7 @@ fn a_server_that_was_stopped_and_goes_on_keeps_the_box() {
 }
 
 #[test]
-fn a_primary_that_becomes_a_replica_has_no_boxes_and_tells_the_reader() {
+fn a_primary_that_becomes_a_replica_drops_its_boxes_and_answers_the_reader() {
     let (server, other) = (Server::start(), Server::start());
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -280,7 +280,7 @@ fn a_primary_that_becomes_a_replica_has_no_boxes_and_tells_the_reader() {
 }
 
 #[test]
-fn a_restart_forgets_boxes_and_a_told_grant_stays() {
+fn a_restart_forgets_boxes_and_a_delivered_grant_stays() {
     let mut server = Server::builder().config("appendonly", "yes").start();
     let mut a = server.connect();
     for owner in ["b", "c"] {

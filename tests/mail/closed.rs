@@ -67,21 +67,21 @@ fn delete_user() -> Cmd {
 }
 
 #[test]
-fn a_letter_to_a_reader_whose_user_is_deleted_behind_it_is_told_to_nobody() {
+fn a_letter_to_a_reader_whose_user_is_deleted_after_it_is_not_delivered() {
     let mut scene = Scene::new();
     scene.a.pipeline(&[release(), delete_user()]);
     scene.goes_to_c();
 }
 
 #[test]
-fn a_letter_to_a_reader_whose_user_is_deleted_ahead_of_it_is_told_to_nobody() {
+fn a_letter_to_a_reader_whose_user_is_deleted_before_it_is_not_delivered() {
     let mut scene = Scene::new();
     scene.a.pipeline(&[delete_user(), release()]);
     scene.goes_to_c();
 }
 
 #[test]
-fn a_letter_to_a_reader_that_passes_its_output_limit_is_told_to_nobody() {
+fn a_letter_to_a_reader_that_passes_its_output_limit_is_not_delivered() {
     let mut scene = Scene::new();
     scene.a.pipeline(&[release(), flood()]);
     scene.goes_to_c();
@@ -89,7 +89,7 @@ fn a_letter_to_a_reader_that_passes_its_output_limit_is_told_to_nobody() {
 
 /// The client closes its connection after a reply that it reads: the letter was delivered, and the grant stays for its lease.
 #[test]
-fn a_reader_that_quits_in_the_same_write_was_told() {
+fn a_reader_that_quits_in_the_same_write_got_its_letter() {
     let server = Server::builder().module_arg("mail-timeout", "300").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -104,7 +104,7 @@ fn a_reader_that_quits_in_the_same_write_was_told() {
 }
 
 #[test]
-fn a_letter_that_another_reader_was_told_in_the_same_turn_is_told() {
+fn a_letter_that_another_reader_got_in_the_same_turn_is_delivered() {
     let mut scene = Scene::new();
     let mut other = scene.server.connect();
     cmd!(other, "AUTH", "guest", "");
@@ -115,7 +115,7 @@ fn a_letter_that_another_reader_was_told_in_the_same_turn_is_told() {
 }
 
 #[test]
-fn letters_of_two_boxes_to_a_reader_that_passes_its_output_limit_are_told_to_nobody() {
+fn letters_of_two_boxes_to_a_reader_that_passes_its_output_limit_are_not_delivered() {
     let server = Server::builder()
         .module_arg("mail-timeout", "600")
         .config("client-output-buffer-limit", "normal 65536 0 0")

@@ -32,7 +32,7 @@ fn a_hold_ends_in_both_modes_and_the_next_waiter_gets_in() {
 }
 
 #[test]
-fn a_blocked_request_is_answered_null_and_whom_it_kept_out_gets_in() {
+fn a_blocked_request_gets_null_and_the_waiter_behind_it_is_granted() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -78,7 +78,7 @@ fn a_request_by_mail_leaves_without_a_letter() {
 }
 
 #[test]
-fn its_letters_are_taken_out_told_or_not() {
+fn its_letters_are_deleted_delivered_or_not() {
     let server = Server::start();
     let mut a = server.connect();
     for key in ["granted", "denied", "other"] {
@@ -115,7 +115,7 @@ fn a_blocked_request_that_was_granted_in_the_same_turn_is_answered_null() {
 }
 
 #[test]
-fn who_waits_for_letters_waits_on_when_the_only_one_leaves_in_the_turn_of_its_grant() {
+fn a_call_for_letters_waits_on_when_the_only_letter_leaves_in_the_turn_of_its_grant() {
     let server = Server::start();
     let (mut a, mut reader) = (server.connect(), server.connect());
     for key in ["key", "other"] {
@@ -286,7 +286,7 @@ fn with_too_few_replicas_it_is_refused_as_any_write() {
 }
 
 #[test]
-fn a_replica_hears_of_it_and_takes_none_itself() {
+fn it_is_replicated_and_a_replica_refuses_it() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
@@ -359,7 +359,7 @@ fn in_a_transaction_it_is_done_at_once() {
 }
 
 #[test]
-fn an_argument_out_of_range_is_told_before_that_the_owner_has_left() {
+fn an_argument_out_of_bounds_is_an_error_before_left_is() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 60_000);

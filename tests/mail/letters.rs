@@ -21,7 +21,7 @@ fn three_letters(server: &Server) -> (Conn, Mail) {
 }
 
 #[test]
-fn a_letter_is_told_until_a_later_call_names_its_number() {
+fn a_letter_is_delivered_until_a_later_call_names_its_number() {
     let server = Server::start();
     let (mut conn, told) = three_letters(&server);
     assert_eq!(
@@ -67,7 +67,7 @@ fn the_since_of_another_box_forgets_nothing() {
 }
 
 #[test]
-fn count_tells_the_oldest_first() {
+fn count_delivers_the_oldest_first() {
     let server = Server::start();
     let (mut conn, told) = three_letters(&server);
     let two = mail!(conn, "box", "COUNT", 2);
@@ -193,7 +193,7 @@ fn unblocking_or_killing_the_reader_ends_the_call_and_no_request() {
 }
 
 #[test]
-fn a_letter_to_a_reader_that_vanishes_in_the_same_turn_is_told_to_the_next_one() {
+fn a_letter_to_a_reader_that_vanishes_in_the_same_turn_is_delivered_to_the_next_one() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);

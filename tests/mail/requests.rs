@@ -146,7 +146,7 @@ fn the_other_mode_is_another_request() {
 }
 
 #[test]
-fn a_request_made_again_takes_an_untold_refusal_out() {
+fn a_repeated_request_deletes_an_undelivered_refusal() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -159,7 +159,7 @@ fn a_request_made_again_takes_an_untold_refusal_out() {
 }
 
 #[test]
-fn a_refusal_that_was_told_stays_told_beside_a_request_made_again() {
+fn a_delivered_refusal_stays_beside_a_repeated_request() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -172,7 +172,7 @@ fn a_refusal_that_was_told_stays_told_beside_a_request_made_again() {
 }
 
 #[test]
-fn a_request_made_again_after_its_untold_grant_is_granted_the_same_hold() {
+fn a_request_repeated_after_its_undelivered_grant_is_granted_the_same_hold() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -239,7 +239,7 @@ fn it_needs_a_wait_and_a_count() {
 }
 
 #[test]
-fn a_deadlock_is_told_at_once_and_queues_nothing() {
+fn a_deadlock_is_refused_at_once_and_queues_nothing() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "one", "a", 60_000);
@@ -295,7 +295,7 @@ fn an_upgrade_whose_read_hold_ends_is_denied_by_a_letter() {
 }
 
 #[test]
-fn info_tells_requests_boxes_and_letters() {
+fn info_counts_requests_boxes_and_letters() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);

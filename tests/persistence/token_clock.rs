@@ -37,7 +37,7 @@ fn token_ahead(conn: &mut Conn) -> i64 {
 }
 
 #[test]
-fn it_is_told_when_a_pause_is_over_in_which_the_file_was_written_anew() {
+fn it_is_written_when_a_pause_is_over_in_which_the_file_was_rewritten() {
     let mut server = appending().start();
     let mut conn = server.connect();
     let token = token_ahead(&mut conn);

@@ -97,7 +97,7 @@ fn a_request_beyond_max_waiters_is_refused_and_not_queued() {
 }
 
 #[test]
-fn a_deadlock_is_told_before_max_waiters() {
+fn a_deadlock_is_refused_before_max_waiters() {
     let server = Server::builder().module_arg("max-waiters", "1").start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "k1", "a", 60_000);

@@ -136,7 +136,7 @@ fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
 
 /// So does one that closes as soon as it has read its reply, even in the same turn of the event loop.
 #[test]
-fn a_waiter_that_closes_as_soon_as_it_is_told_keeps_the_lock() {
+fn a_waiter_that_closes_as_soon_as_it_has_its_grant_keeps_the_lock() {
     let server = Server::start();
     let mut a = server.connect();
     for _ in 0..200 {

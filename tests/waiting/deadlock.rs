@@ -286,7 +286,7 @@ fn a_circle_through_ones_own_earlier_request_in_another_queue() {
 }
 
 #[test]
-fn a_deadlock_is_told_to_each_who_would_close_it() {
+fn each_request_that_would_close_a_deadlock_is_refused() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a");

@@ -7,7 +7,7 @@ use mortise_harness::{
 };
 
 #[test]
-fn a_queue_entry_tells_who_waits_for_what_and_how_long() {
+fn a_queue_entry_shows_who_waits_for_what_and_how_long() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -259,7 +259,7 @@ fn the_totals_of_info_count_what_has_happened() {
 }
 
 #[test]
-fn a_handoff_is_told_to_subscribers_of_keyspace_events() {
+fn subscribers_of_keyspace_events_are_notified_of_a_handoff() {
     let server = Server::builder()
         .config("notify-keyspace-events", "Kd")
         .start();

@@ -77,7 +77,7 @@ impl Scene {
     }
 
     #[track_caller]
-    fn b_is_told_wrongtype(mut self) {
+    fn b_gets_wrongtype(mut self) {
         let error = self.b.try_recv().unwrap_err();
         assert!(error.starts_with("WRONGTYPE "), "{error}");
         self.ends();
@@ -183,17 +183,17 @@ fn a_key_overwritten_by_another_type_answers_wrongtype() {
         let mut scene = Scene::alone();
         cmd!(scene.a, "SADD", "set", "member");
         scene.a.run(&change);
-        scene.b_is_told_wrongtype();
+        scene.b_gets_wrongtype();
     }
 }
 
 #[test]
-fn every_waiter_of_an_overwritten_key_is_told() {
+fn every_waiter_of_an_overwritten_key_is_refused() {
     let mut scene = Scene::new();
     let mut c = waiter!(scene.primary, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
     cmd!(scene.a, "SET", "key", "text");
     assert!(c.try_recv().unwrap_err().starts_with("WRONGTYPE "));
-    scene.b_is_told_wrongtype();
+    scene.b_gets_wrongtype();
 }
 
 #[test]

@@ -231,7 +231,7 @@ fn a_lost_upgrade_goes_back_to_the_read_hold() {
 }
 
 #[test]
-fn a_lost_retry_leaves_the_grant_that_was_told() {
+fn a_lost_retry_leaves_the_delivered_grant() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -356,7 +356,7 @@ fn grants_that_one_owner_lost_are_all_given_back_though_so_many_are_lost_at_once
 }
 
 #[test]
-fn a_replica_hears_of_a_grant_given_back() {
+fn an_undone_grant_is_replicated() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);

@@ -132,7 +132,7 @@ fn a_lost_grant_is_given_back_though_its_hold_was_revoked() {
 }
 
 #[test]
-fn an_untold_upgrade_of_a_revoked_hold_whose_box_goes_is_given_back() {
+fn an_undelivered_upgrade_of_a_revoked_hold_whose_box_closes_is_undone() {
     let server = Server::builder().module_arg("mail-timeout", "300").start();
     let mut conn = server.connect();
     for owner in ["a", "b"] {

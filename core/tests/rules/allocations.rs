@@ -210,7 +210,7 @@ fn readers_that_leave_give_all_their_memory_back() {
 }
 
 #[test]
-fn the_heap_size_told_is_near_the_true_one() {
+fn the_reported_heap_size_is_near_the_true_one() {
     for len in [36, 200] {
         for readers in [2, 3, 12, 100, READERS] {
             let (mut lock, mut tokens) = (Lock::free(), TokenClock::new());

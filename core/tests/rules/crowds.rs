@@ -207,7 +207,7 @@ fn the_holds_are_counted_right_whatever_moment_is_asked_for() {
 }
 
 #[test]
-fn no_look_at_a_crowd_frees_more_than_a_few_holds() {
+fn no_command_on_a_crowd_frees_more_than_a_few_holds() {
     for others in [&[][..], &[&b"left"[..]], &[&b"left"[..], b"too"]] {
         let mut crowd = Crowd::new(20 * CROWD, others);
         let count = measure(|| {

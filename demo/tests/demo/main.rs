@@ -15,7 +15,7 @@ use terminal::Terminal;
 const DEMO: &str = env!("CARGO_BIN_EXE_mortise-demo");
 
 #[test]
-fn without_a_terminal_it_is_told_in_lines_and_ends_well() {
+fn without_a_terminal_the_show_prints_lines_and_ends_well() {
     let dir = tempfile::tempdir().unwrap();
     let svg = dir.path().join("demo.svg");
     let out = Command::new(DEMO)

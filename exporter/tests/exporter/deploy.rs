@@ -93,7 +93,7 @@ fn the_alert_rules_ask_for_what_is_served_and_each_is_explained() {
 }
 
 #[test]
-fn the_manual_page_tells_every_option() {
+fn the_manual_page_has_every_option() {
     let page = read("packaging/mortise-exporter.1");
     let help = Command::new(env!("CARGO_BIN_EXE_mortise-exporter"))
         .arg("--help")

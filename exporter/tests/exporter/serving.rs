@@ -70,7 +70,7 @@ fn times_are_a_summary_with_what_all_took_together() {
 }
 
 #[test]
-fn names_of_locks_are_told_only_where_asked_for_and_never_break_the_page() {
+fn names_of_locks_are_served_only_if_asked_for_and_never_break_the_page() {
     let server = Server::start();
     let mut conn = server.connect();
     let names: [&[u8]; 3] = [b"plain", b"quo\"te\\and\nline", b"\xff\x00"];
@@ -109,7 +109,7 @@ fn names_of_locks_are_told_only_where_asked_for_and_never_break_the_page() {
 }
 
 #[test]
-fn a_server_that_does_not_tell_is_down_for_a_reason_and_costs_the_others_nothing() {
+fn a_server_that_does_not_answer_is_down_for_a_reason_and_costs_the_others_nothing() {
     let mut killed = Server::start();
     let frozen = Server::start();
     let bare = Server::builder().without_module().start();
@@ -223,7 +223,7 @@ fn what_is_no_request_is_answered_so() {
 }
 
 #[test]
-fn a_command_line_that_means_nothing_is_told_so_and_gives_no_password_away() {
+fn a_wrong_command_line_is_an_error_and_gives_no_password_away() {
     for (args, told) in [
         (&["--nonsense"][..], "there is no option '--nonsense'"),
         (&["--server"], "--server needs a value"),

@@ -178,7 +178,7 @@ fn a_revoked_hold_refuses_the_repeat_and_no_lease_is_extended() {
 }
 
 #[test]
-fn in_the_grace_the_repeat_is_told_to_try_again_and_others_wait_until_it_ends() {
+fn in_the_grace_the_repeat_gets_tryagain_and_others_wait_until_it_ends() {
     let mut server = Server::builder().config("appendonly", "yes").start();
     let mut conn = server.connect();
     let token = int(&conn.run(&several("m", &[A, B], &[])));

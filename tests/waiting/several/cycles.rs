@@ -75,7 +75,7 @@ fn a_holder_that_takes_the_next_key_is_let_past_whether_or_not_it_would_wait() {
 }
 
 #[test]
-fn who_is_in_no_cycle_is_not_let_past() {
+fn a_request_in_no_cycle_does_not_overtake() {
     let (_server, mut conn, _m) = scene();
     for mode in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
         assert!(is_nil(&cmd!(conn, mode, B, "x", 60_000)));

@@ -232,7 +232,7 @@ fn programs_with_a_sound_order_beside_them_meet_no_deadlock() {
 }
 
 #[test]
-fn no_look_at_all_keys_sees_a_part_of_a_grant_while_a_hundred_clients_contend() {
+fn no_read_of_all_keys_sees_a_part_of_a_grant_while_a_hundred_clients_contend() {
     let server = Server::start();
     let mut conn = server.connect();
     let bundles = Bundles::start(server.port(), 100);

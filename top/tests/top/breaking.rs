@@ -145,7 +145,7 @@ fn a_hold_that_came_after_the_question_is_left_alone() {
 }
 
 #[test]
-fn what_may_not_be_broken_is_told_with_the_server_s_reason() {
+fn a_hold_that_may_not_be_broken_is_shown_with_the_server_s_reason() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(

@@ -43,7 +43,7 @@ fn the_screens_in_the_guide_are_those_of_the_program() {
 }
 
 #[test]
-fn the_manual_page_tells_every_option() {
+fn the_manual_page_has_every_option() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/mortise-top.1");
     let page = fs::read_to_string(path).unwrap();
     let words = USAGE.split_whitespace();

@@ -49,7 +49,7 @@ fn a_terminal_that_goes_away_ends_it() {
 }
 
 #[test]
-fn a_panic_in_any_thread_gives_the_terminal_back_and_is_told() {
+fn a_panic_in_any_thread_restores_the_terminal_and_is_reported() {
     // This very program again, on a terminal: the test below.
     let program = env::current_exe().unwrap();
     let args = [

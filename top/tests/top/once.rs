@@ -43,7 +43,7 @@ fn contended(server: &Server) -> i64 {
 }
 
 #[test]
-fn one_look_in_columns_is_taken_apart_by_spaces() {
+fn the_output_in_columns_splits_at_spaces() {
     let server = builder().start();
     let token = contended(&server).to_string();
     let out = once(&["--once", &server.url()], &[]);
@@ -83,7 +83,7 @@ fn one_look_in_columns_is_taken_apart_by_spaces() {
 }
 
 #[test]
-fn one_look_as_json_has_the_same_in_it() {
+fn the_output_as_json_has_the_same() {
     let server = builder().start();
     let token = contended(&server);
     let out = once(&["--json", "--filter", "eve", &server.url()], &[]);
@@ -106,7 +106,7 @@ fn one_look_as_json_has_the_same_in_it() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_makes_the_look_a_failure_that_still_shows_the_others() {
+fn a_server_that_does_not_answer_is_a_failure_that_still_shows_the_others() {
     let (here, mut gone) = (builder().start(), builder().start());
     contended(&here);
     let urls = [here.url(), gone.url()];
@@ -219,7 +219,7 @@ fn the_observer_of_the_page_on_security_sees_locks_of_all_databases_and_nodes() 
 }
 
 #[test]
-fn what_a_user_may_not_see_is_told_as_refused() {
+fn what_a_user_may_not_see_is_shown_as_refused() {
     let server = builder().start();
     contended(&server);
     let mut conn = server.connect();
@@ -243,7 +243,7 @@ fn what_a_user_may_not_see_is_told_as_refused() {
 }
 
 #[test]
-fn a_command_line_that_means_nothing_is_told_so_and_gives_no_password_away() {
+fn a_wrong_command_line_is_an_error_and_gives_no_password_away() {
     for (args, told) in [
         (&["--nonsense"][..], "--nonsense"),
         (&["gopher://me:secret@host/"], "is not an address"),

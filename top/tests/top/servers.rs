@@ -6,7 +6,7 @@ use crate::terminal::line_with;
 use crate::{builder, top};
 
 #[test]
-fn a_server_that_has_gone_is_told_and_shown_again_when_it_is_back() {
+fn a_server_that_has_gone_is_reported_and_shown_again_when_it_is_back() {
     let mut server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "before", "alice", 600_000);
@@ -184,7 +184,7 @@ fn the_primary_that_sentinels_name_is_watched_and_the_next_one_after_it() {
 }
 
 #[test]
-fn what_somebody_should_look_at_is_told() {
+fn warnings_are_shown() {
     let server = builder()
         .module_arg("grace", "600000")
         .module_arg("max-waiters", "10")
@@ -202,7 +202,7 @@ fn what_somebody_should_look_at_is_told() {
 }
 
 #[test]
-fn locks_that_were_evicted_are_told_for_good() {
+fn a_warning_about_evicted_locks_stays() {
     let server = builder()
         .config("maxmemory-policy", "allkeys-random")
         .start();
@@ -219,7 +219,7 @@ fn locks_that_were_evicted_are_told_for_good() {
 }
 
 #[test]
-fn a_server_without_the_module_is_told_so() {
+fn a_server_without_the_module_is_reported() {
     let server = Server::builder().without_module().start();
     let terminal = top(&[&server.url()]);
     terminal.await_line(&["! no answer", "it has not loaded the module"]);

@@ -127,7 +127,7 @@ fn a_file_of_another_machine_brings_the_whole_remaining_lease() {
 }
 
 #[test]
-fn machines_that_cannot_be_told_are_not_the_same() {
+fn unknown_machines_are_not_the_same() {
     let unknown = |stamp| Stamp {
         machine: None,
         ..stamp

@@ -142,7 +142,7 @@ fn mixed(number: usize) -> Mode {
 }
 
 #[test]
-fn a_crowd_on_one_lock_costs_nobody_a_look() {
+fn a_crowd_on_one_lock_costs_no_check() {
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
     for number in 0..CROWD {
@@ -153,7 +153,7 @@ fn a_crowd_on_one_lock_costs_nobody_a_look() {
 }
 
 #[test]
-fn one_who_is_waited_for_looks_at_nobody_of_a_crowd_on_one_lock() {
+fn an_owner_with_waiters_checks_nobody_of_a_crowd_on_one_lock() {
     let mut crowd = Crowd::default();
     let count = if cfg!(debug_assertions) {
         CROWD
@@ -170,7 +170,7 @@ fn one_who_is_waited_for_looks_at_nobody_of_a_crowd_on_one_lock() {
 }
 
 #[test]
-fn a_crowd_with_a_lock_each_costs_nobody_a_look() {
+fn a_crowd_with_a_lock_each_costs_no_check() {
     let mut crowd = Crowd::default();
     for number in 0..CROWD {
         crowd.hold(key(number), &owner("holder", number), Mode::Write);
@@ -374,7 +374,7 @@ fn a_crowd_of_which_everybody_waits_for_two_of_many_locks() {
 }
 
 #[test]
-fn one_owner_that_asks_again_and_again_costs_each_time_a_look_or_two() {
+fn one_owner_that_asks_again_and_again_costs_a_check_or_two_each_time() {
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);

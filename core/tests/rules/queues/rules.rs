@@ -97,7 +97,7 @@ fn an_upgrade_that_is_lost_is_answered_behind_one_that_is_not() {
 }
 
 #[test]
-fn a_stranger_that_holds_is_decided_ahead_of_the_queue() {
+fn an_owner_that_came_to_hold_by_a_rename_is_decided_ahead_of_the_queue() {
     let mut server = Server::default();
     takes(&mut server, 0, true);
     for owner in [1, 2, 3, 2] {
@@ -136,7 +136,7 @@ fn a_stranger_that_holds_is_decided_ahead_of_the_queue() {
 }
 
 #[test]
-fn grants_that_cannot_be_told_are_given_back_the_last_one_first() {
+fn undelivered_grants_are_undone_the_last_one_first() {
     let mut server = Server::default();
     takes(&mut server, 0, true);
     waits(&mut server, 1, true);
@@ -172,7 +172,7 @@ fn a_grant_that_has_been_renewed_or_raised_is_not_given_back() {
 }
 
 #[test]
-fn an_upgrade_that_cannot_be_told_leaves_the_read_hold_and_its_token() {
+fn an_undelivered_upgrade_that_is_undone_leaves_the_read_hold_and_its_token() {
     let mut server = Server::default();
     takes(&mut server, 0, false);
     takes(&mut server, 1, false);
