@@ -284,7 +284,8 @@ impl Keys {
 }
 
 /// The keys with waiters, in an order that can be walked a few keys at a time: by slot. A walk remembers the last key that it visited and
-/// continues after it, whatever came or went meanwhile. [derive(Clone, Copy, Debug)]
+/// continues after it, whatever came or went meanwhile.
+#[derive(Clone, Copy, Debug)]
 pub struct WaitingKeys<'a>(pub(super) &'a Keys);
 
 impl<'a> WaitingKeys<'a> {

@@ -16,7 +16,8 @@ const COUNT: u16 = 5_000;
 const BUS: u16 = 10_000;
 
 /// A port that no other server of any test program on this machine gets while this value lives, not even while its own server is down, so
-/// that it can be started again. [derive(Debug)]
+/// that it can be started again.
+#[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
     /// Bound to an abstract name made of the number: the system lets one process have it, and frees it with the process.
