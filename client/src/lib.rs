@@ -63,7 +63,8 @@
 //! while the machine is suspended and never jumps. The client renews in the background at a third of the lease, in one
 //! pipeline for all its guards. If no renewal is confirmed before the deadline, or the server says that the lock is
 //! gone, the guard is *lost* and stays so: [`is_valid`](Held::is_valid) is `false`, [`lost`](Held::lost) resolves, and
-//! [`Lock::run`] cancels its work. A process that was stopped for longer than its lease learns that from the first
+//! [`Lock::run`] cancels its work. Servers that still have a lost lock keep it for its guard: until that is dropped, or its deadline
+//! has passed, nobody else gets the lock. A process that was stopped for longer than its lease learns that from the first
 //! `is_valid` after waking. After a wait the lease counts from the grant. If more than half of it is over when
 //! the answer arrives, the client confirms the lock before it returns the guard.
 //!

@@ -46,6 +46,7 @@
 //! | a grant counts from its reply instead of its request (`Request::outcome`) | after 158 seeds of one server: two are inside, a belief that no server bears out |
 //! | the token of a majority is its smallest (`Tally::outcome`) | after 2 seeds of three servers: a token after a larger one |
 //! | what servers have of a lost hold is left at once (`QuorumHold::finish`) | after 10 seeds of three servers: two are inside |
+//! | a hold that was revoked is left at once (`ServerHold::end`) | after 1 seed of shared locks: a belief that no server bears out |
 //! | too few servers are known to hold it, and it is believed in all the same (`believed_until`) | after 7 seeds of three servers: two are inside |
 //! | no `LIMIT` is sent (`Args::acquire`) | after 1 seed of shared locks: more permits are out than there are |
 //! | the giver believes on while it passes (`Belief::doubt`) | after 1 seed: a belief that no server bears out |

@@ -1,9 +1,8 @@
 //! Judges what clients believe, by the one true time that none of them knows.
 //!
 //! A guard is a belief from the moment it is handed out to its deadline, as the clock of its process shows it, whether that
-//! process runs or is stopped. Where the client says that it is lost, it ends before that, on one server: over a quorum whoever has
-//! seen a deadline may rely on it until the guard is given back. Deadlines move when a task of the process has run, so they are
-//! read then, and only then: what is asked of a guard must not help it to notice something.
+//! process runs or is stopped; also where the client says before that it is lost, until the guard is given back. Deadlines move when
+//! a task of the process has run, so they are read then, and only then: what is asked of a guard must not help it to notice something.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use crate::dice::Dice;
 use crate::lock::Held;
 use crate::parts::{Micros, Permits, ProcessId, ms};
-use crate::plan::{Kind, Plan};
+use crate::plan::Plan;
 use crate::value::clock::BootInstant;
 use crate::value::error::Loss;
 use crate::value::mode::Mode;
@@ -62,8 +61,6 @@ pub(crate) struct Referee {
     tickets: u64,
     /// A belief without servers that bear it out is wrong: none of them loses what it has granted.
     servers_keep_all: bool,
-    /// A deadline that was shown stands, though the guard is lost.
-    deadlines_stand: bool,
     pub(crate) granted: u64,
 }
 
@@ -78,7 +75,6 @@ pub(crate) struct Ticket(u64);
 pub(crate) fn begin(plan: &Plan) {
     let referee = Referee {
         servers_keep_all: !plan.loses_data(),
-        deadlines_stand: matches!(plan.kind, Kind::Quorum(_)),
         ..Referee::default()
     };
     // What is left of the last run belongs to a world that is over.
@@ -290,7 +286,6 @@ impl Referee {
             return;
         }
         let now = BootInstant::now();
-        let deadlines_stand = self.deadlines_stand;
         let mut beliefs = std::mem::take(&mut self.beliefs);
         beliefs.retain_mut(|belief| {
             if belief.process != process {
@@ -307,11 +302,12 @@ impl Referee {
                     belief.judge_revoked();
                     true
                 }
-                Some(Loss::Released | Loss::Passed) => false,
-                Some(_) => {
+                Some(Loss::Denied | Loss::Expired) => {
                     belief.is_lost = true;
-                    deadlines_stand
+                    true
                 }
+                // Whoever gives it back, passes it on or changes it knows of that.
+                Some(_) => false,
             }
         });
         self.beliefs = beliefs;

@@ -347,7 +347,10 @@ impl Task {
                 // Whether it is believed in meanwhile is for the client to say.
                 guard = match self.pass_on(guard, permits).await {
                     Some(guard) => guard,
-                    None => return Ok(()),
+                    None => {
+                        referee::leave(&ticket);
+                        return Ok(());
+                    }
                 };
                 ticket = again(&guard, &ticket, permits);
             }

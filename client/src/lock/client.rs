@@ -235,8 +235,8 @@ impl Client {
         self.top_on_each(count).await.remove(0).answer
     }
 
-    /// Makes an owner's hold end with its current lease: nothing renews it any more, its holder learns of that with the next
-    /// renewal, and nobody else is granted before. [`info`](Client::info) shows the owners. Returns what is left of the lease;
+    /// Makes an owner's hold end with its current lease: nothing renews it any more. Its guard is lost with the next renewal, and
+    /// nobody else is granted the lock before that guard is dropped, or the lease is over. [`info`](Client::info) shows the owners. Returns what is left of the lease;
     /// `None` if this owner holds nothing.
     ///
     /// # Errors

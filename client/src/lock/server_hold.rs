@@ -41,6 +41,8 @@ pub(super) struct State {
     due: Option<Due>,
     renewal: Renewal,
     has_ended: bool,
+    /// It is lost, and is left when its last guard is gone.
+    is_left_last: bool,
 }
 
 /// The last renewal in the background.
@@ -67,6 +69,7 @@ impl ServerHold {
             due: None,
             renewal: Renewal::default(),
             has_ended: false,
+            is_left_last: false,
         };
         let hold = Arc::new_cyclic(|this| ServerHold {
             this: this.clone(),
@@ -106,18 +109,22 @@ impl ServerHold {
         }
     }
 
-    /// It is over: whatever is left of it keeps nobody out, and whoever watches it is woken.
+    /// It is over: whatever is left of it keeps nobody out, and whoever watches it is woken. Of a hold that the server denies there is
+    /// nothing left, or it was revoked: then it keeps others out until its lease is over, or its guards are gone.
     fn end(&self, mut state: std::sync::MutexGuard<'_, State>, loss: Loss) {
         if mem::replace(&mut state.has_ended, true) {
             return;
         }
         let (watchers, due) = (state.watchers.take(), state.due.take());
         let (token, lease) = (state.belief.token(), state.belief.longest_lease());
+        state.is_left_last = loss == Loss::Denied && state.shares.guards > 0;
+        let is_left_last = state.is_left_last;
         drop(state);
         // Not under the lock: subscribers and wakers may ask whether the lock is held.
         let scheduled = due.and_then(|due| lock(&self.core.holds).remove(due));
         match loss {
             Loss::Released | Loss::Passed => {}
+            Loss::Denied if is_left_last => {}
             Loss::Unknown => self.core.leave(&self.name, lease),
             _ => self.core.leave_known(&self.name, lease),
         }
@@ -177,10 +184,13 @@ impl ServerHold {
     /// Sends its release, whoever shares it. Dropped, the rest goes on in the background.
     fn release(&self) -> BoxFuture<'static, Result<(), Error>> {
         let releasing = self.with(|state| {
+            let lease = state.belief.longest_lease();
             if let Some(loss) = state.belief.loss(BootInstant::now()) {
+                if mem::take(&mut state.is_left_last) {
+                    self.core.leave_known(&self.name, lease);
+                }
                 return Err(Error::Lost(loss));
             }
-            let lease = state.belief.longest_lease();
             let verb = self.last_verb(state);
             state.belief.lose(Loss::Released);
             Ok(Releasing::send(&self.core, &self.name, verb, lease))

@@ -176,3 +176,18 @@ async fn over_a_quorum_no_lock_is_passed_on() {
     assert!(matches!(taken, Err(Error::NotOverQuorum(_))), "{taken:?}");
     assert!(guard.is_valid());
 }
+
+#[tokio::test]
+async fn a_revoked_hold_ends_with_its_lease_and_lets_nobody_in_before() {
+    let server = Server::start();
+    let (holder, operator) = (client(&server).await, client(&server).await);
+    let guard = holder.lock("k").lease(ms(3_000)).acquire().await.unwrap();
+    let left = operator.revoke("k", guard.owner()).await.unwrap();
+    assert!(left.unwrap() <= ms(3_000), "{left:?}");
+    assert!(operator.lock("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(guard.lost().await, Loss::Denied);
+    let next = operator.lock("k").acquire().await.unwrap();
+    assert!(guard.deadline().remaining().is_zero() && next.token() > guard.token());
+    let nobody = operator.revoke("k", "nobody").await.unwrap();
+    assert_eq!(nobody, None);
+}
