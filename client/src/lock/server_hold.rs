@@ -205,12 +205,16 @@ impl ServerHold {
     fn last_verb(&self, state: &State) -> Verb {
         let token = state.belief.token();
         let rest = state.at_least.saturating_sub(self.granted.elapsed());
+        if rest.is_zero() {
+            return Verb::Release;
+        }
         match Lease::new(rest) {
             Ok(lease) => Verb::Pass {
                 new_owner: self.core.names.next(),
                 lease,
                 token,
             },
+            // Too short to matter.
             Err(_) => Verb::Release,
         }
     }

@@ -28,6 +28,8 @@ const CHUNK: usize = 16 * 1024;
 /// Between attempts to open a connection again: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The room in a batch that need not grow for some requests.
+const BATCH: usize = 512;
 /// So many batches are on their way at once over a connection of the `redis` crate.
 const BATCHES: usize = 1024;
 
@@ -220,7 +222,9 @@ async fn relay(
     other: MultiplexedConnection,
 ) -> Result<Infallible, ConnectionError> {
     let batches = stream::unfold(connection, |connection| async move {
-        Some((connection.next_batch(Vec::new()).await, connection))
+        // What comes next is written into it, and passed on with it.
+        let spare = Vec::with_capacity(BATCH);
+        Some((connection.next_batch(spare).await, connection))
     });
     let answers = batches.boxed().map(|batch| ask(other.clone(), batch));
     let mut answers = pin!(answers.buffered(BATCHES));
