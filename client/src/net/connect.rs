@@ -155,6 +155,8 @@ impl Connector {
             #[cfg(feature = "sentinel")]
             Target::Sentinel(sentinel) => {
                 const LOOK_UP: Duration = Duration::from_secs(10);
+                #[cfg(feature = "tls")]
+                choose_crypto_provider();
                 let look_up = async { sentinel.lock().await.async_get_client().await };
                 let found = timeout(LOOK_UP, look_up).await;
                 let found = found.map_err(|_| ConnectionError::silence("no Sentinel", LOOK_UP))?;

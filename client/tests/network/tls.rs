@@ -141,6 +141,19 @@ async fn a_server_without_the_module_is_told_apart_over_tls_too() {
     assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
 }
 
+#[cfg(feature = "sentinel")]
+#[tokio::test]
+async fn a_sentinel_that_does_not_speak_tls_is_a_connection_error() {
+    use redis::sentinel::{SentinelClient, SentinelServerType};
+
+    let server = Server::start();
+    let urls = vec![format!("rediss://{}/", server.addr())];
+    let sentinel = SentinelClient::build(urls, "locks", None, SentinelServerType::Master);
+    let error = Client::connect(sentinel.unwrap()).await.unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+    assert!(!error.to_string().contains("panicked"), "{error}");
+}
+
 #[tokio::test]
 async fn a_quorum_over_tls() {
     let authority = authority();
