@@ -5,11 +5,11 @@ use std::time::Duration;
 use mortise_client::{Client, Guard};
 use mortise_harness::{
     Builder, Cluster, Server, begin_migration, cmd, end_migration, eventually_within, hold_of,
-    migrate, wait_for_sync,
+    migrate, text, wait_for_sync,
 };
 use tokio::task::JoinHandle;
 
-use crate::support::{PATIENCE, await_free, await_waiters, ms};
+use crate::support::{PATIENCE, await_free, await_waiters, eventually, ms};
 
 const KEY: &str = "key";
 
@@ -136,4 +136,55 @@ async fn an_acquire_that_is_given_up_while_its_slot_moves_leaves_nothing() {
         guard.release().await.unwrap();
     }
     end_migration(slot, from, to);
+}
+
+/// Somebody waits for the lock, which takes a connection for letters, and gets it.
+async fn hand_over(client: &Client) {
+    let lock = client.lock(KEY).lease(Duration::from_secs(60));
+    let guard = lock.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    await_waiters(client, KEY, 1).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+}
+
+/// Whether a node says that the key's slot is at `home`.
+fn knows_home(node: &Server, home: &Server) -> bool {
+    match node.connect().try_cmd(&["EXISTS", KEY]) {
+        Ok(_) => node.port() == home.port(),
+        Err(moved) => moved.to_string().ends_with(&format!(":{}", home.port())),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn to_a_node_that_has_lost_its_slots_no_connection_stays_open() {
+    // A node without slots would become a replica otherwise.
+    let node = || node().config("cluster-allow-replica-migration", "no");
+    let cluster = Cluster::start(3, node);
+    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
+    let home = &cluster.primaries[home];
+    let guest = cluster.add_empty(node);
+    let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
+    let builder = Client::builder(seeds).unwrap().name("mover");
+    let client = builder.connect().await.unwrap();
+    let connections = || {
+        let clients = text(&cmd!(guest.connect(), "CLIENT", "LIST"));
+        clients.matches(" name=mover ").count()
+    };
+    for (from, to) in [(home, &guest), (&guest, home)].repeat(3) {
+        begin_migration(slot, from, to);
+        migrate(KEY, from, to);
+        end_migration(slot, from, to);
+        eventually_within(PATIENCE, "all nodes know where the slot is", || {
+            let mut nodes = cluster.nodes().chain([&guest]);
+            nodes.all(|node| knows_home(node, to))
+        });
+        hand_over(&client).await;
+    }
+    // The client finds out in the background which nodes have slots.
+    eventually("no connection to the node without slots", async || {
+        hand_over(&client).await;
+        connections() == 0
+    })
+    .await;
 }

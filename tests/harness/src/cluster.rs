@@ -95,6 +95,25 @@ impl Cluster {
         cluster
     }
 
+    /// Starts one more node, which has no slots.
+    ///
+    /// # Panics
+    /// If the others do not get to know it.
+    #[track_caller]
+    pub fn add_empty(&self, node: impl Fn() -> Builder) -> Server {
+        let added = node().config("cluster-enabled", "yes").start();
+        self.meet(&mut added.connect());
+        let count = self.nodes().count() + 1;
+        let known = format!("cluster_known_nodes:{count}");
+        eventually_within(PATIENCE, "all nodes know the new one", || {
+            self.nodes().chain([&added]).all(|node| {
+                let info = text(&crate::cmd!(node.connect(), "CLUSTER", "INFO"));
+                info.contains("cluster_state:ok") && info.contains(&known)
+            })
+        });
+        added
+    }
+
     /// All nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Server> {
         self.primaries.iter().chain(&self.replicas)
