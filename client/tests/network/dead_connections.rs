@@ -1,11 +1,16 @@
 //! Connections that die without a word while the server is there: nobody waits on them, and nobody is sent away for them.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+
 use mortise_client::server::redis::AsyncConnectionConfig;
 use mortise_client::{Client, IntoServer};
 use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{await_waiters, client, client_of, ms};
+use crate::support::{PATIENCE, await_waiters, client, client_of, eventually, ms};
 
 #[tokio::test]
 async fn a_kept_connection_that_died_silently_is_not_waited_on() {
@@ -93,4 +98,39 @@ async fn connecting_may_take_as_long_as_was_allowed() {
     let builder = Client::builder(url).unwrap().response_timeout(ms(200));
     let client = builder.connect_timeout(ms(10_000)).connect().await;
     assert!(client.is_ok(), "{client:?}");
+}
+
+/// A waker that panics, and with it whatever wakes.
+struct Panics(AtomicBool);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+        panic!("of this test");
+    }
+}
+
+#[tokio::test]
+async fn after_a_panic_in_the_task_that_moves_its_bytes_a_connection_is_opened_again() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k");
+    let mut taking = pin!(lock.acquire());
+    let panics = Arc::new(Panics(AtomicBool::new(false)));
+    let waker = Waker::from(panics.clone());
+    let polled = taking.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    eventually("the task has panicked", async || {
+        panics.0.load(Ordering::Relaxed)
+    })
+    .await;
+    let other = tokio::time::timeout(PATIENCE, client.lock("other").acquire()).await;
+    other
+        .expect("nothing moves")
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    // What was answered before is no error.
+    taking.await.unwrap().release().await.unwrap();
 }
