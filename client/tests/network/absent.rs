@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mortise_client::{Client, Error, Quorum};
-use mortise_harness::{Server, cmd};
+use mortise_harness::{Conn, Server, cmd, text};
 use tokio::net::TcpListener;
 
 use crate::support::{LATE, PATIENCE, ms};
@@ -41,11 +41,25 @@ async fn a_server_that_turns_a_client_away_is_quoted() {
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "maxclients", 1);
     let error = Client::connect(server.url()).await.unwrap_err();
-    cmd!(conn, "CONFIG", "SET", "maxclients", 100);
     assert!(
         error.to_string().contains("max number of clients"),
         "{error}"
     );
+    // Nothing was sent, so there is nothing to leave.
+    let client = Client::builder(server.url()).unwrap().build().unwrap();
+    client.lock("k").try_acquire().await.unwrap_err();
+    let stats = ["INFO", "stats"];
+    let rejected = |conn: &mut Conn| {
+        let stats = text(&conn.cmd(&stats));
+        let line = stats
+            .lines()
+            .find(|it| it.starts_with("rejected_connections"));
+        line.unwrap().to_owned()
+    };
+    let before = rejected(&mut conn);
+    tokio::time::sleep(ms(1_000)).await;
+    assert_eq!(rejected(&mut conn), before);
+    cmd!(conn, "CONFIG", "SET", "maxclients", 100);
 }
 
 #[tokio::test]

@@ -196,4 +196,20 @@ mod sentinel {
         assert!(guard.is_valid());
         guard.release().await.unwrap();
     }
+
+    #[tokio::test]
+    async fn where_the_first_sentinel_is_silent_the_next_one_names_the_primary() {
+        let primary = Server::start();
+        let (_sentinel, port) = start(&primary);
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = format!("redis://{}/", silent.local_addr().unwrap());
+        let urls = vec![silent, format!("redis://127.0.0.1:{port}/")];
+        let sentinels = SentinelClient::build(urls, "locks", None, SentinelServerType::Master);
+        let builder = Client::builder(sentinels.unwrap()).unwrap();
+        // That is how long the primary may take. The silent Sentinel takes longer.
+        let client = builder.connect_timeout(ms(400)).build().unwrap();
+        let is_up = async || client.info("k").await.is_ok();
+        support::eventually("a Sentinel names the primary", is_up).await;
+        exercise(&client, "k").await;
+    }
 }
