@@ -61,11 +61,6 @@ impl Queues {
         self.find_cycle_and_cost(wait, held, now).0
     }
 
-    /// Whether any waiter may wait for the task of `wait`. If not, the wait closes no cycle.
-    pub fn may_close_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> bool {
-        Asking::new(self, wait, held, now).is_waited_for()
-    }
-
     /// The same as [`Self::find_cycle`], and how many steps it took.
     pub fn find_cycle_and_cost(
         &self,

@@ -200,9 +200,7 @@ impl Queues {
             return false;
         };
         let before = self.waiters.node(slot).waiter.terms;
-        if terms.sharing.keys().is_some() {
-            self.take_over_several(id, terms, until);
-        } else {
+        for slot in self.slots_of(id) {
             self.waiters.take_over(slot, terms, until);
         }
         before != terms

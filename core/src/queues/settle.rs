@@ -295,8 +295,7 @@ impl Settling<'_> {
         if live.hold(waiter.owner.as_ref()).is_some() {
             return Some(Verdict::Refused(AcquireError::HoldsOne));
         }
-        let (id, ready) = (waiter.id, live.admits(&waiter.request()));
-        self.queues.bundles.set_ready(id, slot, ready);
+        self.queues.check_first_member(slot, live);
         None
     }
 }

@@ -19,10 +19,10 @@ use super::waiters::{Position, Rank};
 use crate::key::{KeyList, KeyRef};
 use crate::live::Live;
 use crate::owner::OwnerRef;
-use crate::request::{AcquireError, Busy, Terms};
+use crate::request::{AcquireError, Busy};
 use crate::stake::Stake;
 use crate::tree::NIL;
-use crate::types::{Instant, Token};
+use crate::types::Token;
 
 /// A key of a bundle that begins to wait.
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +94,11 @@ impl Queues {
         self.bundles.keys(id).map(|_| id)
     }
 
-    /// The bundle is repeated: see [`Queues::take_over`].
-    pub(super) fn take_over_several(&mut self, id: WaiterId, terms: Terms, until: Instant) {
-        for slot in self.bundles.members(id).to_vec() {
-            self.waiters.take_over(slot, terms, until);
+    /// Where the request `id` waits, whether for one key or for several.
+    pub(super) fn slots_of(&self, id: WaiterId) -> Vec<u32> {
+        match self.bundles.members(id) {
+            [] => self.waiters.find(id).into_iter().collect(),
+            members => members.to_vec(),
         }
     }
 
@@ -121,13 +122,18 @@ impl Queues {
         let Some(slot) = self.first_at(key) else {
             return false;
         };
-        let waiter = &self.waiters.node(slot).waiter;
-        let is_first = waiter.id == id;
-        let ready = is_first && live.admits(&waiter.request());
-        match is_first {
-            true => self.bundles.set_ready(id, slot, ready),
-            false => self.set_not_ready(key, id),
+        if self.waiters.node(slot).waiter.id == id {
+            return self.check_first_member(slot, live);
         }
+        self.set_not_ready(key, id);
+        false
+    }
+
+    /// Whether `live` admits the member in `slot`, which is the first in its queue.
+    pub(super) fn check_first_member(&mut self, slot: u32, live: &Live<'_>) -> bool {
+        let waiter = &self.waiters.node(slot).waiter;
+        let (id, ready) = (waiter.id, live.admits(&waiter.request()));
+        self.bundles.set_ready(id, slot, ready);
         ready
     }
 

@@ -212,23 +212,12 @@ impl Queues {
             false => Rank::Head,
             true => Rank::Foremost,
         };
-        let slots = match self.waiters.node(slot).is_member() {
-            true => self.slots_of(id),
-            false => vec![slot],
-        };
+        let slots = self.slots_of(id);
         self.set_rank(id, &slots, rank);
         moves.pending.push(id);
         let keys = slots.iter().map(|slot| self.waiters.node(*slot).key);
         let keys = keys.map(|key| self.keys.node(key).id.clone());
         moves.keys.extend(keys);
-    }
-
-    /// Where the request `id` waits.
-    fn slots_of(&self, id: WaiterId) -> Vec<u32> {
-        match self.bundles.members(id) {
-            [] => self.waiters.find(id).into_iter().collect(),
-            members => members.to_vec(),
-        }
     }
 }
 
