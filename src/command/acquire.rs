@@ -1,11 +1,9 @@
 //! `LOCK.ACQUIRE`, `LOCK.WLOCK` and `LOCK.RLOCK key owner lease [WAIT ms [MAIL box]] [HOLDS n] [LIMIT n] [FENCE token]
 //! [TOKEN t]`, `LIMIT` in `LOCK.RLOCK` only
 
-use mortise_core::mail::BoxId;
-use mortise_core::{
-    AcquireError, Grant, Instant, Micros, Mode, Request, Sharing, Terms, Token, Turn,
-};
+use mortise_core::{AcquireError, Grant, Micros, Mode, Request, Sharing, Terms, Turn};
 
+use super::answer::{self, Answer};
 use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_token, has_left};
@@ -117,18 +115,6 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, mode: Mode) -> Result<Call<'c>, 
     })
 }
 
-/// What a request is answered.
-enum Answer {
-    Granted(Token),
-    Null,
-    /// It waits by mail.
-    Queued(BoxId),
-    /// It waits, and its client is blocked.
-    Blocked,
-    /// It may overtake the requests for several keys that stand ahead of it.
-    LetPast,
-}
-
 fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     check_primary(ctx)?;
     let mut call = parse(ctx, args, mode)?;
@@ -139,37 +125,20 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
     if has_left(ctx, call.key, call.request.owner) {
         return Err(Error::Left);
     }
-    let mailbox = match call.mailbox {
-        Some(name) => Some(mail::find(ctx, name)?),
-        None => {
-            call.request.terms.client = ctx.client_id();
-            None
-        }
-    };
+    let mailbox = answer::find_mailbox(ctx, call.mailbox, &mut call.request.terms)?;
     let attempt = |turn: Option<Turn>| {
         let step = |lock: &mut OpenLock<'_>| take(lock, &call.request, turn, wall);
         OpenLock::with_then(ctx, call.key, step, |taken| {
-            answer(ctx, &call, mailbox, taken?)
+            decide(ctx, &call, mailbox, taken?)
         })?
     };
-    let mut answer = attempt(None)?;
-    if matches!(answer, Answer::LetPast) {
-        answer = attempt(Some(Turn::First))?;
-    }
-    match answer {
-        Answer::Granted(token) => ctx.reply_integer(token.get() as i64),
-        // Only one of another module's callbacks can have come in between, twice.
-        Answer::Null | Answer::LetPast => {
-            totals::get(ctx).denied.add_one();
-            ctx.reply_null();
-        }
-        Answer::Queued(id) => {
-            ctx.reply_array(2);
-            ctx.reply_text(c"QUEUED");
-            ctx.reply_integer(id.0 as i64);
-        }
-        Answer::Blocked => {}
-    }
+    let answer = match attempt(None)? {
+        // Let past the requests for several keys that stand ahead of it.
+        None => attempt(Some(Turn::First))?,
+        answer => answer,
+    };
+    // Twice only if a callback of another module has come in between.
+    answer.unwrap_or(Answer::Null).reply(ctx);
     Ok(())
 }
 
@@ -229,27 +198,27 @@ fn may_pass(lock: &mut OpenLock<'_>, request: &Request<'_>) -> bool {
         && lock.with_live(|live| live.admits(request))
 }
 
-/// Decides what the client is answered; a request that has to wait is queued.
-fn answer(
+/// Decides what the client is answered; a request that has to wait is queued. `None`: it may have the lock now, ahead of the
+/// requests for several keys that stand there.
+fn decide(
     ctx: &Context<'_>,
     call: &Call<'_>,
     mailbox: Option<Mailbox<'_>>,
     taken: Taken,
-) -> Result<Answer, Error> {
+) -> Result<Option<Answer>, Error> {
     let (key, request) = (ctx.key(call.key), &call.request);
     match taken {
         Taken::Granted(grant) => {
             accepted(ctx, call, mailbox);
-            Ok(Answer::Granted(grant.token()))
+            Ok(Some(Answer::Granted(grant.token())))
         }
         Taken::Failed(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
             accepted(ctx, call, mailbox);
-            Ok(Answer::Null)
+            Ok(Some(Answer::Null))
         }
         Taken::Failed(error) => Err(error.into()),
         Taken::Busy(place) => {
-            let wait = call.wait.filter(|wait| *wait > 0);
-            let until = wait.map_or(Instant::NEVER, |wait| place.now.after(wait));
+            let until = answer::until(call.wait, place.now);
             let waits = if let Some(mailbox) = mailbox {
                 blocking::queue(ctx, key, request, place, until, mailbox)?
             } else if call.wait.is_some() && !ctx.denies_blocking() {
@@ -262,11 +231,11 @@ fn answer(
             Ok(match waits {
                 Waits::Queued(id) => {
                     mail::withdraw_refusal(waiting::state(ctx), key, request);
-                    Answer::Queued(id)
+                    Some(Answer::Queued(id))
                 }
-                Waits::Blocked => Answer::Blocked,
-                Waits::No => Answer::Null,
-                Waits::LetPast => Answer::LetPast,
+                Waits::Blocked => Some(Answer::Blocked),
+                Waits::No => Some(Answer::Null),
+                Waits::LetPast => None,
             })
         }
     }
@@ -275,10 +244,7 @@ fn answer(
 /// The request was not refused: its box exists from now on, and an earlier refusal is withdrawn.
 fn accepted(ctx: &Context<'_>, call: &Call<'_>, mailbox: Option<Mailbox<'_>>) {
     let Some(mailbox) = mailbox else { return };
-    // A request that does not wait needs no box.
-    if mailbox.check_room(ctx, 0).is_ok() {
-        mailbox.open(ctx, clock::now());
-    }
+    mailbox.open_if_room(ctx);
     mail::withdraw_refusal(waiting::state(ctx), ctx.key(call.key), &call.request);
 }
 

@@ -6,7 +6,7 @@ use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context, Docs};
+use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::turn::open_lock::OpenLock;
 
 pub(crate) struct Guard;
@@ -15,7 +15,7 @@ impl Command for Guard {
     const NAME: &'static str = "LOCK.GUARD";
     const MIN_ARGS: usize = 4;
     const DOCS: &'static Docs = &docs::GUARD;
-    const CARRIES_AT: Option<usize> = Some(4);
+    const KEYS: Keys = Keys::AlsoOfCommandAt(4);
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         if ctx.runs_carried_command() {

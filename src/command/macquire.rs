@@ -1,13 +1,13 @@
 //! `LOCK.MACQUIRE owner lease numkeys key [key …] [WAIT ms [MAIL box]] [FENCE token]`: several locks at once, all or none
 
-use mortise_core::mail::BoxId;
-use mortise_core::{Instant, KeyList, Observed, Request, Sharing, Stake, Terms, Token};
+use mortise_core::{KeyList, Observed, Request, Sharing, Stake, Terms, Token};
 
+use super::answer::{self, Answer};
 use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_token, has_left};
 use crate::error::Error;
-use crate::ffi::{Arg, Args, Command, Context, Docs};
+use crate::ffi::{Arg, Args, Command, Context, Docs, Keys};
 use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
@@ -63,21 +63,11 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
     })
 }
 
-/// What a request is answered.
-enum Answer {
-    Granted(Token),
-    Null,
-    /// It waits by mail.
-    Queued(BoxId),
-    /// It waits, and its client is blocked.
-    Blocked,
-}
-
 impl Command for MAcquire {
     const NAME: &'static str = "LOCK.MACQUIRE";
     const MIN_ARGS: usize = 5;
     const DOCS: &'static Docs = &docs::MACQUIRE;
-    const NUMKEYS_AT: Option<usize> = Some(3);
+    const KEYS: Keys = Keys::NumberedAt(3);
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary(ctx)?;
@@ -89,29 +79,11 @@ impl Command for MAcquire {
         if call.keys.iter().any(|key| has_left(ctx, *key, owner)) {
             return Err(Error::Left);
         }
-        let mailbox = match call.mailbox {
-            Some(name) => Some(mail::find(ctx, name)?),
-            None => {
-                call.request.terms.client = ctx.client_id();
-                None
-            }
-        };
+        let mailbox = answer::find_mailbox(ctx, call.mailbox, &mut call.request.terms)?;
         if slots::is_moving(ctx, ctx.key(call.keys[0])) {
             return Err(Error::SlotMoves);
         }
-        match take(ctx, &call, mailbox)? {
-            Answer::Granted(token) => ctx.reply_integer(token.get() as i64),
-            Answer::Null => {
-                totals::get(ctx).denied.add_one();
-                ctx.reply_null();
-            }
-            Answer::Queued(id) => {
-                ctx.reply_array(2);
-                ctx.reply_text(c"QUEUED");
-                ctx.reply_integer(id.0 as i64);
-            }
-            Answer::Blocked => {}
-        }
+        take(ctx, &call, mailbox)?.reply(ctx);
         Ok(())
     }
 }
@@ -156,8 +128,7 @@ fn take<'c>(
         return Ok(Answer::Granted(token));
     }
     let now = clock::now();
-    let wait = call.wait.filter(|wait| *wait > 0);
-    let until = wait.map_or(Instant::NEVER, |wait| now.after(wait));
+    let until = answer::until(call.wait, now);
     let owner = call.request.owner;
     if let Some(id) = several::queued_already(ctx, &keys, owner, mailbox.is_some())?
         && let Some(mailbox) = mailbox
@@ -215,9 +186,7 @@ fn take<'c>(
 /// The request was granted: its box exists from now on, and an earlier refusal is withdrawn.
 fn accepted(ctx: &Context<'_>, keys: &KeyList, call: &Call<'_>, mailbox: Option<Mailbox<'_>>) {
     let Some(mailbox) = mailbox else { return };
-    if mailbox.check_room(ctx, 0).is_ok() {
-        mailbox.open(ctx, clock::now());
-    }
+    mailbox.open_if_room(ctx);
     mail::withdraw_refusal_of_several(waiting::state(ctx), keys, call.request.owner);
 }
 

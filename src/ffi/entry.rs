@@ -8,7 +8,7 @@ use super::args::Args;
 use super::catch::catch;
 use super::context::Context;
 use super::docs::Docs;
-use super::inner_command;
+use super::key_request::{self, Keys};
 use crate::error::Error;
 
 /// A command of the module.
@@ -19,11 +19,8 @@ pub(crate) trait Command {
     const MIN_ARGS: usize;
     /// For COMMAND DOCS, cluster clients and ACLs.
     const DOCS: &'static Docs;
-    /// Where the arguments begin that are a command of their own, if the command carries one. Its keys are keys of both.
-    const CARRIES_AT: Option<usize> = None;
-    /// Where the number of its keys stands, if it takes several: they follow it. The server reads that from the docs, too, but
-    /// not of a command that another one carries.
-    const NUMKEYS_AT: Option<usize> = None;
+    /// Which of its arguments are keys.
+    const KEYS: Keys = Keys::Documented;
 
     /// Runs it and writes its reply.
     ///
@@ -38,20 +35,9 @@ pub(super) unsafe extern "C" fn command<C: Command>(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    if let Some(carried_at) = C::CARRIES_AT {
-        // SAFETY: as below.
-        let asked_for_keys = unsafe { inner_command::reported_keys(ctx, argv, argc, carried_at) };
-        if asked_for_keys {
-            return raw::REDISMODULE_OK as c_int;
-        }
-    }
-    if let Some(numkeys_at) = C::NUMKEYS_AT {
-        // SAFETY: as below.
-        let asked_for_keys =
-            unsafe { inner_command::reported_numbered_keys(ctx, argv, argc, numkeys_at) };
-        if asked_for_keys {
-            return raw::REDISMODULE_OK as c_int;
-        }
+    // SAFETY: as below.
+    if unsafe { key_request::answered(C::KEYS, ctx, argv, argc) } {
+        return raw::REDISMODULE_OK as c_int;
     }
     let done = catch(C::NAME, || {
         // SAFETY: the server passes a context and `argc` strings that live until this returns.

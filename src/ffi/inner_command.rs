@@ -1,130 +1,14 @@
-//! A command that carries another one: which of its arguments are keys, and running the other for the caller.
+//! A command that carries another one: running the other for the caller.
 
-use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::os::raw::c_int;
-use std::{ptr, slice};
+use std::slice;
 
 use redis_module::raw;
 
-use super::args::{Arg, Args};
-use super::catch::catch;
+use super::args::Args;
 use super::context::Context;
-use crate::decimal;
 use crate::error::Error;
-
-/// Where the key of the carrying command itself stands.
-const OWN_KEY: c_int = 1;
-
-thread_local! {
-    /// This thread is collecting the keys of a carried command, which may carry one itself, and so
-    /// on. Its name does not show that, because a command may be renamed, and a hundred thousand
-    /// levels are more than a stack holds.
-    static ASKING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// True if the server called the command only to learn which of its arguments are keys; they have
-/// been reported.
-///
-/// SAFETY: as for `entry::command`.
-pub(super) unsafe fn reported_keys(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-    carried_at: usize,
-) -> bool {
-    // SAFETY: see the module's head.
-    if unsafe { api!(RedisModule_IsKeysPositionRequest, ctx) } == 0 {
-        return false;
-    }
-    catch("delivery keys", || {
-        // SAFETY: promised by the caller.
-        let args = unsafe { Args::new(argv, argc) };
-        let own = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
-        // SAFETY: the context is one that asks for keys.
-        unsafe { api!(RedisModule_KeyAtPosWithFlags, ctx, OWN_KEY, own as c_int) };
-        if !ASKING.replace(true) {
-            // SAFETY: as above.
-            unsafe { report_keys_of(ctx, args.from(carried_at), carried_at) };
-            ASKING.set(false);
-        }
-    });
-    true
-}
-
-/// The same for a command whose keys follow the number of them at `numkeys_at`. The server asks it only where another one
-/// carries it. Of one with a wrong number, there are none.
-///
-/// SAFETY: as for `entry::command`.
-pub(super) unsafe fn reported_numbered_keys(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-    numkeys_at: usize,
-) -> bool {
-    // SAFETY: see the module's head.
-    if unsafe { api!(RedisModule_IsKeysPositionRequest, ctx) } == 0 {
-        return false;
-    }
-    catch("reporting keys", || {
-        // SAFETY: promised by the caller.
-        let args = unsafe { Args::new(argv, argc) };
-        let number = args.get(numkeys_at).map(Arg::bytes);
-        let number = number.and_then(decimal::parse).unwrap_or(0);
-        let first = numkeys_at + 1;
-        let given = (args.len() as u64).saturating_sub(first as u64);
-        let keys = if number <= given { number as usize } else { 0 };
-        let flags = raw::REDISMODULE_CMD_KEY_RW
-            | raw::REDISMODULE_CMD_KEY_ACCESS
-            | raw::REDISMODULE_CMD_KEY_UPDATE;
-        for position in first..first + keys {
-            // SAFETY: the context is one that asks for keys.
-            unsafe {
-                api!(
-                    RedisModule_KeyAtPosWithFlags,
-                    ctx,
-                    position as c_int,
-                    flags as c_int
-                )
-            };
-        }
-    });
-    true
-}
-
-/// Reports the keys of `carried`, whose name is the argument at `carried_at`. A command that the
-/// server does not know, or with too few arguments, has none.
-///
-/// SAFETY: `ctx` is one that asks for keys.
-unsafe fn report_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carried_at: usize) {
-    let strings = carried.as_slice();
-    if strings.is_empty() {
-        return;
-    }
-    let (mut count, mut flags) = (0, ptr::null_mut());
-    // SAFETY: the strings live for the call, which does not change them. Both arrays have `count` elements and are
-    // ours to free; there are none where the positions are null.
-    unsafe {
-        let positions = api!(
-            RedisModule_GetCommandKeysWithFlags,
-            ctx,
-            strings.as_ptr().cast_mut(),
-            strings.len() as c_int,
-            &raw mut count,
-            &raw mut flags,
-        );
-        if positions.is_null() {
-            return;
-        }
-        for index in 0..usize::try_from(count).unwrap_or(0) {
-            let position = *positions.add(index) + carried_at as c_int;
-            let flags = *flags.add(index);
-            api!(RedisModule_KeyAtPosWithFlags, ctx, position, flags);
-        }
-        api!(RedisModule_Free, positions.cast());
-        api!(RedisModule_Free, flags.cast());
-    }
-}
 
 /// Redis 7.0's text, instead of NOPERM, if a module runs a command for a user who may not run it.
 const ACL_REFUSAL: &[u8] = b"ERR acl verification failed, ";

@@ -58,6 +58,13 @@ impl Mailbox<'_> {
         })
     }
 
+    /// The same for a request that does not wait, and so needs no box: only if there is room for one.
+    pub(crate) fn open_if_room(self, ctx: &Context<'_>) {
+        if self.check_room(ctx, 0).is_ok() {
+            self.open(ctx, clock::now());
+        }
+    }
+
     /// Checks that there is room for the box and for `requests` more.
     ///
     /// # Errors

@@ -1,0 +1,128 @@
+//! The server asks a command which of its arguments are keys: to send a cluster's client to the right node, to check its
+//! user's key patterns, and for COMMAND GETKEYS.
+
+use std::cell::Cell;
+use std::os::raw::c_int;
+use std::ptr;
+
+use redis_module::raw;
+
+use super::args::{Arg, Args};
+use super::catch::catch;
+use crate::decimal;
+
+/// Which arguments of a command are keys. All but the first kind are registered with `getkeys-api`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// Those that its documentation names: the server does not ask.
+    Documented,
+    /// The first argument, and the keys of the command that begins at this one.
+    AlsoOfCommandAt(usize),
+    /// So many as this argument says, which follow it. The documentation says so, too, but a cluster does not read it there.
+    NumberedAt(usize),
+}
+
+/// Where the key of a carrying command itself stands.
+const OWN_KEY: c_int = 1;
+
+thread_local! {
+    /// This thread is collecting the keys of a carried command, which may carry one itself, and so
+    /// on. Its name does not show that, because a command may be renamed, and a hundred thousand
+    /// levels are more than a stack holds.
+    static ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True if the server called the command only to learn which of its arguments are keys; they have
+/// been reported.
+///
+/// SAFETY: as for `entry::command`.
+pub(super) unsafe fn answered(
+    keys: Keys,
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> bool {
+    // SAFETY: see the module's head.
+    if keys == Keys::Documented || unsafe { api!(RedisModule_IsKeysPositionRequest, ctx) } == 0 {
+        return false;
+    }
+    catch("reporting keys", || {
+        // SAFETY: promised by the caller, and the context is one that asks for keys.
+        unsafe {
+            let args = Args::new(argv, argc);
+            match keys {
+                Keys::Documented => {}
+                Keys::AlsoOfCommandAt(index) => report_carrying(ctx, args, index),
+                Keys::NumberedAt(index) => report_numbered(ctx, args, index),
+            }
+        }
+    });
+    true
+}
+
+/// Reports the key of a command that carries another one, and the keys of that.
+///
+/// SAFETY: `ctx` is one that asks for keys.
+unsafe fn report_carrying(ctx: *mut raw::RedisModuleCtx, args: Args<'_>, carried_at: usize) {
+    let own = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+    // SAFETY: promised by the caller.
+    unsafe { api!(RedisModule_KeyAtPosWithFlags, ctx, OWN_KEY, own as c_int) };
+    if !ASKING.replace(true) {
+        // SAFETY: as above.
+        unsafe { report_keys_of(ctx, args.from(carried_at), carried_at) };
+        ASKING.set(false);
+    }
+}
+
+/// Reports the keys that follow their number. Of a wrong number, there are none.
+///
+/// SAFETY: `ctx` is one that asks for keys.
+unsafe fn report_numbered(ctx: *mut raw::RedisModuleCtx, args: Args<'_>, numkeys_at: usize) {
+    let number = args.get(numkeys_at).map(Arg::bytes);
+    let number = number.and_then(decimal::parse).unwrap_or(0);
+    let first = numkeys_at + 1;
+    let given = (args.len() as u64).saturating_sub(first as u64);
+    let keys = if number <= given { number as usize } else { 0 };
+    let flags = raw::REDISMODULE_CMD_KEY_RW
+        | raw::REDISMODULE_CMD_KEY_ACCESS
+        | raw::REDISMODULE_CMD_KEY_UPDATE;
+    for position in first..first + keys {
+        let (position, flags) = (position as c_int, flags as c_int);
+        // SAFETY: promised by the caller.
+        unsafe { api!(RedisModule_KeyAtPosWithFlags, ctx, position, flags) };
+    }
+}
+
+/// Reports the keys of `carried`, whose name is the argument at `carried_at`. A command that the
+/// server does not know, or with too few arguments, has none.
+///
+/// SAFETY: `ctx` is one that asks for keys.
+unsafe fn report_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carried_at: usize) {
+    let strings = carried.as_slice();
+    if strings.is_empty() {
+        return;
+    }
+    let (mut count, mut flags) = (0, ptr::null_mut());
+    // SAFETY: the strings live for the call, which does not change them. Both arrays have `count` elements and are
+    // ours to free; there are none where the positions are null.
+    unsafe {
+        let positions = api!(
+            RedisModule_GetCommandKeysWithFlags,
+            ctx,
+            strings.as_ptr().cast_mut(),
+            strings.len() as c_int,
+            &raw mut count,
+            &raw mut flags,
+        );
+        if positions.is_null() {
+            return;
+        }
+        for index in 0..usize::try_from(count).unwrap_or(0) {
+            let position = *positions.add(index) + carried_at as c_int;
+            let flags = *flags.add(index);
+            api!(RedisModule_KeyAtPosWithFlags, ctx, position, flags);
+        }
+        api!(RedisModule_Free, positions.cast());
+        api!(RedisModule_Free, flags.cast());
+    }
+}
