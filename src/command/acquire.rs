@@ -133,7 +133,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, mode: Mode) -> Result<(), Error> {
         })?
     };
     let answer = match attempt(None)? {
-        // Let past the requests for several keys that stand ahead of it.
+        // It may overtake the requests for several keys that stand ahead of it.
         None => attempt(Some(Turn::First))?,
         answer => answer,
     };

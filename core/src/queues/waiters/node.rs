@@ -147,9 +147,11 @@ impl Nodes {
         self.hasher.hash_one(owner.task_owner())
     }
 
-    /// The one of two that stands further ahead; one of them may be none.
+    /// The one of two that stands further ahead; one of them may be none. All members of a request for several keys stand in
+    /// the same position, so their slots decide: which one it is may not depend on the shape of a tree.
     pub(super) fn foremost(&self, one: u32, other: u32) -> u32 {
-        if other == NIL || one != NIL && self.position(one) < self.position(other) {
+        let place = |slot: u32| (self.position(slot), slot);
+        if other == NIL || one != NIL && place(one) < place(other) {
             one
         } else {
             other

@@ -1,6 +1,7 @@
 //! Requests for several keys at once, beside requests for one: random programs on the queues, compared with a naive model
 //! ([`reference`]), and checked against a graph of all waits that is built by walking all queues ([`waits`]).
 
+mod large;
 mod reference;
 mod server;
 mod waits;

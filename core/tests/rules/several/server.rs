@@ -12,7 +12,7 @@ use super::{Op, keys_of};
 
 pub(super) const KEYS: usize = 4;
 pub(super) const OWNERS: usize = 5;
-const NOW: Instant = Instant::from_millis(1_000);
+pub(super) const NOW: Instant = Instant::from_millis(1_000);
 const MOST: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ fn number(key: &KeyId) -> usize {
         .expect("a key of the tests")
 }
 
-fn owner_of(number: usize) -> Owner {
+pub(super) fn owner_of(number: usize) -> Owner {
     let name = format!("owner-{number}");
     OwnerRef::new(name.as_bytes()).expect("short").to_owner()
 }
@@ -72,7 +72,7 @@ pub(super) fn owner_number(owner: &Owner) -> usize {
         .expect("an owner of the tests")
 }
 
-fn terms(sharing: Sharing) -> Terms {
+pub(super) fn terms(sharing: Sharing) -> Terms {
     Terms {
         sharing,
         lease: Lease::from_millis(60_000).expect("more than 0"),
