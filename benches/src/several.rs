@@ -201,7 +201,7 @@ fn cost(scale: &Scale, report: &mut Report) {
             let (acquires, releases) = batches(*keys, scale.pairs);
             let count = acquires.len() * PIPELINE;
             let batches = in_turn(acquires, releases);
-            let cost = meter.cost(&["lock.macquire", "lock.leave"], || clients.run(&batches));
+            let cost = meter.cost(&["LOCK.MACQUIRE", "LOCK.RELEASE"], || clients.run(&batches));
             if round > 0 {
                 samples.push(cost.usec[0] / count as f64);
             }
@@ -221,7 +221,7 @@ fn batches(keys: usize, count: usize) -> (Vec<Batch>, Vec<Batch>) {
     let (mut acquires, mut releases) = (Vec::new(), Vec::new());
     for first in (0..count).step_by(PIPELINE) {
         let mut acquire = Batch::expecting(":");
-        let mut release = Batch::expecting(":1");
+        let mut release = Batch::expecting(":0");
         for number in first..first + PIPELINE {
             let owner = format!("owner:{number}");
             let names: Vec<_> = (0..keys).map(|key| format!("key:{number}:{key}")).collect();
@@ -231,7 +231,7 @@ fn batches(keys: usize, count: usize) -> (Vec<Batch>, Vec<Batch>) {
             let words: Vec<_> = words.into_iter().map(str::as_bytes).collect();
             acquire.add(&words);
             for name in &names {
-                release.add(&[b"LOCK.LEAVE", name.as_bytes(), owner.as_bytes()]);
+                release.add(&[b"LOCK.RELEASE", name.as_bytes(), owner.as_bytes()]);
             }
         }
         acquires.push(acquire);
