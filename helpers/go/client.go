@@ -9,8 +9,8 @@ import (
 // Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. Every command is routed by the
 // word at KeyAt.
 type Client interface {
-	// Do sends the commands in one pipeline and answers as many replies as RESP2 has them: int64, string, nil, []any,
-	// a *Refused where the server answered an error, any other error when the outcome is unknown.
+	// Do sends the commands in one pipeline and returns a reply for each, as RESP2 has them: int64, string, nil, []any, a *Refused if the
+	// server replied an error, any other error when the outcome is unknown.
 	Do(ctx context.Context, commands [][]string) []any
 	// Mail sends one command that may block for seconds, over a connection that Do does not use.
 	Mail(ctx context.Context, command []string) any
@@ -30,7 +30,7 @@ func KeyAt(command []string) int {
 	return 1
 }
 
-// Refused is an error that the server answered.
+// Refused is an error that the server replied.
 type Refused struct{ Code, Message string }
 
 func (e *Refused) Error() string { return "mortise: the server refused: " + e.Code + " " + e.Message }
@@ -44,16 +44,16 @@ func NewRefused(text string) *Refused {
 	return &Refused{code, message}
 }
 
-// IsDeadlock is whether waiting would have closed a cycle of owners that wait for each other.
+// IsDeadlock reports whether waiting would have closed a cycle of owners that wait for each other.
 func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
 
-// isRefused is whether the server answered an error, of that code if one is given.
+// isRefused reports whether the server replied an error, of that code if one is given.
 func isRefused(err error, code string) bool {
 	var refused *Refused
 	return errors.As(err, &refused) && (code == "" || refused.Code == code)
 }
 
-// passing is whether an error may be over soon: a failover, a slot that moves, a broken connection.
+// passing reports whether an error may be over soon: a failover, a slot that moves, a broken connection.
 func passing(err error) bool {
 	var refused *Refused
 	if !errors.As(err, &refused) {

@@ -29,26 +29,25 @@ func (k *Lock) Key() string { return k.key }
 // refuse a write whose token is smaller than one that was seen already.
 func (k *Lock) Token() int64 { return k.token }
 
-// Guard makes a command of Redis one that runs only while the lock is held, judged by the server in the same moment:
+// Guard turns a command of Redis into one that runs only while the lock is held, which the server checks in the same moment:
 //
 //	rdb.Do(held, lock.Guard("SET", "stock", 5)...)
 //
-// Where it is not held the answer is an error that begins with NOTHELD. For data on the lock's server, in the slot of
+// If it is not held, the reply is an error that begins with NOTHELD. For data on the lock's server, in the slot of
 // its key, no token has to be compared. Send it over a client that does not repeat commands by itself.
 func (k *Lock) Guard(words ...any) []any {
 	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
 }
 
-// Check answers the token if the lock is held at this moment, else ErrLost, ErrUnlocked or ErrPassed.
+// Check returns the token if the lock is held at this moment, else ErrLost, ErrUnlocked or ErrPassed.
 func (k *Lock) Check() (int64, error) {
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
 	return k.token, k.state()
 }
 
-// Unlock gives the lock back. It answers nil if the lock was held to the last moment, else ErrLost. It takes no
-// context, because a lock has to be given back above all when that has ended. A server that does not answer is
-// told in the background.
+// Unlock releases the lock. It returns nil if the lock was held to the last moment, else ErrLost. It takes no context, because a lock has
+// to be released above all when the context has ended. If a server does not answer, Unlock repeats the release in the background.
 func (k *Lock) Unlock() error {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
@@ -82,9 +81,9 @@ func (k *Lock) Unlock() error {
 	return nil
 }
 
-// PassTo gives the lock to another name with that lease, and lets nobody in between. It answers the new token: who knows it and
-// the name, in whichever program, goes on with TakeOver. What the lock had of AtLeast ends. The error is ErrLost if the lock was lost before,
-// or a *Refused, after which it is held as before. When the outcome is unknown, both names are given up.
+// PassTo gives the lock to another name with that lease, and nobody is granted in between. It returns the new token: a program that knows
+// the token and the name goes on with TakeOver. What the lock had of AtLeast ends. The error is ErrLost if the lock was lost before, or a
+// *Refused, after which it is held as before. When the outcome is unknown, both names leave the lock.
 func (k *Lock) PassTo(ctx context.Context, owner string, lease time.Duration) (int64, error) {
 	k.locks.job(+1)
 	defer k.locks.job(-1)

@@ -1,7 +1,7 @@
 // Package mortise takes locks on Redis and Valkey servers that have the Mortise module.
 //
-// A lock is waited for in the server's own queue, first come, first served. It is renewed for as long as
-// it is held, and the context that comes with it is cancelled when it is lost:
+// Requests wait in the server's own queue, first come, first served. The library renews a lock for as long as it is held, and cancels the
+// lock's context when it is lost:
 //
 //	locks := mortise.New(goredisconn.New(rdb))
 //	defer locks.Close(context.Background())
@@ -13,8 +13,8 @@
 //	defer lock.Unlock()
 //	return sell(held, lock.Token())
 //
-// This file is how locks are taken; lock.go is one that is held, others.go what is done about those of others, semaphore.go permits,
-// multi.go several at once, node.go a server that is asked and waited at, client.go what carries that there.
+// This file takes locks; lock.go is a held lock, others.go has the calls about locks of others, semaphore.go permits, multi.go several
+// locks at once, node.go a server, client.go the interface to Redis clients.
 package mortise
 
 import (
@@ -31,8 +31,8 @@ import (
 )
 
 var (
-	// ErrBusy: somebody else held the lock for the whole wait. Where the context ended that wait
-	// the error is both: errors.Is finds ErrBusy, context.DeadlineExceeded or context.Canceled, and the context's cause.
+	// ErrBusy: another owner held the lock for the whole wait. If the context ended that wait, the error is both: errors.Is finds ErrBusy,
+	// context.DeadlineExceeded or context.Canceled, and the context's cause.
 	ErrBusy = errors.New("mortise: the lock is held by somebody else")
 	// ErrLost: the lock is no longer held, because its lease ran out or it was taken away. It is the
 	// cause of the cancelled context.
@@ -55,14 +55,14 @@ const (
 	mostOwner  = 255 // bytes of a name under which the server knows a holder
 )
 
-// Option is how a lock is taken.
+// Option says how to take a lock.
 type Option func(*request)
 
 // Lease is how long the lock outlives a holder that is gone: 30 s by default, 3 ms at least. It is renewed at a
 // third of that.
 func Lease(d time.Duration) Option { return func(r *request) { r.lease = min(d, forever) } }
 
-// Wait limits how long to queue for the lock. By default only the context does. A wait that has passed asks once.
+// Wait limits how long to queue for the lock. By default only the context does. A wait that is over already asks once.
 func Wait(d time.Duration) Option { return func(r *request) { r.wait = min(max(d, 0), forever) } }
 
 // MaxHold limits how long the lock is held in all, 1 ms at least: it is lost then, however healthy everything is.
@@ -75,14 +75,14 @@ func Task(name string) Option { return func(r *request) { r.task = name } }
 // Holder is a name for people to read, as LOCK.INFO shows it: a part of the name under which the lock is held. Without ##.
 func Holder(name string) Option { return func(r *request) { r.holder = name } }
 
-// AtLeast has the lock stay taken for d after its grant, however early it is unlocked. A shorter lease is raised to it, so that this
-// holds where the program dies, too.
+// AtLeast keeps the lock taken for d after its grant, however early it is unlocked. A shorter lease is raised to d, so that this also holds
+// if the program dies.
 func AtLeast(d time.Duration) Option {
 	return func(r *request) { r.atLeast, r.rests = min(d, forever), true }
 }
 
-// OldLocks waits for a lock that another library has taken on the key, as a string, too. It polls for that. For the
-// time in which both are in use: see docs/migrating.
+// OldLocks also waits for a lock that another library has taken on the key, as a string. It polls for that. For the time in which both are
+// in use: see docs/migrating.
 func OldLocks() Option { return func(r *request) { r.oldLocks = true } }
 
 type request struct {
@@ -157,8 +157,8 @@ func New(client Client) *Locks {
 	return l
 }
 
-// Lock takes the lock to write, nobody else in. The context that it answers is cancelled when the lock is lost or
-// unlocked, and when ctx ends. Ending ctx also ends the wait; nothing stays behind then.
+// Lock takes the lock to write, exclusively. The context that it returns is cancelled when the lock is lost or unlocked, and when ctx ends.
+// Ending ctx also ends the wait; nothing stays behind then.
 func (l *Locks) Lock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
 	return l.take(ctx, "LOCK.WLOCK", key, options)
 }
@@ -168,18 +168,18 @@ func (l *Locks) RLock(ctx context.Context, key string, options ...Option) (*Lock
 	return l.take(ctx, "LOCK.RLOCK", key, options)
 }
 
-// TryLock takes the lock to write if that is possible at once, else it answers ErrBusy.
+// TryLock takes the lock to write if that is possible at once, else it returns ErrBusy.
 func (l *Locks) TryLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
 	return l.Lock(ctx, key, append(options[:len(options):len(options)], Wait(0))...)
 }
 
-// TryRLock takes the lock to read if that is possible at once, else it answers ErrBusy.
+// TryRLock takes the lock to read if that is possible at once, else it returns ErrBusy.
 func (l *Locks) TryRLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
 	return l.RLock(ctx, key, append(options[:len(options):len(options)], Wait(0))...)
 }
 
-// Close unlocks what is held, ends what waits, and returns when the servers know, or when ctx ends: what they do
-// not know by then goes with its lease. It closes the client.
+// Close unlocks all locks, ends all waits, and returns when the servers have answered, or when ctx ends: locks without an answer by then
+// end with their leases. It closes the client.
 func (l *Locks) Close(ctx context.Context) error {
 	l.end()
 	l.mu.Lock()
@@ -253,7 +253,7 @@ func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Conte
 	}
 }
 
-// attempt asks once, under a name that was never used before: what becomes of it is known, or the name is left.
+// attempt asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock.
 func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) ([]*Lock, error) {
 	n, err := l.node(ctx, r.key)
 	if err != nil {

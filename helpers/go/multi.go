@@ -26,7 +26,7 @@ func (l *Locks) LockAll(ctx context.Context, keys []string, options ...Option) (
 	return &MultiLock{locks}, held, nil
 }
 
-// TryLockAll takes the locks if that is possible at once, else it answers ErrBusy.
+// TryLockAll takes the locks if that is possible at once, else it returns ErrBusy.
 func (l *Locks) TryLockAll(ctx context.Context, keys []string, options ...Option) (*MultiLock, context.Context, error) {
 	return l.LockAll(ctx, keys, append(options[:len(options):len(options)], Wait(0))...)
 }
@@ -37,7 +37,7 @@ func (m *MultiLock) Locks() []*Lock { return m.locks }
 // Token is the fencing token of all of them: see Lock.Token.
 func (m *MultiLock) Token() int64 { return m.locks[0].token }
 
-// Check answers the token if all of them are held at this moment, else why the first is not.
+// Check returns the token if all of them are held at this moment, else why the first is not.
 func (m *MultiLock) Check() (int64, error) {
 	for _, k := range m.locks {
 		if _, err := k.Check(); err != nil {
@@ -47,7 +47,7 @@ func (m *MultiLock) Check() (int64, error) {
 	return m.Token(), nil
 }
 
-// Unlock gives all of them back, in one pipeline: see Lock.Unlock. It answers ErrLost if one of them was lost.
+// Unlock releases all of them, in one pipeline: see Lock.Unlock. It returns ErrLost if one of them was lost.
 func (m *MultiLock) Unlock() error {
 	ended := make(chan error, len(m.locks))
 	for _, k := range m.locks {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A server: what it is asked goes out in pipelines of one connection, what it answers later comes by mail over a
-// second one, whatever the number of locks. It renews held locks, and leaves names that are no longer wanted.
+// A server: commands go out in pipelines over one connection, later answers come by mail over a second one, whatever the number of locks.
+// It renews held locks, and leaves names that are no longer wanted.
 
 const (
 	// timeout is how long a server may take to answer a command.
 	timeout = time.Second
 	// mailWait is how long one request for letters waits.
 	mailWait = 2 * time.Second
-	// away is for how long what still arrives under a name that was left changes nothing.
+	// away is for how long late requests under a name that has left change nothing.
 	away = time.Minute
 	// mostCommands is how many go out in one pipeline.
 	mostCommands = 512
@@ -121,7 +121,7 @@ func (n *node) pump() {
 	}
 }
 
-// call sends the command and awaits its reply until ctx ends.
+// call sends the command and waits for its reply until ctx ends.
 func (n *node) call(ctx context.Context, args ...any) any {
 	replies := make(chan any, 1)
 	n.locks.mu.Lock()
@@ -135,7 +135,7 @@ func (n *node) call(ctx context.Context, args ...any) any {
 	}
 }
 
-// grant sends a request and awaits what becomes of it: the token and when its lease began, if that is known; or no
+// grant sends a request and waits for its outcome: the token and when its lease began, if that is known; or no
 // token, for denied.
 func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, time.Duration, error) {
 	switch reply := n.call(ctx, request...).(type) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// patience is for how long a server that does not answer is asked again where nothing else limits that.
+// patience is for how long to retry a server that does not answer, if nothing else limits that.
 const patience = 10 * time.Second
 
 // TakeOver goes on with a lock that was passed on to the name owner by that token: see Lock.PassTo. Of several that try, one gets it.
@@ -70,8 +70,8 @@ func (k *Lock) takeOver(ctx context.Context, owner string, token int64) error {
 }
 
 // Revoke makes the holds of the lock, or that of owner if it is not empty (a name as LOCK.INFO shows it), end with their leases: their
-// holders learn of it at their next renewal, and nobody else gets in before. It answers how long the last of them lasts at most,
-// 0 where nobody holds the lock.
+// holders learn of it at their next renewal, and nobody else is granted before. It returns how long the last of them lasts at most, 0 if
+// nobody holds the lock.
 func (l *Locks) Revoke(ctx context.Context, key, owner string) (time.Duration, error) {
 	owners := []string{owner}
 	if owner == "" {

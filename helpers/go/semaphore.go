@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Semaphore is a number of permits that are out at the same time, in all programs together. A permit is a shared hold: Lock of
-// the same key drains the pool. All users of a key give the same limit; the server stores none.
+// Semaphore limits the number of permits that are out at the same time, in all programs together. A permit is a shared hold: Lock of
+// the same key drains the pool. All users of a key pass the same limit; the server stores none.
 type Semaphore struct {
 	locks *Locks
 	key   string
@@ -19,7 +19,7 @@ func (l *Locks) Semaphore(key string, limit int) *Semaphore {
 	return &Semaphore{l, key, limit}
 }
 
-// Acquire takes n permits at once, or none. Unlock of what it answers gives all of them back.
+// Acquire takes n permits at once, or none. Unlock of the returned lock gives all of them back.
 func (s *Semaphore) Acquire(ctx context.Context, n int, options ...Option) (*Lock, context.Context, error) {
 	if s.limit < 1 || s.limit > math.MaxInt32 {
 		return nil, nil, fmt.Errorf("mortise: the limit must be between 1 and %d, got %d", math.MaxInt32, s.limit)
@@ -27,12 +27,12 @@ func (s *Semaphore) Acquire(ctx context.Context, n int, options ...Option) (*Loc
 	return s.locks.take(ctx, "LOCK.RLOCK", s.key, append(options[:len(options):len(options)], func(r *request) { r.permits, r.limit = n, s.limit }))
 }
 
-// TryAcquire takes n permits if that is possible at once, else it answers ErrBusy.
+// TryAcquire takes n permits if that is possible at once, else it returns ErrBusy.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int, options ...Option) (*Lock, context.Context, error) {
 	return s.Acquire(ctx, n, append(options[:len(options):len(options)], Wait(0))...)
 }
 
-// Available is how many permits nobody has now.
+// Available returns the number of free permits.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	holds, err := s.locks.holders(ctx, s.key)
 	taken := 0

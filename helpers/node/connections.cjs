@@ -16,8 +16,8 @@ class Unanswered extends Error {
 const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
 
 /**
- * One connection that all share, made anew after any trouble. What was on it then is unknown. What is asked for in one turn of
- * the event loop goes to the server together, but never so much at a time that its answers could come late.
+ * One connection that all share, made anew after any trouble. What was on it then is unknown. Requests of one turn of the
+ * event loop go to the server together, but never so many that their replies could come late.
  */
 class Wire {
   #opening = null;
@@ -82,7 +82,8 @@ class Wire {
     this.#count -= exchange.calls.length;
     if (this.#calls.length > 0) this.#flush();
   }
-  // Gives a connection up whose oldest exchange is too old. In two steps: a process that was busy, or stood still, reads first what has come.
+  // Gives up a connection whose oldest exchange is too old. In two steps, so that a process that was busy or stopped
+  // first reads what has arrived.
   #watch(ms) {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
@@ -148,7 +149,10 @@ async function inTime(connecting, ms = CONNECT_TIMEOUT) {
   return Promise.race([connecting, late]).finally(() => stop());
 }
 
-/** Calls `late` after `ms`, in two steps: a process that was busy, or stood still, reads first what has come. What it returns ends it. */
+/**
+ * Calls `late` after `ms`, in two steps, so that a process that was busy or stopped first reads what has arrived. The
+ * returned function cancels it.
+ */
 function deadline(ms, late) {
   let timer = setTimeout(() => (timer = setTimeout(late, LATE)), Math.min(ms, 2 ** 31 - 1) - LATE);
   return () => clearTimeout(timer);

@@ -1,8 +1,7 @@
 // Locks in the server: what a client requests, relies on and leaves.
 //
-// One rule stands above the others: a hold whose state is unknown is never kept. Every attempt has a name of its own, and one
-// whose outcome is unknown is left (LOCK.LEAVE … FOR) until that is answered; whatever still arrives of it
-// then changes nothing.
+// One rule stands above the others: a hold whose state is unknown is never kept. Every attempt has a name of its own. If its outcome is
+// unknown, the library repeats LOCK.LEAVE … FOR until the server replies; late requests of that name then change nothing.
 "use strict";
 const { randomUUID } = require("node:crypto");
 const { inspect } = require("node:util");
@@ -76,7 +75,7 @@ class Locks {
     }
   }
 
-  // What is asked for, once all that was given is known to be of use.
+  // The checked options of a request.
   #request(name, options) {
     const { wait = 0, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, limit, permits = 1 } = options;
     const { lease = this.defaults.lease, poll = this.defaults.poll } = options;
@@ -228,7 +227,7 @@ class Locks {
     return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
   }
 
-  // The reply, or whatever came in its place.
+  // The reply, or the error in its place.
   #reply(command) {
     return this.ask(command).then(([, reply]) => reply, (error) => error);
   }
@@ -290,7 +289,7 @@ class Locks {
     }
   }
 
-  /** Whether it was held to the end. If that is unknown, it is left in the background. */
+  /** Whether it was held to the end. If that is unknown, its name leaves in the background. */
   async release(lock) {
     const held = lock.end();
     let reply = lock.rests ? await this.#reply(lock.farewell()) : null;

@@ -27,7 +27,7 @@ class Lock {
     this.#restsUntil = atLeast > 0 ? now() + atLeast : -Infinity;
     this.believe(begin, lease);
   }
-  /** Aborts, with a LostError as its reason, in the moment in which the lock is lost. */
+  /** Aborts, with a LostError as its reason, as soon as the lock is lost. */
   get signal() {
     this.#controller ??= new AbortController();
     if (this.#lost) this.#controller.abort(this.#lost);
@@ -82,11 +82,11 @@ class Lock {
   forgetRest() {
     this.#restsUntil = -Infinity;
   }
-  /** What gives it to another name, with that lease. */
+  /** The command that gives it to another name, with that lease. */
   handover(heir, lease) {
     return ["LOCK.PASS", this.key, this.owner, heir, Math.max(1, Math.ceil(lease)), "TOKEN", this.token];
   }
-  /** What ends it for good, whatever became of it: the rest of `atLeast` goes to a name that nobody uses. */
+  /** The command that ends it for good, whatever its state: the rest of `atLeast` goes to a name that nobody uses. */
   farewell() {
     if (!this.rests) return leaving(this.key, this.owner);
     const own = Buffer.byteLength(this.owner) <= 250 ? this.owner : this.#locks.newName();
@@ -107,7 +107,7 @@ class Lock {
     if (!(await this.confirm(ms))) this.#lose();
     if (this.#lost) throw this.#lost;
   }
-  /** Gives it to another name with a lease of `lease` ms, and lets nobody in between. The new token: see `Locks.takeOver`. */
+  /** Gives it to another name with a lease of `lease` ms, and nobody is granted in between. Returns the new token: see `Locks.takeOver`. */
   async passTo(owner, lease) {
     text("owner", owner);
     time("lease", lease);

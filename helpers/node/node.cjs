@@ -15,8 +15,8 @@ class Again extends Error {}
 
 /**
  * Milliseconds that go on while the machine sleeps. On macOS and Windows performance.now() does (mach_continuous_time,
- * QueryPerformanceCounter). On Linux it stands still then, the wall clock does not: where the two part, the machine slept or the
- * wall clock was set, and only then is it worth to ask the system which.
+ * QueryPerformanceCounter). On Linux it stands still then, and the wall clock does not. If the two differ, the machine slept or the wall
+ * clock was set, and only then it asks the system which.
  */
 function bootClock(monotonic, wall, uptime, platform) {
   if (platform === "darwin" || platform === "win32") return monotonic;
@@ -70,7 +70,7 @@ class Bell {
     return this.rung;
   }
 }
-/** Ends all that there may be of a name. */
+/** Ends everything under a name. */
 const leaving = (key, owner) => ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR];
 const pause = (ms) => new Bell().wait(ms);
 
@@ -258,7 +258,7 @@ class Node {
     return false;
   }
 
-  // Gives what another node serves by now to that one.
+  // Moves locks to the nodes that serve them by now.
   async #rehome() {
     const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.debts].map((debt) => debt.key)];
     if (keys.length > 0) await this.locks.refresh(keys[0]);
@@ -288,7 +288,7 @@ class Node {
     this.owe({ key, farewell: () => leaving(key, owner) });
   }
 
-  /** Says, until it is answered, what ends that name. */
+  /** Sends the command that ends that name until the server replies. */
   owe(debt) {
     if (this.locks.ended) return;
     this.debts.add(debt);

@@ -27,7 +27,7 @@ class Semaphore {
     if (work === undefined) [options, work] = [{}, options];
     return this.#locks.using(this.name, this.#asked(options), work);
   }
-  /** How many permits nobody has now. */
+  /** How many permits are free now. */
   async available() {
     const taken = (await this.#locks.holds(this.name)).reduce((sum, hold) => sum + hold.read, 0);
     return Math.max(0, this.limit - taken);

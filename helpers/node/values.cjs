@@ -32,7 +32,7 @@ class LockError extends Error {
     this.key = key;
   }
 }
-/** Somebody else held it for as long as this one was ready to wait. */
+/** Others held it for all of the wait. */
 class BusyError extends LockError {}
 /** The lock was over before it was released. */
 class LostError extends LockError {}

@@ -1,15 +1,14 @@
 <?php
 
 /*
- * The connection that locks have for themselves, over phpredis or predis, the clock that leases are measured by, and what is thrown.
- * Nothing here knows what a lock is.
+ * The locks' own connection, over phpredis or predis, the clock for leases, and the exceptions. Nothing here knows locks.
  */
 
 declare(strict_types=1);
 
 namespace Mortise;
 
-/** Whatever this library throws, but for wrong arguments (\InvalidArgumentException). */
+/** Everything that this library throws, except for wrong arguments (\InvalidArgumentException). */
 abstract class LockException extends \RuntimeException
 {
 }
@@ -24,7 +23,7 @@ final class Lost extends LockException
 {
 }
 
-/** The server could not be asked, or has not answered in time. */
+/** The server could not be reached, or has not answered in time. */
 final class Unavailable extends LockException
 {
     /** @param bool $sent whether the request may have reached the server */

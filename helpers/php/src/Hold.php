@@ -75,7 +75,7 @@ final class Hold
         $this->until = max($this->until ?? 0.0, $sent + $lease * 990 - 2 - Clock::error());
     }
 
-    /** Refuses what is over, before anything is asked. */
+    /** Refuses a hold that is over, before it sends any command. */
     private function mine(string $what): void
     {
         if (!$this->isOwn()) {
@@ -86,7 +86,7 @@ final class Hold
         }
     }
 
-    /** What this process was granted, and what may still be of it on the server, leaves. */
+    /** Leaves: ends the hold and all that may still exist of it on the server. */
     private function lose(string $how): Lost
     {
         if (!$this->lost && $this->until !== null) {
@@ -196,7 +196,7 @@ final class Hold
         return true;
     }
 
-    /** From writing to reading: readers that wait come in. */
+    /** From writing to reading: waiting readers are granted. */
     public function downgrade(): void
     {
         $this->mine('downgrade');

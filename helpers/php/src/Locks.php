@@ -6,14 +6,14 @@
  * One rule stands above the others: a hold whose state is unknown is never kept. Each attempt has a name of its own. If its outcome
  * is unknown, the name leaves the lock (LOCK.LEAVE … FOR), and the next attempt has another name.
  *
- * A PHP process has no background. It waits blocked in its request, and nothing renews a lease but a call of `refresh()`.
+ * A PHP process has no background work. It waits blocked in its request, and only a call of `refresh()` renews a lease.
  */
 
 declare(strict_types=1);
 
 namespace Mortise;
 
-/** All locks of one process on one server. They share one connection, which is none of the application's. */
+/** All locks of one process on one server. They share one connection of their own. */
 final class Locks
 {
     private const REPLY = 2.0; // seconds in which the server has to answer
@@ -81,7 +81,7 @@ final class Locks
     }
 
     /**
-     * Several locks at once, all or none, each as of `lock()`: nothing is held while they are waited for.
+     * Several locks at once, all or none, each like that of `lock()`: nothing is held while the request waits.
      *
      * @param list<string> $names 1 to 16 of them
      */
@@ -352,7 +352,8 @@ final class Lock
     }
 
     /**
-     * Takes the lock; null if others hold it for `$wait` seconds. The process waits blocked, in the server's queue. INF is without a limit.
+     * Takes the lock; null if others hold it for `$wait` seconds. The process waits blocked, in the server's queue. INF is without a
+     * limit.
      *
      * @throws Deadlock|Refused|Unavailable at the end of the wait, or after 10 s of a wait without a limit in which nothing was answered
      */

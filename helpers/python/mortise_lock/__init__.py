@@ -40,8 +40,8 @@ class Lock(BaseLock):
         """Whether it was taken: False where others held it for as long as this was to wait (`blocking_timeout` seconds). What is
         not given is as the lock was made. `token` (str or bytes, up to 255 with what is added to it): a name for who asks.
 
-        Raises DeadlockError, RefusedError, and redis-py's ConnectionError or TimeoutError where the server cannot be asked: at the
-        limit of the wait, or without one after 10 s in which it answered nobody.
+        Raises DeadlockError, RefusedError, and redis-py's ConnectionError or TimeoutError if the server does not answer: at the limit
+        of the wait, or without a limit after 10 s.
         """
         return self._acquire_here(self.sleep if sleep is None else sleep, blocking, blocking_timeout, token)
 
@@ -74,14 +74,14 @@ class MultiLock(BaseMultiLock, Lock):
 
 
 def revoke(redis, name, owner=None):
-    """Makes the lock's holds, or that of `owner` (a name as LOCK.INFO shows it), end with their leases: holders learn of it at their next
-    renewal, and nobody else gets in before. The seconds until the last of them is over at the latest; None where nobody holds it."""
+    """Makes the lock's holds, or that of `owner` (a name as LOCK.INFO shows it), end with their leases: holders learn of it at their
+    next renewal, and nobody else is granted before. Returns the seconds that this takes at most; None if nobody holds it."""
     return in_thread(Lock(redis, name)._revoke)(owner)
 
 
 def close(redis, timeout=2.0) -> bool:
-    """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
-    server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
+    """Leaves all locks that any client of this client's connection pool waits for or renews. Returns whether the server has
+    acknowledged all of it within `timeout` seconds. Waiters get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
     return session is None or session.place != os.getpid() or in_thread(session.close)(ms)

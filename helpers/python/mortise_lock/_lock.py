@@ -102,7 +102,7 @@ class BaseLock:
 
     @property
     def lost(self):
-        """Whether the lock was taken, and is over without having been released. Asks nobody: by this process's own clock."""
+        """Whether the lock was taken, and has ended without a release. By this process's own clock; sends no command."""
         return self._hold is not None and not self._hold.held()
 
     def _error(self, kind, text):
@@ -346,10 +346,10 @@ class BaseSemaphore(BaseLock):
         return "HOLDS", permits, "LIMIT", self.limit
 
     async def available(self) -> int:
-        """How many permits nobody has now."""
+        """How many permits are free now."""
         holds = await self._holds(await self._session())
         return 0 if holds is None else max(0, self.limit - sum(hold["read"] for hold in holds))
 
     async def locked(self) -> bool:
-        """Whether nobody could get a permit now."""
+        """Whether no permit is free now."""
         return await BaseSemaphore.available(self) == 0

@@ -1,7 +1,7 @@
 """What a client of Mortise requests, relies on and leaves. No socket, thread or loop here: `__init__.py` brings them.
 
-One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own; one of
-which the outcome is unknown is left (LOCK.LEAVE … FOR) until that is answered, and changes nothing after that.
+One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own. If its outcome is
+unknown, LOCK.LEAVE … FOR is repeated until the server replies, and late requests of that name change nothing.
 
 All is written as coroutines. What they wait for suspends them with asyncio; with threads it blocks where it stands, so that
 a coroutine runs to its end in one go.

@@ -1,4 +1,4 @@
-"""Times, replies and holds: what the rules are about. Asks nobody."""
+"""Times, replies and holds, for the rules. Sends no command."""
 import inspect
 import logging
 import math

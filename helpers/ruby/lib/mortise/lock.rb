@@ -10,7 +10,7 @@ module Mortise
   # Others held the lock for as long as this was to wait.
   class Busy < Error; end
 
-  # The lock ended before it was released: whatever it protects may be somebody else's.
+  # The lock ended before it was released: another owner may have it.
   class Lost < Error; end
 
   # The server found that this wait would never end. The text names the keys.
@@ -81,8 +81,7 @@ module Mortise
 
     # A Hold, or nil where others held it for all of `wait`.
     #
-    # Raises Deadlock, Refused, and Unreachable where the server cannot be asked: at the limit of the wait, or without a limit
-    # after 10 s in which it answered nobody.
+    # Raises Deadlock, Refused, and Unreachable if the server does not answer: at the limit of the wait, or without a limit after 10 s.
     def acquire(wait: @wait)
       limit, session = limit(wait), Session.of(@redis)
       ends, failing = Mortise.now + limit, nil
@@ -228,7 +227,7 @@ module Mortise
       @grant.owner
     end
 
-    # Whether it is held, by this process's own clock. Asks nobody.
+    # Whether it is held, by this process's own clock. Sends no command.
     def held?
       @grant.held?
     end

@@ -53,7 +53,7 @@ module Mortise
       @holds.map(&:key)
     end
 
-    # Whether all of them are held, by this process's own clock. Asks nobody.
+    # Whether all of them are held, by this process's own clock. Sends no command.
     def held?
       @holds.all?(&:held?)
     end

@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.List;
 
 /**
- * What the locks need of a Redis client; {@link mortise.jedis.JedisClient} and {@link mortise.lettuce.LettuceClient} are
+ * What the locks need from a Redis client; {@link mortise.jedis.JedisClient} and {@link mortise.lettuce.LettuceClient} are
  * two. The second word of every command is the key that it is routed by.
  *
  * <p>A reply is a {@code Long}, a {@code String}, {@code null}, a {@code List} of these, or a {@link LockException.Refused}

@@ -61,8 +61,8 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * The words of a command that runs that one only while the lock is held, judged by the server in the same moment; else its
-     * answer is an error that begins with {@code NOTHELD}. For data on the lock's server, in the slot of its key. Send it
+     * The words of a command that runs the given one only while the lock is held, which the server checks in the same moment; else its
+     * reply is an error that begins with {@code NOTHELD}. For data on the lock's server, in the slot of its key. Send it
      * over a client that does not repeat commands by itself.
      */
     public List<String> guard(String... command) {
@@ -142,12 +142,12 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Gives the lock to another name with that lease, and lets nobody in between. The new token: who knows it and the name, in whichever
-     * program, goes on with {@link Locks.Request#takeOver}. What the lock had of {@link Locks.Request#atLeast} ends.
+     * Gives the lock to another name with that lease, and nobody is granted in between. Returns the new token: a program that knows the
+     * token and the name goes on with {@link Locks.Request#takeOver}. What the lock had of {@link Locks.Request#atLeast} ends.
      *
      * @throws LockException.Lost if it was lost before
      * @throws LockException.Refused after which it is held as before
-     * @throws LockException.Unanswered when the outcome is unknown: then both names are given up
+     * @throws LockException.Unanswered when the outcome is unknown: then both names leave the lock
      */
     public long passTo(String owner, Duration lease) {
         follow();
@@ -186,7 +186,7 @@ public final class Held implements AutoCloseable {
         throw new LockException.Lost(key);
     }
 
-    /** Keeps that many permits of a semaphore only, and is answered as {@link #release}. */
+    /** Keeps only that many permits of a semaphore, and returns as {@link #release}. */
     CompletableFuture<Object> keepPermits(int left) {
         follow();
         return locks.get(() -> !state() ? null
@@ -204,7 +204,7 @@ public final class Held implements AutoCloseable {
         return reply == null || reply instanceof LockException.Refused refused && refused.code().equals("WRONGTYPE");
     }
 
-    /** Keeps a read hold only: waiting readers get in. */
+    /** Keeps only a read hold: waiting readers are granted. */
     void downgrade() {
         follow();
         node.send("LOCK.RLOCK", key, owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token);

@@ -5,7 +5,7 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
-/** Repeats what a server has to know, until it is answered. Its thread is its own, because a client may keep it waiting. */
+/** Repeats commands that a server has to answer, until it does. It has a thread of its own, because a client may block it. */
 final class Janitor implements AutoCloseable {
     private final Locks locks;
     private final ScheduledThreadPoolExecutor executor = Locks.executor("mortise-janitor");

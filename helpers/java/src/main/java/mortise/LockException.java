@@ -23,7 +23,7 @@ public class LockException extends RuntimeException {
         }
     }
 
-    /** Somebody else held the lock for as long as the request waited. */
+    /** Others held the lock for as long as the request waited. */
     public static final class Busy extends LockException {
         public Busy(String key) {
             super("the lock " + key + " is held by somebody else", null);
@@ -37,7 +37,7 @@ public class LockException extends RuntimeException {
         }
     }
 
-    /** The server answered an error. */
+    /** The server replied an error. */
     public static final class Refused extends LockException {
         private final String code;
 

@@ -31,7 +31,7 @@ public final class Locks implements AutoCloseable {
     static final long FOREVER = Duration.ofDays(36_500).toMillis();
     static final long FIRST_PAUSE = 20;
     static final long LAST_PAUSE = 500;
-    /** For how long what still arrives under a name that was left changes nothing. */
+    /** For how long late requests under a name that has left change nothing. */
     private static final String AWAY = "60000";
     private static final Duration LEASE = Duration.ofSeconds(30);
 
@@ -79,7 +79,7 @@ public final class Locks implements AutoCloseable {
         return new ThreadLock.Pair(lock(key, lease), new ThreadLock(this, key, lease, true));
     }
 
-    /** The semaphore of that many permits on this key, with a lease of 30 s. All users of a key give the same limit. */
+    /** The semaphore of that many permits on this key, with a lease of 30 s. All users of a key pass the same limit. */
     public Semaphore semaphore(String key, int limit) {
         return semaphore(key, limit, LEASE);
     }
@@ -90,7 +90,7 @@ public final class Locks implements AutoCloseable {
 
     /**
      * Makes all holds of the lock end with their leases: their holders learn of it at their next renewal, and nobody else is granted
-     * before. How long the last of them lasts at most; zero where nobody holds it.
+     * before. Returns how long the last of them lasts at most; zero if nobody holds it.
      */
     public Duration revoke(String key) {
         return others.holds(key).stream().map(hold -> revoke(key, (String) hold.get("owner"))).reduce(Duration.ZERO, Others::later);
@@ -101,13 +101,13 @@ public final class Locks implements AutoCloseable {
         return others.revoke(key, owner);
     }
 
-    /** Unlocks what is held, ends what waits, and returns when the servers know, after 10 s at most. Closes the client. */
+    /** Unlocks all locks, ends all waits, and returns when the servers have answered, after 10 s at most. Closes the client. */
     @Override
     public void close() {
         close(Duration.ofSeconds(10));
     }
 
-    /** The same, within that time: what the servers do not know by then goes with its lease. */
+    /** The same, within that time: locks without an answer by then end with their leases. */
     public void close(Duration limit) {
         closing.complete(null);
         with(() -> nodes.values().forEach(node -> node.giveUp(p -> true, new LockException.Closed())));
@@ -125,7 +125,7 @@ public final class Locks implements AutoCloseable {
         client.close();
     }
 
-    /** How a lock is to be taken. */
+    /** How to take a lock. */
     public final class Request {
         final String key;
         boolean read;
@@ -184,8 +184,8 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Has the lock stay taken for that long after its grant, however early it is unlocked. A shorter lease is raised to it, so that
-         * this holds where the program dies, too.
+         * Keeps the lock taken for that long after its grant, however early it is unlocked. A shorter lease is raised to it, so that
+         * this also holds if the program dies.
          */
         public Request atLeast(Duration atLeast) {
             this.atLeast = Times.atLeast("atLeast", Times.LEAST_LEASE, atLeast);
@@ -270,7 +270,7 @@ public final class Locks implements AutoCloseable {
             try {
                 return attempt(r, left);
             } catch (LockException e) {
-                // A server that has not answered thrice, and never before, has the wrong address more likely than it is in trouble.
+                // A server that has not answered three times, and never before, more likely has a wrong address than a problem.
                 boolean isThere = answered || pause <= 2 * FIRST_PAUSE;
                 if (!isThere || isClosing() || end - Clock.now() <= pause || !e.passes()) {
                     throw e;
@@ -281,7 +281,7 @@ public final class Locks implements AutoCloseable {
         }
     }
 
-    /** Asks once, under a name that was never used before: what becomes of it is known, or the name is left. */
+    /** Asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock. */
     private List<Held> attempt(Request r, long left) throws InterruptedException {
         Node node = node(r.key);
         String owner = newName(r.task, r.holder);

@@ -37,7 +37,7 @@ public final class MultiHeld implements AutoCloseable {
     }
 
     /**
-     * Gives all of them back, in one pipeline. A server that does not answer is told in the background.
+     * Gives all of them back, in one pipeline. If a server does not answer, the release is repeated in the background.
      *
      * @throws LockException.Lost if one of them was lost before
      */

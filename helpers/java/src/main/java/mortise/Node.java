@@ -16,9 +16,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.Predicate;
 
 /**
- * A server: what it is asked goes out in pipelines of one connection, what it answers later comes by mail over a second
- * one, whatever the number of locks. One thread each; they are daemons and platform threads, so that no virtual thread
- * is pinned by a client's I/O.
+ * A server: commands go out in pipelines over one connection, later answers come by mail over a second one, whatever the number of locks.
+ * One thread each; they are daemons and platform threads, so that no virtual thread is pinned by a client's I/O.
  */
 final class Node {
     /** How long a server may take to answer. */

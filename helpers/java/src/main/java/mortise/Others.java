@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 
-/** What is asked of locks that others hold. */
+/** Commands about locks that others hold. */
 final class Others {
     /** For how long a server that does not answer is asked again, in ms. */
     private static final long PATIENCE = 10_000;

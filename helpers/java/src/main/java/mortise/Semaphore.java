@@ -11,8 +11,8 @@ import java.util.concurrent.locks.ReentrantLock;
  * always fair, and nobody overtakes the queue, except that {@link #tryAcquire()} does not wait. As there, any thread may give back
  * what another one has taken from this object; more than was taken cannot be given back.
  *
- * <p>A permit is a shared hold with a lease that is renewed: those of a program that dies come back. Permits that were lost meanwhile are reported by
- * {@link LockException.Lost} when it is given back.
+ * <p>A permit is a shared hold with a lease that is renewed: those of a program that dies come back. Permits that were lost meanwhile
+ * are reported by {@link LockException.Lost} when it is given back.
  */
 public final class Semaphore {
     /** What one acquisition took. */
@@ -156,7 +156,7 @@ public final class Semaphore {
         }
     }
 
-    /** How many permits nobody has now, anywhere. Asks the server. */
+    /** How many permits are free now. Asks the server. */
     public int availablePermits() {
         long out = locks.others.holds(key).stream().mapToLong(hold -> (Long) hold.get("read")).sum();
         return (int) Math.max(0, limit - out);

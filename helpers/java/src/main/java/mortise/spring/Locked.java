@@ -9,7 +9,7 @@ import java.lang.annotation.Target;
 
 /**
  * Runs the method while its thread holds a lock. {@link EnableLocked} makes it work. The fencing token is
- * {@link LockedMethods#token()} inside. As with every Spring annotation, a call from the same object does not pass by it.
+ * {@link LockedMethods#token()} inside. As with every Spring annotation, a call from the same object bypasses it.
  *
  * <pre>{@code
  * @Locked(key = "'stock:' + #id", waitFor = 5_000)
