@@ -91,11 +91,11 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 	if [[ -n $$failed ]]; then echo "Failed on:$$failed" >&2; exit 1; fi
 
 .PHONY: proof
-proof: build ## Look for two inside while servers, links and clients fail: make proof [MINUTES=30] [ARGS="--seed 1 replicas"]
+proof: build ## Search for two holders inside one lock while servers, links and clients fail: make proof [MINUTES=30] [ARGS="--seed 1 replicas"]
 	cargo run --profile measure --package mortise-proof -- $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 .PHONY: haul
-haul: build ## Take and release a million locks a minute for long: make haul [MINUTES=60] [ARGS=--write]
+haul: build ## Take and release a million locks a minute for an hour: make haul [MINUTES=60] [ARGS=--write]
 	cargo run --profile measure --package mortise-proof -- haul $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 .PHONY: interop
