@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustix::time::{ClockId, Timespec};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use uuid::Uuid;
 
@@ -17,16 +16,13 @@ use crate::value::clock::BootInstant;
 use crate::world::{self, inside, is_inside, this_process, with};
 
 /// The boot-time clock of the process that asks.
-pub(crate) fn clock_gettime(_: ClockId) -> Timespec {
+pub(crate) fn since_boot() -> Duration {
     let shown = match is_inside() {
         true => with(|world| world.processes[this_process()].clock.at(world.now())),
         // A world that is over is taken apart.
         false => 0,
     };
-    Timespec {
-        tv_sec: (shown / 1_000_000) as _,
-        tv_nsec: (shown % 1_000_000 * 1_000) as _,
-    }
+    Duration::from_micros(shown)
 }
 
 pub(crate) fn uuid() -> Uuid {

@@ -1,24 +1,42 @@
-//! The clock leases are kept on: time since boot, suspension included.
+//! The clock that leases are kept on: time since boot, suspension included.
 //!
-//! [`std::time::Instant`] stands still while the machine is suspended, and the wall clock jumps. A guard judged by
-//! either would believe in a lease that has long run out.
+//! On Linux and macOS [`std::time::Instant`] stands still while the machine is suspended, and the wall clock jumps. A guard
+//! judged by either would believe in a lease that has long run out.
 
 use std::time::Duration;
 
-use rustix::time::ClockId;
-#[cfg(not(simulated))]
-use rustix::time::clock_gettime;
-
 #[cfg(simulated)]
-use crate::simulated::clock_gettime;
+use crate::simulated::since_boot;
 
 /// How long a sleep lasts before it reads the clock: timers stop in suspend.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const CLOCK: ClockId = ClockId::Boottime;
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const CLOCK: ClockId = ClockId::Monotonic;
+/// The time since boot. Linux has a clock of its own for that; on macOS, iOS and OpenBSD the monotonic one runs on in suspend.
+#[cfg(all(unix, not(simulated)))]
+fn since_boot() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let now = clock_gettime(CLOCK);
+    Duration::new(
+        now.tv_sec.try_into().unwrap_or(0),
+        now.tv_nsec.try_into().unwrap_or(0),
+    )
+}
+
+/// The time since the clock was first read here. On Windows the standard library reads `QueryPerformanceCounter`, which
+/// counts the time that the machine sleeps.
+#[cfg(not(any(unix, simulated)))]
+fn since_boot() -> Duration {
+    use std::sync::LazyLock;
+    use std::time::Instant;
+
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    FIRST.elapsed()
+}
 
 /// A moment on the boot-time clock of this machine.
 ///
@@ -44,11 +62,7 @@ impl BootInstant {
     /// assert!(BootInstant::now() <= BootInstant::now());
     /// ```
     pub fn now() -> BootInstant {
-        let now = clock_gettime(CLOCK);
-        BootInstant(Duration::new(
-            now.tv_sec.try_into().unwrap_or(0),
-            now.tv_nsec.try_into().unwrap_or(0),
-        ))
+        BootInstant(since_boot())
     }
 
     /// How far this moment lies ahead; zero once it has come.
