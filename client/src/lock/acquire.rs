@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use crate::lock::attempt::Granted;
 use crate::lock::pass::take_over;
-use crate::lock::retry::{Next, Retries, WaitLimit};
+use crate::lock::retry::{Retries, WaitLimit};
 use crate::lock::server_hold::on_one_server;
 use crate::lock::{
     Ask, Core, Failed, Guard, Hold, Lock, Owner, Share, Source, Terms, attempt, trace,
@@ -197,10 +197,7 @@ pub(super) async fn take<T: Granted>(
             },
             Err(failed) => failed,
         };
-        match retries.after(failed, BootInstant::now()) {
-            Next::Again(pause) => core.pause(pause).await,
-            Next::Failed(error) => return Err(error),
-        }
+        core.pause(retries.after(failed, BootInstant::now())?).await;
     }
 }
 

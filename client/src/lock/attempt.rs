@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock::{Ask, Core, Guard, Outcome, Request, ServerHold, Share};
+use crate::lock::{Ask, Core, Failed, Guard, Request, ServerHold, Share};
 use crate::value::Error;
 use crate::wire::{Grant, Name, Verb};
 
@@ -33,17 +33,6 @@ impl Granted for Guard {
     fn guards(&self) -> &[Guard] {
         std::slice::from_ref(self)
     }
-}
-
-/// Why there is no guard. Whatever may be left of the name is left.
-#[derive(Debug)]
-pub(crate) enum Failed {
-    /// Others hold the lock.
-    Busy,
-    /// The server refused it, or was not reached.
-    Refused(Error),
-    /// Nobody knows what has become of it.
-    Unknown(Error),
 }
 
 /// The name while it is unknown what the server has of it. Dropped, the name is left.
@@ -99,17 +88,12 @@ pub(crate) async fn attempt<T: Granted>(core: &Arc<Core>, name: &Name, ask: Ask)
             };
         }
     };
-    let outcome = request.settled().await;
+    let granted = request.granted().await;
     let (was_queued, was_repeated) = (request.was_queued(), request.was_repeated());
-    let result = match outcome {
-        Outcome::Granted(grant) => T::new(core, name, grant, &ask).map_err(Failed::Unknown),
-        Outcome::Denied => Err(Failed::Busy),
-        Outcome::Refused(error) => Err(Failed::Refused(error)),
-        Outcome::Unknown(error) => Err(Failed::Unknown(error)),
-    };
+    let result = granted.and_then(|grant| T::new(core, name, grant, &ask).map_err(Failed::Unknown));
     armed.is_settled = match &result {
         Ok(_) => true,
-        Err(Failed::Busy | Failed::Refused(_)) => !was_repeated,
+        Err(Failed::Denied | Failed::Refused(_)) => !was_repeated,
         Err(Failed::Unknown(_)) => false,
     };
     Attempted { result, was_queued }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::lock::hold::Lost;
-use crate::lock::retry::{Next, Retries, WaitLimit};
-use crate::lock::{Hold, Outcome, Request, ServerHold};
+use crate::lock::retry::{Retries, WaitLimit};
+use crate::lock::{Failed, Hold, Request, ServerHold};
 use crate::net::{sleep_until, task};
 use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Token};
 use crate::wire::command::Acquire;
@@ -94,27 +94,25 @@ impl ServerHold {
             let wait = limit.to_queue(now);
             upgrading.is_decided = false;
             let mut request = Request::acquiring(&self.core, &self.name, verb, wait)?;
-            let outcome = request.settled().await;
-            upgrading.is_decided = !matches!(outcome, Outcome::Unknown(_));
+            let granted = request.granted().await;
+            upgrading.is_decided = !matches!(granted, Err(Failed::Unknown(_)));
             if request.was_queued() {
                 retries.on_queued();
             }
-            let error = match outcome {
-                Outcome::Granted(grant) => {
+            let error = match granted {
+                Ok(grant) => {
                     self.with(|state| {
                         state.belief.upgrade(grant);
                         state.mode = Mode::Write;
                     });
                     return Ok(());
                 }
-                Outcome::Denied => return Err(limit.busy(BootInstant::now())),
-                Outcome::Unknown(error) => return Err(error),
-                Outcome::Refused(error) => error,
+                Err(Failed::Denied) => return Err(limit.busy(BootInstant::now())),
+                Err(Failed::Unknown(error)) => return Err(error),
+                Err(Failed::Refused(error)) => error,
             };
-            match retries.after_refusal(error, BootInstant::now()) {
-                Next::Again(pause) => self.core.pause(pause).await,
-                Next::Failed(error) => return Err(error),
-            }
+            let pause = retries.after_refusal(error, BootInstant::now())?;
+            self.core.pause(pause).await;
         }
     }
 
@@ -150,21 +148,9 @@ impl ServerHold {
         let (lease, token) = asked?;
         let reads = self.acquire(Mode::Read, lease, token);
         for verb in [reads, Verb::LowerWrites { to: 0, token }] {
-            let mut request = Request::new(&self.core, &self.name, verb);
-            let error = match request.settled().await {
-                Outcome::Granted(_) => continue,
-                Outcome::Denied => {
-                    self.lose(Loss::Denied);
-                    Error::NotHeld
-                }
-                // It writes as before.
-                Outcome::Refused(error) => error,
-                Outcome::Unknown(error) => {
-                    self.lose(Loss::Unknown);
-                    error
-                }
-            };
-            return Err(self.explain(error));
+            let granted = Request::new(&self.core, &self.name, verb).granted().await;
+            // Refused, it writes as before.
+            granted.map_err(|failed| self.explain(self.not_changed(failed)))?;
         }
         self.with(|state| state.mode = Mode::Read);
         Ok(())

@@ -30,13 +30,13 @@ mod terms;
 pub(crate) mod trace;
 
 pub(crate) use ask::Ask;
-pub(crate) use attempt::{Attempted, Failed, attempt};
+pub(crate) use attempt::{Attempted, attempt};
 pub(crate) use core::Core;
 pub(crate) use guard::Guard;
 pub(crate) use held::Held;
 pub(crate) use hold::{Hold, Share, Shares, Watchers};
 pub(crate) use lock::Lock;
 pub(crate) use owner::Owner;
-pub(crate) use request::{Outcome, Request};
+pub(crate) use request::{Failed, Request};
 pub(crate) use server_hold::ServerHold;
 pub(crate) use terms::{Passed, Source, Terms};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lock::attempt::Armed;
-use crate::lock::retry::{Next, Retries, WaitLimit};
-use crate::lock::{Core, Failed, Guard, Lock, Outcome, Passed, Request, ServerHold, Share, Terms};
+use crate::lock::retry::{Retries, WaitLimit};
+use crate::lock::{Core, Failed, Guard, Lock, Passed, Request, ServerHold, Share, Terms};
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
 use crate::wire::{Change, Grant, Name, Verb};
 
@@ -49,20 +49,12 @@ impl ServerHold {
             lease,
             token,
         };
-        let outcome = Request::new(&self.core, &self.name, verb).settled().await;
-        passing.is_decided = !matches!(outcome, Outcome::Unknown(_));
-        match outcome {
-            Outcome::Granted(grant) => {
-                self.lose(Loss::Passed);
-                Ok(grant.token)
-            }
-            Outcome::Denied => {
-                self.lose(Loss::Denied);
-                Err(Error::NotHeld)
-            }
-            // Refused, it is held as before.
-            Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
-        }
+        let granted = Request::new(&self.core, &self.name, verb).granted().await;
+        passing.is_decided = !matches!(granted, Err(Failed::Unknown(_)));
+        // Refused, it is held as before.
+        let grant = granted.map_err(|failed| self.not_changed(failed))?;
+        self.lose(Loss::Passed);
+        Ok(grant.token)
     }
 }
 
@@ -174,40 +166,32 @@ struct TakenOver {
 }
 
 impl TakingOver<'_> {
-    /// Asks once; `None` where there is no such hold.
-    async fn attempt(&mut self) -> Result<Option<TakenOver>, Failed> {
+    /// Asks once.
+    async fn attempt(&mut self) -> Result<TakenOver, Failed> {
         let verb = Verb::TakeOver {
             owner: self.passed.owner.clone(),
             lease: self.lease,
             token: self.passed.token,
         };
         let request = self.armed.send(verb, None).map_err(Failed::Refused)?;
-        let mut outcome = request.settled().await;
-        if self.may_be_done && matches!(outcome, Outcome::Denied) {
-            outcome = self.ask(Verb::Renew(self.lease, None)).await;
+        let mut granted = request.granted().await;
+        if self.may_be_done && matches!(granted, Err(Failed::Denied)) {
+            granted = self.ask(Verb::Renew(self.lease, None)).await;
         }
-        self.may_be_done |= matches!(outcome, Outcome::Granted(_) | Outcome::Unknown(_));
-        let Some(grant) = granted(outcome)? else {
-            return Ok(None);
-        };
+        self.may_be_done |= matches!(granted, Ok(_) | Err(Failed::Unknown(_)));
+        let grant = granted?;
         // Whoever writes does so once, as this crate's holds do.
         let token = grant.token;
-        let writes = self.ask(Verb::LowerWrites { to: 1, token }).await;
-        let mode = granted(writes)?.map_or(Mode::Read, |_| Mode::Write);
-        Ok(Some(TakenOver { grant, mode }))
+        let mode = match self.ask(Verb::LowerWrites { to: 1, token }).await {
+            Ok(_) => Mode::Write,
+            Err(Failed::Denied) => Mode::Read,
+            Err(failed) => return Err(failed),
+        };
+        Ok(TakenOver { grant, mode })
     }
 
-    async fn ask(&self, verb: Verb) -> Outcome {
-        Request::new(self.core, self.name, verb).settled().await
-    }
-}
-
-fn granted(outcome: Outcome) -> Result<Option<Grant>, Failed> {
-    match outcome {
-        Outcome::Granted(grant) => Ok(Some(grant)),
-        Outcome::Denied => Ok(None),
-        Outcome::Refused(error) => Err(Failed::Refused(error)),
-        Outcome::Unknown(error) => Err(Failed::Unknown(error)),
+    async fn ask(&self, verb: Verb) -> Result<Grant, Failed> {
+        Request::new(self.core, self.name, verb).granted().await
     }
 }
 
@@ -235,18 +219,15 @@ pub(super) async fn take_over(
         let attempted = taking.attempt().await;
         taking.armed.is_settled = !taking.may_be_done;
         let failed = match attempted {
-            Ok(Some(TakenOver { grant, mode })) => {
+            Ok(TakenOver { grant, mode }) => {
                 let hold = ServerHold::new(core, &name, grant, &terms.ask(mode, lease))?;
                 taking.armed.is_settled = true;
                 let renews = terms.renews;
                 return Guard::of(hold, Share { mode, renews }, None);
             }
-            Ok(None) => return Err(Error::NotHeld),
+            Err(Failed::Denied) => return Err(Error::NotHeld),
             Err(failed) => failed,
         };
-        match retries.after(failed, BootInstant::now()) {
-            Next::Again(pause) => core.pause(pause).await,
-            Next::Failed(error) => return Err(error),
-        }
+        core.pause(retries.after(failed, BootInstant::now())?).await;
     }
 }

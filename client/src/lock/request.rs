@@ -51,9 +51,9 @@ enum OnConnectionLoss {
     HasResent,
 }
 
-/// What the answer says of the name.
-pub(crate) enum Outcome {
-    Granted(Grant),
+/// Why a request was not granted.
+#[derive(Debug)]
+pub(crate) enum Failed {
     /// Null: others hold the lock, or the name holds nothing.
     Denied,
     /// The server refused it, or it was never sent: it has changed nothing.
@@ -190,37 +190,35 @@ impl Request {
         Poll::Pending
     }
 
-    /// What the answer says of the name.
-    pub(crate) fn outcome(&self, answer: Answer) -> Outcome {
+    /// What the server has granted by this answer.
+    fn grant(&self, answer: Answer) -> Result<Grant, Failed> {
         let server = &self.core.endpoint.name;
         let is_settled = matches!(
             answer,
             Ok(Reply::Error(_)) | Err(Failure::NotSent(_) | Failure::Forked)
         );
-        match checked(answer, server).and_then(token) {
-            Ok(Some(token)) => self.granted(Grant {
-                token,
-                since: self.sent,
-                until: self.verb.believed_until(self.sent),
-            }),
-            Ok(None) => Outcome::Denied,
-            Err(error) if is_settled => Outcome::Refused(error),
-            Err(error) => Outcome::Unknown(error),
+        let token = match checked(answer, server).and_then(token) {
+            Ok(Some(token)) => token,
+            Ok(None) => return Err(Failed::Denied),
+            Err(error) if is_settled => return Err(Failed::Refused(error)),
+            Err(error) => return Err(Failed::Unknown(error)),
+        };
+        let until = self.verb.believed_until(self.sent);
+        // A hold that expired before its letter arrived is not resumed.
+        if self.was_queued() && until.remaining().is_zero() {
+            return Err(Failed::Unknown(Error::Lost(Loss::Expired)));
         }
+        Ok(Grant {
+            token,
+            since: self.sent,
+            until,
+        })
     }
 
-    fn granted(&self, grant: Grant) -> Outcome {
-        // What has expired in the letter is not resumed.
-        match self.was_queued() && grant.until.remaining().is_zero() {
-            true => Outcome::Unknown(Error::Lost(Loss::Expired)),
-            false => Outcome::Granted(grant),
-        }
-    }
-
-    /// Waits for the answer, and says what it means.
-    pub(crate) async fn settled(&mut self) -> Outcome {
+    /// Waits until it is granted, or has failed.
+    pub(crate) async fn granted(&mut self) -> Result<Grant, Failed> {
         let answer = (&mut *self).await;
-        self.outcome(answer)
+        self.grant(answer)
     }
 
     /// The reply.

@@ -53,14 +53,6 @@ impl WaitLimit {
     }
 }
 
-/// What is done next.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// Asks again, after a pause.
-    Again(Duration),
-    Failed(Error),
-}
-
 /// So often in a row a request without limit is refused for a reason that passes by itself.
 const TRIES: u32 = 20;
 /// So often a request that a broken connection has lost is sent again, even if it does not wait.
@@ -93,15 +85,16 @@ impl Retries {
         (self.failures, self.lost) = (0, 0);
     }
 
-    pub(crate) fn after(&mut self, failed: Failed, now: BootInstant) -> Next {
+    /// How long to pause before the lock is asked for again; an error if it is not.
+    pub(crate) fn after(&mut self, failed: Failed, now: BootInstant) -> Result<Duration, Error> {
         match failed {
-            Failed::Busy => Next::Failed(self.limit.busy(now)),
+            Failed::Denied => Err(self.limit.busy(now)),
             // What had waited was granted for too short a time.
             Failed::Unknown(Error::Lost(_)) if self.limit.waits() => {
                 self.again(Duration::ZERO, self.limit.busy(now), now)
             }
             // It took longer than the lease until the grant was known: nothing was won.
-            Failed::Unknown(Error::Lost(_)) => Next::Failed(Error::Lost(Loss::Expired)),
+            Failed::Unknown(Error::Lost(_)) => Err(Error::Lost(Loss::Expired)),
             Failed::Unknown(error @ Error::Connection { .. })
                 if is_broken(&error) && self.lost < LOST_TRIES =>
             {
@@ -113,16 +106,20 @@ impl Retries {
     }
 
     /// The same after an error, whatever became of the request.
-    pub(crate) fn after_refusal(&mut self, error: Error, now: BootInstant) -> Next {
+    pub(crate) fn after_refusal(
+        &mut self,
+        error: Error,
+        now: BootInstant,
+    ) -> Result<Duration, Error> {
         if !self.limit.waits() || !self.may_pass(&error) {
-            return Next::Failed(error);
+            return Err(error);
         }
         self.failures += 1;
         let may_last = self.limit.end().is_some() || self.failures <= TRIES;
         let pause = FIRST_PAUSE * (1 << self.failures.min(7));
         match may_last {
             true => self.again(pause.min(LONGEST_PAUSE), error, now),
-            false => Next::Failed(error),
+            false => Err(error),
         }
     }
 
@@ -143,10 +140,10 @@ impl Retries {
     }
 
     /// Asks again after a pause, unless that is too late. What did not wait yet is sent once more all the same.
-    fn again(&self, pause: Duration, error: Error, now: BootInstant) -> Next {
+    fn again(&self, pause: Duration, error: Error, now: BootInstant) -> Result<Duration, Error> {
         match self.limit.waits() && self.limit.is_over(now + pause) {
-            true => Next::Failed(error),
-            false => Next::Again(pause),
+            true => Err(error),
+            false => Ok(pause),
         }
     }
 }
@@ -191,10 +188,6 @@ mod tests {
         Failed::Refused(refusal(line.to_owned(), ""))
     }
 
-    fn is_again(next: &Next) -> bool {
-        matches!(next, Next::Again(_))
-    }
-
     #[test]
     fn a_wait_is_as_long_as_what_is_left_of_the_limit() {
         let now = BootInstant::now();
@@ -214,10 +207,10 @@ mod tests {
         let lost = || Failed::Unknown(Error::Lost(Loss::Expired));
         let (mut at_once, now) = begin(Some(Duration::ZERO), false);
         let next = at_once.after(lost(), now);
-        assert!(matches!(next, Next::Failed(Error::Lost(_))), "{next:?}");
+        assert!(matches!(next, Err(Error::Lost(_))), "{next:?}");
         let (mut waiting, now) = begin(None, false);
         let next = waiting.after(lost(), now);
-        assert!(is_again(&next), "{next:?}");
+        assert!(next.is_ok(), "{next:?}");
     }
 
     #[test]
@@ -225,17 +218,17 @@ mod tests {
         let (mut it, start) = begin(Some(Duration::ZERO), false);
         for _ in 0..LOST_TRIES {
             let next = it.after(broken(), start);
-            assert!(is_again(&next), "{next:?}");
+            assert!(next.is_ok(), "{next:?}");
         }
         for failed in [broken(), silent()] {
             let next = it.after(failed, start);
-            assert!(matches!(next, Next::Failed(Error::Connection { .. })));
+            assert!(matches!(next, Err(Error::Connection { .. })));
         }
         let (mut it, start) = begin(Some(ms(100)), true);
         let next = it.after(silent(), start);
-        assert!(is_again(&next), "{next:?}");
+        assert!(next.is_ok(), "{next:?}");
         let next = it.after(silent(), start + ms(100));
-        assert!(!is_again(&next), "{next:?}");
+        assert!(next.is_err(), "{next:?}");
     }
 
     #[test]
@@ -244,14 +237,14 @@ mod tests {
             let (mut it, start) = begin(limit, false);
             for _ in 0..10 {
                 let next = it.after(missing(), start);
-                assert!(is_again(&next), "{next:?}");
+                assert!(next.is_ok(), "{next:?}");
             }
         }
         let (mut it, start) = begin(Some(Duration::ZERO), false);
-        assert!(!is_again(&it.after(missing(), start)));
+        assert!(it.after(missing(), start).is_err());
         let (mut it, start) = begin(None, false);
         let denied = Failed::Refused(connection(ConnectionError::denied("WRONGPASS")));
-        assert!(!is_again(&it.after(denied, start)), "it will not pass");
+        assert!(it.after(denied, start).is_err(), "it will not pass");
     }
 
     #[test]
@@ -260,17 +253,17 @@ mod tests {
         let unblocked = || refused("UNBLOCKED the server is no primary");
         for _ in 0..2 * TRIES {
             let next = it.after(unblocked(), start);
-            assert!(is_again(&next), "{next:?}");
+            assert!(next.is_ok(), "{next:?}");
         }
         let next = it.after(unblocked(), start + ms(9_500));
-        assert!(!is_again(&next), "{next:?}");
+        assert!(next.is_err(), "{next:?}");
         let (mut it, start) = begin(None, false);
-        let mut again = |_: &u32| is_again(&it.after(unblocked(), start));
+        let mut again = |_: &u32| it.after(unblocked(), start).is_ok();
         let tries = (0..2 * TRIES).take_while(&mut again).count();
         assert_eq!(tries, TRIES as usize);
         it.on_queued();
         let next = it.after(refused("DEADLOCK a"), start);
-        assert!(matches!(next, Next::Failed(Error::Deadlock(_))), "{next:?}");
+        assert!(matches!(next, Err(Error::Deadlock(_))), "{next:?}");
     }
 
     #[test]
@@ -278,10 +271,10 @@ mod tests {
         let (mut it, start) = begin(Some(ms(10_000)), false);
         for failed in [refused("READONLY a replica"), silent(), silent()] {
             let next = it.after(failed, start);
-            assert!(is_again(&next), "{next:?}");
+            assert!(next.is_ok(), "{next:?}");
         }
         let (mut it, start) = begin(Some(ms(10_000)), false);
         let next = it.after(silent(), start);
-        assert!(!is_again(&next), "{next:?}");
+        assert!(next.is_err(), "{next:?}");
     }
 }

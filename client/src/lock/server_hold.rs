@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, ready};
 
 use crate::lock::holds::Scheduled;
 use crate::lock::leave::Releasing;
-use crate::lock::{Ask, Core, Hold, Outcome, Request, Share, Shares, Watchers, trace};
+use crate::lock::{Ask, Core, Failed, Hold, Request, Share, Shares, Watchers, trace};
 use crate::net::schedule::Due;
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Token, lock};
 use crate::wire::command::Permits;
@@ -228,22 +228,22 @@ impl ServerHold {
             })?;
             let verb = Verb::Renew(lease, token);
             let request = Request::urgent(late, &self.core, &self.name, verb);
-            return match request.resent_once().settled().await {
-                Outcome::Granted(grant) => {
+            return match request.resent_once().granted().await {
+                Ok(grant) => {
                     self.with(|state| state.belief.confirm(grant));
                     trace::renewed();
                     self.check().map(drop)
                 }
-                Outcome::Denied => match self.with(|state| state.belief.deny(token)) {
+                Err(Failed::Denied) => match self.with(|state| state.belief.deny(token)) {
                     // By the new token it is there.
                     Denial::Stale => continue,
                     Denial::Lost => Err(Error::NotHeld),
                 },
-                Outcome::Refused(error) => {
+                Err(Failed::Refused(error)) => {
                     self.with(|state| state.belief.forget_longest_lease());
                     Err(self.explain(error))
                 }
-                Outcome::Unknown(error) => Err(self.explain(error)),
+                Err(Failed::Unknown(error)) => Err(self.explain(error)),
             };
         }
     }
@@ -260,19 +260,23 @@ impl ServerHold {
     /// Raises its token. Fails, and the hold is lost, if nobody knows by which token the server has it.
     pub(crate) async fn fence(&self, token: Token) -> Result<(), Error> {
         let mut request = Request::new(&self.core, &self.name, Verb::Fence(token));
-        match request.settled().await {
-            Outcome::Granted(grant) => {
-                self.with(|state| state.belief.raise(grant.token));
-                self.check().map(drop)
-            }
-            Outcome::Denied => {
+        let granted = request.granted().await;
+        let grant = granted.map_err(|failed| self.not_changed(failed))?;
+        self.with(|state| state.belief.raise(grant.token));
+        self.check().map(drop)
+    }
+
+    /// The error of a request to change the hold. The hold is lost if the server does not have it, or may have changed it.
+    pub(super) fn not_changed(&self, failed: Failed) -> Error {
+        match failed {
+            Failed::Denied => {
                 self.lose(Loss::Denied);
-                Err(Error::NotHeld)
+                Error::NotHeld
             }
-            Outcome::Refused(error) => Err(error),
-            Outcome::Unknown(error) => {
+            Failed::Refused(error) => error,
+            Failed::Unknown(error) => {
                 self.lose(Loss::Unknown);
-                Err(error)
+                error
             }
         }
     }

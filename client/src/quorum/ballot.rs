@@ -307,7 +307,7 @@ fn vote(attempted: Attempted<Guard>) -> Vote {
             Ok(member) => Vote::Held(member),
             Err(error) => Vote::Unknown(error),
         },
-        Err(Failed::Busy) => Vote::Busy,
+        Err(Failed::Denied) => Vote::Busy,
         Err(Failed::Refused(error)) => Vote::Failed(error),
         Err(Failed::Unknown(error)) => Vote::Unknown(error),
     }
