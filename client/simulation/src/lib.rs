@@ -51,8 +51,8 @@
 //! | no `LIMIT` is sent (`Args::acquire`) | after 1 seed of shared locks: more permits are out than there are |
 //! | the giver believes on while it passes (`Belief::doubt`) | after 1 seed: a belief that no server bears out |
 //! | it does so when the pass is done (`ServerHold::pass_to`) | after 1 seed: the same |
-//! | it does so when the pass may be done (`Drop for Passing`) | after 7 seeds: the same |
-//! | a pass that may be done does not leave the new name (`Drop for Passing`) | after 58 seeds: something is left |
+//! | it does so when the pass may be done (`Drop for Changing`) | after 7 seeds: the same |
+//! | a pass that may be done does not leave the new name (`pass_to`) | after 58 seeds: something is left |
 //! | a takeover that may be done does not leave its name (`take_over`) | after 586 seeds: something is left |
 //! | what is to stay taken is released (`ServerHold::last_verb`) | after 36 seeds: somebody is inside a lock that stays taken |
 //!

@@ -15,31 +15,26 @@ use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Token};
 use crate::wire::command::Acquire;
 use crate::wire::{Change, Verb};
 
-/// An upgrade on its way: the hold is renewed meanwhile. Dropped before it is decided, it has an unknown outcome.
-struct Upgrading<'a> {
-    hold: &'a Arc<ServerHold>,
-    is_decided: bool,
+/// A change of a hold on its way. Dropped before it is decided, it has an unknown outcome, which ends the hold.
+pub(super) struct Changing<'a> {
+    hold: &'a ServerHold,
+    pub(super) is_decided: bool,
 }
 
-impl Upgrading<'_> {
-    fn begin(hold: &Arc<ServerHold>) -> Upgrading<'_> {
-        hold.with(|state| {
-            state.belief.set_change(Some(Change::Upgrade));
-            // Even with `auto_renew(false)`: the wait may be longer than the lease.
-            state.shares.renewing += 1;
-        });
-        Upgrading {
+impl Changing<'_> {
+    pub(super) fn begin(hold: &ServerHold, change: Change) -> Changing<'_> {
+        hold.with(|state| state.belief.set_change(Some(change)));
+        Changing {
             hold,
             is_decided: false,
         }
     }
 }
 
-impl Drop for Upgrading<'_> {
+impl Drop for Changing<'_> {
     fn drop(&mut self) {
         self.hold.with(|state| {
             state.belief.set_change(None);
-            state.shares.renewing -= 1;
             if !self.is_decided {
                 state.belief.lose(Loss::Unknown);
             }
@@ -81,7 +76,7 @@ impl ServerHold {
 
     async fn ask_to_write(self: &Arc<Self>, limit: WaitLimit) -> Result<(), Error> {
         let mut retries = Retries::new(limit, false);
-        let mut upgrading = Upgrading::begin(self);
+        let mut upgrading = Changing::begin(self, Change::Upgrade);
         loop {
             let now = BootInstant::now();
             let verb = self.with(|state| {

@@ -5,52 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lock::attempt::Armed;
+use crate::lock::change::Changing;
 use crate::lock::retry::{Retries, WaitLimit};
 use crate::lock::{Core, Failed, Guard, Lock, Passed, Request, ServerHold, Share, Terms};
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
 use crate::wire::{Change, Grant, Name, Verb};
 
-/// A pass on its way: nobody relies on the hold. Dropped before it is decided, it has an unknown
-/// outcome.
-struct Passing<'a> {
-    hold: &'a Arc<ServerHold>,
-    new_name: Name,
-    lease: Lease,
-    is_decided: bool,
-}
-
-impl Drop for Passing<'_> {
-    fn drop(&mut self) {
-        self.hold.with(|state| {
-            state.belief.set_change(None);
-            if !self.is_decided {
-                state.belief.lose(Loss::Unknown);
-            }
-        });
-        if !self.is_decided {
-            self.hold.core.leave(&self.new_name, self.lease.duration());
-        }
-    }
-}
-
 impl ServerHold {
     async fn pass_to(self: &Arc<Self>, new_owner: &[u8], lease: Lease) -> Result<Token, Error> {
         let _change = self.changes.lock().await;
         let token = self.check()?;
-        self.with(|state| state.belief.set_change(Some(Change::Pass)));
-        let mut passing = Passing {
-            hold: self,
-            new_name: Name::new(self.name.key.clone(), new_owner.into()),
-            lease,
-            is_decided: false,
-        };
+        let new_name = Name::new(self.name.key.clone(), new_owner.into());
         let verb = Verb::Pass {
-            new_owner: passing.new_name.owner.clone(),
+            new_owner: new_name.owner.clone(),
             lease,
             token,
         };
+        // Whatever becomes of the request, neither name keeps a hold that nobody knows of.
+        let mut armed = Armed::new(&self.core, &new_name, lease.duration());
+        armed.is_settled = false;
+        let mut passing = Changing::begin(self, Change::Pass);
         let granted = Request::new(&self.core, &self.name, verb).granted().await;
         passing.is_decided = !matches!(granted, Err(Failed::Unknown(_)));
+        armed.is_settled = passing.is_decided;
         // Refused, it is held as before.
         let grant = granted.map_err(|failed| self.not_changed(failed))?;
         self.lose(Loss::Passed);

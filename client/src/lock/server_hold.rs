@@ -292,8 +292,10 @@ impl State {
     fn renewal_due(&self) -> Option<BootInstant> {
         let next = self.belief.next_renewal()?;
         let again = self.renewal.sent + self.belief.retry_pause();
-        let is_wanted = self.shares.renewing > 0 && !self.renewal.is_in_flight;
-        is_wanted.then_some(next.max(again))
+        // An upgrade may wait for longer than the lease, even with `auto_renew(false)`.
+        let is_wanted = self.shares.renewing > 0 || self.belief.is_upgrading();
+        let is_idle = !self.renewal.is_in_flight;
+        (is_wanted && is_idle).then_some(next.max(again))
     }
 
     fn next_due(&self) -> BootInstant {

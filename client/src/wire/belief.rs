@@ -153,7 +153,11 @@ impl Belief {
 
     /// The token that a renewal names; none while an upgrade may change it.
     pub(crate) fn token_to_renew(&self) -> Option<Token> {
-        (self.change != Some(Change::Upgrade)).then_some(self.token)
+        (!self.is_upgrading()).then_some(self.token)
+    }
+
+    pub(crate) fn is_upgrading(&self) -> bool {
+        self.change == Some(Change::Upgrade)
     }
 
     /// A change begins, or has ended.
