@@ -196,8 +196,9 @@ pub mod server {
 }
 
 pub use lock::builder::Builder;
-pub use lock::client::{Answers, Client, Guarded, Locks};
+pub use lock::client::{Answers, Client, Locks};
 pub use lock::guard::Guard;
+pub use lock::guarded::Guarded;
 pub use lock::held::Held;
 pub use lock::lock::Lock;
 pub use lock::multi::{MultiGuard, MultiLock};
@@ -207,7 +208,9 @@ pub use quorum::builder::QuorumBuilder;
 pub use quorum::quorum::Quorum;
 pub use server::{IntoServer, Server};
 pub use value::clock::BootInstant;
-pub use value::error::{ChangeFailed, ConnectionError, Error, Loss, NodeFailure, NodeReason};
+pub use value::connection_error::ConnectionError;
+pub use value::error::{ChangeFailed, Error, NodeFailure, NodeReason};
+pub use value::loss::Loss;
 pub use value::mode::Mode;
 pub use value::token::Token;
 pub use wire::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};

@@ -43,7 +43,7 @@
 //! | broken | found |
 //! | --- | --- |
 //! | a name whose request was not answered is not left (`Drop for Armed`) | after 1 seed of three servers, 12 of one: something is left |
-//! | a grant counts from its reply instead of its request (`Request::outcome`) | after 158 seeds of one server: two are inside, a belief that no server bears out |
+//! | a grant counts from its reply instead of its request (`Request::grant`) | after 158 seeds of one server: two are inside, a belief that no server bears out |
 //! | the token of a majority is its smallest (`Tally::outcome`) | after 2 seeds of three servers: a token after a larger one |
 //! | what servers have of a lost hold is left at once (`QuorumHold::finish`) | after 10 seeds of three servers: two are inside |
 //! | a hold that was revoked is left at once (`ServerHold::end`) | after 1 seed of shared locks: a belief that no server bears out |

@@ -13,7 +13,7 @@ use crate::lock::Held;
 use crate::parts::{Micros, Permits, ProcessId, ms};
 use crate::plan::Plan;
 use crate::value::clock::BootInstant;
-use crate::value::error::Loss;
+use crate::value::Loss;
 use crate::value::mode::Mode;
 use crate::world::{self, Node, micros, with};
 

@@ -11,7 +11,7 @@ use crate::quorum::quorum::Quorum;
 use crate::referee::{self, Ticket};
 use crate::simulated::OfProcess;
 use crate::value::clock::BootInstant;
-use crate::value::error::Error;
+use crate::value::Error;
 use crate::value::mode::Mode;
 use crate::world::{self, Job, this_process, with};
 

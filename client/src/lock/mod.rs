@@ -10,6 +10,7 @@ mod change;
 pub(crate) mod client;
 pub(crate) mod core;
 pub(crate) mod guard;
+pub(crate) mod guarded;
 pub(crate) mod held;
 pub(crate) mod hold;
 mod holds;

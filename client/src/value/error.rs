@@ -1,10 +1,10 @@
 //! The errors.
 
 use std::fmt;
-use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::value::connection_error::ConnectionError;
+use crate::value::loss::Loss;
 use crate::value::mode::Mode;
 
 /// Why a lock was not taken, kept, or given back.
@@ -115,88 +115,6 @@ pub enum Error {
     NotOverQuorum(&'static str),
 }
 
-/// What went wrong with a connection; in [`Error::Connection`].
-///
-/// ```no_run
-/// # async fn example(client: mortise_client::Client) {
-/// use mortise_client::Error;
-///
-/// if let Err(Error::Connection { server, error }) = client.lock("a").acquire().await
-///     && error.is_timeout()
-/// {
-///     eprintln!("{server} is silent");
-/// }
-/// # }
-/// ```
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{text}")]
-pub struct ConnectionError {
-    text: Arc<str>,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Refused, reset, closed: the server may be restarting.
-    Broken,
-    TimedOut,
-    /// The server let the client in no further, and will not until something is changed: a wrong password.
-    Denied,
-}
-
-impl ConnectionError {
-    pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, kind) = (text.into(), Kind::Broken);
-        ConnectionError { text, kind }
-    }
-
-    pub(crate) fn timed_out(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, kind) = (text.into(), Kind::TimedOut);
-        ConnectionError { text, kind }
-    }
-
-    pub(crate) fn denied(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, kind) = (text.into(), Kind::Denied);
-        ConnectionError { text, kind }
-    }
-
-    /// No answer, or no connection, within `limit`.
-    pub(crate) fn silence(what: &str, limit: Duration) -> ConnectionError {
-        ConnectionError::timed_out(format!("{what} within {limit:?}"))
-    }
-
-    /// Whether the connection was refused or broken, as by a server that restarts.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.kind == Kind::Broken
-    }
-
-    /// Whether the server will not let the client in as long as nothing is changed.
-    pub(crate) fn is_denied(&self) -> bool {
-        self.kind == Kind::Denied
-    }
-
-    /// Whether there was no answer in time, rather than a refusal or a broken connection.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # fn example(error: mortise_client::ConnectionError) {
-    /// println!("silent: {}", error.is_timeout());
-    /// # }
-    /// ```
-    pub fn is_timeout(&self) -> bool {
-        self.kind == Kind::TimedOut
-    }
-}
-
-impl From<io::Error> for ConnectionError {
-    fn from(error: io::Error) -> ConnectionError {
-        match error.kind() {
-            io::ErrorKind::TimedOut => ConnectionError::timed_out(error.to_string()),
-            _ => ConnectionError::new(error.to_string()),
-        }
-    }
-}
-
 /// Why a change of a hold ([`upgrade`](crate::Guard::upgrade), [`downgrade`](crate::Guard::downgrade)) has failed, and what
 /// is left of it.
 ///
@@ -233,54 +151,6 @@ impl From<Error> for ChangeFailed {
     /// Nothing is left.
     fn from(error: Error) -> ChangeFailed {
         ChangeFailed { error, left: None }
-    }
-}
-
-/// Why a guard lost its lock.
-///
-/// ```
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), mortise_client::Error> {
-/// # let server = mortise_harness::Server::start();
-/// # let client = mortise_client::Client::connect(server.url()).await?;
-/// use mortise_client::Loss;
-///
-/// let guard = client.lock("a").acquire().await?;
-/// let held = guard.held();
-/// guard.release().await?;
-/// assert_eq!(held.loss(), Some(Loss::Released));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Loss {
-    /// The lease may have run out: no renewal was confirmed in time, or none was asked for.
-    #[error("its lease may have run out")]
-    Expired,
-    /// The server said that the owner no longer holds it: the key was deleted, or the lease ran out there.
-    #[error("the server says that this owner no longer holds it")]
-    Denied,
-    /// The limit on the total time of the hold was reached: [`Lock::max_hold`](crate::Lock::max_hold).
-    #[error("it was held for as long as it may be")]
-    HoldLimit,
-    /// It was passed on to another name, or is about to be: [`Guard::pass_to`](crate::Guard::pass_to).
-    #[error("it was passed on")]
-    Passed,
-    /// The guard was given back, so there is nothing left to lose.
-    #[error("it was released")]
-    Released,
-    /// The outcome of a request that changes it (an upgrade, a downgrade, a release) is not known: it was not answered, or
-    /// cancelled. A hold whose state is unknown is not kept.
-    #[error("the outcome of its change or release is unknown")]
-    Unknown,
-}
-
-impl Loss {
-    /// Whether the holder has ended the hold itself.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn is_intended(self) -> bool {
-        matches!(self, Loss::Released | Loss::Passed)
     }
 }
 

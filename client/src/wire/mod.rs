@@ -3,6 +3,7 @@
 
 pub(crate) mod belief;
 pub(crate) mod command;
+mod encode;
 pub(crate) mod info;
 pub(crate) mod mailbox;
 pub(crate) mod reply;
