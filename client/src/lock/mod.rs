@@ -22,6 +22,7 @@ mod mailboxes;
 pub(crate) mod multi;
 pub(crate) mod owner;
 mod pass;
+mod renew;
 pub(crate) mod request;
 pub(crate) mod retry;
 pub(crate) mod semaphore;

@@ -9,13 +9,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 
-use crate::lock::holds::Scheduled;
 use crate::lock::leave::Releasing;
 use crate::lock::{Ask, Core, Failed, Hold, Request, Share, Shares, Watchers, trace};
 use crate::net::schedule::Due;
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Token, lock};
 use crate::wire::command::Permits;
-use crate::wire::{Belief, Denial, Grant, Name, Verb};
+use crate::wire::{Belief, Grant, Name, Verb};
 
 pub(crate) struct ServerHold {
     this: Weak<ServerHold>,
@@ -38,8 +37,8 @@ pub(super) struct State {
     at_least: Duration,
     watchers: Watchers,
     /// When the background task takes it up next.
-    due: Option<Due>,
-    renewal: Renewal,
+    pub(super) due: Option<Due>,
+    pub(super) renewal: Renewal,
     has_ended: bool,
     /// It is lost, and is left when its last guard is gone.
     is_left_last: bool,
@@ -47,9 +46,9 @@ pub(super) struct State {
 
 /// The last renewal in the background.
 #[derive(Default)]
-struct Renewal {
-    sent: BootInstant,
-    is_in_flight: bool,
+pub(super) struct Renewal {
+    pub(super) sent: BootInstant,
+    pub(super) is_in_flight: bool,
 }
 
 impl ServerHold {
@@ -182,7 +181,7 @@ impl ServerHold {
     }
 
     /// Sends its release, whoever shares it. Dropped, the rest goes on in the background.
-    fn release(&self) -> BoxFuture<'static, Result<(), Error>> {
+    pub(super) fn release(&self) -> BoxFuture<'static, Result<(), Error>> {
         let releasing = self.with(|state| {
             let lease = state.belief.longest_lease();
             if let Some(loss) = state.belief.loss(BootInstant::now()) {
@@ -216,35 +215,6 @@ impl ServerHold {
             },
             // Too short to matter.
             Err(_) => Verb::Release,
-        }
-    }
-
-    /// Renews it by its own lease or another; the answer is late after a while.
-    async fn renew_within(&self, late: Duration, lease: Option<Lease>) -> Result<(), Error> {
-        loop {
-            let (lease, token) = self.with(|state| {
-                let lease = state.belief.lease_to_ask(lease, BootInstant::now())?;
-                Ok::<_, Error>((lease, state.belief.token_to_renew()))
-            })?;
-            let verb = Verb::Renew(lease, token);
-            let request = Request::urgent(late, &self.core, &self.name, verb);
-            return match request.resent_once().granted().await {
-                Ok(grant) => {
-                    self.with(|state| state.belief.confirm(grant));
-                    trace::renewed();
-                    self.check().map(drop)
-                }
-                Err(Failed::Denied) => match self.with(|state| state.belief.deny(token)) {
-                    // By the new token it is there.
-                    Denial::Stale => continue,
-                    Denial::Lost => Err(Error::NotHeld),
-                },
-                Err(Failed::Refused(error)) => {
-                    self.with(|state| state.belief.forget_longest_lease());
-                    Err(self.explain(error))
-                }
-                Err(Failed::Unknown(error)) => Err(self.explain(error)),
-            };
         }
     }
 
@@ -286,52 +256,6 @@ impl State {
     /// Servers have it for writing, and all who share it only read.
     pub(super) fn is_to_read(&self) -> bool {
         self.shares.guards > 0 && self.shares.writers == 0 && self.mode == Mode::Write
-    }
-
-    /// When the next renewal is due; `None` if there is none, or it is on its way.
-    fn renewal_due(&self) -> Option<BootInstant> {
-        let next = self.belief.next_renewal()?;
-        let again = self.renewal.sent + self.belief.retry_pause();
-        // An upgrade may wait for longer than the lease, even with `auto_renew(false)`.
-        let is_wanted = self.shares.renewing > 0 || self.belief.is_upgrading();
-        let is_idle = !self.renewal.is_in_flight;
-        (is_wanted && is_idle).then_some(next.max(again))
-    }
-
-    fn next_due(&self) -> BootInstant {
-        let deadline = self.belief.deadline();
-        self.renewal_due().map_or(deadline, |due| due.min(deadline))
-    }
-}
-
-impl Scheduled for ServerHold {
-    fn take_up(self: Arc<Self>) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        // The answer to a renewal is late after a third of the lease, while there is time for another connection.
-        let late = self.with(|state| {
-            state.due = None;
-            let now = BootInstant::now();
-            let is_due = state.renewal_due().is_some_and(|due| due <= now);
-            is_due.then(|| {
-                state.renewal.sent = now;
-                state.renewal.is_in_flight = true;
-                state.belief.renewal_period()
-            })
-        });
-        let (hold, late) = (self, late?);
-        let renewing = async move {
-            let renewed = hold.renew_within(late, None).await;
-            hold.with(|state| state.renewal.is_in_flight = false);
-            match renewed {
-                // That is reported otherwise.
-                Err(Error::NotHeld | Error::Lost(_)) => Ok(()),
-                other => other,
-            }
-        };
-        Some(renewing.boxed())
-    }
-
-    fn close(&self) {
-        drop(self.release());
     }
 }
 

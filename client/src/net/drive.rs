@@ -16,9 +16,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::connect::{Connector, Link, ask, receive};
+use super::connect::Connector;
 use super::connection::{Connection, Pending, Timeouts, WhileClosed};
 use super::in_flight::Patience;
+use super::link::{Link, ask, receive};
 use super::task;
 use crate::value::{BootInstant, ConnectionError, LOOK, lock, random};
 use crate::wire::{Command, Failure};

@@ -8,6 +8,7 @@ pub(crate) mod connection;
 mod drive;
 pub(crate) mod endpoint;
 mod in_flight;
+mod link;
 pub(crate) mod peer;
 pub(crate) mod schedule;
 pub(crate) mod task;
