@@ -28,11 +28,11 @@ pub(crate) type Address = ConnectionInfo;
 pub(crate) struct Connector {
     pub(super) target: Target,
     /// What connections to it are called: `CLIENT SETNAME`.
-    name: Option<Arc<str>>,
+    pub(super) name: Option<Arc<str>>,
     /// The first connection, if the application has supplied one.
-    supplied: Mutex<Option<MultiplexedConnection>>,
+    pub(super) supplied: Mutex<Option<MultiplexedConnection>>,
     /// It must not be the same server as another one.
-    identity: Option<Identity>,
+    pub(super) identity: Option<Identity>,
 }
 
 /// Which process to connect to.
@@ -84,27 +84,6 @@ enum Step {
 }
 
 impl Connector {
-    pub(super) fn new(target: Target, name: Option<Arc<str>>) -> Connector {
-        Connector {
-            target,
-            name,
-            supplied: Mutex::new(None),
-            identity: None,
-        }
-    }
-
-    /// The first connection is that one.
-    pub(super) fn supplied(mut self, connection: Option<MultiplexedConnection>) -> Connector {
-        self.supplied = Mutex::new(connection);
-        self
-    }
-
-    /// It connects to no server that is one of several twice.
-    pub(super) fn identified(mut self, identity: Option<Identity>) -> Connector {
-        self.identity = identity;
-        self
-    }
-
     /// Connects to another node of the same cluster, `host:port`, in the same way.
     pub(super) fn to_node(&self, node: &str) -> Option<Connector> {
         let mut address = match &self.target {
@@ -121,8 +100,12 @@ impl Connector {
             (*host, *port) = (name.to_owned(), number.parse().unwrap_or(0));
         }
         address = address.set_addr(addr);
-        let target = Target::Address(Box::new(address));
-        Some(Connector::new(target, self.name.clone()))
+        Some(Connector {
+            target: Target::Address(Box::new(address)),
+            name: self.name.clone(),
+            supplied: Mutex::default(),
+            identity: None,
+        })
     }
 
     /// Opens a connection, for which the process found may take `limit`. Finding it through Sentinel has a limit of its own:

@@ -50,9 +50,12 @@ impl Endpoint {
         let mut supplied = server.connection.filter(|_| !server.is_cluster);
         let identity = identity.filter(|_| !server.is_cluster);
         let peer = |target| {
-            let connector = Connector::new(target, server.connection_name.clone())
-                .supplied(supplied.take())
-                .identified(identity.clone());
+            let connector = Connector {
+                target,
+                name: server.connection_name.clone(),
+                supplied: Mutex::new(supplied.take()),
+                identity: identity.clone(),
+            };
             Peer::new(connector, timeouts, runtime.clone())
         };
         Endpoint {
