@@ -12,7 +12,7 @@ use crate::lock::holds::{Holds, Scheduled};
 use crate::lock::{Core, trace};
 use crate::net::schedule::Due;
 use crate::net::task;
-use crate::value::{BootInstant, Error, LOOK, lock};
+use crate::value::{BootInstant, Error, lock};
 
 impl Core {
     /// Has a new hold taken up then. An error once the client is closed.
@@ -77,8 +77,7 @@ async fn run(core: Arc<Core>) {
             Err(None) => return,
         };
         mem::take(&mut failures).report(&core);
-        // Timers stand still in suspend.
-        let pause = pin!(tokio::time::sleep(goes_on.remaining().min(LOOK)));
+        let pause = pin!(tokio::time::sleep(goes_on.next_sleep()));
         let earlier = pin!(core.earlier.notified());
         let answers = pin!(async {
             while let Some(renewed) = renewing.next().await {

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[cfg(not(simulated))]
 use std::sync::{Condvar, Mutex};
 use std::task::{Context, Poll, Waker};
+#[cfg(not(simulated))]
+use std::time::Duration;
 
 #[cfg(simulated)]
 pub(crate) use crate::simulated::Alarm;
 use crate::value::BootInstant;
 #[cfg(not(simulated))]
-use crate::value::{LOOK, lock};
+use crate::value::lock;
 
 /// What is due when.
 #[cfg(not(simulated))]
@@ -71,9 +73,8 @@ fn ring() {
                 alarms = lock(&ALARMS);
                 continue;
             }
-            // Sleeps stand still in suspend, where the boot-time clock goes on.
-            Some(first) => first.remaining().min(LOOK),
-            None => LOOK * 60,
+            Some(first) => first.next_sleep(),
+            None => Duration::from_secs(60),
         };
         let woken = CHANGED.wait_timeout(alarms, pause);
         alarms = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;

@@ -21,7 +21,7 @@ use super::connection::{Connection, Pending, Timeouts, WhileClosed};
 use super::in_flight::Patience;
 use super::link::{Link, ask, receive};
 use super::task;
-use crate::value::{BootInstant, ConnectionError, LOOK, lock, random};
+use crate::value::{BootInstant, ConnectionError, lock, random};
 use crate::wire::{Command, Failure};
 
 /// How many bytes one read takes in.
@@ -258,8 +258,7 @@ async fn watch(
         let waiting = pin!(async {
             let pause = pin!(async {
                 match due.next {
-                    // Timers stand still in suspend, where the boot-time clock goes on.
-                    Some(next) => sleep(next.remaining().min(LOOK)).await,
+                    Some(next) => sleep(next.next_sleep()).await,
                     None => pending().await,
                 }
             });

@@ -8,9 +8,6 @@ use std::time::Duration;
 #[cfg(simulated)]
 use crate::simulated::since_boot;
 
-/// How long a sleep lasts before it reads the clock: timers stop in suspend.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
-
 /// The time since boot. Linux has a clock of its own for that; on macOS, iOS and OpenBSD the monotonic one runs on in suspend.
 #[cfg(all(unix, not(simulated)))]
 fn since_boot() -> Duration {
@@ -107,6 +104,13 @@ impl BootInstant {
     /// ```
     pub fn since(self, earlier: BootInstant) -> Duration {
         self.0.saturating_sub(earlier.0)
+    }
+
+    /// How long to sleep before the clock is read again, to be awake at this moment: timers stand still in suspend, where this
+    /// clock runs on.
+    pub(crate) fn next_sleep(self) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        self.remaining().min(LONGEST)
     }
 
     /// `duration` before this moment, not before boot.

@@ -11,7 +11,7 @@ pub(crate) mod random;
 pub(crate) mod sync;
 pub(crate) mod token;
 
-pub(crate) use clock::{BootInstant, LOOK};
+pub(crate) use clock::BootInstant;
 pub(crate) use connection_error::ConnectionError;
 pub(crate) use error::{ChangeFailed, Error, NodeFailure, NodeReason, is_passing};
 pub(crate) use lease::Lease;
