@@ -2,7 +2,8 @@
 //! written into its connection's buffer, and the caller awaits the answer. Nothing here knows what a lock is.
 
 pub(crate) mod address;
-pub(crate) mod alarm;
+#[cfg(not(simulated))]
+mod alarm;
 pub(crate) mod connect;
 pub(crate) mod connection;
 mod drive;
@@ -11,11 +12,17 @@ mod in_flight;
 mod link;
 pub(crate) mod peer;
 pub(crate) mod schedule;
+mod sleep;
 pub(crate) mod task;
 
 pub(crate) use address::{IntoServer, Server};
-pub(crate) use alarm::{Alarm, sleep_until};
+#[cfg(not(simulated))]
+pub(crate) use alarm::Alarm;
 pub(crate) use connect::Identities;
 pub(crate) use connection::{Pending, Timeouts, WhileClosed};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use peer::{Peer, Route};
+pub(crate) use sleep::sleep_until;
+
+#[cfg(simulated)]
+pub(crate) use crate::simulated::Alarm;
